@@ -1,0 +1,54 @@
+//! The shape most kernel files share: lines of a key, a number and perhaps a unit.
+
+use crate::reading::Malformed;
+
+/// One line `key value [unit]`, with an optional colon behind the key.
+pub(super) struct Line<'a> {
+    pub number: usize,
+    pub key: &'a str,
+    pub rest: &'a str,
+}
+
+/// The lines of `text` that have a key and something behind it; other lines are skipped, as kernels add
+/// headings and flags that we do not need.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let (key, rest) = line.trim_end().split_once([' ', '\t', ':'])?;
+        let rest = rest.trim_start_matches([' ', '\t', ':']);
+        Some(Line { number: index + 1, key, rest })
+    })
+}
+
+impl Line<'_> {
+    /// The value as a plain unsigned number.
+    pub(super) fn unsigned(&self) -> Result<u64, Malformed> {
+        self.rest.parse().map_err(|_| self.malformed("an unsigned number"))
+    }
+
+    /// The value as a signed number.
+    pub(super) fn signed(&self) -> Result<i64, Malformed> {
+        self.rest.parse().map_err(|_| self.malformed("a signed number"))
+    }
+
+    /// The value as bytes, from the kernel's `kB` (which are KiB).
+    pub(super) fn kib(&self) -> Result<u64, Malformed> {
+        self.rest
+            .strip_suffix("kB")
+            .and_then(|number| number.trim_end().parse::<u64>().ok())
+            .and_then(|kib| kib.checked_mul(1024))
+            .ok_or_else(|| self.malformed("a number of kB"))
+    }
+
+    /// The value as the kernel's yes or no.
+    pub(super) fn yes(&self) -> Result<bool, Malformed> {
+        match self.rest {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(self.malformed("yes or no")),
+        }
+    }
+
+    fn malformed(&self, expected: &'static str) -> Malformed {
+        Malformed::new(self.number, expected, self.rest)
+    }
+}

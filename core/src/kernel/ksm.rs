@@ -1,0 +1,277 @@
+//! `/sys/kernel/mm/ksm`: one table of its files, from which the struct, its parser, JSON and help are made.
+//!
+//! Source: `mm/ksm.c` and `Documentation/admin-guide/mm/ksm.rst` of Linux 2.6.32 to 6.18.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::field::{Field, KernelVersion, Kind, Unit};
+use crate::reading::{Malformed, Reading};
+
+/// Bytes of kernel memory that KSM spends on each page it has looked at: `sizeof(struct ksm_rmap_item)` on
+/// 64-bit, the figure from which the kernel computes its own profits.
+pub const RMAP_ITEM_BYTES: u64 = 64;
+
+/// Where the text of the files comes from: a live directory, a captured one, or a test's table.
+pub trait Files {
+    /// The text of the file called `name` in the KSM directory.
+    fn text(&mut self, name: &'static str) -> Reading<&str>;
+}
+
+/// A value of one KSM file, for whoever walks all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// A count, a number of pages or a switch.
+    Unsigned(u64),
+    /// `general_profit`, in bytes: negative when KSM costs more memory than it saves.
+    Signed(i64),
+    /// `advisor_mode`.
+    Advisor(AdvisorMode),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned(value) => value.fmt(f),
+            Self::Signed(value) => value.fmt(f),
+            Self::Advisor(value) => value.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Unsigned(value) => serializer.serialize_u64(*value),
+            Self::Signed(value) => serializer.serialize_i64(*value),
+            Self::Advisor(value) => serializer.collect_str(value),
+        }
+    }
+}
+
+/// The state of `run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Run {
+    /// 0: ksmd sleeps, what is merged stays merged.
+    Stopped,
+    /// 1: ksmd scans.
+    Running,
+    /// 2: everything was unmerged and ksmd sleeps.
+    Unmerged,
+}
+
+/// The kernel's own controller of `pages_to_scan` (6.8 and later).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AdvisorMode {
+    /// `pages_to_scan` is ours to write.
+    None,
+    /// The kernel writes `pages_to_scan` after each pass.
+    ScanTime,
+}
+
+impl AdvisorMode {
+    /// The word the kernel takes and shows.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ScanTime => "scan-time",
+        }
+    }
+}
+
+impl fmt::Display for AdvisorMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Types that one KSM file can hold.
+trait Parse: Sized + Copy {
+    fn parse(text: &str) -> Result<Self, Malformed>;
+    fn value(self) -> Value;
+}
+
+impl Parse for u64 {
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        super::number(text)
+    }
+    fn value(self) -> Value {
+        Value::Unsigned(self)
+    }
+}
+
+impl Parse for i64 {
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        text.trim().parse().map_err(|_| Malformed::new(1, "a signed number", text))
+    }
+    fn value(self) -> Value {
+        Value::Signed(self)
+    }
+}
+
+impl Parse for AdvisorMode {
+    /// The kernel lists all modes and puts the chosen one in brackets: `[none] scan-time`.
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        match chosen {
+            Some(("none", _)) => Ok(Self::None),
+            Some(("scan-time", _)) => Ok(Self::ScanTime),
+            _ => Err(Malformed::new(1, "[none] or [scan-time]", text)),
+        }
+    }
+    fn value(self) -> Value {
+        Value::Advisor(self)
+    }
+}
+
+macro_rules! ksm_files {
+    ($($name:ident: $type:ty, $unit:ident, $kind:ident, ($major:literal $minor:literal), $help:literal;)*) => {
+        /// Everything in `/sys/kernel/mm/ksm`, as read at one moment. Names are the kernel's.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Ksm {
+            $(#[doc = $help] pub $name: Reading<$type>,)*
+        }
+
+        /// One row per file of `/sys/kernel/mm/ksm`, in the order of [`Ksm`]'s fields.
+        pub const FIELDS: &[Field] = &[$(Field {
+            name: stringify!($name),
+            unit: Unit::$unit,
+            kind: Kind::$kind,
+            help: $help,
+            since: KernelVersion::new($major, $minor),
+        },)*];
+
+        impl Ksm {
+            /// Reads and parses every file.
+            pub fn read(files: &mut impl Files) -> Self {
+                Self {
+                    $($name: files.text(stringify!($name)).and_then(<$type as Parse>::parse),)*
+                }
+            }
+
+            /// All readings, each with its row of [`FIELDS`].
+            pub fn entries(&self) -> impl Iterator<Item = (&'static Field, Reading<Value>)> {
+                FIELDS.iter().zip([$(self.$name.as_ref().map(|value| Parse::value(*value)),)*])
+            }
+        }
+    };
+}
+
+ksm_files! {
+    run: u64, Mode, Knob, (2 6), "0 stops ksmd and keeps what is merged, 1 lets it scan, 2 unmerges everything";
+    pages_to_scan: u64, Pages, Knob, (2 6), "Pages that ksmd visits before it sleeps";
+    sleep_millisecs: u64, Milliseconds, Knob, (2 6), "How long ksmd sleeps between two batches";
+    smart_scan: u64, Mode, Knob, (6 7), "1 lets ksmd skip pages that did not merge before";
+    use_zero_pages: u64, Mode, Knob, (4 12), "1 merges empty pages with the kernel's own zero page";
+    merge_across_nodes: u64, Mode, Knob, (3 9), "1 merges pages of different NUMA nodes";
+    max_page_sharing: u64, Pages, Knob, (4 4), "How many mappings one merged page may have";
+    stable_node_chains_prune_millisecs: u64, Milliseconds, Knob, (4 4), "How often chains of duplicates are tidied";
+    advisor_mode: AdvisorMode, Mode, Knob, (6 8), "Whether the kernel itself writes pages_to_scan";
+    advisor_max_cpu: u64, Percent, Knob, (6 8), "The most of one CPU that the kernel's advisor lets ksmd use";
+    advisor_min_pages_to_scan: u64, Pages, Knob, (6 8), "The least pages_to_scan the kernel's advisor writes";
+    advisor_max_pages_to_scan: u64, Pages, Knob, (6 8), "The most pages_to_scan the kernel's advisor writes";
+    advisor_target_scan_time: u64, Seconds, Knob, (6 8), "How long a pass should take under the kernel's advisor";
+    full_scans: u64, Count, Counter, (2 6), "Completed passes over all mergeable memory";
+    pages_scanned: u64, Pages, Counter, (6 6), "Pages visited, skipped ones not counted";
+    pages_skipped: u64, Pages, Counter, (6 7), "Pages that smart_scan skipped";
+    pages_shared: u64, Pages, Gauge, (2 6), "Merged pages: frames in use for what is shared";
+    pages_sharing: u64, Pages, Gauge, (2 6), "Further mappings of merged pages: frames saved";
+    pages_unshared: u64, Pages, Gauge, (2 6), "Pages looked up in each pass and found unique";
+    pages_volatile: u64, Pages, Gauge, (2 6), "Pages that change too fast, are new or were skipped";
+    ksm_zero_pages: u64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing";
+    stable_node_chains: u64, Count, Gauge, (4 4), "Contents with more mappings than max_page_sharing";
+    stable_node_dups: u64, Count, Gauge, (4 4), "Frames that hold such contents";
+    general_profit: i64, Bytes, Gauge, (6 4), "Bytes saved less KSM's own metadata; negative when KSM costs memory";
+}
+
+impl Ksm {
+    /// The state of `run`. `None` where it is unreadable or not 0, 1 or 2.
+    pub fn run_state(&self) -> Option<Run> {
+        match self.run.get()? {
+            0 => Some(Run::Stopped),
+            1 => Some(Run::Running),
+            2 => Some(Run::Unmerged),
+            _ => None,
+        }
+    }
+
+    /// Whether this kernel has KSM at all and lets us look.
+    pub fn is_present(&self) -> bool {
+        self.run != Reading::Absent
+    }
+
+    /// Pages that merging saves now: `pages_sharing` + `ksm_zero_pages`. 0 where KSM is absent.
+    pub fn saved_pages(&self) -> u64 {
+        let zero = self.ksm_zero_pages.get().unwrap_or(0);
+        self.pages_sharing.get().unwrap_or(0).saturating_add(zero)
+    }
+
+    /// Pages that ksmd keeps a reverse mapping for: everything it has looked at and still tracks.
+    pub fn tracked_pages(&self) -> u64 {
+        [&self.pages_shared, &self.pages_sharing, &self.pages_unshared, &self.pages_volatile]
+            .into_iter()
+            .filter_map(Reading::get)
+            .fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    pub(crate) struct Table(pub HashMap<&'static str, &'static str>);
+
+    impl Files for Table {
+        fn text(&mut self, name: &'static str) -> Reading<&str> {
+            self.0.get(name).map_or(Reading::Absent, |text| Reading::Value(*text))
+        }
+    }
+
+    fn table<const N: usize>(rows: [(&'static str, &'static str); N]) -> Table {
+        Table(HashMap::from(rows))
+    }
+
+    #[test]
+    fn an_old_kernels_missing_files_are_absent_and_not_zero() {
+        let ksm = Ksm::read(&mut table([("run", "1\n"), ("pages_sharing", "7\n")]));
+        assert_eq!(ksm.run_state(), Some(Run::Running));
+        assert_eq!(ksm.smart_scan, Reading::Absent);
+        assert_eq!(ksm.saved_pages(), 7);
+    }
+
+    #[test]
+    fn profit_is_signed() {
+        let ksm = Ksm::read(&mut table([("general_profit", "-4096\n")]));
+        assert_eq!(ksm.general_profit, Reading::Value(-4096));
+    }
+
+    #[test]
+    fn the_chosen_advisor_stands_in_brackets() {
+        let mode = |text| Ksm::read(&mut table([("advisor_mode", text)])).advisor_mode;
+        assert_eq!(mode("[none] scan-time\n"), Reading::Value(AdvisorMode::None));
+        assert_eq!(mode("none [scan-time]\n"), Reading::Value(AdvisorMode::ScanTime));
+        assert!(matches!(mode("none scan-time\n"), Reading::Malformed(_)));
+        assert!(matches!(mode("][\n"), Reading::Malformed(_)));
+    }
+
+    #[test]
+    fn entries_pair_each_reading_with_its_own_row() {
+        let ksm = Ksm::read(&mut table([("stable_node_dups", "3"), ("run", "2")]));
+        let found: Vec<_> =
+            ksm.entries().filter_map(|(field, reading)| Some((field.name, *reading.value()?))).collect();
+        assert_eq!(found, [("run", Value::Unsigned(2)), ("stable_node_dups", Value::Unsigned(3))]);
+    }
+
+    #[test]
+    fn tracked_pages_never_overflow() {
+        let ksm = Ksm::read(&mut table([
+            ("pages_shared", "18446744073709551615"),
+            ("pages_sharing", "18446744073709551615"),
+        ]));
+        assert_eq!(ksm.tracked_pages(), u64::MAX);
+    }
+}

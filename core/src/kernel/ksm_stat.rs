@@ -1,0 +1,82 @@
+//! `/proc/PID/ksm_stat` (6.1 and later): what KSM does for one process.
+
+use super::keyed;
+use crate::reading::Malformed;
+
+/// KSM's figures for one process. `None`: this kernel does not show it (the file grew over time).
+///
+/// Source: `proc_pid_ksm_stat` in `fs/proc/base.c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KsmStat {
+    /// Pages of this process that ksmd tracks (each costs [`super::RMAP_ITEM_BYTES`]).
+    pub rmap_items: Option<u64>,
+    /// Pages of this process that map the kernel's zero page through KSM (6.6).
+    pub zero_pages: Option<u64>,
+    /// Pages of this process that are merged, the ones that count as `pages_shared` included (6.4 here; since
+    /// 5.19 in `/proc/PID/ksm_merging_pages`).
+    pub merging_pages: Option<u64>,
+    /// Bytes: (merging + zero) pages less metadata, as the kernel computes it (6.4). Summed over processes
+    /// it overstates the host by `pages_shared` pages.
+    pub process_profit: Option<i64>,
+    /// Whether the process opted in as a whole by prctl (6.14).
+    pub merge_any: Option<bool>,
+    /// Whether any of its memory is mergeable (6.14).
+    pub mergeable: Option<bool>,
+}
+
+impl KsmStat {
+    /// Parses the file.
+    ///
+    /// # Errors
+    /// A known key with a value of the wrong kind.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let mut stat = Self::default();
+        for line in keyed::lines(text) {
+            match line.key {
+                "ksm_rmap_items" => stat.rmap_items = Some(line.unsigned()?),
+                "ksm_zero_pages" => stat.zero_pages = Some(line.unsigned()?),
+                "ksm_merging_pages" => stat.merging_pages = Some(line.unsigned()?),
+                "ksm_process_profit" => stat.process_profit = Some(line.signed()?),
+                "ksm_merge_any" => stat.merge_any = Some(line.yes()?),
+                "ksm_mergeable" => stat.mergeable = Some(line.yes()?),
+                _ => {}
+            }
+        }
+        Ok(stat)
+    }
+
+    /// Whether KSM has anything to do with this process: it tracks, merged or may merge some of its pages.
+    pub fn is_involved(&self) -> bool {
+        [self.rmap_items, self.zero_pages, self.merging_pages].into_iter().flatten().any(|pages| pages > 0)
+            || self.mergeable == Some(true)
+            || self.merge_any == Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_6_18_parses() {
+        let text = "ksm_rmap_items 76800\nksm_zero_pages 0\nksm_merging_pages 76800\n\
+                    ksm_process_profit -309657600\nksm_merge_any: no\nksm_mergeable: yes\n";
+        let stat = KsmStat::parse(text).unwrap();
+        assert_eq!(stat.process_profit, Some(-309_657_600));
+        assert_eq!(stat.mergeable, Some(true));
+        assert_eq!(stat.merge_any, Some(false));
+    }
+
+    #[test]
+    fn the_file_of_6_1_has_one_line() {
+        let stat = KsmStat::parse("ksm_rmap_items 12\n").unwrap();
+        assert_eq!(stat, KsmStat { rmap_items: Some(12), ..KsmStat::default() });
+        assert!(stat.is_involved());
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_line() {
+        assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_zero_pages -1\n").unwrap_err().line, 2);
+        assert_eq!(KsmStat::parse("ksm_mergeable: maybe\n").unwrap_err().expected, "yes or no");
+    }
+}

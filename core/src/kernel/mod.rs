@@ -1,0 +1,38 @@
+//! The kernel's text, one file per source: each parser takes `&str` and gives a type or says what is malformed.
+//!
+//! We parse these few formats ourselves, and not with a general /proc library, because the difference between
+//! "this kernel lacks it" and "this is not what the kernel promised" must survive, and because no text
+//! whatever may panic (every parser is property-tested on arbitrary input).
+
+mod cmdline;
+mod keyed;
+mod ksm;
+mod ksm_stat;
+mod meminfo;
+mod pid_stat;
+mod proc_stat;
+mod psi;
+mod schedstat;
+mod smaps_rollup;
+mod vmstat;
+
+pub use cmdline::CommandLine;
+pub use ksm::{AdvisorMode, FIELDS, Files, Ksm, RMAP_ITEM_BYTES, Run, Value};
+pub use ksm_stat::KsmStat;
+pub use meminfo::Meminfo;
+pub use pid_stat::PidStat;
+pub use proc_stat::CpuTimes;
+pub use psi::{Psi, Stall};
+pub use schedstat::cpu_ns;
+pub use smaps_rollup::SmapsRollup;
+pub use vmstat::Vmstat;
+
+use crate::reading::Malformed;
+
+/// Parses a whole file that holds one unsigned number.
+///
+/// # Errors
+/// Anything else in the file.
+pub fn number(text: &str) -> Result<u64, Malformed> {
+    text.trim().parse().map_err(|_| Malformed::new(1, "an unsigned number", text))
+}

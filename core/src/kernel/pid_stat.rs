@@ -1,0 +1,89 @@
+//! `/proc/PID/stat`: the few of its 52 numbers that we need.
+
+use crate::reading::Malformed;
+
+/// One process at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PidStat {
+    /// The command name, up to 15 bytes, as the process itself set it: any bytes, parentheses included.
+    pub comm: String,
+    /// The parent's PID.
+    pub parent: u32,
+    /// Minor faults: pages obtained without I/O. A guest that grows or changes merged pages has many.
+    pub minor_faults: u64,
+    /// CPU time, user and system, in clock ticks.
+    pub cpu_ticks: u64,
+    /// When the process started, in clock ticks since boot: with the PID this names a process for good.
+    pub start_ticks: u64,
+    /// Resident pages. Under KSM merged pages count in full in every process that maps them.
+    pub rss_pages: u64,
+    /// Whether this is a kernel thread (`PF_KTHREAD`).
+    pub is_kernel_thread: bool,
+}
+
+/// `PF_KTHREAD` in `include/linux/sched.h`.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+impl PidStat {
+    /// Parses the file. The name may hold spaces and parentheses, so the fields begin after the last one.
+    ///
+    /// # Errors
+    /// Fields that are missing or not numbers.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::new(1, "pid (name) state and 21 numbers", text);
+        let (_, rest) = text.split_once('(').ok_or_else(malformed)?;
+        let (comm, rest) = rest.rsplit_once(')').ok_or_else(malformed)?;
+        let mut fields = rest.split_ascii_whitespace();
+        // Numbered as in proc(5), where the state is field 3.
+        let mut next = 3;
+        let mut field = |number: usize| -> Result<u64, Malformed> {
+            let word = fields.nth(number - next).ok_or_else(malformed)?;
+            next = number + 1;
+            word.parse().map_err(|_| malformed())
+        };
+        let parent = u32::try_from(field(4)?).map_err(|_| malformed())?;
+        let flags = field(9)?;
+        let minor_faults = field(10)?;
+        let user = field(14)?;
+        let system = field(15)?;
+        let start_ticks = field(22)?;
+        let rss_pages = field(24)?;
+        Ok(Self {
+            comm: comm.to_owned(),
+            parent,
+            minor_faults,
+            cpu_ticks: user.saturating_add(system),
+            start_ticks,
+            rss_pages,
+            is_kernel_thread: flags & PF_KTHREAD != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let text = "42 (a) b (c) S 1 42 42 0 -1 4194560 77 0 0 0 5 6 0 0 20 0 1 0 900 1000 33 18446744073709551615";
+        let stat = PidStat::parse(text).unwrap();
+        assert_eq!(stat.comm, "a) b (c");
+        assert_eq!((stat.parent, stat.minor_faults, stat.cpu_ticks), (1, 77, 11));
+        assert_eq!((stat.start_ticks, stat.rss_pages), (900, 33));
+        assert!(!stat.is_kernel_thread);
+    }
+
+    #[test]
+    fn ksmd_is_a_kernel_thread() {
+        let text = "35 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 18446744073709551615";
+        assert!(PidStat::parse(text).unwrap().is_kernel_thread);
+    }
+
+    #[test]
+    fn truncated_text_is_malformed() {
+        for bad in ["", "42", "42 (a", "42 (a) S 1", ")("] {
+            assert!(PidStat::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `/proc/vmstat`: event counters of memory management, the few that matter to merging.
+
+use super::keyed;
+use crate::reading::Malformed;
+
+/// Events since boot. `None`: this kernel does not count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vmstat {
+    /// Merged pages that were copied because somebody wrote to them (5.19): the true measure of churn.
+    pub cow_ksm: Option<u64>,
+    /// Pages written to swap.
+    pub pswpout: Option<u64>,
+    /// Pages read from swap.
+    pub pswpin: Option<u64>,
+    /// Processes killed for want of memory (4.13).
+    pub oom_kill: Option<u64>,
+}
+
+impl Vmstat {
+    /// Parses the file.
+    ///
+    /// # Errors
+    /// A known key whose value is not a number.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let mut vm = Self::default();
+        for line in keyed::lines(text) {
+            let field = match line.key {
+                "cow_ksm" => &mut vm.cow_ksm,
+                "pswpout" => &mut vm.pswpout,
+                "pswpin" => &mut vm.pswpin,
+                "oom_kill" => &mut vm.oom_kill,
+                _ => continue,
+            };
+            *field = Some(line.unsigned()?);
+        }
+        Ok(vm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_matters_is_taken() {
+        let vm = Vmstat::parse("nr_free_pages x\npswpout 5\ncow_ksm 32768\n").unwrap();
+        assert_eq!(vm, Vmstat { cow_ksm: Some(32_768), pswpout: Some(5), ..Vmstat::default() });
+        assert!(Vmstat::parse("cow_ksm x\n").is_err());
+    }
+}

@@ -1,0 +1,306 @@
+//! KSM's settings as values: which there are, how they are spelled, and in what order they may be written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::kernel::{AdvisorMode, Ksm};
+
+/// A file under `/sys/kernel/mm/ksm` that can be written.
+///
+/// The order is the order of writing, which matters: the advisor goes first, since `pages_to_scan` can't be
+/// written while it is on and it rewrites `pages_to_scan` when it changes; then `pages_to_scan` before
+/// `sleep_millisecs`, whose write wakes ksmd; and `run` last, so that ksmd starts with everything in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Knob {
+    /// `advisor_mode`: 0 is none, 1 is scan-time.
+    AdvisorMode,
+    /// `advisor_max_cpu` in per cent.
+    AdvisorMaxCpu,
+    /// `advisor_min_pages_to_scan`.
+    AdvisorMinPagesToScan,
+    /// `advisor_max_pages_to_scan`.
+    AdvisorMaxPagesToScan,
+    /// `advisor_target_scan_time` in seconds.
+    AdvisorTargetScanTime,
+    /// `smart_scan`.
+    SmartScan,
+    /// `use_zero_pages`.
+    UseZeroPages,
+    /// `merge_across_nodes`: only while nothing is merged.
+    MergeAcrossNodes,
+    /// `max_page_sharing`: only while nothing is merged.
+    MaxPageSharing,
+    /// `stable_node_chains_prune_millisecs`.
+    StableNodeChainsPruneMillisecs,
+    /// `pages_to_scan`.
+    PagesToScan,
+    /// `sleep_millisecs`.
+    SleepMillisecs,
+    /// `run`.
+    Run,
+}
+
+impl Knob {
+    /// All knobs, in the order of writing.
+    pub const ALL: [Self; 13] = [
+        Self::AdvisorMode,
+        Self::AdvisorMaxCpu,
+        Self::AdvisorMinPagesToScan,
+        Self::AdvisorMaxPagesToScan,
+        Self::AdvisorTargetScanTime,
+        Self::SmartScan,
+        Self::UseZeroPages,
+        Self::MergeAcrossNodes,
+        Self::MaxPageSharing,
+        Self::StableNodeChainsPruneMillisecs,
+        Self::PagesToScan,
+        Self::SleepMillisecs,
+        Self::Run,
+    ];
+
+    /// The kernel's name of the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AdvisorMode => "advisor_mode",
+            Self::AdvisorMaxCpu => "advisor_max_cpu",
+            Self::AdvisorMinPagesToScan => "advisor_min_pages_to_scan",
+            Self::AdvisorMaxPagesToScan => "advisor_max_pages_to_scan",
+            Self::AdvisorTargetScanTime => "advisor_target_scan_time",
+            Self::SmartScan => "smart_scan",
+            Self::UseZeroPages => "use_zero_pages",
+            Self::MergeAcrossNodes => "merge_across_nodes",
+            Self::MaxPageSharing => "max_page_sharing",
+            Self::StableNodeChainsPruneMillisecs => "stable_node_chains_prune_millisecs",
+            Self::PagesToScan => "pages_to_scan",
+            Self::SleepMillisecs => "sleep_millisecs",
+            Self::Run => "run",
+        }
+    }
+
+    /// The knob's current value. `None` where this kernel lacks it or it can't be read.
+    pub fn current(self, ksm: &Ksm) -> Option<u64> {
+        match self {
+            Self::AdvisorMode => ksm.advisor_mode.get().map(|mode| u64::from(mode == AdvisorMode::ScanTime)),
+            Self::AdvisorMaxCpu => ksm.advisor_max_cpu.get(),
+            Self::AdvisorMinPagesToScan => ksm.advisor_min_pages_to_scan.get(),
+            Self::AdvisorMaxPagesToScan => ksm.advisor_max_pages_to_scan.get(),
+            Self::AdvisorTargetScanTime => ksm.advisor_target_scan_time.get(),
+            Self::SmartScan => ksm.smart_scan.get(),
+            Self::UseZeroPages => ksm.use_zero_pages.get(),
+            Self::MergeAcrossNodes => ksm.merge_across_nodes.get(),
+            Self::MaxPageSharing => ksm.max_page_sharing.get(),
+            Self::StableNodeChainsPruneMillisecs => ksm.stable_node_chains_prune_millisecs.get(),
+            Self::PagesToScan => ksm.pages_to_scan.get(),
+            Self::SleepMillisecs => ksm.sleep_millisecs.get(),
+            Self::Run => ksm.run.get(),
+        }
+    }
+
+    /// The text to write for `value`.
+    pub fn text(self, value: u64) -> String {
+        match self {
+            Self::AdvisorMode if value == 1 => AdvisorMode::ScanTime.word().to_owned(),
+            Self::AdvisorMode => AdvisorMode::None.word().to_owned(),
+            _ => value.to_string(),
+        }
+    }
+
+    /// Reads a person's value for this knob.
+    ///
+    /// # Errors
+    /// Text that is no number (or mode), or a number the kernel does not take.
+    pub fn parse_value(self, text: &str) -> Result<u64, BadValue> {
+        let bad = || BadValue { knob: self, found: text.chars().take(40).collect() };
+        let value = match (self, text) {
+            (Self::AdvisorMode, "none") => 0,
+            (Self::AdvisorMode, "scan-time") => 1,
+            (Self::AdvisorMode, _) => return Err(bad()),
+            _ => text.parse().map_err(|_| bad())?,
+        };
+        if self.range().contains(&value) { Ok(value) } else { Err(bad()) }
+    }
+
+    /// The values that the kernel takes, from the store functions in `mm/ksm.c`.
+    pub fn range(self) -> std::ops::RangeInclusive<u64> {
+        match self {
+            Self::AdvisorMode | Self::SmartScan | Self::UseZeroPages | Self::MergeAcrossNodes => 0..=1,
+            Self::Run => 0..=2,
+            Self::MaxPageSharing => 2..=i32::MAX as u64,
+            Self::AdvisorMaxCpu => 0..=100,
+            Self::AdvisorTargetScanTime => 1..=u64::from(u32::MAX),
+            Self::PagesToScan
+            | Self::SleepMillisecs
+            | Self::StableNodeChainsPruneMillisecs
+            | Self::AdvisorMinPagesToScan
+            | Self::AdvisorMaxPagesToScan => 0..=u64::from(u32::MAX),
+        }
+    }
+
+    /// Whether the kernel refuses to change this knob while anything is merged.
+    pub fn needs_nothing_merged(self) -> bool {
+        matches!(self, Self::MergeAcrossNodes | Self::MaxPageSharing)
+    }
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name under `/sys/kernel/mm/ksm` that is no knob.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("KSM has no setting called {0:?}; there are: {names}", names = Knob::ALL.map(Knob::name).join(", "))]
+pub struct UnknownKnob(pub String);
+
+impl FromStr for Knob {
+    type Err = UnknownKnob;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKnob> {
+        Self::ALL
+            .into_iter()
+            .find(|knob| knob.name() == name)
+            .ok_or_else(|| UnknownKnob(name.chars().take(60).collect()))
+    }
+}
+
+/// A value that a knob can't take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{knob} takes {}, not {found:?}", takes(*.knob))]
+pub struct BadValue {
+    /// The knob.
+    pub knob: Knob,
+    /// What it was given.
+    pub found: String,
+}
+
+fn takes(knob: Knob) -> String {
+    match knob {
+        Knob::AdvisorMode => "none or scan-time".to_owned(),
+        _ => {
+            let range = knob.range();
+            format!("a number from {} to {}", range.start(), range.end())
+        }
+    }
+}
+
+/// Settings to bring about: those that are not named stay as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Knobs(BTreeMap<Knob, u64>);
+
+impl Knobs {
+    /// No settings: leaves everything as it is.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Adds a setting.
+    #[must_use]
+    pub fn with(mut self, knob: Knob, value: u64) -> Self {
+        self.set(knob, value);
+        self
+    }
+
+    /// Adds or replaces a setting.
+    pub fn set(&mut self, knob: Knob, value: u64) {
+        self.0.insert(knob, value);
+    }
+
+    /// Takes a setting out.
+    pub fn remove(&mut self, knob: Knob) -> Option<u64> {
+        self.0.remove(&knob)
+    }
+
+    /// The value wanted for `knob`, if any.
+    pub fn get(&self, knob: Knob) -> Option<u64> {
+        self.0.get(&knob).copied()
+    }
+
+    /// The settings in the order in which they may be written.
+    pub fn iter(&self) -> impl Iterator<Item = (Knob, u64)> {
+        self.0.iter().map(|(knob, value)| (*knob, *value))
+    }
+
+    /// Whether there is nothing to bring about.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The settings as they are now, of those that this kernel has.
+    pub fn current(ksm: &Ksm) -> Self {
+        Self(Knob::ALL.into_iter().filter_map(|knob| Some((knob, knob.current(ksm)?))).collect())
+    }
+
+    /// The part of this that differs from what `ksm` shows, without what this kernel lacks.
+    pub fn differing_from(&self, ksm: &Ksm) -> Self {
+        Self(
+            self.iter()
+                .filter(|(knob, value)| knob.current(ksm).is_some_and(|current| current != *value))
+                .collect(),
+        )
+    }
+}
+
+impl FromIterator<(Knob, u64)> for Knobs {
+    fn from_iter<I: IntoIterator<Item = (Knob, u64)>>(settings: I) -> Self {
+        Self(settings.into_iter().collect())
+    }
+}
+
+/// `pages_to_scan=1000 run=1`
+impl fmt::Display for Knobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (knob, value)) in self.iter().enumerate() {
+            let space = if index > 0 { " " } else { "" };
+            write!(f, "{space}{knob}={}", knob.text(value))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Kind;
+    use crate::kernel::FIELDS;
+    use crate::reading::Reading;
+
+    #[test]
+    fn the_knobs_are_exactly_the_tables_knobs() {
+        let mut table: Vec<_> = FIELDS.iter().filter(|f| f.kind == Kind::Knob).map(|f| f.name).collect();
+        let mut knobs: Vec<_> = Knob::ALL.map(Knob::name).to_vec();
+        table.sort_unstable();
+        knobs.sort_unstable();
+        assert_eq!(knobs, table);
+    }
+
+    #[test]
+    fn writing_starts_with_the_advisor_and_ends_with_run() {
+        let knobs = Knobs::none()
+            .with(Knob::Run, 1)
+            .with(Knob::SleepMillisecs, 20)
+            .with(Knob::PagesToScan, 100)
+            .with(Knob::AdvisorMode, 0);
+        let order: Vec<_> = knobs.iter().map(|(knob, _)| knob).collect();
+        assert_eq!(order, [Knob::AdvisorMode, Knob::PagesToScan, Knob::SleepMillisecs, Knob::Run]);
+        assert_eq!(knobs.to_string(), "advisor_mode=none pages_to_scan=100 sleep_millisecs=20 run=1");
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_and_what_is_so_already_is_not_written() {
+        let ksm = Ksm { run: Reading::Value(1), pages_to_scan: Reading::Value(100), ..Ksm::default() };
+        let wanted = Knobs::none().with(Knob::Run, 1).with(Knob::PagesToScan, 500).with(Knob::SmartScan, 0);
+        assert_eq!(wanted.differing_from(&ksm), Knobs::none().with(Knob::PagesToScan, 500));
+    }
+
+    #[test]
+    fn values_are_checked_against_what_the_kernel_takes() {
+        assert_eq!(Knob::AdvisorMode.parse_value("scan-time"), Ok(1));
+        assert_eq!(Knob::PagesToScan.parse_value("1000000000"), Ok(1_000_000_000));
+        let error = Knob::MaxPageSharing.parse_value("1").unwrap_err();
+        assert_eq!(error.to_string(), "max_page_sharing takes a number from 2 to 2147483647, not \"1\"");
+        assert!(Knob::Run.parse_value("3").is_err());
+        assert!("pages_shared".parse::<Knob>().is_err());
+    }
+}

@@ -1,0 +1,16 @@
+//! The pure part of ksmith: what the kernel's text means, what to do about it, and a machine to try it on.
+//!
+//! Nothing here touches a file, a clock, a thread or the environment (`core/clippy.toml` holds the crate to
+//! that): everything arrives as an argument. So one [`decide::Policy`] object runs live, in the simulator
+//! and over recorded history, and gives the same answers.
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod decide;
+pub mod field;
+pub mod kernel;
+pub mod knobs;
+pub mod reading;
+pub mod sample;
+pub mod units;

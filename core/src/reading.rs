@@ -1,0 +1,150 @@
+//! What came of asking the kernel for one thing: a value, or one of three distinct ways of not having it.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// The outcome of reading one kernel file or one field of it.
+///
+/// A file that a kernel lacks is [`Absent`](Reading::Absent): never 0, never an error. A file that we may not
+/// read is [`Denied`](Reading::Denied), and text that does not parse is [`Malformed`](Reading::Malformed):
+/// both are faults, and both degrade one source, never the whole sample.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Reading<T> {
+    /// The kernel gave a value.
+    Value(T),
+    /// This kernel does not have it (or the process it belongs to is gone).
+    #[default]
+    Absent,
+    /// The kernel has it and refuses to show it to us.
+    Denied,
+    /// The kernel's text is not what its documentation promises.
+    Malformed(Malformed),
+}
+
+/// Text that did not parse: where, what stood there, and what should have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: expected {expected}, found {found:?}")]
+pub struct Malformed {
+    /// 1-based line in the file.
+    pub line: u32,
+    /// What the format promises at that place.
+    pub expected: &'static str,
+    /// What stood there, cut to a length that is fit for a log line.
+    pub found: String,
+}
+
+impl Malformed {
+    /// Longest piece of foreign text that is kept, in characters.
+    const FOUND_MAX: usize = 60;
+
+    /// Records that `found` stood on 1-based `line` where `expected` should have.
+    pub fn new(line: usize, expected: &'static str, found: &str) -> Self {
+        Self {
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            expected,
+            found: found.chars().take(Self::FOUND_MAX).collect(),
+        }
+    }
+}
+
+impl<T> Reading<T> {
+    /// The value, if there is one.
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Self::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Applies `f` to the value and keeps any other outcome.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
+        self.and_then(|value| Ok(f(value)))
+    }
+
+    /// Applies a parser to the value; its failure becomes [`Reading::Malformed`].
+    pub fn and_then<U>(self, f: impl FnOnce(T) -> Result<U, Malformed>) -> Reading<U> {
+        match self {
+            Self::Value(value) => f(value).into(),
+            Self::Absent => Reading::Absent,
+            Self::Denied => Reading::Denied,
+            Self::Malformed(why) => Reading::Malformed(why),
+        }
+    }
+
+    /// The same outcome with the value borrowed.
+    pub fn as_ref(&self) -> Reading<&T> {
+        match self {
+            Self::Value(value) => Reading::Value(value),
+            Self::Absent => Reading::Absent,
+            Self::Denied => Reading::Denied,
+            Self::Malformed(why) => Reading::Malformed(why.clone()),
+        }
+    }
+
+    /// Whether this is denied or malformed. Absent is not a fault.
+    pub fn is_fault(&self) -> bool {
+        matches!(self, Self::Denied | Self::Malformed(_))
+    }
+}
+
+impl<T: Copy> Reading<T> {
+    /// The value by copy, if there is one.
+    pub fn get(&self) -> Option<T> {
+        self.value().copied()
+    }
+}
+
+impl<T> From<Result<T, Malformed>> for Reading<T> {
+    fn from(result: Result<T, Malformed>) -> Self {
+        match result {
+            Ok(value) => Self::Value(value),
+            Err(why) => Self::Malformed(why),
+        }
+    }
+}
+
+/// The value, or `-` where this kernel has none, or the fault in words.
+impl<T: fmt::Display> fmt::Display for Reading<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => value.fmt(f),
+            Self::Absent => f.pad("-"),
+            Self::Denied => f.pad("denied"),
+            Self::Malformed(why) => write!(f, "malformed ({why})"),
+        }
+    }
+}
+
+/// Serializes as the value or `null`: faults are listed apart, so that a number's key never holds text.
+impl<T: Serialize> Serialize for Reading<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value().serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_is_no_fault_and_denied_and_malformed_are() {
+        assert!(!Reading::<u64>::Absent.is_fault());
+        assert!(!Reading::Value(1).is_fault());
+        assert!(Reading::<u64>::Denied.is_fault());
+        assert!(Reading::<u64>::Malformed(Malformed::new(1, "a number", "x")).is_fault());
+    }
+
+    #[test]
+    fn a_failed_parser_makes_a_value_malformed_and_leaves_absent_alone() {
+        let fail = |_: u64| Err::<u64, _>(Malformed::new(3, "a number", "x"));
+        assert!(matches!(Reading::Value(1).and_then(fail), Reading::Malformed(m) if m.line == 3));
+        assert_eq!(Reading::Absent.and_then(fail), Reading::Absent);
+    }
+
+    #[test]
+    fn foreign_text_is_cut() {
+        let long = "ä".repeat(10_000);
+        assert_eq!(Malformed::new(1, "a number", &long).found.chars().count(), 60);
+    }
+}

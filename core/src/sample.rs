@@ -1,0 +1,81 @@
+//! One look at the host: what every policy decides upon and every view shows.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
+use crate::reading::Reading;
+
+/// What was seen at one moment. Each source has its own outcome: one that fails degrades the sample, no more.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Time since boot, suspended time included.
+    pub at: Duration,
+    /// The host's base page size in bytes.
+    pub page_size: u64,
+    /// `/sys/kernel/mm/ksm`.
+    pub ksm: Ksm,
+    /// CPU time that ksmd has used since boot, in nanoseconds.
+    pub ksmd_cpu_ns: Reading<u64>,
+    /// `/proc/meminfo`.
+    pub memory: Reading<Meminfo>,
+    /// `/proc/vmstat`.
+    pub vmstat: Reading<Vmstat>,
+    /// `/proc/stat`.
+    pub cpu: Reading<CpuTimes>,
+    /// `/proc/pressure/memory`.
+    pub memory_pressure: Reading<Psi>,
+    /// `/proc/pressure/cpu`.
+    pub cpu_pressure: Reading<Psi>,
+    /// Processes with mergeable memory, in the order of their ids.
+    pub processes: Vec<Process>,
+    /// Processes whose KSM figures we may not read; their savings can't be attributed.
+    pub hidden_processes: u64,
+}
+
+/// A process for good: the kernel reuses PIDs, but not together with a start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// The PID.
+    pub pid: u32,
+    /// Clock ticks between boot and the process's start.
+    pub start_ticks: u64,
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pid)
+    }
+}
+
+/// A process with mergeable memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Which one.
+    pub id: ProcessId,
+    /// The name to show: a guest's own name where the command line gives one, else the program's.
+    pub name: Arc<str>,
+    /// Whether the program is a hypervisor, whose whole memory counts as a guest's.
+    pub is_vm: bool,
+    /// Resident bytes; merged pages count in full.
+    pub rss_bytes: u64,
+    /// CPU time used since its start, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Minor faults since its start: memory obtained or copied.
+    pub minor_faults: u64,
+    /// What KSM does for it.
+    pub ksm: KsmStat,
+}
+
+impl Process {
+    /// Pages of this process that are merged, zero pages not included. 0 where the kernel does not say.
+    pub fn merging_pages(&self) -> u64 {
+        self.ksm.merging_pages.unwrap_or(0)
+    }
+
+    /// Pages of this process that map the kernel's zero page through KSM.
+    pub fn zero_pages(&self) -> u64 {
+        self.ksm.zero_pages.unwrap_or(0)
+    }
+}

@@ -1,0 +1,3 @@
+//! ksmith around its core: observe the host, act on it, keep a record and show it.
+
+pub mod root;

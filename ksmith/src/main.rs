@@ -1,0 +1,3 @@
+//! The `ksmith` command.
+
+fn main() {}
