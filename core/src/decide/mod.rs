@@ -3,6 +3,7 @@
 mod history;
 mod limits;
 mod profit;
+pub(crate) mod setting;
 
 pub use history::{History, Pass};
 pub use limits::{Limits, Share};

@@ -207,7 +207,7 @@ impl Profit {
     }
 
     fn longest_interval(&self) -> Duration {
-        Duration::from_secs_f64(self.config.longest_probe_seconds)
+        Duration::from_secs_f64(self.config.longest_probe_seconds).max(self.first_interval())
     }
 }
 
