@@ -59,7 +59,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_cpu: Share::WHOLE, max_pages_to_scan: u64::from(u32::MAX), min_sleep: Duration::from_millis(1) }
+        Self { max_cpu: Share::WHOLE, max_pages_to_scan: u32::MAX, min_sleep_milliseconds: 0 }
     }
 }
 
