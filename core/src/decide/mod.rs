@@ -1,13 +1,18 @@
 //! Deciding: history goes in, settings with a reason come out.
 
+mod duty;
 mod history;
 mod limits;
+mod on_demand;
 mod profit;
-pub(crate) mod setting;
+mod round;
+mod setting;
 
 pub use history::{History, Pass};
 pub use limits::{Limits, Share};
+pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
+pub use round::Outcome;
 
 use std::fmt;
 use std::time::Duration;
