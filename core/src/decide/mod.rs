@@ -2,9 +2,11 @@
 
 mod history;
 mod limits;
+mod profit;
 
 pub use history::{History, Pass};
 pub use limits::{Limits, Share};
+pub use profit::{Profit, ProfitConfig};
 
 use std::fmt;
 use std::time::Duration;
