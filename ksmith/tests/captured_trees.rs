@@ -1,5 +1,7 @@
 //! Every parser over the captured trees in `testdata/`: what the kernels of different times really print.
 
+#![allow(clippy::unwrap_used, reason = "clippy knows a test function from its helpers only inside cfg(test)")]
+
 use std::fs;
 use std::path::PathBuf;
 
