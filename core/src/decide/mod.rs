@@ -1,8 +1,14 @@
 //! Deciding: history goes in, settings with a reason come out.
 
+mod fixed;
+mod ground;
 mod history;
 mod limits;
+mod settings;
+#[cfg(test)]
+pub(crate) mod testing;
 
+pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
 pub use limits::{Limits, Share};
 
