@@ -3,6 +3,7 @@
 mod fixed;
 mod ground;
 mod history;
+mod ksmtuned;
 mod limits;
 mod settings;
 #[cfg(test)]
@@ -10,6 +11,7 @@ pub(crate) mod testing;
 
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
+pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 
 use std::fmt;
