@@ -24,7 +24,7 @@ use self::errand::Errand;
 use self::guests::{Changes, Guests};
 use super::duty::{self, Duty};
 use super::round::{self, Outcome, Round};
-use super::{Decision, Policy, Reason, View};
+use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
 use crate::units::{Bytes, Span};
 
@@ -226,6 +226,9 @@ impl Policy for Profit {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
+        if let Some(reason) = ground::unusable(&view.now.ksm) {
+            return Decision { knobs: Knobs::none(), reason, check_after: WATCH };
+        }
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
         let has_grown = changes.grown_bytes >= self.growth_bytes();
