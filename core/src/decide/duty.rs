@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decide::{History, Limits};
+use super::{History, Limits};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
 
@@ -38,14 +38,14 @@ impl Duty {
     /// not. For a batch b and a sleep s the share is b / (b + s), so share / (1 - share) goes with the batch.
     pub fn knobs(&mut self, share: f64, now: &Sample, history: &History, limits: &Limits) -> Knobs {
         let whole = BATCH.as_nanos() as f64 / history.ns_per_page().max(1.0);
-        if share >= NO_SLEEP && limits.min_sleep.is_zero() {
+        if share >= NO_SLEEP && limits.min_sleep_milliseconds == 0 {
             self.batch = None;
             let current = now.ksm.pages_to_scan.get().unwrap_or(0) as f64;
             return settings(steady(current, whole), 0);
         }
         // As long a sleep as a full batch leaves room for; share < 0.9 makes this at least half a millisecond.
         let sleep = BATCH.as_secs_f64() * 1000.0 * (1.0 - share) / share;
-        let sleep = sleep.max(limits.min_sleep.as_secs_f64() * 1000.0).clamp(1.0, 10_000.0).round();
+        let sleep = sleep.max(f64::from(limits.min_sleep_milliseconds)).clamp(1.0, 10_000.0).round();
         let first = sleep * 1e6 * share / (1.0 - share).max(0.01) / history.ns_per_page().max(1.0);
         let batch = match (self.batch, history.ksmd_share()) {
             (Some((batch, meant)), Some(measured))
