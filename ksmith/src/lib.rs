@@ -1,3 +1,4 @@
 //! ksmith around its core: observe the host, act on it, keep a record and show it.
 
+pub mod lab;
 pub mod root;

@@ -5,6 +5,8 @@ mod ground;
 mod history;
 mod ksmtuned;
 mod limits;
+mod profit;
+pub(crate) mod setting;
 mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -13,6 +15,7 @@ pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
+pub use profit::{Profit, ProfitConfig};
 
 use std::fmt;
 use std::time::Duration;
