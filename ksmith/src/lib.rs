@@ -3,6 +3,7 @@
 pub mod act;
 pub mod config;
 pub mod controller;
+pub mod estimate;
 pub mod lab;
 pub mod root;
 pub mod show;
