@@ -9,6 +9,7 @@
 pub mod account;
 pub mod decide;
 pub mod field;
+pub mod guest_name;
 pub mod kernel;
 pub mod knobs;
 pub mod reading;
