@@ -22,7 +22,7 @@ const COMM_MAX: usize = 15;
 
 /// Programs that run virtual machines, and where each says the guest's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hypervisor {
+enum Vmm {
     /// QEMU, also as `kvm` (Proxmox) and `qemu-kvm` (RHEL): `-name guest=NAME,…` or `-name NAME,…`.
     Qemu,
     /// Firecracker: `--id NAME`.
@@ -37,7 +37,7 @@ enum Hypervisor {
     Uml,
 }
 
-impl Hypervisor {
+impl Vmm {
     fn of_program(program: &str) -> Option<Self> {
         // NixOS wraps programs: the real one is `.qemu-system-x86_64-wrapped`.
         let wrapped = program.strip_prefix('.').unwrap_or(program);
@@ -76,14 +76,14 @@ impl Hypervisor {
 
 /// Whether a process of this name may be a hypervisor, so that its command line is worth a look.
 pub fn may_be_vm(comm: &str) -> bool {
-    Hypervisor::of_program(comm).is_some()
+    Vmm::of_program(comm).is_some()
 }
 
 impl GuestName {
     /// Names a process from its `comm` and its command line, which may be empty.
     pub fn of(comm: &str, line: &CommandLine) -> Self {
-        let hypervisor = Hypervisor::of_program(line.program())
-            .or_else(|| Hypervisor::of_program(comm))
+        let hypervisor = Vmm::of_program(line.program())
+            .or_else(|| Vmm::of_program(comm))
             .filter(|hypervisor| hypervisor.runs_guest(line));
         let guest = hypervisor.and_then(|hypervisor| hypervisor.guest(line));
         let name = [guest.as_deref(), Some(comm), Some(line.program())]

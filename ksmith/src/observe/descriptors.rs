@@ -5,8 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Left to the rest of the program: the files of the host, a database, connections.
 const RESERVE: u64 = 256;
 
-/// The most that are kept. Each pins about 5 KiB of kernel memory (a page of text, the inode, the entry), so this
-/// bounds that at about 20 MiB and serves 1,365 guests.
+/// The most that are kept: enough for 1,024 processes. Each pins kernel memory, about a page for the text alone.
 const MOST: u64 = 4096;
 
 /// A number of descriptors to hand out.

@@ -1,55 +1,98 @@
-//! What KSM does for one process, from whichever file this kernel has.
+//! What KSM does for one process, from the files that this kernel has.
 //!
-//! `ksm_stat` since 6.1, before that `ksm_merging_pages` since 5.19, before that nothing but the mappings' flags.
+//! `ksm_stat` since 6.1, which holds the merged pages only since 6.4; `ksm_merging_pages` since 5.19; before that
+//! nothing but the mappings' flags.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 
-use ksmith_core::kernel::{KsmStat, number, says_mergeable};
+use ksmith_core::kernel::{KsmStat, merging_pages, says_mergeable};
 use ksmith_core::reading::Reading;
 
 use super::proc_dir::text;
 use super::scratch::Scratch;
+use crate::root::outcome;
 
-/// The file that a process's figures were found in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    /// `ksm_stat`.
-    KsmStat,
-    /// `ksm_merging_pages`: one number.
-    MergingPages,
+/// The files of one process, opened when first needed and kept.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    ksm_stat: Slot,
+    merging_pages: Slot,
 }
 
-impl Format {
-    const ALL: [(Self, &str); 2] = [(Self::KsmStat, "ksm_stat"), (Self::MergingPages, "ksm_merging_pages")];
-
-    /// Reads an open file. `None`: the process has no memory of its own (a kernel thread or a zombie), for which
-    /// the kernel gives an empty text.
-    pub(super) fn read(self, file: &OwnedFd, scratch: &mut Scratch) -> Reading<Option<KsmStat>> {
-        text(Ok(file), scratch).and_then(|text| match self {
-            _ if text.is_empty() => Ok(None),
-            Self::KsmStat => KsmStat::parse(text).map(Some),
-            Self::MergingPages => {
-                number(text).map(|pages| Some(KsmStat { merging_pages: Some(pages), ..KsmStat::default() }))
-            }
-        })
-    }
+/// A file that is kept once it was found.
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Unasked,
+    /// This kernel does not have it.
+    Absent,
+    Open(OwnedFd),
 }
 
-/// Opens the best file that this kernel has. `None`: it has none of them, and the process is still there.
-///
-/// # Errors
-/// The process is gone (`ENOENT`, `ESRCH`) or its figures are not for us.
-pub(super) fn open(open: impl Fn(&str) -> io::Result<OwnedFd>) -> io::Result<Option<(Format, OwnedFd)>> {
-    for (format, name) in Format::ALL {
-        match open(name) {
-            Ok(file) => return Ok(Some((format, file))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+impl Slot {
+    /// The file's text, opened by `open` if it is not yet. Absent only where the kernel does not have the file,
+    /// or the process is gone.
+    fn read<'a>(
+        &mut self,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+        scratch: &'a mut Scratch,
+    ) -> Reading<&'a str> {
+        if let Self::Unasked = self {
+            *self = match open() {
+                Ok(file) => Self::Open(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Absent,
+                Err(error) => return outcome(&error),
+            };
+        }
+        match self {
+            Self::Open(file) => text(Ok(file), scratch),
+            Self::Unasked | Self::Absent => Reading::Absent,
         }
     }
-    open("stat").map(|_| None)
+}
+
+impl Figures {
+    /// How many descriptors are kept at most.
+    pub(super) const DESCRIPTORS: u64 = 2;
+
+    /// Whether this kernel has any figures of processes. Known after a reading.
+    pub(super) fn are_there(&self) -> bool {
+        matches!(self.ksm_stat, Slot::Open(_)) || matches!(self.merging_pages, Slot::Open(_))
+    }
+
+    /// Reads the figures; `open` opens a file of the process. `None`: the process has no memory of its own (a
+    /// kernel thread or a zombie), for which the kernel gives an empty text. Absent: it is gone. Where the kernel
+    /// has no file the figures are empty, and whether the process is there must be asked elsewhere.
+    pub(super) fn read(
+        &mut self,
+        open: impl Fn(&str) -> io::Result<OwnedFd>,
+        scratch: &mut Scratch,
+    ) -> Reading<Option<KsmStat>> {
+        let mut ksm = match self.ksm_stat.read(|| open("ksm_stat"), scratch) {
+            Reading::Value("") => return Reading::Value(None),
+            Reading::Value(text) => match KsmStat::parse(text) {
+                Ok(ksm) => ksm,
+                Err(why) => return Reading::Malformed(why),
+            },
+            Reading::Absent if matches!(self.ksm_stat, Slot::Absent) => KsmStat::default(),
+            other => return other.map(|_| None),
+        };
+        if ksm.merging_pages.is_some() {
+            return Reading::Value(Some(ksm));
+        }
+        match self.merging_pages.read(|| open("ksm_merging_pages"), scratch) {
+            Reading::Value("") => return Reading::Value(None),
+            Reading::Value(text) => match merging_pages(text) {
+                Ok(pages) => ksm.merging_pages = Some(pages),
+                Err(why) => return Reading::Malformed(why),
+            },
+            Reading::Absent if matches!(self.merging_pages, Slot::Absent) => {}
+            other => return other.map(|_| None),
+        }
+        Reading::Value(Some(ksm))
+    }
 }
 
 /// More of `smaps` than this is not read: some 100,000 mappings.
@@ -82,28 +125,48 @@ mod tests {
     }
 
     fn read(files: &[(&'static str, &'static str)]) -> Reading<Option<KsmStat>> {
-        let (format, file) = open(kernel(files)).unwrap().unwrap();
-        format.read(&file, &mut Scratch::new())
+        let mut figures = Figures::default();
+        let reading = figures.read(kernel(files), &mut Scratch::new());
+        let again = figures.read(|_| Err(io::Error::other("opened twice")), &mut Scratch::new());
+        assert_eq!(reading, again);
+        reading
     }
 
     #[test]
-    fn the_newest_file_wins() {
-        let both = [("ksm_stat", "ksm_rmap_items 7\n"), ("ksm_merging_pages", "3\n")];
-        assert_eq!(read(&both).value().unwrap().unwrap().rmap_items, Some(7));
-        assert_eq!(read(&both[1..]).value().unwrap().unwrap().merging_pages, Some(3));
+    fn each_kernels_files_are_put_together() {
+        let stat_of_6_4 = ("ksm_stat", "ksm_rmap_items 7\nksm_merging_pages 2\n");
+        let stat_of_6_1 = ("ksm_stat", "ksm_rmap_items 7\n");
+        let merging = ("ksm_merging_pages", "3\n");
+        let found = |files: &[_]| {
+            let ksm = read(files).get().flatten().unwrap();
+            (ksm.rmap_items, ksm.merging_pages)
+        };
+        assert_eq!(found(&[stat_of_6_4, merging]), (Some(7), Some(2)));
+        assert_eq!(found(&[stat_of_6_1, merging]), (Some(7), Some(3)));
+        assert_eq!(found(&[stat_of_6_1]), (Some(7), None));
+        assert_eq!(found(&[merging]), (None, Some(3)));
+        assert_eq!(found(&[]), (None, None));
     }
 
     #[test]
     fn an_empty_text_is_a_process_without_memory() {
-        assert_eq!(read(&[("ksm_stat", "")]), Reading::Value(None));
+        assert_eq!(read(&[("ksm_stat", ""), ("ksm_merging_pages", "")]), Reading::Value(None));
         assert_eq!(read(&[("ksm_merging_pages", "")]), Reading::Value(None));
         assert!(matches!(read(&[("ksm_merging_pages", "x")]), Reading::Malformed(_)));
+        assert!(matches!(read(&[("ksm_stat", "ksm_rmap_items x\n")]), Reading::Malformed(_)));
     }
 
     #[test]
-    fn an_old_kernel_is_told_from_a_process_that_is_gone() {
-        assert!(open(kernel(&[("stat", "")])).unwrap().is_none());
-        assert_eq!(open(kernel(&[])).unwrap_err().kind(), io::ErrorKind::NotFound);
+    fn what_is_denied_or_gone_is_told_and_asked_again() {
+        let mut figures = Figures::default();
+        let fails = |error: i32| move |_: &str| Err(io::Error::from_raw_os_error(error));
+        let mut scratch = Scratch::new();
+        assert_eq!(figures.read(fails(libc::EACCES), &mut scratch), Reading::Denied);
+        assert_eq!(figures.read(fails(libc::ESRCH), &mut scratch), Reading::Absent);
+        assert!(!figures.are_there());
+        let files = kernel(&[("ksm_stat", "ksm_rmap_items 1\n")]);
+        assert!(matches!(figures.read(files, &mut scratch), Reading::Value(Some(_))));
+        assert!(figures.are_there());
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn open_in(directory: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
 }
 
 /// The text of a file that holds one record.
-pub(super) fn text<'a>(file: io::Result<impl AsFd>, scratch: &'a mut Scratch) -> Reading<&'a str> {
+pub(super) fn text(file: io::Result<impl AsFd>, scratch: &mut Scratch) -> Reading<&str> {
     match file.and_then(|file| scratch.fill(file, End::ShortRead)) {
         Ok(()) => Reading::Value(scratch.text()),
         Err(error) => outcome(&error),

@@ -11,12 +11,12 @@ use ksmith_core::sample::{ProcessId, Sample};
 use super::connector::ProcessEvent;
 use super::descriptors::Descriptors;
 use super::discovery::Discovery;
-use super::figures;
+use super::figures::{Figures, smaps_say_mergeable};
 use super::proc_dir::ProcDir;
 use super::schedule::{OLD, ROUND, Schedule, delay, spread};
 use super::scratch::Scratch;
 use super::watched::{Seen, Watched};
-use crate::root::{Root, outcome};
+use crate::root::Root;
 
 /// Looks at plain processes that one sample may always take; more where so many processes need it.
 const LOOKS_LEAST: usize = 200;
@@ -238,7 +238,7 @@ impl Processes {
             looks += 1;
             plain.flags_due = now + FLAG_ROUND;
             self.flag_schedule.push(plain.flags_due, pid);
-            let is_marked = proc.open_file(pid, "smaps").is_ok_and(figures::smaps_say_mergeable);
+            let is_marked = proc.open_file(pid, "smaps").is_ok_and(smaps_say_mergeable);
             if is_marked && self.watch(proc, pid, true, scratch) {
                 self.plain.remove(&pid);
             }
@@ -303,12 +303,9 @@ fn look(proc: &ProcDir, pid: u32, with_name: bool, scratch: &mut Scratch) -> Loo
             _ => {}
         }
     }
-    let figures = match figures::open(|name| proc.open_file(pid, name)) {
-        Ok(Some((format, file))) => format.read(&file, scratch),
-        Ok(None) => return Look::Nothing { is_sure: false },
-        Err(error) => outcome(&error),
-    };
-    match figures {
+    let mut figures = Figures::default();
+    match figures.read(|name| proc.open_file(pid, name), scratch) {
+        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => Look::Gone,
         Reading::Value(Some(ksm)) if ksm.is_involved() => Look::Promising,
         Reading::Value(Some(ksm)) => Look::Nothing { is_sure: ksm.mergeable.is_some() },
         Reading::Value(None) => Look::Memoryless,

@@ -116,6 +116,7 @@ fn figures_come_from_what_the_kernel_has() {
     let mut host = Host::new();
     host.process(10, "linux61", 0, 1);
     host.figures(10, "ksm_rmap_items 12\n");
+    host.put("proc/10/ksm_merging_pages", "8\n");
     host.process(11, "linux519", 0, 1);
     host.put("proc/11/ksm_merging_pages", "4\n");
     host.process(12, "idle519", 0, 1);
@@ -123,7 +124,7 @@ fn figures_come_from_what_the_kernel_has() {
     host.process(13, "older", 0, 1);
     let sample = host.observer.sample();
     let found: Vec<_> = sample.processes.iter().map(|p| (p.id.pid, p.ksm.rmap_items, p.merging_pages())).collect();
-    assert_eq!(found, [(10, Some(12), 0), (11, None, 4)]);
+    assert_eq!(found, [(10, Some(12), 8), (11, None, 4)]);
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn on_older_kernels_the_mappings_flags_tell_after_a_while() {
     host.put("proc/13/smaps", "7f00-7f01 rw-p\nRss: 4 kB\nVmFlags: rd wr mg\n");
     host.process(14, "plain", 0, 1);
     host.put("proc/14/smaps", "7f00-7f01 rw-p\nRss: 4 kB\nVmFlags: rd wr\n");
-    assert_eq!(host.pids(), []);
+    assert!(host.pids().is_empty());
     let sample = host.sample_after(6);
     assert_eq!((only(&sample).id.pid, only(&sample).ksm.mergeable), (13, Some(true)));
 }
@@ -155,11 +156,11 @@ fn an_exit_ends_a_process_and_a_reused_pid_is_another() {
     host.figures(20, INVOLVED);
     assert_eq!(only(&host.observer.sample()).id.start_ticks, 100);
     host.process(20, "new", 0, 200);
-    assert_eq!(host.pids(), [], "the old one is gone and the new one not yet looked at");
+    assert!(host.pids().is_empty(), "the old one is gone and the new one not yet looked at");
     let sample = host.observer.sample();
     assert_eq!((only(&sample).id.start_ticks, &*only(&sample).name), (200, "new"));
     host.exit(20);
-    assert_eq!(host.pids(), []);
+    assert!(host.pids().is_empty());
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn a_process_that_exits_between_its_files_is_gone_and_a_zombie_too() {
     assert_eq!(host.pids(), [20, 21]);
     host.figures(20, "");
     host.put("proc/21/stat", "21 (work) Z 1 1 1 0 -1 4 7 0 0 0 3 4 0 0 20 0 1 0 1 0 0 0\n");
-    assert_eq!(host.pids(), []);
+    assert!(host.pids().is_empty());
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn a_process_that_drops_its_mergeable_memory_leaves_and_may_return() {
     host.figures(20, INVOLVED);
     assert_eq!(host.pids(), [20]);
     host.figures(20, UNINVOLVED);
-    assert_eq!(host.pids(), []);
+    assert!(host.pids().is_empty());
     host.figures(20, INVOLVED);
     assert_eq!(only(&host.sample_after(2)).id.pid, 20);
 }
@@ -256,7 +257,7 @@ fn events_tell_of_a_start_a_new_program_and_an_exit() {
     host.observer.notice(ProcessEvent::Exec(20));
     assert_eq!(&*only(&host.observer.sample()).name, "db2");
     host.observer.notice(ProcessEvent::Exited(20));
-    assert_eq!(host.pids(), []);
+    assert!(host.pids().is_empty());
 }
 
 #[test]
@@ -290,6 +291,45 @@ fn a_pid_that_changed_from_a_kernel_thread_is_looked_at_when_an_event_says_so() 
     assert_eq!(host.sample_after(200).processes.len(), 0, "put aside for good");
     host.observer.notice_all([ProcessEvent::Exited(20), ProcessEvent::Started(20)]);
     assert_eq!(host.sample_after(2).processes.len(), 1);
+}
+
+fn captured(name: &str) -> Sample {
+    Observer::new(Root::at(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/").to_owned() + name)).sample()
+}
+
+fn rows(sample: &Sample) -> Vec<(String, bool, u64)> {
+    sample.processes.iter().map(|p| (p.name.to_string(), p.is_vm, p.merging_pages())).collect()
+}
+
+#[test]
+fn captured_hosts_show_their_guests() {
+    let row = |name: &str, is_vm, merging| (name.to_owned(), is_vm, merging);
+    let guests = [row("alpha", true, 112), row("beta", true, 112), row("gamma", false, 64)];
+    for tree in ["linux-6.18", "linux-6.1"] {
+        let sample = captured(tree);
+        assert_eq!(rows(&sample), guests, "{tree}");
+        assert_eq!(sample.hidden_processes, 0);
+        assert!(sample.ksmd_cpu_ns.get().unwrap() > 0, "{tree}");
+        assert_eq!(sample.ksm.pages_sharing, Reading::Value(191), "{tree}");
+    }
+}
+
+#[test]
+fn without_ksm_only_hypervisors_are_left() {
+    let sample = captured("no-ksm");
+    assert!(!sample.ksm.is_present());
+    assert_eq!(sample.ksmd_cpu_ns, Reading::Absent);
+    let names: Vec<_> = rows(&sample).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["alpha", "beta"]);
+}
+
+#[test]
+fn a_hostile_tree_gives_a_sample_with_faults_and_no_terminal_escapes() {
+    let sample = captured("hostile");
+    assert!(sample.memory.is_fault() || sample.vmstat.is_fault() || sample.cpu.is_fault());
+    assert!(sample.ksm.entries().any(|(_, reading)| reading.is_fault()));
+    assert!(!sample.processes.iter().any(|process| process.name.chars().any(char::is_control)));
+    assert_eq!(sample.ksmd_cpu_ns, Reading::Absent, "a process calls itself ksmd");
 }
 
 /// Only a test without root's rights can be denied anything; as root it drops them for its thread.

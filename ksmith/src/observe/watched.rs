@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ksmith_core::guest_name::GuestName;
-use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
+use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::reading::{Malformed, Reading};
 use ksmith_core::sample::{Process, ProcessId};
 
-use super::figures::{self, Format};
+use super::figures::Figures;
 use super::proc_dir::{ProcDir, ProcessDir, text};
 use super::scratch::{End, Scratch};
 use crate::root::outcome;
@@ -32,29 +32,16 @@ pub(super) struct Watched {
 struct Files {
     directory: ProcessDir,
     stat: OwnedFd,
-    figures: Option<(Format, OwnedFd)>,
+    figures: Figures,
 }
 
 impl Files {
-    /// How many descriptors that is.
-    const COUNT: u64 = 3;
+    /// How many descriptors that is at most.
+    const COUNT: u64 = 2 + Figures::DESCRIPTORS;
 
     fn open(directory: ProcessDir) -> io::Result<Self> {
         let stat = directory.open_file("stat")?;
-        let figures = figures::open(|name| directory.open_file(name))?;
-        Ok(Self { directory, stat, figures })
-    }
-
-    fn stat(&self, scratch: &mut Scratch) -> Reading<PidStat> {
-        text(Ok(&self.stat), scratch).and_then(PidStat::parse)
-    }
-
-    /// `None`: the process has no memory any more.
-    fn figures(&self, scratch: &mut Scratch) -> Reading<Option<KsmStat>> {
-        match &self.figures {
-            Some((format, file)) => format.read(file, scratch),
-            None => Reading::Value(Some(KsmStat::default())),
-        }
+        Ok(Self { directory, stat, figures: Figures::default() })
     }
 }
 
@@ -130,27 +117,28 @@ impl Watched {
     /// Reads it.
     pub(super) fn read(&mut self, proc: &ProcDir, page_size: u64, scratch: &mut Scratch) -> Seen {
         match self.files.take() {
-            Some(files) => {
-                let seen = self.read_from(&files, page_size, scratch);
+            Some(mut files) => {
+                let seen = self.read_from(&mut files, page_size, scratch);
                 self.files = Some(files);
                 seen
             }
             None => match proc.process(self.id.pid).and_then(Files::open) {
-                Ok(files) => self.read_from(&files, page_size, scratch),
+                Ok(mut files) => self.read_from(&mut files, page_size, scratch),
                 Err(error) => outcome::<()>(&error).into(),
             },
         }
     }
 
-    fn read_from(&mut self, files: &Files, page_size: u64, scratch: &mut Scratch) -> Seen {
-        let stat = match files.stat(scratch) {
+    fn read_from(&mut self, files: &mut Files, page_size: u64, scratch: &mut Scratch) -> Seen {
+        let stat = match text(Ok(&files.stat), scratch).and_then(PidStat::parse) {
             Reading::Value(stat) => stat,
             other => return other.into(),
         };
         if stat.start_ticks != self.id.start_ticks || stat.is_zombie {
             return Seen::Gone;
         }
-        let mut ksm = match files.figures(scratch) {
+        let directory = &files.directory;
+        let mut ksm = match files.figures.read(|name| directory.open_file(name), scratch) {
             Reading::Value(Some(ksm)) => ksm,
             other => return other.into(),
         };
@@ -159,7 +147,7 @@ impl Watched {
         }
         if self.is_renamed || stat.comm != self.comm {
             self.is_renamed = false;
-            let named = GuestName::of(&stat.comm, &command_line(&files.directory, scratch));
+            let named = GuestName::of(&stat.comm, &command_line(directory, scratch));
             (self.comm, self.name, self.is_vm) = (stat.comm, named.name.into(), named.is_vm);
         }
         if !self.is_vm && !ksm.is_involved() {
