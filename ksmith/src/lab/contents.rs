@@ -1,0 +1,107 @@
+//! What a memory guest holds, in words that fit a command line.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A stretch of a guest's memory with one kind of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// `equal:SEED:PAGES`: pages that differ from each other and equal those of the same seed in other guests.
+    Equal {
+        /// Guests with the same seed hold the same pages.
+        seed: u64,
+        /// How many.
+        pages: usize,
+    },
+    /// `zero:PAGES`: pages that were written and hold only zeros.
+    Zero {
+        /// How many.
+        pages: usize,
+    },
+    /// `unique:PAGES`: pages that no other guest has.
+    Unique {
+        /// How many.
+        pages: usize,
+    },
+    /// `churn:PAGES:MILLISECONDS`: unique pages, all rewritten with new content again and again.
+    Churn {
+        /// How many.
+        pages: usize,
+        /// Time between two rewrites of the whole part.
+        every: Duration,
+    },
+}
+
+impl Part {
+    /// Pages in this part.
+    pub fn pages(self) -> usize {
+        match self {
+            Self::Equal { pages, .. }
+            | Self::Zero { pages }
+            | Self::Unique { pages }
+            | Self::Churn { pages, .. } => pages,
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equal { seed, pages } => write!(f, "equal:{seed}:{pages}"),
+            Self::Zero { pages } => write!(f, "zero:{pages}"),
+            Self::Unique { pages } => write!(f, "unique:{pages}"),
+            Self::Churn { pages, every } => write!(f, "churn:{pages}:{}", every.as_millis()),
+        }
+    }
+}
+
+/// Text that describes no part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not equal:SEED:PAGES, zero:PAGES, unique:PAGES or churn:PAGES:MILLISECONDS")]
+pub struct BadPart(String);
+
+impl FromStr for Part {
+    type Err = BadPart;
+
+    fn from_str(text: &str) -> Result<Self, BadPart> {
+        let words: Vec<&str> = text.split(':').collect();
+        let number = |word: &str| word.parse::<u64>().map_err(|_| BadPart(text.to_owned()));
+        let pages = |word: &str| word.parse::<usize>().map_err(|_| BadPart(text.to_owned()));
+        match words[..] {
+            ["equal", seed, count] => Ok(Self::Equal { seed: number(seed)?, pages: pages(count)? }),
+            ["zero", count] => Ok(Self::Zero { pages: pages(count)? }),
+            ["unique", count] => Ok(Self::Unique { pages: pages(count)? }),
+            ["churn", count, every] => {
+                Ok(Self::Churn { pages: pages(count)?, every: Duration::from_millis(number(every)?) })
+            }
+            _ => Err(BadPart(text.to_owned())),
+        }
+    }
+}
+
+/// Everything one guest holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Contents(pub Vec<Part>);
+
+impl Contents {
+    /// Pages in all.
+    pub fn pages(&self) -> usize {
+        self.0.iter().map(|part| part.pages()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_read_back_as_they_print() {
+        for text in ["equal:7:1024", "zero:3", "unique:0", "churn:16:250"] {
+            assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
+        }
+        for text in ["", "equal:7", "zero:-1", "churn:1:x", "other:1"] {
+            assert!(text.parse::<Part>().is_err(), "{text}");
+        }
+    }
+}

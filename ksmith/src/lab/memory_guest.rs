@@ -1,0 +1,151 @@
+//! A memory guest seen from outside: start it, drive it, end it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use super::contents::Contents;
+
+/// Why a memory guest could not be had or did not do as told.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// The process could not be started.
+    #[error("can't start a memory guest with {program}: {source}")]
+    Start {
+        /// The program that was tried.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The pipe to it broke: it has ended.
+    #[error("memory guest {pid} does not answer: {source}")]
+    Gone {
+        /// Its PID.
+        pid: u32,
+        /// What the pipe said.
+        source: io::Error,
+    },
+    /// It answered something else than it should.
+    #[error("memory guest {pid} answered {answer:?} to {command:?}")]
+    Refused {
+        /// Its PID.
+        pid: u32,
+        /// What it was told; empty while it started.
+        command: String,
+        /// What it said.
+        answer: String,
+    },
+}
+
+/// A running memory guest. Ended on drop.
+#[derive(Debug)]
+pub struct MemoryGuest {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    contents: Contents,
+}
+
+impl MemoryGuest {
+    /// Starts `program` (the ksmith binary) as a guest with these contents. Its memory fills in the
+    /// background: [`MemoryGuest::wait_ready`] waits for that.
+    ///
+    /// # Errors
+    /// The program can't be started.
+    pub fn start(program: &Path, contents: &Contents) -> Result<Self, GuestError> {
+        let fail = |source| GuestError::Start { program: program.display().to_string(), source };
+        let mut child = Command::new(program)
+            .arg("memory-guest")
+            .args(contents.0.iter().map(ToString::to_string))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(fail)?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (commands, answers) = pipes.ok_or_else(|| fail(io::Error::other("no pipes")))?;
+        Ok(Self { child, commands, answers: BufReader::new(answers), contents: contents.clone() })
+    }
+
+    /// Waits until the guest's memory holds its contents.
+    ///
+    /// # Errors
+    /// The guest ended or could not get its memory.
+    pub fn wait_ready(&mut self) -> Result<(), GuestError> {
+        let answer = self.answer()?;
+        self.expect("", "ready", answer)
+    }
+
+    /// The guest's PID.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it was started with.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Pages that do not hold what they should: 0, or merging has damaged somebody's memory.
+    ///
+    /// # Errors
+    /// The guest ended.
+    pub fn wrong_pages(&mut self) -> Result<usize, GuestError> {
+        let answer = self.tell("verify")?;
+        match answer.strip_prefix("bad ").map(str::parse) {
+            Some(Ok(wrong)) => Ok(wrong),
+            _ => self.expect("verify", "ok", answer).map(|()| 0),
+        }
+    }
+
+    /// Gives a part new content of this guest's own: what was merged there diverges.
+    ///
+    /// # Errors
+    /// The guest ended or has no such part.
+    pub fn rewrite(&mut self, part: usize) -> Result<(), GuestError> {
+        self.done(&format!("rewrite {part}"))
+    }
+
+    /// Puts a part's first content back.
+    ///
+    /// # Errors
+    /// The guest ended or has no such part.
+    pub fn refill(&mut self, part: usize) -> Result<(), GuestError> {
+        self.done(&format!("refill {part}"))
+    }
+
+    fn done(&mut self, command: &str) -> Result<(), GuestError> {
+        let answer = self.tell(command)?;
+        self.expect(command, "ok", answer)
+    }
+
+    fn expect(&self, command: &str, expected: &str, answer: String) -> Result<(), GuestError> {
+        if answer == expected {
+            return Ok(());
+        }
+        Err(GuestError::Refused { pid: self.pid(), command: command.to_owned(), answer })
+    }
+
+    fn tell(&mut self, command: &str) -> Result<String, GuestError> {
+        let pid = self.pid();
+        writeln!(self.commands, "{command}").map_err(|source| GuestError::Gone { pid, source })?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<String, GuestError> {
+        let pid = self.pid();
+        let mut line = String::new();
+        match self.answers.read_line(&mut line) {
+            Ok(0) => Err(GuestError::Gone { pid, source: io::ErrorKind::UnexpectedEof.into() }),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(source) => Err(GuestError::Gone { pid, source }),
+        }
+    }
+}
+
+impl Drop for MemoryGuest {
+    fn drop(&mut self) {
+        // A guest that is gone already is what we want; there is nobody to tell of anything else.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,28 @@
+//! Memory guests on the live kernel: what is known of their contents is what ksmd merges.
+
+mod support;
+
+use ksmith::lab::Part;
+use support::{KernelLock, clean_passes, guest, number};
+
+#[test]
+fn ksmd_merges_exactly_what_the_contents_say() {
+    let Some(lock) = KernelLock::take() else { return };
+    let parts = |seed| [Part::Equal { seed, pages: 512 }, Part::Zero { pages: 64 }, Part::Unique { pages: 256 }];
+    let mut guests = [guest(&parts(1)), guest(&parts(1)), guest(&parts(2))];
+    support::write("use_zero_pages", "1");
+    clean_passes(3);
+    assert_eq!(number("pages_sharing"), 512, "the two guests of seed 1 share, the third shares with nobody");
+    assert_eq!(number("ksm_zero_pages"), 3 * 64);
+    for guest in &mut guests {
+        assert_eq!(guest.wrong_pages().unwrap(), 0);
+    }
+    let breaks = support::vmstat("cow_ksm");
+    guests[1].rewrite(0).unwrap();
+    assert_eq!(support::vmstat("cow_ksm") - breaks, 512, "each write to a merged page copies it");
+    // The kernel's gauges lag behind: a broken page is struck off when ksmd visits it again.
+    assert_eq!(number("pages_sharing"), 512);
+    clean_passes(1);
+    assert_eq!(number("pages_sharing"), 0, "a rewritten part shares no more");
+    drop(lock);
+}

@@ -1,0 +1,142 @@
+//! What every test on the live kernel needs: the machine's one KSM for itself, and its settings put back.
+//!
+//! This restores by its own plain writes and not by ksmith's, so that a fault in ksmith's restoring shows.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ksmith::lab::{Contents, MemoryGuest, Part};
+
+pub const KSM: &str = "/sys/kernel/mm/ksm";
+const LOCK: &str = "/run/lock/ksmith-kernel.lock";
+
+const KNOBS: [&str; 13] = [
+    "advisor_mode",
+    "advisor_max_cpu",
+    "advisor_min_pages_to_scan",
+    "advisor_max_pages_to_scan",
+    "advisor_target_scan_time",
+    "smart_scan",
+    "use_zero_pages",
+    "merge_across_nodes",
+    "max_page_sharing",
+    "stable_node_chains_prune_millisecs",
+    "pages_to_scan",
+    "sleep_millisecs",
+    "run",
+];
+
+/// The machine's KSM, for one test at a time over all processes.
+pub struct KernelLock {
+    settings: BTreeMap<&'static str, String>,
+    _file: File,
+}
+
+impl KernelLock {
+    /// Waits for the lock. `None`, said loudly, where there is no KSM that a test may use: then the test ends
+    /// having shown nothing.
+    pub fn take() -> Option<Self> {
+        if let Err(why) = OpenOptions::new().write(true).open(Path::new(KSM).join("run")) {
+            eprintln!("SKIPPED, nothing was tested: {KSM}/run can't be written ({why})");
+            return None;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(LOCK).expect("the lock file");
+        file.lock().expect("the kernel lock");
+        if ksm("run") != "0" || number("pages_shared") > 0 {
+            eprintln!(
+                "SKIPPED, nothing was tested: KSM is in use (run={}, pages_shared={})",
+                ksm("run"),
+                ksm("pages_shared")
+            );
+            return None;
+        }
+        Some(Self { settings: settings(), _file: file })
+    }
+
+    /// Every setting that is not as it was when the lock was taken: `name: then -> now`.
+    pub fn changed_settings(&self) -> Vec<String> {
+        let now = settings();
+        let changed = self.settings.iter().filter(|(name, then)| now.get(*name) != Some(then));
+        changed.map(|(name, then)| format!("{name}: {then} -> {:?}", now.get(name))).collect()
+    }
+}
+
+impl Drop for KernelLock {
+    fn drop(&mut self) {
+        let _ = fs::write(Path::new(KSM).join("run"), "2");
+        let _ = fs::write(Path::new(KSM).join("advisor_mode"), "none");
+        for knob in KNOBS.iter().filter(|knob| **knob != "advisor_mode") {
+            if let Some(text) = self.settings.get(knob) {
+                let _ = fs::write(Path::new(KSM).join(knob), text);
+            }
+        }
+        if let Some(mode) = self.settings.get("advisor_mode") {
+            let _ = fs::write(Path::new(KSM).join("advisor_mode"), mode);
+        }
+    }
+}
+
+fn settings() -> BTreeMap<&'static str, String> {
+    let text = |knob: &&'static str| {
+        let text = fs::read_to_string(Path::new(KSM).join(knob)).ok()?;
+        // The advisor's mode is shown as a list with the chosen one in brackets.
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(mode, _)| mode);
+        Some((*knob, chosen.unwrap_or(&text).trim().to_owned()))
+    };
+    KNOBS.iter().filter_map(text).collect()
+}
+
+/// The text of a KSM file.
+pub fn ksm(name: &str) -> String {
+    fs::read_to_string(Path::new(KSM).join(name)).expect(name).trim().to_owned()
+}
+
+/// The number in a KSM file.
+pub fn number(name: &str) -> u64 {
+    ksm(name).parse().expect(name)
+}
+
+/// Writes a KSM file.
+pub fn write(name: &str, value: &str) {
+    fs::write(Path::new(KSM).join(name), value).unwrap_or_else(|why| panic!("{name}={value}: {why}"));
+}
+
+/// A number in `/proc/vmstat`.
+pub fn vmstat(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).expect(name)
+}
+
+/// A memory guest of the tested binary, with its memory filled.
+pub fn guest(parts: &[Part]) -> MemoryGuest {
+    let program = Path::new(env!("CARGO_BIN_EXE_ksmith"));
+    let mut guest = MemoryGuest::start(program, &Contents(parts.to_vec())).expect("a guest");
+    guest.wait_ready().expect("a guest that is ready");
+    guest
+}
+
+/// Waits until `done` holds; a generous bound only keeps a broken test from hanging.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lets ksmd make `passes` full passes that visit every page, as fast as it can, and stops it.
+pub fn clean_passes(passes: u64) {
+    write("smart_scan", "0");
+    write("pages_to_scan", "100000");
+    write("sleep_millisecs", "1");
+    let before = number("full_scans");
+    write("run", "1");
+    wait_until("the passes are done", || number("full_scans") >= before + passes);
+    write("run", "0");
+}
