@@ -30,8 +30,9 @@ test: rust test-tools $(PEERS) ## Check format and lints, and run every test; th
 	cargo clippy --workspace --all-targets -- -D warnings
 	@mkdir -p target; echo 'cargo test --workspace'; status=0; \
 	PATH="$$PATH:$(CURDIR)/$(PEERS)/usr/sbin" cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
-	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
-	    END { printf "make test: %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test.log; \
+	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } /SKIPPED, nothing was tested/ { skipped++ } \
+	    END { printf "make test: %d passed, %d failed, %d ignored; %d of those that passed were skipped\n", \
+	        passed, failed, ignored, skipped }' target/test.log; \
 	exit $$status
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
