@@ -78,7 +78,7 @@ echo "missing:$$packages (install them as root); what needs them fails or skips,
 endef
 
 $(PEERS):
-	@mkdir -p $@
-	@command -v ksmtuned > /dev/null || { command -v apt-get > /dev/null && cd $@ && \
-	    apt-get download -q ksmtuned > /dev/null 2>&1 && dpkg -x ksmtuned_*.deb . && rm -f ksmtuned_*.deb; } || \
-	    echo 'no ksmtuned here and none to be had: tests against it skip' >&2
+	@mkdir -p $@; command -v ksmtuned > /dev/null && exit 0; \
+	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q ksmtuned > /dev/null 2>&1); then \
+	    dpkg -x $@/ksmtuned_*.deb $@; rm -f $@/ksmtuned_*.deb; \
+	else rmdir $@; echo 'no ksmtuned here and none to be had: tests against it skip' >&2; fi
