@@ -29,7 +29,8 @@ test: rust test-tools $(PEERS) ## Check format and lints, and run every test; th
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	@mkdir -p target; echo 'cargo test --workspace'; status=0; \
-	PATH="$$PATH:$(CURDIR)/$(PEERS)/usr/sbin" cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
+	if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
+	cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } /SKIPPED, nothing was tested/ { skipped++ } \
 	    END { printf "make test: %d passed, %d failed, %d ignored; %d of those that passed were skipped\n", \
 	        passed, failed, ignored, skipped }' target/test.log; \
