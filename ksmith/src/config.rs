@@ -66,6 +66,17 @@ pub enum PolicyKind {
     Profit,
 }
 
+impl PolicyKind {
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Ksmtuned => "ksmtuned",
+            Self::Profit => "profit",
+        }
+    }
+}
+
 /// `[policy.ksmtuned]`
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -20,7 +20,6 @@ pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
-pub use round::Outcome;
 
 use std::fmt;
 use std::time::Duration;

@@ -15,6 +15,7 @@ mod pid_stat;
 mod proc_stat;
 mod psi;
 mod schedstat;
+mod smaps;
 mod smaps_rollup;
 mod vmstat;
 
@@ -28,6 +29,7 @@ pub use pid_stat::PidStat;
 pub use proc_stat::CpuTimes;
 pub use psi::{Psi, Stall};
 pub use schedstat::cpu_ns;
+pub use smaps::says_mergeable;
 pub use smaps_rollup::SmapsRollup;
 pub use vmstat::Vmstat;
 

@@ -35,12 +35,10 @@ impl Interval {
         Self { expected: whole - self.expected, low: whole - self.high, high: whole - self.low }
     }
 
-    /// The sum with an independent estimate: the half-widths add as squares, each side apart.
-    pub(super) fn plus_independent(self, other: Self) -> Self {
-        let expected = self.expected + other.expected;
-        let down = (self.expected - self.low).hypot(other.expected - other.low);
-        let up = (self.high - self.expected).hypot(other.high - other.expected);
-        Self { expected, low: expected - down, high: expected + up }
+    /// Less what was counted in vain: so much is expected to go, and at most so much.
+    pub(super) fn reduced(self, expected: f64, at_most: f64) -> Self {
+        let low = (self.low - at_most).max(0.0);
+        Self { expected: (self.expected - expected).clamp(low, self.high.max(low)), low, high: self.high }
     }
 }
 
@@ -109,9 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_parts_leave_the_width_alone() {
-        let sum = Interval { expected: 5.0, low: 3.0, high: 9.0 }.plus_independent(Interval::exactly(10.0));
-        assert_eq!(sum, Interval { expected: 15.0, low: 13.0, high: 19.0 });
+    fn without_uncertainty_there_is_no_width() {
         assert_eq!(score(8.0, 0.0, 0.0), Interval::exactly(8.0));
     }
 }

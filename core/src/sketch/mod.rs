@@ -26,7 +26,7 @@ mod verdict;
 pub use bounds::Bounds;
 pub use interval::{Interval, proportion};
 pub use mix::mix;
-pub use outcome::{GuestOutcome, Outcome};
+pub use outcome::{GuestOutcome, Outcome, SecondLook};
 pub use pairs::Pairs;
 pub use positions::Positions;
 pub use probes::{Probe, Probes};

@@ -46,10 +46,9 @@ pub struct Tally {
     pub read: u64,
     /// Pages that are merged with others by KSM.
     pub merged: u64,
-    /// Pages that map the kernel's zero page: KSM's work, or never written to. They were not read.
+    /// Pages that map the kernel's zero page, KSM's work or never written to: not reported as pages. Where
+    /// frames are hidden from us, pages of zeros that are not mapped here alone are taken for such.
     pub zero_mapped: u64,
-    /// Pages of zeros that are not exclusive, where frames are hidden from us: of both kinds and neither.
-    pub zero_unclear: u64,
 }
 
 impl Tally {
@@ -58,7 +57,6 @@ impl Tally {
         self.read += other.read;
         self.merged += other.merged;
         self.zero_mapped += other.zero_mapped;
-        self.zero_unclear += other.zero_unclear;
     }
 }
 
@@ -198,7 +196,8 @@ impl Scratch {
         for (index, bytes) in self.buffer[..got].chunks_exact(size).enumerate() {
             let fingerprint = context.salt.fingerprint(bytes);
             if hides_frames && fingerprint == ZERO && !self.entry(at + index).is_exclusive() {
-                tally.zero_unclear += 1;
+                tally.zero_mapped += 1;
+                continue;
             }
             page(from + (index * size) as u64, fingerprint);
         }
@@ -210,12 +209,10 @@ impl Scratch {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn look(&mut self, context: &Context, memory: &Memory, address: u64) -> Result<Option<Look>, Stopped> {
+    pub fn look(&mut self, context: &Context, memory: &Memory, address: u64) -> Result<Option<u64>, Stopped> {
         let mut look = None;
-        let tally = self.scan(context, memory, address..address + context.page_size, |_, fingerprint| {
-            look = Some(Look { fingerprint, is_merged: false });
-        })?;
-        Ok(look.map(|look| Look { is_merged: tally.merged > 0, ..look }))
+        self.scan(context, memory, address..address + context.page_size, |_, fingerprint| look = Some(fingerprint))?;
+        Ok(look)
     }
 }
 
@@ -223,15 +220,6 @@ impl Default for Scratch {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// What one look at one page gave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
-    /// What it holds.
-    pub fingerprint: u64,
-    /// Whether it is merged.
-    pub is_merged: bool,
 }
 
 /// The size of a page.
