@@ -4,6 +4,8 @@
 //! Needs the script (Debian: package `ksmtuned`; `apt-get download ksmtuned && dpkg -x` is enough, with `KSMTUNED`
 //! naming the extracted file). Without it the test says so and passes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

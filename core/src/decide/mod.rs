@@ -6,6 +6,7 @@ mod history;
 mod ksmtuned;
 mod limits;
 mod profit;
+mod score;
 pub(crate) mod setting;
 mod settings;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub use history::{History, Pass};
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 pub use profit::{Profit, ProfitConfig};
+pub use score::{Score, ScoreConfig};
 
 use std::fmt;
 use std::time::Duration;
