@@ -1,5 +1,6 @@
 //! Deciding: history goes in, settings with a reason come out.
 
+mod advisor;
 mod fixed;
 mod ground;
 mod history;
@@ -12,6 +13,7 @@ mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use advisor::{Advisor, AdvisorConfig};
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
