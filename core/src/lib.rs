@@ -8,6 +8,7 @@
 
 pub mod account;
 pub mod decide;
+pub mod diagnose;
 pub mod field;
 pub mod kernel;
 pub mod knobs;

@@ -26,7 +26,7 @@ const DEFAULT_SLEEP_MS: u64 = 20;
 /// The advisor's floor in per cent of a CPU: `KSM_ADVISOR_MIN_CPU` in `mm/ksm.c`.
 const FLOOR_PERCENT: u64 = 10;
 
-/// `[policy]` with `kind = "advisor"`. What is not given stays as the kernel has it.
+/// `[policy.advisor]`. What is not given stays as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdvisorConfig {

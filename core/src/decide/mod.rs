@@ -1,14 +1,17 @@
 //! Deciding: history goes in, settings with a reason come out.
 
 mod advisor;
+mod bounds;
+mod duty;
 mod fixed;
 mod ground;
 mod history;
 mod ksmtuned;
 mod limits;
+mod on_demand;
 mod profit;
+mod round;
 mod score;
-pub(crate) mod setting;
 mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -18,7 +21,9 @@ pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
+pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
+pub use round::Outcome;
 pub use score::{Score, ScoreConfig};
 
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::decide::setting::{percent, positive};
+use crate::decide::bounds::{percent, positive};
 
 /// The `[policy.profit]` table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

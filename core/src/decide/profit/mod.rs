@@ -12,19 +12,19 @@
 //! The price is in bytes newly saved per second of ksmd's CPU and falls as the host runs short of memory.
 
 mod config;
-mod duty;
+mod errand;
 mod guests;
 mod price;
-mod round;
 
 use std::time::Duration;
 
 pub use config::ProfitConfig;
 
-use self::duty::Duty;
+use self::errand::Errand;
 use self::guests::{Changes, Guests};
-use self::round::{Errand, Outcome, Round};
-use super::{Decision, Policy, Reason, View};
+use super::duty::{self, Duty};
+use super::round::{self, Outcome, Round};
+use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
 use crate::units::{Bytes, Span};
 
@@ -45,8 +45,17 @@ const STALLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 enum Phase {
-    Scanning(Round),
+    Scanning(Trip),
     Parked { since: Duration, until: Duration, next: Errand, why: String },
+}
+
+/// A round of ksmd and what it is for.
+#[derive(Debug, Clone, Copy)]
+struct Trip {
+    errand: Errand,
+    /// Whether every page is looked at; else `smart_scan` skips what did not merge before.
+    clean: bool,
+    round: Round,
 }
 
 /// See the module's documentation.
@@ -86,7 +95,7 @@ impl Profit {
     fn begin(&mut self, errand: Errand, changes: Changes, view: &View<'_>) -> Decision {
         let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
         let clean = errand != Errand::Burst || self.clean_burst_pays(changes, view);
-        let round = Round::begin(errand, clean, grown_pages, view);
+        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), grown_pages, view) };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
@@ -94,8 +103,8 @@ impl Profit {
             Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
-        self.phase = Some(Phase::Scanning(round));
-        self.scan(&round, &why, view)
+        self.phase = Some(Phase::Scanning(trip));
+        self.scan(&trip, &why, view)
     }
 
     /// A clean burst visits old memory too. Even if all the new memory merged it would not bring more than
@@ -105,20 +114,20 @@ impl Profit {
         changes.grown_bytes as f64 >= cost * price::price(&self.config, view.now)
     }
 
-    fn scan(&mut self, round: &Round, why: &str, view: &View<'_>) -> Decision {
-        let share = round::share(self.config.busy_cpu_percent, view);
+    fn scan(&mut self, trip: &Trip, why: &str, view: &View<'_>) -> Decision {
+        let share = duty::share(self.config.busy_cpu_percent / 100.0, view.history, view.limits);
         let knobs = self
             .duty
             .knobs(share, view.now, view.history, view.limits)
             .with(Knob::AdvisorMode, 0)
-            .with(Knob::SmartScan, u64::from(!round.clean))
+            .with(Knob::SmartScan, u64::from(!trip.clean))
             .with(Knob::Run, 1);
-        let kind = if round.clean { "every page" } else { "new pages only" };
+        let kind = if trip.clean { "every page" } else { "new pages only" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
             knobs: self.always(knobs),
-            reason: Reason::new(round.errand.state(), text),
-            check_after: round.check_after(share, view),
+            reason: Reason::new(trip.errand.state(), text),
+            check_after: trip.round.check_after(share, view),
         }
     }
 
@@ -127,11 +136,11 @@ impl Profit {
     }
 
     /// Judges a round that has ended, and parks, for a short while if a further look is expected to pay.
-    fn settle(&mut self, round: &Round, view: &View<'_>) -> Decision {
-        let outcome = round.outcome(view.now);
+    fn settle(&mut self, trip: &Trip, view: &View<'_>) -> Decision {
+        let outcome = trip.round.outcome(view.now);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
-        match round.errand {
+        match trip.errand {
             Errand::Burst => self.interval = self.first_interval(),
             Errand::Sustain => self.learn(&outcome),
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
@@ -139,14 +148,14 @@ impl Profit {
         }
         let figures = format!(
             "{} saved {} in {:.2} CPU-s ({})",
-            round.errand.state(),
+            trip.errand.state(),
             Bytes::from(outcome.saved_bytes),
             outcome.cpu_seconds,
             rate_in_words(outcome.yield_per_cpu_second(), price),
         );
         let cost = round::clean_pass_seconds(view.now, view.history);
         self.expected = self.expected_from_another_look(view);
-        if round.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
+        if trip.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
             return self.park(Errand::Sustain, SETTLE, figures, view);
         }
         // Probes may cost no more than their part of a CPU on average.
@@ -217,6 +226,9 @@ impl Policy for Profit {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
+        if let Some(reason) = ground::unusable(&view.now.ksm) {
+            return Decision { knobs: Knobs::none(), reason, check_after: WATCH };
+        }
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
         let has_grown = changes.grown_bytes >= self.growth_bytes();
@@ -226,28 +238,25 @@ impl Policy for Profit {
         }
         match self.phase.clone() {
             None => self.begin(Errand::Burst, changes, view),
-            Some(Phase::Scanning(mut round)) => {
-                if has_grown || round.is_lost(view) {
-                    round.extend(changes.grown_bytes / view.now.page_size.max(1), view);
-                    round.clean |= self.clean_burst_pays(changes, view);
+            Some(Phase::Scanning(mut trip)) => {
+                if has_grown || trip.round.is_lost(view) {
+                    trip.errand = Errand::Burst;
+                    trip.clean |= self.clean_burst_pays(changes, view);
+                    let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
+                    trip.round.extend(trip.errand.passes(), grown_pages, view);
                     self.guests.mark(view.now);
-                    self.phase = Some(Phase::Scanning(round));
-                    return self.scan(&round, &growth_in_words(changes), view);
+                    self.phase = Some(Phase::Scanning(trip));
+                    return self.scan(&trip, &growth_in_words(changes), view);
                 }
-                if round.is_done(view) {
-                    return self.settle(&round, view);
+                if trip.round.is_done(view) {
+                    return self.settle(&trip, view);
                 }
-                let outcome = round.outcome(view.now);
-                if outcome.cpu_seconds == 0.0 && view.now.at.saturating_sub(round.began) > STALLED {
+                let outcome = trip.round.outcome(view.now);
+                if outcome.cpu_seconds == 0.0 && view.now.at.saturating_sub(trip.round.began) > STALLED {
                     let why = "ksmd found nothing to scan".to_owned();
                     return self.park(Errand::Probe, self.first_interval(), why, view);
                 }
-                let so_far = format!(
-                    "saved {} so far in {:.2} CPU-s",
-                    Bytes::from(outcome.saved_bytes),
-                    outcome.cpu_seconds
-                );
-                self.scan(&round, &so_far, view)
+                self.scan(&trip, &outcome.so_far(), view)
             }
             Some(Phase::Parked { since, until, next, .. }) => {
                 if has_grown {

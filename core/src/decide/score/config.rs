@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-/// `[policy]` with `kind = "score"`.
+/// `[policy.score]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScoreConfig {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decide::{History, Limits};
+use super::{History, Limits};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
 

@@ -2,52 +2,19 @@
 
 use std::time::Duration;
 
-use super::duty;
-use crate::decide::{History, View};
+use super::{History, View};
 use crate::sample::Sample;
-
-/// Why ksmd was sent out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
-    /// New memory: two looks, since a page merges only on the second look that finds it unchanged.
-    Burst,
-    /// What changed between the looks of the round before may have come to rest: one look.
-    Sustain,
-    /// Nothing is known to have changed; one look shows whether something did.
-    Probe,
-}
-
-impl Errand {
-    /// Looks at every page that this takes.
-    fn passes(self) -> u64 {
-        match self {
-            Self::Burst => 2,
-            Self::Sustain | Self::Probe => 1,
-        }
-    }
-
-    /// The word for it in a [`crate::decide::Reason`].
-    pub fn state(self) -> &'static str {
-        match self {
-            Self::Burst => "burst",
-            Self::Sustain => "sustain",
-            Self::Probe => "probe",
-        }
-    }
-}
+use crate::units::Bytes;
 
 /// A round of scanning in progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
-    /// Why.
-    pub errand: Errand,
     /// When it began.
     pub began: Duration,
-    /// Whether every page is looked at; else `smart_scan` skips what did not merge before.
-    pub clean: bool,
     cpu_ns: u64,
     saved_bytes: u64,
     visited: u64,
+    passes: u64,
     /// Pages that a pass visits, as far as known when it began.
     pages: u64,
     /// Ends when `full_scans` passes this, or is at this with `then_visited` pages of the next pass done.
@@ -71,26 +38,31 @@ impl Outcome {
     pub fn yield_per_cpu_second(&self) -> f64 {
         self.saved_bytes as f64 / self.cpu_seconds.max(1e-6)
     }
+
+    /// The sentence for a round in progress.
+    pub fn so_far(&self) -> String {
+        format!("saved {} so far in {:.2} CPU-s", Bytes::from(self.saved_bytes), self.cpu_seconds)
+    }
 }
 
 impl Round {
-    /// Begins a round. `grown_pages` is the memory that was not there at the last one.
+    /// Begins a round in which every page is to be visited `passes` times. `grown_pages` is the memory that was
+    /// not there at the last one.
     ///
     /// A pass that is half done makes the counting harder: `full_scans` counts its end, but only its second half
     /// will have been looked at. So the round goes on into a further pass, to where it began. New processes are
     /// put right behind ksmd's cursor (`__ksm_enter` in `mm/ksm.c`), hence before that place.
-    pub fn begin(errand: Errand, clean: bool, grown_pages: u64, view: &View<'_>) -> Self {
+    pub fn begin(passes: u64, grown_pages: u64, view: &View<'_>) -> Self {
         let ksm = &view.now.ksm;
         let (passes, then_visited) = match view.history.visited_in_pass(view.now) {
-            Some(0) => (errand.passes(), 0),
-            Some(done) => (errand.passes(), done.saturating_add(grown_pages)),
+            Some(0) => (passes, 0),
+            Some(done) => (passes, done.saturating_add(grown_pages)),
             // Nobody knows where ksmd stands.
-            None => (errand.passes() + 1, 0),
+            None => (passes + 1, 0),
         };
         Self {
-            errand,
             began: view.now.at,
-            clean,
+            passes,
             cpu_ns: view.now.ksmd_cpu_ns.get().unwrap_or(0),
             saved_bytes: saved(view.now),
             visited: ksm.pages_scanned.get().unwrap_or(0),
@@ -100,10 +72,11 @@ impl Round {
         }
     }
 
-    /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
-    pub fn extend(&mut self, grown_pages: u64, view: &View<'_>) {
-        let anew = Self::begin(Errand::Burst, self.clean, grown_pages, view);
-        self.errand = Errand::Burst;
+    /// Begins the counting anew, for `passes` visits of every page, as when memory grew meanwhile; cost and gain
+    /// run on.
+    pub fn extend(&mut self, passes: u64, grown_pages: u64, view: &View<'_>) {
+        let anew = Self::begin(passes, grown_pages, view);
+        self.passes = passes;
         self.pages = anew.pages;
         self.full_scans = anew.full_scans;
         self.then_visited = anew.then_visited;
@@ -119,8 +92,7 @@ impl Round {
 
     /// Whether `full_scans` was reset (`run` = 2 does that): the end would be far away.
     pub fn is_lost(&self, view: &View<'_>) -> bool {
-        let passes = Errand::Burst.passes() + 1;
-        view.now.ksm.full_scans.get().unwrap_or(0).saturating_add(passes) < self.full_scans
+        view.now.ksm.full_scans.get().unwrap_or(0).saturating_add(self.passes + 1) < self.full_scans
     }
 
     /// What it brought so far.
@@ -154,9 +126,4 @@ pub fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
 
 fn saved(sample: &Sample) -> u64 {
     sample.ksm.saved_pages().saturating_mul(sample.page_size)
-}
-
-/// The share of a CPU for a round; see [`duty::share`].
-pub fn share(busy_percent: f64, view: &View<'_>) -> f64 {
-    duty::share(busy_percent / 100.0, view.history, view.limits)
 }

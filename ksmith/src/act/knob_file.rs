@@ -1,0 +1,97 @@
+//! One knob's file: its text to a value, and a value to its text.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ksmith_core::kernel::{Files, number};
+use ksmith_core::knobs::Knob;
+use ksmith_core::reading::{Malformed, Reading};
+
+use crate::root::Root;
+
+const KSM: &str = "sys/kernel/mm/ksm";
+
+/// The path of a file in the KSM directory.
+pub(super) fn path(root: &Root, name: &str) -> PathBuf {
+    root.path(relative(name))
+}
+
+fn relative(name: &str) -> PathBuf {
+    Path::new(KSM).join(name)
+}
+
+/// The knob's value now.
+pub(super) fn read(root: &Root, knob: Knob) -> Reading<u64> {
+    root.text(relative(knob.name())).and_then(|text| parse(knob, &text))
+}
+
+/// A counter or gauge of KSM. `None` where this kernel does not give it.
+pub(super) fn gauge(root: &Root, name: &str) -> Option<u64> {
+    root.text(relative(name)).and_then(|text| number(&text)).get()
+}
+
+/// Writes the knob with one system call, as the kernel wants it.
+pub(super) fn write(root: &Root, knob: Knob, value: u64) -> io::Result<()> {
+    let text = format!("{}\n", knob.text(value));
+    // Truncating matters on a tree of plain files only, where the old text may be longer than the new one.
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path(root, knob.name()))?;
+    match file.write(text.as_bytes())? {
+        written if written == text.len() => Ok(()),
+        written => Err(io::Error::other(format!("the kernel took {written} of {} bytes", text.len()))),
+    }
+}
+
+/// What the file's text says. The advisor's mode is `[none] scan-time` in the kernel's files and the bare word
+/// where ksmith has written to a tree of plain files.
+fn parse(knob: Knob, text: &str) -> Result<u64, Malformed> {
+    if knob != Knob::AdvisorMode {
+        return number(text);
+    }
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(word, _)| word);
+    knob.parse_value(chosen.trim()).map_err(|_| Malformed::new(1, "[none] or [scan-time]", text))
+}
+
+/// The whole KSM directory, for [`ksmith_core::kernel::Ksm::read`].
+pub(super) struct Directory<'a> {
+    root: &'a Root,
+    text: String,
+}
+
+impl<'a> Directory<'a> {
+    pub(super) fn of(root: &'a Root) -> Self {
+        Self { root, text: String::new() }
+    }
+}
+
+impl Files for Directory<'_> {
+    fn text(&mut self, name: &'static str) -> Reading<&str> {
+        self.root.text(relative(name)).map(|text| {
+            self.text = text;
+            self.text.as_str()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advisor_is_read_as_the_kernel_and_as_we_write_it() {
+        for (text, value) in [("[none] scan-time\n", 0), ("none [scan-time]\n", 1), ("scan-time\n", 1)] {
+            assert_eq!(parse(Knob::AdvisorMode, text), Ok(value));
+        }
+        assert!(parse(Knob::AdvisorMode, "none scan-time\n").is_err());
+        assert!(parse(Knob::AdvisorMode, "][").is_err());
+    }
+
+    #[test]
+    fn a_shorter_value_replaces_a_longer_one_in_a_tree() {
+        let tree = super::super::writer::tests::tree(&[("pages_to_scan", "100000\n")]);
+        let root = Root::at(tree.path());
+        write(&root, Knob::PagesToScan, 7).unwrap();
+        assert_eq!(read(&root, Knob::PagesToScan), Reading::Value(7));
+        assert_eq!(read(&root, Knob::Run), Reading::Absent);
+    }
+}

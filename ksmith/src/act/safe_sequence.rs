@@ -1,0 +1,114 @@
+//! Changing the two knobs that the kernel changes only while nothing is merged.
+
+use std::ops::ControlFlow;
+
+use ksmith_core::knobs::Knob;
+
+use super::{ActError, Change, Headroom, Unmerge, Writer, unmerge};
+
+/// Brings `merge_across_nodes` or `max_page_sharing` to `value`: quiets ksmd, unmerges if anything is merged,
+/// writes, and puts `run` back. Any other knob is just set. Returns all changes, `run`'s included.
+///
+/// # Errors
+/// Memory does not suffice to unmerge (and `how.force` is not set), or a write failed. `run` is put back in
+/// any case; both errors are returned if that fails as well.
+pub fn safe_sequence(
+    writer: &mut Writer,
+    knob: Knob,
+    value: u64,
+    how: Unmerge,
+) -> Result<Vec<Change>, Vec<ActError>> {
+    if !knob.needs_nothing_merged() {
+        return writer.set(knob, value).map(Vec::from_iter).map_err(|error| vec![error]);
+    }
+    let run = match (writer.get(knob), writer.get(Knob::Run)) {
+        (Err(error), _) | (_, Err(error)) => return Err(vec![error]),
+        (Ok(None), _) | (_, Ok(None)) => return Ok(Vec::new()),
+        (Ok(Some(old)), _) if old == value => return Ok(Vec::new()),
+        (_, Ok(Some(run))) => run,
+    };
+    let mut changes = Vec::new();
+    let mut errors = Vec::new();
+    match quiet(writer, knob, run, how, &mut changes).and_then(|()| writer.set(knob, value)) {
+        Ok(change) => changes.extend(change),
+        Err(error) => errors.push(error),
+    }
+    // A 2 that was there before has come back by the unmerging, or nothing was merged under it.
+    if run != 2 && !writer.is_dry_run() {
+        match writer.set(Knob::Run, run) {
+            Ok(change) => changes.extend(change),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(changes) } else { Err(errors) }
+}
+
+/// Makes sure that nothing is merged and that ksmd merges nothing meanwhile.
+fn quiet(
+    writer: &mut Writer,
+    knob: Knob,
+    run: u64,
+    how: Unmerge,
+    changes: &mut Vec<Change>,
+) -> Result<(), ActError> {
+    if run == 1 && !Headroom::now(writer.root()).is_anything_merged {
+        changes.extend(writer.set(Knob::Run, 0)?);
+    }
+    // Looked at again: ksmd may have merged until its batch ended.
+    if Headroom::now(writer.root()).is_anything_merged {
+        let old = writer.get(Knob::Run)?.unwrap_or(run);
+        unmerge(writer, how, |_| ControlFlow::Continue(()))
+            .map_err(|source| ActError::NeedsUnmerge { knob, source })?;
+        if old != 2 {
+            changes.push(Change { knob: Knob::Run, old, new: 2 });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::writer::tests::whole_tree;
+    use super::*;
+    use crate::root::Root;
+
+    fn texts(changes: &[Change]) -> Vec<String> {
+        changes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn ksmd_is_quieted_around_the_write() {
+        let tree = whole_tree();
+        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        writer.set(Knob::Run, 1).unwrap();
+        let changes = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default()).unwrap();
+        assert_eq!(texts(&changes), ["run 1 -> 0", "max_page_sharing 256 -> 16", "run 0 -> 1"]);
+        assert!(safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_merged_is_unmerged_first() {
+        let tree = whole_tree();
+        let root = Root::at(tree.path());
+        fs::write(tree.path().join("sys/kernel/mm/ksm/pages_shared"), "5\n").unwrap();
+        let mut writer = Writer::new(&root, false);
+        writer.set(Knob::Run, 1).unwrap();
+        let changes = safe_sequence(&mut writer, Knob::MergeAcrossNodes, 0, Unmerge::default()).unwrap();
+        assert_eq!(texts(&changes), ["run 1 -> 2", "merge_across_nodes 1 -> 0", "run 2 -> 1"]);
+    }
+
+    #[test]
+    fn without_memory_nothing_changes_and_the_error_says_why() {
+        let tree = whole_tree();
+        fs::write(tree.path().join("sys/kernel/mm/ksm/pages_sharing"), "5\n").unwrap();
+        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        writer.set(Knob::Run, 1).unwrap();
+        let errors = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default()).unwrap_err();
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].to_string().contains("max_page_sharing can only be changed while nothing is merged"));
+        assert_eq!(writer.get(Knob::MaxPageSharing).unwrap(), Some(256));
+        assert_eq!(writer.get(Knob::Run).unwrap(), Some(1));
+    }
+}
