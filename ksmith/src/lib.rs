@@ -4,5 +4,6 @@ pub mod act;
 pub mod config;
 pub mod controller;
 pub mod lab;
+pub mod observe;
 pub mod root;
 pub mod show;

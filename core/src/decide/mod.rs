@@ -23,7 +23,6 @@ pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
-pub use round::Outcome;
 pub use score::{Score, ScoreConfig};
 
 use std::fmt;
