@@ -75,6 +75,19 @@ pub enum PolicyKind {
     Profit,
 }
 
+impl PolicyKind {
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Ksmtuned => "ksmtuned",
+            Self::Score => "score",
+            Self::Advisor => "advisor",
+            Self::Profit => "profit",
+        }
+    }
+}
+
 /// `[policy.ksmtuned]`
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -212,7 +225,7 @@ mod tests {
         for kind in ["fixed", "ksmtuned", "score", "advisor", "profit"] {
             let file = "[policy.ksmtuned]\nfile = \"/nonexistent/ksmtuned.conf\"";
             let config = parse(&format!("[policy]\nkind = \"{kind}\"\n{file}")).unwrap();
-            assert_eq!(config.policy().unwrap().name(), kind);
+            assert_eq!((config.policy().unwrap().name(), config.policy.kind.name()), (kind, kind));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The command line: one table here, one file per command beside it.
 
 mod config;
+mod control;
 mod daemon;
 mod demo;
 mod doctor;
