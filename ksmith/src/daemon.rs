@@ -91,11 +91,12 @@ impl Daemon {
     pub fn run(mut self) -> anyhow::Result<LiveHost> {
         let (sender, inbox) = bounded(INBOX);
         signals::forward(sender.clone(), Message::Signal)?;
-        let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked)
-            .map_err(|error| {
+        let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
+            |error| {
                 let path = self.config.daemon.control_socket.display();
                 anyhow::anyhow!("can't listen on the control socket {path}: {error}")
-            })?;
+            },
+        )?;
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;

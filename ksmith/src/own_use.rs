@@ -19,10 +19,7 @@ impl OwnUse {
     /// Looks now.
     pub fn now() -> Self {
         let time = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = Duration::new(
-            u64::try_from(time.tv_sec).unwrap_or(0),
-            u32::try_from(time.tv_nsec).unwrap_or(0),
-        );
+        let cpu = Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
         let stat = fs::read_to_string("/proc/self/stat").ok();
         let pages = stat.and_then(|text| PidStat::parse(&text).ok()).map_or(0, |stat| stat.rss_pages);
         Self { cpu, rss_bytes: pages.saturating_mul(rustix::param::page_size() as u64) }

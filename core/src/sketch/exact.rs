@@ -3,7 +3,8 @@
 //! The caller holds 8 bytes for each page. A pass over the fingerprints is done in parts by their upper bits,
 //! so that the sorted copy of a part is small, and parts may run on several threads.
 
-use super::group::{Counted, Sums};
+use super::group::Counted;
+pub use super::group::Sums;
 use super::outcome::Outcome;
 use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};

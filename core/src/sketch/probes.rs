@@ -47,11 +47,8 @@ impl Probes {
                 probes.push(*probe);
             }
         }
-        let alone: Vec<Findings> = by_guest
-            .iter()
-            .zip(&self.pages)
-            .map(|(probes, &pages)| self.findings(probes, pages, rules))
-            .collect();
+        let alone: Vec<Findings> =
+            by_guest.iter().zip(&self.pages).map(|(probes, &pages)| self.findings(probes, pages, rules)).collect();
         // What all save beyond what each saves alone is shared by what each has left.
         let left = |found: &Findings| (found.stable.expected - found.saved.expected).max(0.0);
         let sum_alone: f64 = alone.iter().map(|found| found.saved.expected).sum();

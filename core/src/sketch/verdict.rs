@@ -216,7 +216,10 @@ mod tests {
         assert_eq!(advice(0.0, 0.0, 0.001), Advice::No);
         assert_eq!(advice(0.03, 0.035, 0.04), Advice::Marginal);
         assert_eq!(advice(0.0, 0.01, 0.04), Advice::No);
-        assert_eq!(Verdict::of(&Costs { pages: 0, ..costs([0.0; 3]) }, &CostModel::default()).advice, Advice::NothingThere);
+        assert_eq!(
+            Verdict::of(&Costs { pages: 0, ..costs([0.0; 3]) }, &CostModel::default()).advice,
+            Advice::NothingThere
+        );
     }
 
     #[test]

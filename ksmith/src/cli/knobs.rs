@@ -77,7 +77,8 @@ impl SetArgs {
 
 fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, force: bool) -> anyhow::Result<ExitCode> {
     let root = control::require(global)?;
-    let lacking: Vec<&str> = knobs.iter().map(|(knob, _)| knob).filter(|knob| lacks(&root, *knob)).map(Knob::name).collect();
+    let lacking: Vec<&str> =
+        knobs.iter().map(|(knob, _)| knob).filter(|knob| lacks(&root, *knob)).map(Knob::name).collect();
     if !lacking.is_empty() {
         return Err(Failure::impossible(format!("this kernel does not have {}", lacking.join(", "))).into());
     }

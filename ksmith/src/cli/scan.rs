@@ -45,8 +45,10 @@ impl ScanArgs {
                 (answer.before, answer.after)
             }
             Err(error) if error.is_nobody_there() => {
-                let mut host =
-                    LiveHost { observer: Observer::new(root), control: control::take(global, false, self.take_over)? };
+                let mut host = LiveHost {
+                    observer: Observer::new(root),
+                    control: control::take(global, false, self.take_over)?,
+                };
                 let (before, after) = self.scan(&mut host)?;
                 host.control.restore()?;
                 (Figures::of(&before), Figures::of(&after))
@@ -86,7 +88,13 @@ impl ScanArgs {
         }
     }
 
-    fn report(&self, global: &Global, before: &Figures, after: &Figures, started: Instant) -> anyhow::Result<ExitCode> {
+    fn report(
+        &self,
+        global: &Global,
+        before: &Figures,
+        after: &Figures,
+        started: Instant,
+    ) -> anyhow::Result<ExitCode> {
         let newly = i128::from(after.saved_bytes) - i128::from(before.saved_bytes);
         let cpu = after.ksmd_cpu_seconds - before.ksmd_cpu_seconds;
         let seconds = started.elapsed();

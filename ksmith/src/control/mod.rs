@@ -88,7 +88,8 @@ mod tests {
         let read = |text| serde_json::from_str::<Request>(text);
         assert_eq!(read(r#"{"request":"status"}"#).unwrap(), Request::Status);
         assert_eq!(read(r#"{"request":"scan","passes":2}"#).unwrap(), Request::Scan { passes: 2 });
-        for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""] {
+        for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""]
+        {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

@@ -4,6 +4,8 @@ use std::io;
 
 use ksmith_core::reading::Malformed;
 
+use super::target::Skipped;
+
 /// Why one process was left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
@@ -56,8 +58,8 @@ pub enum EstimateError {
     #[error("no guest is called {0:?}; see ksmith guests")]
     NoSuchGuest(String),
     /// Only processes that can't be read were named.
-    #[error("none of the processes named can be estimated")]
-    NoneLeft,
+    #[error("nothing is left to estimate{}", .0.iter().map(|it| format!("; process {}: {}", it.pid, it.why)).collect::<String>())]
+    NoneLeft(Vec<Skipped>),
     /// A captured tree has no memory in it.
     #[error("memory can only be read on the running host, not in a captured tree: leave out --root")]
     NotHost,

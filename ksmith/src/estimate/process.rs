@@ -64,9 +64,9 @@ impl Process {
     /// There is none, it is a kernel thread, it is dead, or /proc hides it.
     pub fn open(pid: u32) -> Result<Self, Unreadable> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| Unreadable::NoSuchProcess)?;
-        let mut process =
-            Self { pid, name: "".into(), program: "".into(), is_vm: false, directory };
+        let directory =
+            open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| Unreadable::NoSuchProcess)?;
+        let mut process = Self { pid, name: "".into(), program: "".into(), is_vm: false, directory };
         let text = process.text("stat").map_err(Unreadable::of)?;
         let stat = PidStat::parse(&text).map_err(|why| Unreadable::Malformed { file: "stat", why })?;
         if stat.is_kernel_thread {

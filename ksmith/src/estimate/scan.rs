@@ -211,7 +211,9 @@ impl Scratch {
     /// The process is gone.
     pub fn look(&mut self, context: &Context, memory: &Memory, address: u64) -> Result<Option<u64>, Stopped> {
         let mut look = None;
-        self.scan(context, memory, address..address + context.page_size, |_, fingerprint| look = Some(fingerprint))?;
+        self.scan(context, memory, address..address + context.page_size, |_, fingerprint| {
+            look = Some(fingerprint)
+        })?;
         Ok(look)
     }
 }

@@ -122,9 +122,7 @@ impl Sketch {
             self.halve();
         }
         // What only one side has kept above the common threshold is not known to be absent from the other.
-        let level = |sketch: &Self, content: &u64| {
-            sketch.pinned.get(content).copied().unwrap_or(sketch.halvings)
-        };
+        let level = |sketch: &Self, content: &u64| sketch.pinned.get(content).copied().unwrap_or(sketch.halvings);
         let mine: Vec<u64> = self.pinned.keys().copied().collect();
         let all = mine.iter().chain(other.pinned.keys());
         let levels: Vec<(u64, u32)> = all.map(|c| (*c, level(self, c).max(level(other, c)))).collect();
