@@ -44,7 +44,7 @@ impl DemoArgs {
         view.say(&opening(mode, u64::from(self.size) << 20));
         let report = if let Some(why) = why_simulated {
             view.say(&format!("({why})"));
-            play(SimulatedStage::new(), &script, view)?
+            play(SimulatedStage::default(), &script, view)?
         } else {
             self.check_unused(&root)?;
             let control = control::take(global, false, false)?;
