@@ -8,6 +8,7 @@ mod docs;
 mod doctor;
 mod knobs;
 mod memory_guest;
+mod print;
 mod restore;
 mod scan;
 mod status;
