@@ -23,7 +23,7 @@ use super::{Decision, Policy, Reason, View, ground};
 
 pub use conf::BadConf;
 
-/// `[policy]` with `kind = "ksmtuned"`: the original's settings, without their `KSM_`.
+/// The settings of `ksmtuned`: the original's settings, without their `KSM_`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KsmtunedConfig {
