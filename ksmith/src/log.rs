@@ -12,6 +12,8 @@ pub fn start(verbose: bool) {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_target(false)
+        // It would report a log that can't be written by panicking.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     // journald notes the time itself. A second subscriber can only be a test's: it may stay.
     let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {

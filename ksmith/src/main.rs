@@ -1,5 +1,6 @@
 //! The `ksmith` command.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -11,7 +12,8 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ksmith: {error:#}");
+            // On a standard error that is gone there is nobody to tell.
+            let _ = writeln!(io::stderr(), "ksmith: {error:#}");
             ExitCode::from(cli::code_of(&error))
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::Global;
+use super::{Global, print};
 use crate::config::{Config, DEFAULT_PATH};
 
 /// Work with the configuration file.
@@ -21,9 +21,13 @@ impl ConfigCommand {
         let policy = config.policy()?;
         let path = global.config.as_deref().map_or(DEFAULT_PATH.to_owned(), |path| path.display().to_string());
         if global.json {
-            println!("{}", serde_json::json!({ "path": path, "policy": policy.name() }));
+            print::json(&serde_json::json!({ "path": path, "policy": policy.name() }))?;
         } else {
-            println!("{path}: good; policy {}, ksmd up to {} of a CPU", policy.name(), config.limits.max_cpu);
+            print::line(format_args!(
+                "{path}: good; policy {}, ksmd up to {} of a CPU",
+                policy.name(),
+                config.limits.max_cpu
+            ))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -29,7 +29,7 @@ pub fn take(global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<C
     let root = require(global)?;
     let control = Control::take(&root, &StateDir::of(&root), dry_run, take_over)?;
     for note in control.notes() {
-        eprintln!("note: {note}");
+        tracing::warn!("{note}");
     }
     Ok(control)
 }

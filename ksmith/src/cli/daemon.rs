@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Global, control};
+use super::{Global, control, print};
 use crate::config::{Config, PolicyKind};
 use crate::controller::Controller;
 use crate::daemon::{Daemon, plan};
@@ -42,8 +42,11 @@ impl DaemonArgs {
         if self.dry_run {
             let tick = Controller::new(host, policy, config.limits.clone()).tick();
             let (reason, knobs) = plan(&tick);
-            println!("{reason}");
-            println!("would set: {}", if knobs.is_empty() { "nothing".to_owned() } else { knobs.to_string() });
+            print::line(format_args!("{reason}"))?;
+            print::line(format_args!(
+                "would set: {}",
+                if knobs.is_empty() { "nothing".to_owned() } else { knobs.to_string() }
+            ))?;
             return Ok(ExitCode::SUCCESS);
         }
         let host = Daemon::new(host, config, global.config.clone())?.run()?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ksmith_core::reading::Reading;
 
-use super::{Failure, Global, control};
+use super::{Failure, Global, control, print};
 use crate::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening, play};
 use crate::live::LiveHost;
 use crate::observe::Observer;
@@ -44,7 +44,7 @@ impl DemoArgs {
         view.say(&opening(mode, u64::from(self.size) << 20));
         let report = if let Some(why) = why_simulated {
             view.say(&format!("({why})"));
-            play(SimulatedStage::new(), &script, view)?
+            play(SimulatedStage::default(), &script, view)?
         } else {
             self.check_unused(&root)?;
             let control = control::take(global, false, false)?;
@@ -87,9 +87,9 @@ impl DemoArgs {
 
 fn print(global: &Global, report: &Report) -> anyhow::Result<()> {
     if global.json {
-        println!("{}", serde_json::to_string_pretty(report)?);
+        print::json(&report)?;
     } else {
-        println!("\n{report}");
+        print::line(format_args!("\n{report}"))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use ksmith_core::diagnose::{Circumstances, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 
-use super::Global;
+use super::{Global, print};
 use crate::act::{self, Journal, StateDir};
 use crate::config::Config;
 use crate::control::Client;
@@ -38,9 +38,9 @@ impl DoctorArgs {
         let mut observer = Observer::new(root);
         let findings = diagnose(&observer.sample(), &circumstances);
         if global.json {
-            println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "findings": findings }))?);
+            print::json(&serde_json::json!({ "findings": findings }))?;
         } else if findings.is_empty() {
-            println!("nothing found: KSM can do its work here");
+            print::line("nothing found: KSM can do its work here")?;
         } else {
             for finding in &findings {
                 let word = match finding.severity {
@@ -48,7 +48,10 @@ impl DoctorArgs {
                     Severity::Warning => "warning",
                     Severity::Note => "note",
                 };
-                println!("{word}  {} [{}]\n         do: {}", finding.what, finding.code, finding.remedy);
+                print::line(format_args!(
+                    "{word}  {} [{}]\n         do: {}",
+                    finding.what, finding.code, finding.remedy
+                ))?;
             }
         }
         let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::Args;
 use ksmith_core::knobs::{Knob, Knobs};
 
-use super::{Failure, Global, control};
+use super::{Failure, Global, control, print};
 use crate::act::{Change, Lock, StateDir, Unmerge, Writer, safe_sequence};
 use crate::root::Root;
 
@@ -122,14 +122,14 @@ fn report(global: &Global, changes: &[Change], dry_run: bool) -> anyhow::Result<
             })
             .collect();
         let whole = serde_json::json!({ "dry_run": dry_run, "changes": changes });
-        println!("{}", serde_json::to_string_pretty(&whole)?);
+        print::json(&whole)?;
         return Ok(());
     }
     if changes.is_empty() {
-        println!("nothing to change: it is so already");
+        print::line("nothing to change: it is so already")?;
     }
     for change in changes {
-        println!("{}{change}", if dry_run { "would change " } else { "" });
+        print::line(format_args!("{}{change}", if dry_run { "would change " } else { "" }))?;
     }
     Ok(())
 }

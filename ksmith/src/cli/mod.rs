@@ -8,6 +8,7 @@ mod docs;
 mod doctor;
 mod knobs;
 mod memory_guest;
+mod print;
 mod restore;
 mod scan;
 mod status;
@@ -169,9 +170,9 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         if cause.is::<ConfigError>() {
             return exit::USAGE;
         }
-        match cause.downcast_ref::<TakeError>() {
-            Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_)) => return exit::IMPOSSIBLE,
-            Some(_) | None => {}
+        let held = cause.downcast_ref::<TakeError>();
+        if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {
+            return exit::IMPOSSIBLE;
         }
     }
     exit::FAILED

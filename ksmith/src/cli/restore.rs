@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Failure, Global, control};
+use super::{Failure, Global, control, print};
 use crate::act::{Journal, RestoreError, StateDir, Writer, restore};
 
 /// Put back what a ksmith that was killed left behind: every setting, and programs that it had paused.
@@ -35,15 +35,19 @@ impl RestoreArgs {
         if global.json {
             let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
             let whole = serde_json::json!({ "changes": changes, "notes": restored.notes, "left": left });
-            println!("{}", serde_json::to_string_pretty(&whole)?);
+            print::json(&whole)?;
             return Ok(ExitCode::SUCCESS);
         }
         let verb = if self.dry_run { "would restore" } else { "restored" };
-        changes.iter().for_each(|change| println!("{verb} {change}"));
-        restored.notes.iter().for_each(|note| println!("note: {note}"));
+        for change in &changes {
+            print::line(format_args!("{verb} {change}"))?;
+        }
+        for note in &restored.notes {
+            print::line(format_args!("note: {note}"))?;
+        }
         match (was_empty, restored.left.is_empty()) {
-            (true, _) => println!("nothing to restore: no ksmith left anything behind"),
-            (false, true) if !self.dry_run => println!("all settings restored"),
+            (true, _) => print::line("nothing to restore: no ksmith left anything behind")?,
+            (false, true) if !self.dry_run => print::line("all settings restored")?,
             _ => {}
         }
         Ok(ExitCode::SUCCESS)

@@ -9,7 +9,7 @@ use ksmith_core::decide::{Limits, OnDemand, Share};
 use ksmith_core::sample::Sample;
 use ksmith_core::units::{Bytes, Span};
 
-use super::{Failure, Global, control};
+use super::{Failure, Global, control, print};
 use crate::config::Config;
 use crate::control::{Client, Figures};
 use crate::controller::Controller;
@@ -80,7 +80,7 @@ impl ScanArgs {
                 return Ok((before, tick.sample));
             }
             if std::io::stderr().is_terminal() {
-                eprint!("\r{}   ", tick.decision.reason.text);
+                print::progress(format_args!("\r{}   ", tick.decision.reason.text));
             }
             if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
                 return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
@@ -107,19 +107,19 @@ impl ScanArgs {
                 "ksmd_cpu_seconds": cpu,
                 "seconds": seconds.as_secs_f64(),
             });
-            println!("{}", serde_json::to_string_pretty(&whole)?);
+            print::json(&whole)?;
         } else {
             if std::io::stderr().is_terminal() {
-                eprintln!();
+                print::progress("\n");
             }
-            println!(
+            print::line(format_args!(
                 "{} passes in {}: {} newly saved, {} in all (profit {}), for {cpu:.2} s of ksmd's CPU; settings restored",
                 self.passes,
                 Span(seconds),
                 Bytes(newly),
                 Bytes::from(after.saved_bytes),
                 Bytes::from(after.profit_bytes),
-            );
+            ))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use ksmith_core::decide::History;
 
-use super::Global;
+use super::{Global, print};
 use crate::config::Config;
 use crate::control::{self, Client};
 use crate::observe::Observer;
@@ -30,9 +30,9 @@ impl StatusArgs {
             && let Some(answer) = ask_daemon(global)?
         {
             if global.json {
-                println!("{}", serde_json::to_string_pretty(&answer.json)?);
+                print::json(&answer.json)?;
             } else {
-                print!("{}", answer.text);
+                print::text(&answer.text)?;
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -48,9 +48,9 @@ impl StatusArgs {
         let ksmd_cpu_percent = history.ksmd_share().filter(|_| is_live).map(|share| share * 100.0);
         let status = Status { sample, ksmd_cpu_percent, daemon: None };
         if global.json {
-            println!("{}", serde_json::to_string_pretty(&status.to_json())?);
+            print::json(&status.to_json())?;
         } else {
-            print!("{status}");
+            print::text(&status)?;
         }
         Ok(ExitCode::SUCCESS)
     }

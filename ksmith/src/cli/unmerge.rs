@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use ksmith_core::units::Bytes;
 
-use super::{Failure, Global, control};
+use super::{Failure, Global, control, print};
 use crate::act::{Lock, StateDir, Unmerge, UnmergeError, Writer, unmerge};
 use crate::signals;
 
@@ -44,12 +44,12 @@ impl UnmergeArgs {
         let shows_progress = std::io::stderr().is_terminal();
         let done = unmerge(&mut writer, how, |left_pages| {
             if shows_progress {
-                eprint!("\r{left_pages} merged pages left  ");
+                print::progress(format_args!("\r{left_pages} merged pages left  "));
             }
             if interrupts.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if shows_progress {
-            eprintln!();
+            print::progress("\n");
         }
         let done = done.map_err(|error| match error {
             UnmergeError::NoHeadroom(_) => anyhow::Error::from(Failure::impossible(error.to_string())),
@@ -61,11 +61,17 @@ impl UnmergeArgs {
                 "run_before": done.run_before,
                 "returned_bytes": done.returned_bytes,
             });
-            println!("{}", serde_json::to_string_pretty(&whole)?);
+            print::json(&whole)?;
         } else if self.dry_run {
-            println!("memory suffices: unmerging would need {}", Bytes::from(done.returned_bytes));
+            print::line(format_args!(
+                "memory suffices: unmerging would need {}",
+                Bytes::from(done.returned_bytes)
+            ))?;
         } else {
-            println!("unmerged; {} went back to the processes, and KSM is off", Bytes::from(done.returned_bytes));
+            print::line(format_args!(
+                "unmerged; {} went back to the processes, and KSM is off",
+                Bytes::from(done.returned_bytes)
+            ))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -18,9 +18,9 @@ pub struct SimulatedStage {
     before: Knobs,
 }
 
-impl SimulatedStage {
-    /// A host as after boot.
-    pub fn new() -> Self {
+/// A host as after boot.
+impl Default for SimulatedStage {
+    fn default() -> Self {
         let machine = Machine::new(Config::default());
         let before = Knobs::current(&machine.sample().ksm);
         Self { machine, before }
