@@ -48,3 +48,38 @@ impl Advisor {
             .min(settings.advisor_max_pages_to_scan)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::KernelVersion;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Feeds passes of (pages_to_scan, seconds, CPU seconds), and gives what the advisor makes of each.
+    fn advice(passes: &[(u64, u64, u64)]) -> Vec<u64> {
+        let mut advisor = Advisor::default();
+        let (mut now, mut cpu) = (0, 0);
+        let follow = passes.iter().map(|&(pages_to_scan, seconds, cpu_seconds)| {
+            let settings = Settings { pages_to_scan, ..Settings::new(KernelVersion::new(6, 18)) };
+            advisor.start(now);
+            now += seconds * SECOND;
+            cpu += cpu_seconds * SECOND;
+            advisor.stop(now, cpu, &settings)
+        });
+        follow.collect()
+    }
+
+    /// Reckoned by hand from the kernel's formulas, truncations included.
+    #[test]
+    fn a_slow_pass_makes_batches_larger_and_changes_are_smoothed() {
+        assert_eq!(advice(&[(500, 1000, 100), (750, 700, 105), (1124, 100, 80)]), [750, 1124, 185]);
+    }
+
+    #[test]
+    fn cpu_bounds_it_above_and_below_and_the_maximum_above_all() {
+        assert_eq!(advice(&[(500, 42, 4)]), [550], "a tenth of a CPU at the least");
+        assert_eq!(advice(&[(20_000, 1000, 900)]), [222 * 70]);
+        assert_eq!(advice(&[(29_000, 1000, 10)]), [30_000]);
+    }
+}

@@ -35,22 +35,26 @@ impl Default for Config {
 
 /// CPU time of each kind of work, in nanoseconds.
 ///
-/// The defaults are those of one core of an AMD EPYC virtual machine with Linux 6.18. `batch`, `pass` and
-/// `write` are round assumptions: they keep idle spinning from being free and matter to no policy.
+/// The defaults are those of one core of an AMD EPYC virtual machine with Linux 6.18; what another host's are,
+/// `cargo bench -p ksmith --bench visit_costs` tells. `write`, the guests' own work, is a round assumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
     /// A visit that ends with a new checksum.
     pub checksum: u64,
     /// A visit that looks in both trees and finds nothing.
     pub unshared: u64,
-    /// A visit that merges.
+    /// A visit that merges with another page.
     pub merge: u64,
+    /// A visit that merges with the zero page.
+    pub zero: u64,
     /// A visit to a page that is merged already.
     pub merged: u64,
     /// A page that `smart_scan` skips.
     pub skip: u64,
     /// A page table entry that KSM passes over: the zero page.
     pub walk: u64,
+    /// An `rmap_item` that is freed, of a guest that ended or a page that maps the zero page.
+    pub free: u64,
     /// Waking up for a batch.
     pub batch: u64,
     /// Starting a pass.
@@ -65,11 +69,13 @@ impl Default for Costs {
             checksum: 1300,
             unshared: 3800,
             merge: 7000,
-            merged: 100,
-            skip: 50,
-            walk: 10,
-            batch: 2000,
-            pass: 10_000,
+            zero: 1400,
+            merged: 190,
+            skip: 150,
+            walk: 6,
+            free: 55,
+            batch: 7000,
+            pass: 18_000,
             write: 1000,
         }
     }

@@ -249,7 +249,7 @@ impl Machine {
         let costs = self.config.costs;
         let entry = &mut self.memory.guests[guest as usize];
         if entry.ended {
-            self.ksmd.spend(costs.walk * entry.rmap_items);
+            self.ksmd.spend(costs.free * entry.rmap_items);
             self.memory.bury(guest);
             self.ksmd.order.remove(cursor.guest);
             self.ksmd.cursor = Some(Cursor { guest: cursor.guest, page: 0 });
@@ -261,9 +261,13 @@ impl Machine {
         };
         self.ksmd.cursor = Some(Cursor { page: cursor.page + 1, ..cursor });
         match page.state {
-            State::Zero | State::ZeroTracked => {
-                self.memory.untrack(guest, cursor.page);
+            State::Zero => {
                 self.ksmd.spend(costs.walk);
+                return Step::Passed;
+            }
+            State::ZeroTracked => {
+                self.memory.untrack(guest, cursor.page);
+                self.ksmd.spend(costs.free);
                 return Step::Passed;
             }
             State::Merged => {
@@ -283,6 +287,7 @@ impl Machine {
             Visit::Checksum => costs.checksum,
             Visit::Unshared => costs.unshared,
             Visit::Merge => costs.merge,
+            Visit::Zero => costs.zero,
         });
         Step::Visited
     }

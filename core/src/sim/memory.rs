@@ -11,8 +11,10 @@ pub(super) enum Visit {
     Checksum,
     /// Looked for in both trees and found nowhere.
     Unshared,
-    /// Merged.
+    /// Merged with another page.
     Merge,
+    /// Merged with the zero page.
+    Zero,
 }
 
 /// What holds during one visit.
@@ -118,7 +120,7 @@ impl Memory {
             self.guests[guest as usize].zero += 1;
             self.zero_pages += 1;
             self.private -= 1;
-            return Visit::Merge;
+            return Visit::Zero;
         }
         if rules.checksum_first && self.join(guest, page, slot, rules) {
             return Visit::Merge;

@@ -19,7 +19,9 @@ pub(super) struct Node {
     next: u32,
     prev: u32,
     /// Whether it is in a chain.
-    dup: bool,
+    pub dup: bool,
+    /// Whether it was the last one of its chain.
+    ends_chain: bool,
 }
 
 /// All nodes, and the counters that depend on them alone.
@@ -29,7 +31,9 @@ pub(super) struct Stable {
     free: Vec<u32>,
     /// Contents with a chain: when it was last tidied, in ns.
     chains: FxHashMap<u32, u64>,
-    /// Nodes in chains.
+    /// Chains without a frame that ksmd has not yet come across.
+    empty_chains: u64,
+    /// Nodes in chains, those without a frame included until ksmd comes across them.
     pub dups: u64,
     /// Frames that are mapped.
     pub frames: u64,
@@ -41,7 +45,7 @@ pub(super) struct Stable {
 
 impl Stable {
     pub fn chains(&self) -> u64 {
-        self.chains.len() as u64
+        self.chains.len() as u64 + self.empty_chains
     }
 
     /// The node that a page with the content of `slot` may join.
@@ -77,7 +81,7 @@ impl Stable {
     /// A new node with the content of `slot`, which nothing maps yet.
     pub fn insert(&mut self, contents: &mut Contents, slot: u32, now_ns: u64) -> u32 {
         let head = contents.get(slot).stable;
-        let node = Node { slot, items: 0, mapped: 0, next: head, prev: NONE, dup: head != NONE };
+        let node = Node { slot, items: 0, mapped: 0, next: head, prev: NONE, dup: head != NONE, ends_chain: false };
         let index = if let Some(index) = self.free.pop() {
             self.nodes[index as usize] = node;
             index
@@ -128,11 +132,10 @@ impl Stable {
             NONE => contents.get_mut(slot).stable = next,
             _ => self.nodes[prev as usize].next = next,
         }
-        if dup {
-            self.dups -= 1;
-            if next == NONE && prev == NONE {
-                self.chains.remove(&slot);
-            }
+        if dup && next == NONE && prev == NONE {
+            self.chains.remove(&slot);
+            self.empty_chains += 1;
+            self.nodes[node as usize].ends_chain = true;
         }
     }
 
@@ -140,6 +143,10 @@ impl Stable {
     pub fn remove_item(&mut self, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.items -= 1;
+        if entry.slot == NONE {
+            self.dups -= u64::from(std::mem::take(&mut entry.dup));
+            self.empty_chains -= u64::from(std::mem::take(&mut entry.ends_chain));
+        }
         if entry.items > 0 {
             self.sharing -= 1;
         } else {

@@ -76,6 +76,23 @@ fn an_end_in_the_middle_of_its_own_scan_does_no_harm() {
 }
 
 #[test]
+fn ksmd_comes_by_a_guest_that_ended_before_it_goes_on_to_the_next() {
+    let mut machine = today();
+    machine.write(Knob::PagesToScan, 3).unwrap();
+    let [_, _, c] = ["a", "b", "c"].map(|name| machine.add_guest(name, [UNIQUE; 10]));
+    passes(&mut machine, 1);
+    let start = machine.ksmd.scanned;
+    while machine.ksmd.scanned == start {
+        machine.advance(Duration::from_micros(100));
+    }
+    machine.remove_guest(c);
+    while machine.memory.rmap_items > 20 {
+        machine.advance(Duration::from_micros(100));
+    }
+    assert!(machine.ksmd.scanned - start <= 12, "freed after the first guest's ten pages");
+}
+
+#[test]
 fn a_guest_that_starts_in_the_middle_of_a_pass_waits_for_the_next() {
     let mut machine = today();
     machine.write(Knob::PagesToScan, 3).unwrap();

@@ -128,6 +128,7 @@ fn audit(machine: &Machine) -> Result<(), String> {
         ("zero", state("zero"), memory.zero_pages),
         ("private", state("private"), memory.private),
         ("frames", mapped.len() as u64, memory.stable.frames),
+        ("dups", items.keys().filter(|&&node| memory.stable.node(node).dup).count() as u64, memory.stable.dups),
     ];
     match expected.iter().find(|(_, counted, kept)| counted != kept) {
         Some((name, counted, kept)) => Err(format!("{name}: {counted} counted, {kept} kept")),
