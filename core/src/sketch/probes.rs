@@ -70,8 +70,12 @@ impl Probes {
                 within,
                 across,
                 unique: nonzero - within - across,
-                // Alone a guest can't save more than in company, and at most all of its pages.
-                saved: Interval { expected, low: found.saved.low.min(expected), high: found.stable.high },
+                // Alone it saves no more than in company, and in company at most all that it has or all save.
+                saved: Interval {
+                    expected,
+                    low: found.saved.low.min(expected),
+                    high: found.stable.high.min(all.high).max(expected),
+                },
             }
         });
         Outcome::of(guests.collect(), all, None)

@@ -162,12 +162,20 @@ impl fmt::Display for Verdict {
             ),
             Advice::Yes | Advice::Marginal => {
                 let start = if self.advice == Advice::Yes { "Worth it" } else { "Hardly worth it" };
-                write!(f, "{start}: merging would save {expected} ({:.1} %", share(self.saved_bytes[1]))?;
-                if self.saved_bytes[0] != self.saved_bytes[2] {
-                    write!(f, ", between {low} and {high}")?;
+                let [least, part, most] = self.saved_bytes.map(share);
+                if most - least > 100.0 * WORTH {
+                    write!(
+                        f,
+                        "{start}: merging would save at least {low} ({least:.0} %) and at most {high} ({most:.0} %)"
+                    )?;
+                } else {
+                    write!(f, "{start}: merging would save {expected} ({part:.1} %")?;
+                    if low != high {
+                        write!(f, ", between {low} and {high}")?;
+                    }
+                    write!(f, "), {net} net of KSM's own memory")?;
                 }
-                write!(f, "), {net} net of KSM's own memory{opted_in}, for {reach} of ksmd's CPU time once and ")?;
-                write!(f, "{keep} per day.")
+                write!(f, "{opted_in}, for {reach} of ksmd's CPU time once and {keep} per day.")
             }
         }
     }
@@ -234,6 +242,11 @@ mod tests {
             verdict([0.0, 0.4 * pages, 0.8 * pages]).to_string(),
             "Can't tell: merging would save between 0 B and 3.20 GiB (0 to 80 %); ask again with --sketch, which \
              reads everything once."
+        );
+        assert_eq!(
+            verdict([0.3 * pages, 0.5 * pages, 0.7 * pages]).to_string(),
+            "Worth it: merging would save at least 1.20 GiB (30 %) and at most 2.80 GiB (70 %), for 7 s of ksmd's CPU \
+             time once and 3 min 11 s per day."
         );
         let none = Verdict::of(&Costs { is_mergeable: false, ..costs([0.0; 3]) }, &CostModel::default());
         assert_eq!(

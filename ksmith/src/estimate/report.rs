@@ -65,7 +65,7 @@ pub struct GuestReport {
     /// Merged by now.
     pub merged_bytes: u64,
     /// Changed between two looks. `null` if there was only one.
-    pub changing_bytes: u64,
+    pub changing_bytes: Option<u64>,
     /// What can't be merged, by reason.
     pub ineligible: BTreeMap<&'static str, u64>,
     /// Whether it has memory that is marked mergeable.
@@ -122,7 +122,7 @@ impl GuestReport {
             equal_within_bytes: bytes(outcome.within),
             equal_across_bytes: bytes(outcome.across),
             merged_bytes: sums.merged * page_size,
-            changing_bytes: sums.changing * page_size,
+            changing_bytes: sums.looked_twice.then_some(sums.changing * page_size),
             ineligible: Ineligible::ALL.map(reason).into_iter().collect(),
             is_mergeable: sums.is_mergeable,
             expected_saved_bytes: 0,
@@ -161,7 +161,7 @@ impl GuestReport {
             show(self.equal_within_bytes),
             show(self.equal_across_bytes),
             show(self.merged_bytes),
-            show(self.changing_bytes),
+            self.changing_bytes.map_or_else(|| "-".to_owned(), show),
             saved,
         ]
     }
@@ -188,13 +188,17 @@ impl fmt::Display for Report {
             "changing",
             "saves",
         ]);
-        for guest in &self.guests {
+        let (shown, empty): (Vec<_>, Vec<_>) = self.guests.iter().partition(|guest| guest.present_bytes > 0);
+        for guest in shown {
             table.row(guest.row());
         }
         if self.guests.len() > 1 {
             table.row(self.total.row());
         }
         writeln!(f, "{table}")?;
+        if !empty.is_empty() {
+            writeln!(f, "{} more have nothing that could be merged.", empty.len())?;
+        }
         let lost = self.total.ineligible.iter().filter(|(_, bytes)| **bytes > 0);
         let words =
             |key: &str| Ineligible::ALL.into_iter().find(|reason| reason.key() == key).map(Ineligible::words);

@@ -175,7 +175,7 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
             GuestReport::new(guest.name.to_string(), pid, guest.pids.clone(), outcome, sums, size)
         })
         .collect();
-    let mut all = GuestSums { is_mergeable: false, ..GuestSums::default() };
+    let mut all = GuestSums { looked_twice: options.again.is_some(), ..GuestSums::default() };
     for sums in &sums {
         all.add(sums);
     }
@@ -226,6 +226,7 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct GuestSums {
     pub changing: u64,
+    pub looked_twice: bool,
     pub merged: u64,
     pub leaving: u64,
     pub is_mergeable: bool,
@@ -264,6 +265,7 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
     }
     for ((sums, guest), changing) in sums.iter_mut().zip(&found.outcome.guests).zip(&found.changing) {
         sums.changing = *changing;
+        sums.looked_twice = options.again.is_some();
         sums.leaving = if options.rules.use_zero_pages { guest.zero.round() as u64 } else { 0 };
     }
     sums
