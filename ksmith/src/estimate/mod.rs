@@ -10,6 +10,7 @@ mod exact;
 mod frames;
 mod heat_map;
 mod pace;
+mod pinned;
 mod places;
 mod process;
 mod progress;

@@ -9,6 +9,8 @@ use ksmith_core::sketch::{CostModel, Costs, MergeRules, Outcome, Verdict};
 use super::error::{EstimateError, Unreadable};
 use super::frames::Frames;
 use super::pace::Pace;
+use super::pinned::Quiet;
+use super::process::Detail;
 use super::progress::Progress;
 use super::report::{GuestReport, MatrixReport, Report, SkippedReport};
 use super::salt::Salt;
@@ -130,12 +132,17 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     }
     let started = Instant::now();
     let cpu_before = cpu_seconds();
-    let found = Targets::select(&options.selection)?;
+    let detail = match options.mode {
+        Mode::Sample(_) => Detail::Headings,
+        Mode::Exact | Mode::Sketch => Detail::Figures,
+    };
+    let found = Targets::select(&options.selection, detail)?;
     let job = Job {
         context: Context {
             salt: Salt::new().map_err(unexpected("get random numbers"))?,
             pace: Pace::new(options.max_rate),
             frames: Frames::open(),
+            quiet: Quiet::new(),
             page_size: page_size(),
         },
         targets: &found.targets,

@@ -34,7 +34,7 @@ pub fn run(job: &Job<'_>, rate: f64) -> Found {
         read_chunks(&job.context, job.targets, &chunks, job.threads, &progress, |scratch, target, at| {
             let chunk = &chunks[at];
             // The chunk's role: the same for the same part of clones' memory.
-            let role = chunk.stretch << 40 | chunk.offset / CHUNK;
+            let role = (chunk.stretch << 40) | (chunk.offset / CHUNK);
             let pages = (chunk.addresses.end - chunk.addresses.start) / size;
             let (mut places, mut numbers, mut tally) = (Vec::new(), Vec::new(), Tally::default());
             for page in Positions::new(job.context.salt.seed(), role, pages, rate) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{EstimateError, Unreadable};
-use super::process::{Memory, Process};
+use super::process::{Detail, Memory, Process};
 
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
@@ -93,7 +93,7 @@ impl Targets {
     ///
     /// # Errors
     /// There is nothing that can be read.
-    pub fn select(selection: &Selection) -> Result<Self, EstimateError> {
+    pub fn select(selection: &Selection, detail: Detail) -> Result<Self, EstimateError> {
         let mut found = Self::default();
         let mut processes = Vec::new();
         for &pid in &selection.pids {
@@ -118,7 +118,7 @@ impl Targets {
         }
         processes.sort_by_key(|process| process.pid);
         processes.dedup_by_key(|process| process.pid);
-        found.open(processes, selection.by);
+        found.open(processes, selection.by, detail);
         let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
         match found.targets.is_empty() {
             true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
@@ -127,10 +127,10 @@ impl Targets {
         }
     }
 
-    fn open(&mut self, processes: Vec<Process>, by: By) {
+    fn open(&mut self, processes: Vec<Process>, by: By, detail: Detail) {
         let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
         for process in processes {
-            let memory = match process.memory() {
+            let memory = match process.memory(detail) {
                 Ok(memory) => memory,
                 Err(why) => {
                     self.skipped.push(Skipped { pid: process.pid, why });
