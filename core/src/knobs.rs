@@ -9,12 +9,11 @@ use crate::kernel::{AdvisorMode, Ksm};
 /// A file under `/sys/kernel/mm/ksm` that can be written.
 ///
 /// The order is the order of writing, which matters: the advisor goes first, since `pages_to_scan` can't be
-/// written while it is on and it rewrites `pages_to_scan` when it changes; then `pages_to_scan` before
+/// written while it is on and it rewrites `pages_to_scan` when it changes, with its parameters before its mode,
+/// since switching it on starts it from the least pages it may scan; then `pages_to_scan` before
 /// `sleep_millisecs`, whose write wakes ksmd; and `run` last, so that ksmd starts with everything in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Knob {
-    /// `advisor_mode`: 0 is none, 1 is scan-time.
-    AdvisorMode,
     /// `advisor_max_cpu` in per cent.
     AdvisorMaxCpu,
     /// `advisor_min_pages_to_scan`.
@@ -23,6 +22,8 @@ pub enum Knob {
     AdvisorMaxPagesToScan,
     /// `advisor_target_scan_time` in seconds.
     AdvisorTargetScanTime,
+    /// `advisor_mode`: 0 is none, 1 is scan-time.
+    AdvisorMode,
     /// `smart_scan`.
     SmartScan,
     /// `use_zero_pages`.
@@ -44,11 +45,11 @@ pub enum Knob {
 impl Knob {
     /// All knobs, in the order of writing.
     pub const ALL: [Self; 13] = [
-        Self::AdvisorMode,
         Self::AdvisorMaxCpu,
         Self::AdvisorMinPagesToScan,
         Self::AdvisorMaxPagesToScan,
         Self::AdvisorTargetScanTime,
+        Self::AdvisorMode,
         Self::SmartScan,
         Self::UseZeroPages,
         Self::MergeAcrossNodes,
@@ -281,10 +282,16 @@ mod tests {
             .with(Knob::Run, 1)
             .with(Knob::SleepMillisecs, 20)
             .with(Knob::PagesToScan, 100)
-            .with(Knob::AdvisorMode, 0);
+            .with(Knob::AdvisorMode, 0)
+            .with(Knob::AdvisorMinPagesToScan, 800);
         let order: Vec<_> = knobs.iter().map(|(knob, _)| knob).collect();
-        assert_eq!(order, [Knob::AdvisorMode, Knob::PagesToScan, Knob::SleepMillisecs, Knob::Run]);
-        assert_eq!(knobs.to_string(), "advisor_mode=none pages_to_scan=100 sleep_millisecs=20 run=1");
+        let advisor = [Knob::AdvisorMinPagesToScan, Knob::AdvisorMode];
+        assert_eq!(order[..2], advisor);
+        assert_eq!(order[2..], [Knob::PagesToScan, Knob::SleepMillisecs, Knob::Run]);
+        assert_eq!(
+            knobs.to_string(),
+            "advisor_min_pages_to_scan=800 advisor_mode=none pages_to_scan=100 sleep_millisecs=20 run=1"
+        );
     }
 
     #[test]

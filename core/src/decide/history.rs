@@ -177,6 +177,12 @@ impl History {
         self.passes.back()
     }
 
+    /// Pages visited since the last pass ended, as `now` shows. `None` before Linux 6.6.
+    pub fn visited_in_pass(&self, now: &Sample) -> Option<u64> {
+        let (now, mark) = now.ksm.pages_scanned.get().zip(self.mark?.visited)?;
+        Some(now.saturating_sub(mark))
+    }
+
     /// What a visit to a page costs ksmd now, in nanoseconds.
     pub fn ns_per_page(&self) -> f64 {
         self.ns_per_page

@@ -3,12 +3,26 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::{Decision, History};
 use crate::knobs::{Knob, Knobs};
 
-/// A part of one CPU: 0.2 is 20 %.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+/// A part of one CPU: 0.2 is 20 %. In the configuration a text in per cent, `"20%"`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Share(f64);
+
+impl TryFrom<String> for Share {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let percent = text.trim_end().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+        percent
+            .and_then(|percent| Self::new(percent / 100.0))
+            .ok_or_else(|| format!("{text:?} is not a percentage over 0 % and up to 100 %, such as \"20%\""))
+    }
+}
 
 impl Share {
     /// One whole CPU.
@@ -31,20 +45,21 @@ impl fmt::Display for Share {
     }
 }
 
-/// What no policy may exceed.
-#[derive(Debug, Clone, PartialEq)]
+/// What no policy may exceed: the `[limits]` table.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// The most CPU that ksmd may use.
     pub max_cpu: Share,
     /// The most pages in one batch. A batch can't be interrupted: writing `run` waits for its end.
-    pub max_pages_to_scan: u64,
-    /// The shortest time that ksmd sleeps between batches.
-    pub min_sleep: Duration,
+    pub max_pages_to_scan: u32,
+    /// The shortest time that ksmd sleeps between batches. 0 lets it take a whole CPU.
+    pub min_sleep_milliseconds: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_cpu: Share::WHOLE, max_pages_to_scan: u64::from(u32::MAX), min_sleep: Duration::from_millis(1) }
+        Self { max_cpu: Share::WHOLE, max_pages_to_scan: u32::MAX, min_sleep_milliseconds: 0 }
     }
 }
 
@@ -64,7 +79,7 @@ impl Limits {
         if knobs.get(Knob::Run).is_some_and(|run| run > 1) {
             knobs.set(Knob::Run, 0);
         }
-        let min_sleep = u64::try_from(self.min_sleep.as_millis()).unwrap_or(u64::MAX);
+        let min_sleep = u64::from(self.min_sleep_milliseconds);
         if let Some(sleep) = knobs.get(Knob::SleepMillisecs) {
             knobs.set(Knob::SleepMillisecs, sleep.clamp(min_sleep, u64::from(u32::MAX)));
         }
@@ -83,12 +98,13 @@ impl Limits {
     /// The most pages of `ns_per_page` that a batch may have when ksmd sleeps for `sleep` after it.
     pub fn max_batch(&self, ns_per_page: f64, sleep: Duration) -> u64 {
         let part = self.max_cpu.part();
+        let most = u64::from(self.max_pages_to_scan);
         if part >= 1.0 {
-            return self.max_pages_to_scan;
+            return most;
         }
         // part = batch / (batch + sleep), solved for the batch.
         let batch_ns = part * sleep.as_nanos() as f64 / (1.0 - part);
-        ((batch_ns / ns_per_page.max(1.0)) as u64).min(self.max_pages_to_scan)
+        ((batch_ns / ns_per_page.max(1.0)) as u64).min(most)
     }
 }
 
@@ -126,14 +142,14 @@ mod tests {
         fn no_policy_leaves_the_limits(
             settings in prop::collection::vec((0_usize..13, any::<u64>()), 0..20),
             percent in 1_u32..=100,
-            most in 0_u64..1 << 33,
-            sleep_ms in 0_u64..10_000,
+            most: u32,
+            sleep_ms in 0_u32..10_000,
             now_sleep in any::<u64>(),
         ) {
             let limits = Limits {
                 max_cpu: Share::new(f64::from(percent) / 100.0).unwrap(),
                 max_pages_to_scan: most,
-                min_sleep: Duration::from_millis(sleep_ms),
+                min_sleep_milliseconds: sleep_ms,
             };
             let wanted: Knobs = settings.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
             let history = History::default();
@@ -141,9 +157,9 @@ mod tests {
             let held = limits.bound(decision(wanted), &history, &now).knobs;
             prop_assert!(held.get(Knob::Run).is_none_or(|run| run <= 1));
             prop_assert!(held.get(Knob::MergeAcrossNodes).is_none() && held.get(Knob::MaxPageSharing).is_none());
-            prop_assert!(held.get(Knob::SleepMillisecs).is_none_or(|ms| ms >= sleep_ms));
+            prop_assert!(held.get(Knob::SleepMillisecs).is_none_or(|ms| ms >= u64::from(sleep_ms)));
             if let Some(pages) = held.get(Knob::PagesToScan) {
-                prop_assert!(pages <= most);
+                prop_assert!(pages <= u64::from(most));
                 let sleep_ns = held.get(Knob::SleepMillisecs).unwrap_or(now_sleep) as f64 * 1e6;
                 let batch_ns = pages as f64 * history.ns_per_page();
                 if percent < 100 && pages > 0 {

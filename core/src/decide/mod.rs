@@ -1,10 +1,26 @@
 //! Deciding: history goes in, settings with a reason come out.
 
+mod bounds;
+mod duty;
+mod fixed;
+mod ground;
 mod history;
+mod ksmtuned;
 mod limits;
+mod on_demand;
+mod profit;
+mod round;
+mod settings;
+#[cfg(test)]
+pub(crate) mod testing;
 
+pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
+pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
+pub use on_demand::OnDemand;
+pub use profit::{Profit, ProfitConfig};
+pub use round::Outcome;
 
 use std::fmt;
 use std::time::Duration;

@@ -9,32 +9,33 @@ pub(super) struct Line<'a> {
     pub rest: &'a str,
 }
 
-/// The lines of `text` that have a key and something behind it; other lines are skipped, as kernels add
-/// headings and flags that we do not need.
+/// The lines of `text`, split behind their key. A line that was cut off behind its key has an empty rest, which is
+/// no number; headings and flags that kernels add have keys that nobody asks for.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
-    text.lines().enumerate().filter_map(|(index, line)| {
-        let (key, rest) = line.trim_end().split_once([' ', '\t', ':'])?;
+    text.lines().enumerate().map(|(index, line)| {
+        let line = line.trim_end();
+        let (key, rest) = line.split_once([' ', '\t', ':']).unwrap_or((line, ""));
         let rest = rest.trim_start_matches([' ', '\t', ':']);
-        Some(Line { number: index + 1, key, rest })
+        Line { number: index + 1, key, rest }
     })
 }
 
 impl Line<'_> {
     /// The value as a plain unsigned number.
     pub(super) fn unsigned(&self) -> Result<u64, Malformed> {
-        self.rest.parse().map_err(|_| self.malformed("an unsigned number"))
+        super::unsigned(self.rest).ok_or_else(|| self.malformed("an unsigned number"))
     }
 
     /// The value as a signed number.
     pub(super) fn signed(&self) -> Result<i64, Malformed> {
-        self.rest.parse().map_err(|_| self.malformed("a signed number"))
+        super::signed(self.rest).ok_or_else(|| self.malformed("a signed number"))
     }
 
     /// The value as bytes, from the kernel's `kB` (which are KiB).
     pub(super) fn kib(&self) -> Result<u64, Malformed> {
         self.rest
             .strip_suffix("kB")
-            .and_then(|number| number.trim_end().parse::<u64>().ok())
+            .and_then(|number| super::unsigned(number.trim_end()))
             .and_then(|kib| kib.checked_mul(1024))
             .ok_or_else(|| self.malformed("a number of kB"))
     }

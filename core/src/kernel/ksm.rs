@@ -104,7 +104,7 @@ impl Parse for u64 {
 
 impl Parse for i64 {
     fn parse(text: &str) -> Result<Self, Malformed> {
-        text.trim().parse().map_err(|_| Malformed::new(1, "a signed number", text))
+        super::signed(text.trim()).ok_or_else(|| Malformed::new(1, "a signed number", text))
     }
     fn value(self) -> Value {
         Value::Signed(self)

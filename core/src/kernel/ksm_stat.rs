@@ -25,10 +25,10 @@ pub struct KsmStat {
 }
 
 impl KsmStat {
-    /// Parses the file.
+    /// Parses the file. It is empty for a task without memory of its own: a kernel thread or a zombie.
     ///
     /// # Errors
-    /// A known key with a value of the wrong kind.
+    /// A known key with a value of the wrong kind, or text without any known key.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut stat = Self::default();
         for line in keyed::lines(text) {
@@ -42,6 +42,9 @@ impl KsmStat {
                 _ => {}
             }
         }
+        if stat == Self::default() && !text.is_empty() {
+            return Err(Malformed::new(1, "lines of ksm_ names and values", text));
+        }
         Ok(stat)
     }
 
@@ -51,6 +54,15 @@ impl KsmStat {
             || self.mergeable == Some(true)
             || self.merge_any == Some(true)
     }
+}
+
+/// Parses `/proc/PID/ksm_merging_pages` (5.19), the only figure of its kind before 6.4. Like `ksm_stat` it is
+/// empty for a task without memory of its own, which has no merged pages.
+///
+/// # Errors
+/// Anything but one number.
+pub fn merging_pages(text: &str) -> Result<u64, Malformed> {
+    if text.is_empty() { Ok(0) } else { super::number(text) }
 }
 
 #[cfg(test)]
@@ -72,6 +84,15 @@ mod tests {
         let stat = KsmStat::parse("ksm_rmap_items 12\n").unwrap();
         assert_eq!(stat, KsmStat { rmap_items: Some(12), ..KsmStat::default() });
         assert!(stat.is_involved());
+    }
+
+    #[test]
+    fn a_kernel_threads_files_are_empty_and_junk_is_not() {
+        assert_eq!(KsmStat::parse(""), Ok(KsmStat::default()));
+        assert_eq!(merging_pages(""), Ok(0));
+        assert!(KsmStat::parse("\u{1}\u{fffd}\n").is_err());
+        assert!(KsmStat::parse("ksm_rmap_items\n").is_err());
+        assert!(merging_pages("\n").is_err());
     }
 
     #[test]

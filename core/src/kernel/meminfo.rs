@@ -30,7 +30,7 @@ impl Meminfo {
     /// Parses the file.
     ///
     /// # Errors
-    /// A known key whose value is not a number of kB.
+    /// A known key whose value is not a number of kB, or no known key at all.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut memory = Self::default();
         for line in keyed::lines(text) {
@@ -47,6 +47,9 @@ impl Meminfo {
                 _ => continue,
             };
             *field = Some(line.kib()?);
+        }
+        if memory == Self::default() {
+            return Err(Malformed::new(1, "MemTotal and the like in kB", text));
         }
         Ok(memory)
     }

@@ -18,7 +18,7 @@ mod vmstat;
 
 pub use cmdline::CommandLine;
 pub use ksm::{AdvisorMode, FIELDS, Files, Ksm, RMAP_ITEM_BYTES, Run, Value};
-pub use ksm_stat::KsmStat;
+pub use ksm_stat::{KsmStat, merging_pages};
 pub use meminfo::Meminfo;
 pub use pid_stat::PidStat;
 pub use proc_stat::CpuTimes;
@@ -34,5 +34,15 @@ use crate::reading::Malformed;
 /// # Errors
 /// Anything else in the file.
 pub fn number(text: &str) -> Result<u64, Malformed> {
-    text.trim().parse().map_err(|_| Malformed::new(1, "an unsigned number", text))
+    unsigned(text.trim()).ok_or_else(|| Malformed::new(1, "an unsigned number", text))
+}
+
+/// Digits as the kernel prints them. Rust's own parser would also take a plus sign.
+fn unsigned(word: &str) -> Option<u64> {
+    if word.starts_with('+') { None } else { word.parse().ok() }
+}
+
+/// Digits with perhaps a minus sign.
+fn signed(word: &str) -> Option<i64> {
+    if word.starts_with('+') { None } else { word.parse().ok() }
 }

@@ -39,7 +39,7 @@ impl PidStat {
         let mut field = |number: usize| -> Result<u64, Malformed> {
             let word = fields.nth(number - next).ok_or_else(malformed)?;
             next = number + 1;
-            word.parse().map_err(|_| malformed())
+            super::unsigned(word).ok_or_else(malformed)
         };
         let parent = u32::try_from(field(4)?).map_err(|_| malformed())?;
         let flags = field(9)?;

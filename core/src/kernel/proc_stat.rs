@@ -30,7 +30,7 @@ impl CpuTimes {
         let mut ticks = [0_u64; 8];
         let mut seen = 0;
         for (slot, word) in ticks.iter_mut().zip(words) {
-            *slot = word.parse().map_err(|_| malformed())?;
+            *slot = super::unsigned(word).ok_or_else(malformed)?;
             seen += 1;
         }
         if seen < 4 {

@@ -44,8 +44,7 @@ impl Psi {
 
 fn stall(line: usize, text: &str) -> Result<Stall, Malformed> {
     let malformed = || Malformed::new(line, "avg10=N avg60=N avg300=N total=N", text);
-    let mut stall = Stall::default();
-    let mut seen = 0;
+    let (mut avg10, mut avg60, mut total_us) = (None, None, None);
     for word in text.split_ascii_whitespace() {
         let (key, value) = word.split_once('=').ok_or_else(malformed)?;
         let percent = || match value.parse::<f32>() {
@@ -53,14 +52,16 @@ fn stall(line: usize, text: &str) -> Result<Stall, Malformed> {
             _ => Err(malformed()),
         };
         match key {
-            "avg10" => stall.avg10 = percent()?,
-            "avg60" => stall.avg60 = percent()?,
-            "total" => stall.total_us = value.parse().map_err(|_| malformed())?,
-            _ => continue,
+            "avg10" => avg10 = Some(percent()?),
+            "avg60" => avg60 = Some(percent()?),
+            "total" => total_us = Some(super::unsigned(value).ok_or_else(malformed)?),
+            _ => {}
         }
-        seen += 1;
     }
-    if seen == 3 { Ok(stall) } else { Err(malformed()) }
+    match (avg10, avg60, total_us) {
+        (Some(avg10), Some(avg60), Some(total_us)) => Ok(Stall { avg10, avg60, total_us }),
+        _ => Err(malformed()),
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +84,7 @@ mod tests {
             assert!(Psi::parse(&text).is_err(), "{bad}");
         }
         assert!(Psi::parse("some avg10=1.00 avg60=0.00\n").is_err());
+        assert!(Psi::parse("some avg10=1.00 avg10=1.00 avg10=1.00\n").is_err());
         assert!(Psi::parse("").is_err());
     }
 }

@@ -9,7 +9,7 @@ use crate::reading::Malformed;
 pub fn cpu_ns(text: &str) -> Result<u64, Malformed> {
     text.split_ascii_whitespace()
         .next()
-        .and_then(|number| number.parse().ok())
+        .and_then(super::unsigned)
         .ok_or_else(|| Malformed::new(1, "nanoseconds, waiting time and slices", text))
 }
 

@@ -24,7 +24,7 @@ impl SmapsRollup {
     /// Parses the file; its first line, an address range, has no key of ours.
     ///
     /// # Errors
-    /// A known key whose value is not a number of kB.
+    /// A known key whose value is not a number of kB, or no known key at all.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut sums = Self::default();
         for line in keyed::lines(text) {
@@ -38,6 +38,9 @@ impl SmapsRollup {
                 _ => continue,
             };
             *field = Some(line.kib()?);
+        }
+        if sums == Self::default() {
+            return Err(Malformed::new(1, "Rss and the like in kB", text));
         }
         Ok(sums)
     }

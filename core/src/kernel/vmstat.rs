@@ -20,10 +20,12 @@ impl Vmstat {
     /// Parses the file.
     ///
     /// # Errors
-    /// A known key whose value is not a number.
+    /// A known key whose value is not a number, or nothing but other text.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut vm = Self::default();
+        let mut is_vmstat = false;
         for line in keyed::lines(text) {
+            is_vmstat |= line.unsigned().is_ok();
             let field = match line.key {
                 "cow_ksm" => &mut vm.cow_ksm,
                 "pswpout" => &mut vm.pswpout,
@@ -32,6 +34,9 @@ impl Vmstat {
                 _ => continue,
             };
             *field = Some(line.unsigned()?);
+        }
+        if !is_vmstat {
+            return Err(Malformed::new(1, "lines of a name and a number", text));
         }
         Ok(vm)
     }

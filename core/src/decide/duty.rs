@@ -1,0 +1,159 @@
+//! Holding ksmd to a part of one CPU: which batch, and how long a sleep after it.
+
+use std::time::Duration;
+
+use super::{History, Limits};
+use crate::knobs::{Knob, Knobs};
+use crate::sample::Sample;
+
+/// A batch can't be interrupted, and writing `run` waits for its end: it should stay imperceptible.
+const BATCH: Duration = Duration::from_millis(5);
+
+/// From this part of a CPU on, ksmd does not sleep at all: the shortest sleep there is, one tick of the
+/// kernel's clock (4 ms at 250 Hz), would keep it below.
+const NO_SLEEP: f64 = 0.9;
+
+/// Changes of the batch smaller than this are not worth a write.
+const TOLERANCE: f64 = 0.1;
+
+/// The regulator of ksmd's CPU share.
+#[derive(Debug, Clone, Default)]
+pub struct Duty {
+    /// The pages per batch in force, and the share they were meant for.
+    batch: Option<(f64, f64)>,
+    /// When the knobs last changed: a share measured across that moment says nothing of the new batch.
+    changed: Duration,
+}
+
+impl Duty {
+    /// Forgets the batch, as when ksmd was stopped meanwhile.
+    pub fn reset(&mut self) {
+        self.batch = None;
+    }
+
+    /// The knobs that hold ksmd to `share` of a CPU (over 0, at most 1).
+    ///
+    /// The first batch is reckoned from the cost per page seen so far. Then the measured share corrects it: the
+    /// kernel rounds sleeps up to its clock's ticks, and a visit that merges costs five times one that does
+    /// not. For a batch b and a sleep s the share is b / (b + s), so share / (1 - share) goes with the batch.
+    pub fn knobs(&mut self, share: f64, now: &Sample, history: &History, limits: &Limits) -> Knobs {
+        let whole = BATCH.as_nanos() as f64 / history.ns_per_page().max(1.0);
+        if share >= NO_SLEEP && limits.min_sleep_milliseconds == 0 {
+            self.batch = None;
+            let current = now.ksm.pages_to_scan.get().unwrap_or(0) as f64;
+            return settings(steady(current, whole), 0);
+        }
+        // As long a sleep as a full batch leaves room for; share < 0.9 makes this at least half a millisecond.
+        let sleep = BATCH.as_secs_f64() * 1000.0 * (1.0 - share) / share;
+        let sleep = sleep.max(f64::from(limits.min_sleep_milliseconds)).clamp(1.0, 10_000.0).round();
+        let first = sleep * 1e6 * share / (1.0 - share).max(0.01) / history.ns_per_page().max(1.0);
+        let batch = match (self.batch, history.ksmd_share()) {
+            (Some((batch, meant)), Some(measured))
+                if meant == share && self.settled(now.at) && measured > 0.001 =>
+            {
+                let measured = measured.min(0.99);
+                let correction = odds(share) / odds(measured);
+                batch * correction.clamp(0.25, 4.0)
+            }
+            (Some((batch, meant)), _) if meant == share => batch,
+            _ => first,
+        };
+        // The kernel's rounding may make sleeps several times longer than asked; the batch then has to be too.
+        let batch = batch.clamp(1.0, (whole * 8.0).max(1.0));
+        let current = self.batch.map_or(0.0, |(batch, _)| batch);
+        let kept = steady(current, batch);
+        if kept != current {
+            self.changed = now.at;
+        }
+        self.batch = Some((kept, share));
+        settings(kept, sleep as u64)
+    }
+
+    /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
+    /// the sample it was decided on, so the next sample measures the new batch alone.
+    fn settled(&self, now: Duration) -> bool {
+        now > self.changed
+    }
+}
+
+fn odds(share: f64) -> f64 {
+    share / (1.0 - share).max(0.001)
+}
+
+/// `wanted`, or `current` where the difference is not worth a write.
+fn steady(current: f64, wanted: f64) -> f64 {
+    if (wanted - current).abs() <= TOLERANCE * current { current } else { wanted }
+}
+
+fn settings(batch: f64, sleep_ms: u64) -> Knobs {
+    Knobs::none().with(Knob::PagesToScan, (batch as u64).max(1)).with(Knob::SleepMillisecs, sleep_ms)
+}
+
+/// The share of a CPU that ksmd may take now, from 0 to 1.
+///
+/// CPUs that nobody else uses are free to take, up to the limit; when there are none, `busy` (0 to 1) of a CPU
+/// is what it keeps. ksmd's own use counts as free: it would stop at once.
+pub fn share(busy: f64, history: &History, limits: &Limits) -> f64 {
+    let most = limits.max_cpu.part();
+    let Some(idle) = history.idle_cpus() else { return most };
+    let free = idle + history.ksmd_share().unwrap_or(0.0);
+    // A quarter of a CPU is left idle for the guests' next move.
+    (free - 0.25).clamp(busy.min(most), most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Share;
+    use crate::kernel::CpuTimes;
+    use crate::reading::Reading;
+
+    /// A ksmd that spends `cost` ns per page and sleeps `slack` ns longer than told.
+    fn steady_share(target: f64, cost: f64, slack: f64) -> f64 {
+        let mut duty = Duty::default();
+        let mut history = History::default();
+        let limits = Limits::default();
+        let (mut cpu, mut visited, mut share) = (0.0, 0.0, 0.0);
+        for tick in 0..40 {
+            let mut sample = Sample { at: Duration::from_millis(250 * tick), ..Sample::default() };
+            sample.ksmd_cpu_ns = Reading::Value(cpu as u64);
+            sample.ksm.pages_scanned = Reading::Value(visited as u64);
+            history.push(&sample);
+            let knobs = duty.knobs(target, &sample, &history, &limits);
+            let batch = knobs.get(Knob::PagesToScan).unwrap() as f64 * cost;
+            let sleep = knobs.get(Knob::SleepMillisecs).unwrap() as f64 * 1e6;
+            share = batch / (batch + sleep + if sleep > 0.0 { slack } else { 0.0 });
+            cpu += share * 250e6;
+            visited += share * 250e6 / cost;
+        }
+        share
+    }
+
+    #[test]
+    fn the_share_is_held_whatever_a_page_costs_and_however_the_kernel_rounds() {
+        for target in [0.05, 0.2, 0.5, 0.8] {
+            for cost in [1300.0, 4000.0, 7000.0] {
+                for slack in [0.0, 3e6] {
+                    let share = steady_share(target, cost, slack);
+                    let off = (share / target - 1.0).abs();
+                    assert!(off < 0.15, "{target} at {cost} ns and {slack} ns slack became {share}");
+                }
+            }
+        }
+        assert_eq!(steady_share(1.0, 4000.0, 3e6), 1.0);
+    }
+
+    #[test]
+    fn busy_cpus_leave_ksmd_its_minimum_and_idle_ones_the_limit() {
+        let mut history = History::default();
+        let mut cpu = |busy, idle| {
+            let times = CpuTimes { busy_ticks: busy, idle_ticks: idle, cpus: 2 };
+            history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
+            history.clone()
+        };
+        let limits = Limits { max_cpu: Share::new(0.8).unwrap(), ..Limits::default() };
+        cpu(0, 0);
+        assert_eq!(share(0.2, &cpu(100, 0), &limits), 0.2);
+        assert_eq!(share(0.2, &cpu(100, 100), &limits), 0.8);
+    }
+}

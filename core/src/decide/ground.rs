@@ -1,0 +1,93 @@
+//! The ground every policy stands on: whether KSM can be controlled at all, how `pages_to_scan` is taken back
+//! from the kernel's advisor, and the sentences about ksmd that reasons share.
+
+use crate::kernel::{AdvisorMode, Ksm};
+use crate::knobs::{Knob, Knobs};
+use crate::reading::Reading;
+use crate::units::{Bytes, Span};
+
+use super::{History, Reason};
+
+/// Why nothing can be decided about this KSM. `None` where it can be.
+pub(super) fn unusable(ksm: &Ksm) -> Option<Reason> {
+    match &ksm.run {
+        Reading::Value(_) => None,
+        Reading::Absent => Some(Reason::new("no-ksm", "this kernel has no KSM (CONFIG_KSM): nothing to control")),
+        fault => Some(Reason::new("blind", format!("run can't be read: {fault}; nothing is changed"))),
+    }
+}
+
+/// Adds `advisor_mode=none` where it is needed: the kernel refuses `pages_to_scan` while its advisor is on.
+/// Settings that want the advisor on lose their `pages_to_scan` instead.
+pub(super) fn take_over(mut knobs: Knobs, ksm: &Ksm) -> Knobs {
+    if knobs.get(Knob::PagesToScan).is_none() {
+        return knobs;
+    }
+    match knobs.get(Knob::AdvisorMode) {
+        Some(1..) => {
+            knobs.remove(Knob::PagesToScan);
+        }
+        None if ksm.advisor_mode.get() == Some(AdvisorMode::ScanTime) => knobs.set(Knob::AdvisorMode, 0),
+        _ => {}
+    }
+    knobs
+}
+
+/// `last pass took 3 min 20 s and saved 12.0 MiB at 3.1 MiB per CPU-second`
+pub(super) fn last_pass(history: &History) -> String {
+    let Some(pass) = history.last_pass() else { return "no pass has ended yet".to_owned() };
+    let took = pass.took.checked_div(u32::try_from(pass.count).unwrap_or(u32::MAX)).unwrap_or(pass.took);
+    let mut text = format!("last pass took {} and saved {}", Span(took), Bytes::from(pass.saved_bytes));
+    if !pass.ksmd_cpu.is_zero() {
+        let per_second = Bytes(pass.yield_per_cpu_second() as i128);
+        text.push_str(&format!(" at {per_second} per CPU-second"));
+    }
+    text
+}
+
+/// `ksmd at 12 % of a CPU`, or nothing where that is not known.
+pub(super) fn ksmd_share(history: &History) -> Option<String> {
+    history.ksmd_share().map(|share| format!("ksmd at {:.0} % of a CPU", share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::testing::Host;
+
+    #[test]
+    fn a_kernel_without_ksm_and_one_that_hides_it_are_told_apart() {
+        assert_eq!(unusable(&Ksm::default()).unwrap().state, "no-ksm");
+        let denied = Ksm { run: Reading::Denied, ..Ksm::default() };
+        assert_eq!(unusable(&denied).unwrap().to_string(), "blind: run can't be read: denied; nothing is changed");
+        assert_eq!(unusable(&Host::linux_6_18().sample.ksm), None);
+    }
+
+    #[test]
+    fn the_advisor_is_switched_off_only_where_it_is_on_and_in_the_way() {
+        let wanted = Knobs::none().with(Knob::PagesToScan, 500);
+        let mut ksm = Host::linux_6_18().sample.ksm;
+        assert_eq!(take_over(wanted.clone(), &ksm), wanted);
+        ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+        assert_eq!(take_over(wanted.clone(), &ksm), wanted.clone().with(Knob::AdvisorMode, 0));
+        assert_eq!(take_over(Knobs::none().with(Knob::Run, 1), &ksm), Knobs::none().with(Knob::Run, 1));
+        assert_eq!(take_over(wanted.clone(), &Host::linux_6_1().sample.ksm), wanted);
+    }
+
+    #[test]
+    fn pages_to_scan_is_left_to_an_advisor_that_is_wanted() {
+        let wanted = Knobs::none().with(Knob::PagesToScan, 500).with(Knob::AdvisorMode, 1);
+        let left = take_over(wanted, &Host::linux_6_18().sample.ksm);
+        assert_eq!(left, Knobs::none().with(Knob::AdvisorMode, 1));
+    }
+
+    #[test]
+    fn a_pass_is_told_with_what_it_took_saved_and_cost() {
+        let mut host = Host::linux_6_18();
+        host.observe();
+        assert_eq!(last_pass(&host.history), "no pass has ended yet");
+        host.pass(10, 1000).ksmd_cpu_ms(500).observe();
+        assert_eq!(last_pass(&host.history), "last pass took 10 s and saved 3.91 MiB at 7.81 MiB per CPU-second");
+        assert_eq!(ksmd_share(&host.history).unwrap(), "ksmd at 5 % of a CPU");
+    }
+}

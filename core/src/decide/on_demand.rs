@@ -1,0 +1,57 @@
+//! `ksmith scan`: so many clean passes now, and no more.
+
+use super::duty::{self, Duty};
+use super::round::{Outcome, Round};
+use super::{Decision, Policy, Reason, View};
+use crate::knobs::{Knob, Knobs};
+use std::time::Duration;
+
+/// Sends ksmd over all mergeable memory a given number of times, then parks it.
+///
+/// With two passes everything that is equal and at rest is merged, since a page merges on the second visit that
+/// finds it unchanged.
+#[derive(Debug, Clone)]
+pub struct OnDemand {
+    passes: u64,
+    round: Option<Round>,
+    duty: Duty,
+    outcome: Option<Outcome>,
+}
+
+impl OnDemand {
+    /// `passes` clean passes, as fast as the limits allow.
+    pub fn new(passes: u64) -> Self {
+        Self { passes, round: None, duty: Duty::default(), outcome: None }
+    }
+
+    /// What the passes brought, once they are done.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+}
+
+impl Policy for OnDemand {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Decision {
+        let round = *self.round.get_or_insert_with(|| Round::begin(self.passes, 0, view));
+        let outcome = round.outcome(view.now);
+        if self.outcome.is_some() || round.is_done(view) {
+            self.outcome.get_or_insert(outcome);
+            return Decision {
+                knobs: Knobs::none().with(Knob::Run, 0),
+                reason: Reason::new("done", outcome.so_far()),
+                check_after: Duration::from_secs(1),
+            };
+        }
+        let share = duty::share(view.limits.max_cpu.part(), view.history, view.limits);
+        let knobs = self.duty.knobs(share, view.now, view.history, view.limits);
+        Decision {
+            knobs: knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, 0).with(Knob::Run, 1),
+            reason: Reason::new("scan", outcome.so_far()),
+            check_after: round.check_after(share, view),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What an operator may set of the `profit` policy. The defaults are meant for everybody.
+
+use serde::Deserialize;
+
+use crate::decide::bounds::{percent, positive};
+
+/// The `[policy.profit]` table.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfitConfig {
+    /// MiB that one second of ksmd's CPU must newly save while memory is plentiful. A pass expected to bring
+    /// less is not made.
+    #[serde(deserialize_with = "positive")]
+    pub price_mib_per_cpu_second: f64,
+    /// The same when the host is short of memory; between the two the price falls with the pressure.
+    #[serde(deserialize_with = "positive")]
+    pub pressed_price_mib_per_cpu_second: f64,
+    /// Per cent of one CPU that ksmd may use in a burst even when every CPU is busy.
+    #[serde(deserialize_with = "percent")]
+    pub busy_cpu_percent: f64,
+    /// MiB by which mergeable memory must have grown to be worth a burst.
+    #[serde(deserialize_with = "positive")]
+    pub growth_mib: f64,
+    /// Seconds from parking to the first probe.
+    #[serde(deserialize_with = "positive")]
+    pub first_probe_seconds: f64,
+    /// The longest time between two probes, in seconds. Less than `first_probe_seconds` means that.
+    #[serde(deserialize_with = "positive")]
+    pub longest_probe_seconds: f64,
+    /// Per cent of one CPU that probes may cost on average.
+    #[serde(deserialize_with = "percent")]
+    pub probe_cpu_percent: f64,
+    /// Whether empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
+    pub zero_pages: bool,
+}
+
+impl Default for ProfitConfig {
+    fn default() -> Self {
+        Self {
+            price_mib_per_cpu_second: 8.0,
+            pressed_price_mib_per_cpu_second: 0.5,
+            busy_cpu_percent: 20.0,
+            growth_mib: 4.0,
+            first_probe_seconds: 15.0,
+            longest_probe_seconds: 7200.0,
+            probe_cpu_percent: 1.0,
+            zero_pages: true,
+        }
+    }
+}

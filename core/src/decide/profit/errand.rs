@@ -1,0 +1,31 @@
+//! Why ksmd is sent out.
+
+/// Why ksmd was sent out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errand {
+    /// New memory: two looks, since a page merges only on the second look that finds it unchanged.
+    Burst,
+    /// What changed between the looks of the round before may have come to rest: one look.
+    Sustain,
+    /// Nothing is known to have changed; one look shows whether something did.
+    Probe,
+}
+
+impl Errand {
+    /// Looks at every page that this takes.
+    pub fn passes(self) -> u64 {
+        match self {
+            Self::Burst => 2,
+            Self::Sustain | Self::Probe => 1,
+        }
+    }
+
+    /// The word for it in a [`crate::decide::Reason`].
+    pub fn state(self) -> &'static str {
+        match self {
+            Self::Burst => "burst",
+            Self::Sustain => "sustain",
+            Self::Probe => "probe",
+        }
+    }
+}

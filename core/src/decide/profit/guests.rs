@@ -1,0 +1,129 @@
+//! What the guests did since ksmd last looked at all of their memory: grew, were active, came or went.
+
+use std::collections::HashMap;
+
+use crate::sample::{ProcessId, Sample};
+
+/// One process at the last complete look.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    rss_bytes: u64,
+    cpu_ticks: u64,
+    minor_faults: u64,
+}
+
+/// The processes with mergeable memory, compared with the last complete look.
+#[derive(Debug, Clone, Default)]
+pub struct Guests {
+    marks: HashMap<ProcessId, Mark>,
+}
+
+/// What changed since the last complete look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Processes that were not there.
+    pub newcomers: usize,
+    /// Bytes of mergeable memory that were not there, the newcomers' included.
+    pub grown_bytes: u64,
+    /// CPU time the processes used, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Pages they obtained or copied.
+    pub faults: u64,
+}
+
+impl Guests {
+    /// Follows guests that shrink, so that memory which comes back counts as new, and forgets those that left.
+    pub fn follow(&mut self, sample: &Sample) {
+        let mut left: HashMap<ProcessId, Mark> = HashMap::with_capacity(self.marks.len());
+        for process in &sample.processes {
+            if let Some(mark) = self.marks.get(&process.id) {
+                let rss_bytes = mark.rss_bytes.min(process.rss_bytes);
+                left.insert(process.id, Mark { rss_bytes, ..*mark });
+            }
+        }
+        self.marks = left;
+    }
+
+    /// What changed since the last [`Guests::mark`].
+    pub fn changes(&self, sample: &Sample) -> Changes {
+        let mut changes = Changes::default();
+        for process in &sample.processes {
+            let Some(mark) = self.marks.get(&process.id) else {
+                changes.newcomers += 1;
+                changes.grown_bytes = changes.grown_bytes.saturating_add(process.rss_bytes);
+                continue;
+            };
+            let grown = process.rss_bytes.saturating_sub(mark.rss_bytes);
+            changes.grown_bytes = changes.grown_bytes.saturating_add(grown);
+            changes.cpu_ticks = changes.cpu_ticks.saturating_add(process.cpu_ticks.saturating_sub(mark.cpu_ticks));
+            changes.faults = changes.faults.saturating_add(process.minor_faults.saturating_sub(mark.minor_faults));
+        }
+        changes
+    }
+
+    /// Takes the present state as seen: what is there now is no longer new.
+    pub fn mark(&mut self, sample: &Sample) {
+        self.marks = sample
+            .processes
+            .iter()
+            .map(|process| {
+                let mark = Mark {
+                    rss_bytes: process.rss_bytes,
+                    cpu_ticks: process.cpu_ticks,
+                    minor_faults: process.minor_faults,
+                };
+                (process.id, mark)
+            })
+            .collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::KsmStat;
+    use crate::sample::Process;
+
+    fn sample(guests: &[(u32, u64)]) -> Sample {
+        let process = |&(pid, rss_bytes): &(u32, u64)| Process {
+            id: ProcessId { pid, start_ticks: 1 },
+            name: "guest".into(),
+            is_vm: true,
+            rss_bytes,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            ksm: KsmStat::default(),
+        };
+        Sample { processes: guests.iter().map(process).collect(), ..Sample::default() }
+    }
+
+    #[test]
+    fn newcomers_and_growth_are_counted_until_marked() {
+        let mut guests = Guests::default();
+        guests.mark(&sample(&[(1, 100)]));
+        let later = sample(&[(1, 150), (2, 30)]);
+        guests.follow(&later);
+        let changes = guests.changes(&later);
+        assert_eq!((changes.newcomers, changes.grown_bytes), (1, 80));
+        guests.mark(&later);
+        assert_eq!(guests.changes(&later), Changes::default());
+    }
+
+    #[test]
+    fn memory_that_went_and_came_back_is_new() {
+        let mut guests = Guests::default();
+        guests.mark(&sample(&[(1, 100)]));
+        guests.follow(&sample(&[(1, 40)]));
+        assert_eq!(guests.changes(&sample(&[(1, 100)])).grown_bytes, 60);
+    }
+
+    #[test]
+    fn a_reused_pid_is_a_newcomer() {
+        let mut guests = Guests::default();
+        guests.mark(&sample(&[(1, 100)]));
+        let mut other = sample(&[(1, 100)]);
+        other.processes[0].id.start_ticks = 2;
+        guests.follow(&other);
+        assert_eq!(guests.changes(&other).newcomers, 1);
+    }
+}

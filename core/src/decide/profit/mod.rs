@@ -1,0 +1,295 @@
+//! The policy of ksmith's own: ksmd works when, and only when, it pays.
+//!
+//! * **Burst** when memory that ksmd has never seen appears (a guest starts or grows): every page is looked at
+//!   twice, at the CPU budget, with `smart_scan` off, since smart scanning can keep equal pages apart for ever.
+//! * **Sustain** while another look is expected to bring more than the price. What it can bring is known: pages
+//!   that changed between two looks (`pages_volatile` after a clean pass) may have come to rest, and of resting
+//!   pages about as many are equal to another as were before. How far to trust that is learned.
+//! * **Park** otherwise: `run` is 0, ksmd costs nothing, and what is merged stays merged.
+//! * **Probe** a parked host now and then, since pages that are rewritten in place become equal unseen. Probes
+//!   that do not pay double the time to the next, those that do halve it, and idle guests are not probed.
+//!
+//! The price is in bytes newly saved per second of ksmd's CPU and falls as the host runs short of memory.
+
+mod config;
+mod errand;
+mod guests;
+mod price;
+
+use std::time::Duration;
+
+pub use config::ProfitConfig;
+
+use self::errand::Errand;
+use self::guests::{Changes, Guests};
+use super::duty::{self, Duty};
+use super::round::{self, Outcome, Round};
+use super::{Decision, Policy, Reason, View, ground};
+use crate::knobs::{Knob, Knobs};
+use crate::units::{Bytes, Span};
+
+/// Clock ticks per second in /proc: `USER_HZ`, 100 on every architecture that KSM runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Guests that together use less of a CPU than this change nothing worth a look.
+const IDLE_CPUS: f64 = 0.002;
+
+/// How long a parked policy waits before it looks at the guests again.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Pause before a further look: what was changing is given this long to come to rest.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// A round in which ksmd did nothing for this long has nothing to scan.
+const STALLED: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Scanning(Trip),
+    Parked { since: Duration, until: Duration, next: Errand, why: String },
+}
+
+/// A round of ksmd and what it is for.
+#[derive(Debug, Clone, Copy)]
+struct Trip {
+    errand: Errand,
+    /// Whether every page is looked at; else `smart_scan` skips what did not merge before.
+    clean: bool,
+    round: Round,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Clone)]
+pub struct Profit {
+    config: ProfitConfig,
+    phase: Option<Phase>,
+    guests: Guests,
+    duty: Duty,
+    /// Time between probes.
+    interval: Duration,
+    /// How much of what a further look might bring it did bring, learned; from 0 to 1.
+    trust: f64,
+    /// What the further look in progress was expected to bring, in bytes.
+    expected: f64,
+}
+
+impl Profit {
+    /// The policy with these settings.
+    pub fn new(config: ProfitConfig) -> Self {
+        let interval = Duration::from_secs_f64(config.first_probe_seconds);
+        Self {
+            config,
+            phase: None,
+            guests: Guests::default(),
+            duty: Duty::default(),
+            interval,
+            trust: 0.5,
+            expected: 0.0,
+        }
+    }
+
+    fn growth_bytes(&self) -> u64 {
+        (self.config.growth_mib * f64::from(1 << 20)) as u64
+    }
+
+    fn begin(&mut self, errand: Errand, changes: Changes, view: &View<'_>) -> Decision {
+        let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
+        let clean = errand != Errand::Burst || self.clean_burst_pays(changes, view);
+        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), grown_pages, view) };
+        self.guests.mark(view.now);
+        self.duty.reset();
+        let why = match errand {
+            Errand::Burst => growth_in_words(changes),
+            Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
+            Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
+        };
+        self.phase = Some(Phase::Scanning(trip));
+        self.scan(&trip, &why, view)
+    }
+
+    /// A clean burst visits old memory too. Even if all the new memory merged it would not bring more than
+    /// the new memory, so where old memory is vast and new memory small a smart burst must do.
+    fn clean_burst_pays(&self, changes: Changes, view: &View<'_>) -> bool {
+        let cost = 2.0 * round::clean_pass_seconds(view.now, view.history);
+        changes.grown_bytes as f64 >= cost * price::price(&self.config, view.now)
+    }
+
+    fn scan(&mut self, trip: &Trip, why: &str, view: &View<'_>) -> Decision {
+        let share = duty::share(self.config.busy_cpu_percent / 100.0, view.history, view.limits);
+        let knobs = self
+            .duty
+            .knobs(share, view.now, view.history, view.limits)
+            .with(Knob::AdvisorMode, 0)
+            .with(Knob::SmartScan, u64::from(!trip.clean))
+            .with(Knob::Run, 1);
+        let kind = if trip.clean { "every page" } else { "new pages only" };
+        let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
+        Decision {
+            knobs: self.always(knobs),
+            reason: Reason::new(trip.errand.state(), text),
+            check_after: trip.round.check_after(share, view),
+        }
+    }
+
+    fn always(&self, knobs: Knobs) -> Knobs {
+        knobs.with(Knob::UseZeroPages, u64::from(self.config.zero_pages))
+    }
+
+    /// Judges a round that has ended, and parks, for a short while if a further look is expected to pay.
+    fn settle(&mut self, trip: &Trip, view: &View<'_>) -> Decision {
+        let outcome = trip.round.outcome(view.now);
+        let price = price::price(&self.config, view.now);
+        let paid = outcome.yield_per_cpu_second() >= price;
+        match trip.errand {
+            Errand::Burst => self.interval = self.first_interval(),
+            Errand::Sustain => self.learn(&outcome),
+            Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
+            Errand::Probe => self.interval = (self.interval * 2).min(self.longest_interval()),
+        }
+        let figures = format!(
+            "{} saved {} in {:.2} CPU-s ({})",
+            trip.errand.state(),
+            Bytes::from(outcome.saved_bytes),
+            outcome.cpu_seconds,
+            rate_in_words(outcome.yield_per_cpu_second(), price),
+        );
+        let cost = round::clean_pass_seconds(view.now, view.history);
+        self.expected = self.expected_from_another_look(view);
+        if trip.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
+            return self.park(Errand::Sustain, SETTLE, figures, view);
+        }
+        // Probes may cost no more than their part of a CPU on average.
+        let affordable = Duration::from_secs_f64(cost / (self.config.probe_cpu_percent / 100.0));
+        let interval = self.interval.max(affordable).min(self.longest_interval());
+        self.park(Errand::Probe, interval, figures, view)
+    }
+
+    /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
+    /// equal another page.
+    fn expected_from_another_look(&self, view: &View<'_>) -> f64 {
+        let ksm = &view.now.ksm;
+        let resting = ksm.pages_unshared.get().unwrap_or(0) as f64;
+        let saved = ksm.saved_pages() as f64;
+        let changing = ksm.pages_volatile.get().unwrap_or(0) as f64;
+        let merging_part = saved / (saved + resting).max(1.0);
+        changing * merging_part * self.trust * view.now.page_size as f64
+    }
+
+    fn learn(&mut self, outcome: &Outcome) {
+        if self.expected > 0.0 {
+            let kept = (outcome.saved_bytes as f64 / self.expected).clamp(0.0, 2.0);
+            self.trust = (self.trust * (0.5 + 0.5 * kept)).clamp(0.01, 1.0);
+        }
+    }
+
+    fn park(&mut self, next: Errand, wait: Duration, why: String, view: &View<'_>) -> Decision {
+        self.guests.mark(view.now);
+        self.duty.reset();
+        let since = view.now.at;
+        self.phase = Some(Phase::Parked { since, until: since.saturating_add(wait), next, why });
+        self.watch(Changes::default(), view)
+    }
+
+    /// The decision of a parked policy that stays parked.
+    fn watch(&self, changes: Changes, view: &View<'_>) -> Decision {
+        let knobs = self.always(Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0));
+        let (text, check_after) = match &self.phase {
+            Some(Phase::Parked { until, next, why, .. }) => {
+                let left = until.saturating_sub(view.now.at);
+                let then = match next {
+                    Errand::Probe if left.is_zero() => format!(
+                        "the guests are idle ({} of CPU since); a probe when they are not",
+                        Span(cpu_time(changes))
+                    ),
+                    errand => format!("next {} in {}", errand.state(), Span(left)),
+                };
+                let soon = left.clamp(Duration::from_millis(50), WATCH);
+                (format!("{why}; {then}"), if left.is_zero() { WATCH } else { soon })
+            }
+            _ => ("no process has mergeable memory".to_owned(), WATCH),
+        };
+        Decision { knobs, reason: Reason::new("parked", text), check_after }
+    }
+
+    fn first_interval(&self) -> Duration {
+        Duration::from_secs_f64(self.config.first_probe_seconds)
+    }
+
+    fn longest_interval(&self) -> Duration {
+        Duration::from_secs_f64(self.config.longest_probe_seconds).max(self.first_interval())
+    }
+}
+
+impl Policy for Profit {
+    fn name(&self) -> &'static str {
+        "profit"
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Decision {
+        if let Some(reason) = ground::unusable(&view.now.ksm) {
+            return Decision { knobs: Knobs::none(), reason, check_after: WATCH };
+        }
+        self.guests.follow(view.now);
+        let changes = self.guests.changes(view.now);
+        let has_grown = changes.grown_bytes >= self.growth_bytes();
+        if view.now.processes.is_empty() && view.now.ksm.tracked_pages() == 0 {
+            self.phase = None;
+            return self.watch(changes, view);
+        }
+        match self.phase.clone() {
+            None => self.begin(Errand::Burst, changes, view),
+            Some(Phase::Scanning(mut trip)) => {
+                if has_grown || trip.round.is_lost(view) {
+                    trip.errand = Errand::Burst;
+                    trip.clean |= self.clean_burst_pays(changes, view);
+                    let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
+                    trip.round.extend(trip.errand.passes(), grown_pages, view);
+                    self.guests.mark(view.now);
+                    self.phase = Some(Phase::Scanning(trip));
+                    return self.scan(&trip, &growth_in_words(changes), view);
+                }
+                if trip.round.is_done(view) {
+                    return self.settle(&trip, view);
+                }
+                let outcome = trip.round.outcome(view.now);
+                if outcome.cpu_seconds == 0.0 && view.now.at.saturating_sub(trip.round.began) > STALLED {
+                    let why = "ksmd found nothing to scan".to_owned();
+                    return self.park(Errand::Probe, self.first_interval(), why, view);
+                }
+                self.scan(&trip, &outcome.so_far(), view)
+            }
+            Some(Phase::Parked { since, until, next, .. }) => {
+                if has_grown {
+                    return self.begin(Errand::Burst, changes, view);
+                }
+                let is_due = view.now.at >= until;
+                if is_due && (next == Errand::Sustain || is_active(changes, view.now.at.saturating_sub(since))) {
+                    return self.begin(next, changes, view);
+                }
+                self.watch(changes, view)
+            }
+        }
+    }
+}
+
+/// Whether the guests did enough in `elapsed` to have changed memory worth looking at.
+fn is_active(changes: Changes, elapsed: Duration) -> bool {
+    changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * elapsed.as_secs_f64()
+}
+
+fn cpu_time(changes: Changes) -> Duration {
+    Duration::from_secs_f64(changes.cpu_ticks as f64 / TICKS_PER_SECOND)
+}
+
+fn growth_in_words(changes: Changes) -> String {
+    match changes.newcomers {
+        0 => format!("{} of new memory", Bytes::from(changes.grown_bytes)),
+        1 => format!("{} of new memory, one new process", Bytes::from(changes.grown_bytes)),
+        n => format!("{} of new memory, {n} new processes", Bytes::from(changes.grown_bytes)),
+    }
+}
+
+fn rate_in_words(rate: f64, price: f64) -> String {
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    format!("{:.1} MiB/CPU-s, price {:.1}", mib(rate), mib(price))
+}

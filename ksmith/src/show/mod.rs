@@ -1,0 +1,7 @@
+//! Showing: from what was seen and decided to text and JSON. Names neither observe nor act.
+
+mod status;
+mod table;
+
+pub use status::{DaemonStatus, ProcessStatus, Status};
+pub use table::Table;

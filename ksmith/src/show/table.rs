@@ -1,0 +1,55 @@
+//! Columns of text: the first aligned to the left, the rest, figures, to the right.
+
+use std::fmt;
+
+/// A table for the terminal.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        Self { rows: vec![headings.map(str::to_owned).to_vec()] }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                match column {
+                    0 => line.push_str(&format!("{cell:<width$}")),
+                    _ => line.push_str(&format!("  {cell:>width$}")),
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_on_the_right() {
+        let mut table = Table::new(["name", "saved"]);
+        table.row(["a".to_owned(), "1.00 GiB".to_owned()]);
+        table.row(["long".to_owned(), "4 B".to_owned()]);
+        assert_eq!(table.to_string(), "name     saved\na     1.00 GiB\nlong       4 B\n");
+    }
+}
