@@ -8,9 +8,12 @@
 
 pub mod account;
 pub mod decide;
+pub mod diagnose;
 pub mod field;
+pub mod guest_name;
 pub mod kernel;
 pub mod knobs;
 pub mod reading;
 pub mod sample;
+pub mod sim;
 pub mod units;

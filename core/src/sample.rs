@@ -28,7 +28,7 @@ pub struct Sample {
     pub memory_pressure: Reading<Psi>,
     /// `/proc/pressure/cpu`.
     pub cpu_pressure: Reading<Psi>,
-    /// Processes with mergeable memory, in the order of their ids.
+    /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
     pub processes: Vec<Process>,
     /// Processes whose KSM figures we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
@@ -49,7 +49,8 @@ impl fmt::Display for ProcessId {
     }
 }
 
-/// A process with mergeable memory.
+/// A process with mergeable memory, or a hypervisor. Before Linux 6.14 the kernel does not say whether memory is
+/// mergeable until ksmd has been there: so a hypervisor always counts, and is told apart by `ksm.mergeable`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Which one.

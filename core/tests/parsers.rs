@@ -279,6 +279,7 @@ proptest! {
             start_ticks: start,
             rss_pages: rss,
             is_kernel_thread: kthread,
+            is_zombie: false,
         };
         prop_assert_eq!(PidStat::parse(&text), Ok(expected));
     }

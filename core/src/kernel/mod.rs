@@ -13,6 +13,7 @@ mod pid_stat;
 mod proc_stat;
 mod psi;
 mod schedstat;
+mod smaps;
 mod smaps_rollup;
 mod vmstat;
 
@@ -24,6 +25,7 @@ pub use pid_stat::PidStat;
 pub use proc_stat::CpuTimes;
 pub use psi::{Psi, Stall};
 pub use schedstat::cpu_ns;
+pub use smaps::says_mergeable;
 pub use smaps_rollup::SmapsRollup;
 pub use vmstat::Vmstat;
 

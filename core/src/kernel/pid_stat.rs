@@ -19,6 +19,8 @@ pub struct PidStat {
     pub rss_pages: u64,
     /// Whether this is a kernel thread (`PF_KTHREAD`).
     pub is_kernel_thread: bool,
+    /// Whether it has exited and only waits for its parent (state Z or X): its memory is gone.
+    pub is_zombie: bool,
 }
 
 /// `PF_KTHREAD` in `include/linux/sched.h`.
@@ -33,6 +35,7 @@ impl PidStat {
         let malformed = || Malformed::new(1, "pid (name) state and 21 numbers", text);
         let (_, rest) = text.split_once('(').ok_or_else(malformed)?;
         let (comm, rest) = rest.rsplit_once(')').ok_or_else(malformed)?;
+        let is_zombie = rest.trim_start().starts_with(['Z', 'X', 'x']);
         let mut fields = rest.split_ascii_whitespace();
         // Numbered as in proc(5), where the state is field 3.
         let mut next = 3;
@@ -56,6 +59,7 @@ impl PidStat {
             start_ticks,
             rss_pages,
             is_kernel_thread: flags & PF_KTHREAD != 0,
+            is_zombie,
         })
     }
 }
@@ -78,6 +82,13 @@ mod tests {
     fn ksmd_is_a_kernel_thread() {
         let text = "35 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 18446744073709551615";
         assert!(PidStat::parse(text).unwrap().is_kernel_thread);
+    }
+
+    #[test]
+    fn a_process_that_exited_is_a_zombie() {
+        let text = |state| format!("9 (Z) {state} 1 9 9 0 -1 4228108 0 0 0 0 0 0 0 0 20 0 1 0 900 0 0");
+        assert!(PidStat::parse(&text("Z")).unwrap().is_zombie);
+        assert!(!PidStat::parse(&text("S")).unwrap().is_zombie);
     }
 
     #[test]

@@ -1,0 +1,85 @@
+# make run · test · lint · bench. Each target installs what it misses, where it may (as root, with apt); without root or
+# network it says what is missing and goes on with what is there.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(PATH):$(HOME)/.cargo/bin:$(CURDIR)/target/tools/bin
+
+# As in Cargo.toml: rust-version.
+RUST := 1.95
+
+# What is needed, as command:package. A C compiler links; tests of the terminal view drive tmux.
+BUILD_TOOLS := cc:gcc
+TEST_TOOLS  := $(BUILD_TOOLS) tmux:tmux flock:util-linux
+
+# ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
+PEERS := target/peers
+
+.PHONY: help run test lint bench rust build-tools test-tools
+
+help: ## Say what there is
+	@sed -n 's/^\([a-z]*\): .*## /make \1\t/p' Makefile | expand -t 12
+
+run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes options on)
+	cargo build --release -p ksmith
+	cargo run --quiet --release -p ksmith -- demo $(ARGS)
+
+test: rust test-tools $(PEERS) ## Check format and lints, and run every test; those on the live kernel need root
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@mkdir -p target; echo 'cargo test --workspace'; status=0; \
+	if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
+	cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
+	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } /SKIPPED, nothing was tested/ { skipped++ } \
+	    END { printf "make test: %d passed, %d failed, %d ignored; %d of those that passed were skipped\n", \
+	        passed, failed, ignored, skipped }' target/test.log; \
+	exit $$status
+
+lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+	@cargo deny --version > /dev/null 2>&1 || { echo 'installing cargo-deny into target/tools'; \
+	    cargo install --quiet --locked --root target/tools cargo-deny; }
+	cargo deny --workspace check licenses bans sources
+	@if cargo deny --workspace fetch > /dev/null 2>&1; then cargo deny --workspace check advisories; \
+	    else echo 'the advisory database is out of reach: known vulnerabilities were not checked' >&2; fi
+
+bench: rust build-tools ## Run the benchmarks
+	cargo bench --workspace
+
+# A toolchain can't come from apt: Debian 12's rustc is 1.63.
+rust:
+	@if ! command -v cargo > /dev/null; then \
+	    echo 'ksmith is written in Rust $(RUST), and there is no cargo here. Install it from https://rustup.rs :' >&2; \
+	    echo "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --default-toolchain $(RUST)" >&2; \
+	    echo "(Debian 12's own rustc is 1.63, which is too old.) Then run make again." >&2; exit 1; fi
+	@have=$$(rustc --version | cut -d' ' -f2); \
+	if [ "$$(printf '%s\n' $(RUST) "$$have" | sort -V | head -n 1)" != $(RUST) ]; then \
+	    echo "ksmith needs Rust $(RUST) or later; this is $$have. Run: rustup update stable" >&2; exit 1; fi
+	@for part in fmt:rustfmt clippy:clippy; do \
+	    cargo $${part%%:*} --version > /dev/null 2>&1 || rustup component add $${part##*:}; done
+
+build-tools:
+	@$(call install,$(BUILD_TOOLS))
+
+test-tools:
+	@$(call install,$(TEST_TOOLS))
+
+# Installs the packages of those commands that are not there.
+define install
+packages=; for tool in $(1); do command -v "$${tool%%:*}" > /dev/null || packages="$$packages $${tool##*:}"; done; \
+if [ -z "$$packages" ]; then exit 0; fi; \
+if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+    echo "installing$$packages"; export DEBIAN_FRONTEND=noninteractive; \
+    { apt-get install -yq $$packages || { apt-get update -q && apt-get install -yq $$packages; }; } < /dev/null && exit 0; \
+fi; \
+echo "missing:$$packages (install them as root); what needs them fails or skips, and says so" >&2
+endef
+
+$(PEERS):
+	@mkdir -p $@; command -v ksmtuned > /dev/null && exit 0; \
+	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q ksmtuned > /dev/null 2>&1); then \
+	    dpkg -x $@/ksmtuned_*.deb $@; rm -f $@/ksmtuned_*.deb; \
+	else rmdir $@; echo 'no ksmtuned here and none to be had: tests against it skip' >&2; fi

@@ -1,0 +1,50 @@
+//! The kernel's own controller of `pages_to_scan`, `scan-time`: after each pass it corrects the batch so that
+//! the next pass takes the target time, within bounds of CPU.
+//!
+//! Source: `scan_time_advisor` in `mm/ksm.c` (6.8). Integer arithmetic throughout, as there: it truncates, and
+//! that shows in small figures.
+
+use super::settings::Settings;
+
+/// The new measurement's weight in the moving average, in per cent.
+const EWMA_WEIGHT: u64 = 30;
+
+/// The part of a CPU below which the advisor does not let ksmd fall, in per cent.
+const MIN_CPU: u64 = 10;
+
+/// What it remembers from pass to pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Advisor {
+    started_ns: u64,
+    last_seconds: u64,
+    change: u64,
+    cpu_ns: u64,
+}
+
+impl Advisor {
+    /// A pass starts.
+    pub fn start(&mut self, now_ns: u64) {
+        self.started_ns = now_ns;
+    }
+
+    /// A pass ended: the `pages_to_scan` for the next one.
+    pub fn stop(&mut self, now_ns: u64, cpu_ns: u64, settings: &Settings) -> u64 {
+        let seconds = ((now_ns - self.started_ns) / 1_000_000_000).max(1);
+        let cpu_ms = cpu_ns.saturating_sub(self.cpu_ns) / 1_000_000;
+        let cpu_percent = (cpu_ms * 100 / (seconds * 1000)).max(1);
+        let before = if self.last_seconds == 0 { seconds } else { self.last_seconds };
+
+        // How far this pass was from the target, and how passes change, both in per cent.
+        let speed = (settings.advisor_target_scan_time * 100 / seconds).max(1);
+        let ratio = (seconds * 100 / before).max(1);
+        let change = ((100 - EWMA_WEIGHT) * self.change + EWMA_WEIGHT * ratio) / 100;
+        let wanted = (settings.pages_to_scan * 100 / speed).saturating_mul(change) / 100;
+
+        let per_percent = (settings.pages_to_scan / cpu_percent).max(1);
+        *self = Self { started_ns: self.started_ns, last_seconds: seconds, change, cpu_ns };
+        wanted
+            .min(per_percent * settings.advisor_max_cpu)
+            .max(per_percent * MIN_CPU)
+            .min(settings.advisor_max_pages_to_scan)
+    }
+}

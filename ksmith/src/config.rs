@@ -1,0 +1,244 @@
+//! The configuration file: TOML in which every key has a meaning. A key or value without one is refused, with
+//! its line and column.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ksmith_core::decide::{
+    Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
+    ProfitConfig, Score, ScoreConfig,
+};
+use serde::Deserialize;
+
+/// Where the configuration is looked for when none is named. That it is not there is no error.
+pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
+
+/// Everything an operator may set.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which policy is in charge.
+    pub policy: PolicyConfig,
+    /// What no policy may exceed.
+    pub limits: Limits,
+    /// The daemon itself.
+    pub daemon: DaemonConfig,
+}
+
+/// `[daemon]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DaemonConfig {
+    /// Where `ksmith status` asks a running daemon.
+    pub control_socket: PathBuf,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> Self {
+        Self { control_socket: PathBuf::from("/run/ksmith/control") }
+    }
+}
+
+/// `[policy]`: which one, and a table of settings for each.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// Which policy is in charge.
+    pub kind: PolicyKind,
+    /// Settings of `fixed`.
+    pub fixed: FixedConfig,
+    /// Settings of `ksmtuned`.
+    pub ksmtuned: KsmtunedFile,
+    /// Settings of `score`.
+    pub score: ScoreConfig,
+    /// Settings of `advisor`.
+    pub advisor: AdvisorConfig,
+    /// Settings of `profit`.
+    pub profit: ProfitConfig,
+}
+
+/// The policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyKind {
+    /// Hold settings that were chosen by hand
+    Fixed,
+    /// Do as the ksmtuned script does, with its configuration file
+    Ksmtuned,
+    /// Scan by the three scores of Tagami and Shiba: VMs that start, pages that merge, time since the last try
+    Score,
+    /// Leave it to the kernel's own advisor, and watch
+    Advisor,
+    /// Spend ksmd's CPU where it pays
+    #[default]
+    Profit,
+}
+
+impl PolicyKind {
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Ksmtuned => "ksmtuned",
+            Self::Score => "score",
+            Self::Advisor => "advisor",
+            Self::Profit => "profit",
+        }
+    }
+}
+
+/// `[policy.ksmtuned]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KsmtunedFile {
+    /// The file of shell assignments that ksmtuned reads. That it is not there is no error.
+    pub file: PathBuf,
+}
+
+impl Default for KsmtunedFile {
+    fn default() -> Self {
+        Self { file: PathBuf::from("/etc/ksmtuned.conf") }
+    }
+}
+
+/// Why there is no configuration to go by.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("can't read the configuration {}: {source}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file says something that has no meaning. The message has line and column.
+    #[error("{}: {message}", path.display())]
+    Meaningless {
+        /// Which file.
+        path: PathBuf,
+        /// What and where.
+        message: String,
+    },
+    /// The file that ksmtuned would read is not what it takes.
+    #[error("{}:{error}", path.display())]
+    Ksmtuned {
+        /// Which file.
+        path: PathBuf,
+        /// What and where.
+        error: BadConf,
+    },
+}
+
+impl Config {
+    /// Reads the named file, or where none is named the default one if it is there.
+    ///
+    /// # Errors
+    /// The file can't be read or is refused.
+    pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = named.unwrap_or(Path::new(DEFAULT_PATH));
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse(path, &text),
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Reads the text of the file at `path`.
+    ///
+    /// # Errors
+    /// A key that does not exist, or a value that its key does not take.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| ConfigError::Meaningless {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })
+    }
+
+    /// The policy in charge, ready to decide.
+    ///
+    /// # Errors
+    /// A file that the policy needs is refused.
+    pub fn policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
+        Ok(match self.policy.kind {
+            PolicyKind::Fixed => Box::new(Fixed::from(self.policy.fixed.clone())),
+            PolicyKind::Ksmtuned => Box::new(Ksmtuned::new(self.policy.ksmtuned.load()?)),
+            PolicyKind::Score => Box::new(Score::new(self.policy.score.clone())),
+            PolicyKind::Advisor => Box::new(Advisor::new(self.policy.advisor.clone())),
+            PolicyKind::Profit => Box::new(Profit::new(self.policy.profit.clone())),
+        })
+    }
+}
+
+impl KsmtunedFile {
+    fn load(&self) -> Result<KsmtunedConfig, ConfigError> {
+        let path = || self.file.clone();
+        match fs::read_to_string(&self.file) {
+            Ok(text) => KsmtunedConfig::parse(&text).map_err(|error| ConfigError::Ksmtuned { path: path(), error }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KsmtunedConfig::default()),
+            Err(source) => Err(ConfigError::Unreadable { path: path(), source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("ksmith.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        assert_eq!(parse("").unwrap(), Config::default());
+        assert_eq!(Config::default().policy().unwrap().name(), "profit");
+    }
+
+    #[test]
+    fn every_mistake_is_refused_with_line_and_column() {
+        for (text, place, why) in [
+            ("polcy = 1", "line 1, column 1", "unknown field `polcy`"),
+            ("[policy]\nkind = \"best\"", "line 2, column 8", "unknown variant `best`"),
+            ("[policy]\nkind = 3", "line 2, column 8", "wanted string or table"),
+            ("[policy.profit]\nprice = 1", "line 2, column 1", "unknown field `price`"),
+            ("[policy.profit]\nbusy_cpu_percent = 0", "line 2, column 20", "must be over 0 and at most 100"),
+            ("[policy.profit]\ngrowth_mib = \"4\"", "line 2, column 14", "invalid type: string"),
+            ("[limits]\nmax_cpu = \"120%\"", "line 2, column 11", "is not a percentage"),
+            ("[limits]\nmax_pages_to_scan = -1", "line 2, column 21", "invalid value: integer `-1`"),
+            ("[policy.fixed]\nsettings = { pages_shared = 1 }", "line 2, column 12", "pages_shared"),
+            ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"", "line 3, column 1", "duplicate key"),
+            ("[limits\nmax_cpu = \"20%\"", "line 1, column 8", "unclosed table"),
+            ("[policy.score]\nsharing_pages_per_point = 0", "line 2, column 27", "nonzero"),
+            ("[policy.advisor]\nmax_cpu_percent = 101", "line 2, column 19", "a number from 0 to 100"),
+            ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with("ksmith.toml: "), "{error}");
+            assert!(error.contains(place) && error.contains(why), "{text:?} gave {error}");
+        }
+    }
+
+    #[test]
+    fn each_kind_is_the_policy_of_that_name() {
+        for kind in ["fixed", "ksmtuned", "score", "advisor", "profit"] {
+            let file = "[policy.ksmtuned]\nfile = \"/nonexistent/ksmtuned.conf\"";
+            let config = parse(&format!("[policy]\nkind = \"{kind}\"\n{file}")).unwrap();
+            assert_eq!((config.policy().unwrap().name(), config.policy.kind.name()), (kind, kind));
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_written_as_people_write_them() {
+        let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
+        assert_eq!(config.policy.profit.growth_mib, 16.0);
+        assert_eq!(config.limits.max_cpu.part(), 0.2);
+    }
+
+    #[test]
+    fn a_file_that_is_named_must_be_there() {
+        let error = Config::load(Some(Path::new("/nonexistent/ksmith.toml"))).unwrap_err();
+        assert!(error.to_string().starts_with("can't read the configuration /nonexistent/ksmith.toml"));
+    }
+}

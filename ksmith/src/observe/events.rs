@@ -1,0 +1,211 @@
+//! Process starts and exits from the kernel, without looking for them: the proc connector (`CONFIG_PROC_EVENTS`).
+//!
+//! A thread waits on the socket and sends batches into a channel that it never waits for: when the receiver is
+//! slow or the kernel's buffer overflows, one [`ProcessEvent::Lost`] stands for whatever was missed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, TrySendError};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
+};
+
+use super::batch::Batch;
+use super::connector::{Message, ProcessEvent, Request, messages};
+
+/// The multicast group of process events (`CN_IDX_PROC`).
+const GROUP: u32 = 1;
+
+/// Room for some thousand events while the thread does not run.
+const RECEIVE_BUFFER: usize = 2 << 20;
+
+/// How long events gather before they are sent: bounds the thread's wake-ups at 20 a second, and lets short-lived
+/// processes cancel out.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// How long the kernel has to answer; it does so at once or never.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// How soon a batch that did not fit into the channel is told as lost.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Why there are no process events. Then a scan of `/proc` every few seconds has to do.
+#[derive(Debug, thiserror::Error)]
+pub enum NoEvents {
+    /// We may not listen.
+    #[error("process events need CAP_NET_ADMIN (run as root); /proc is scanned instead")]
+    Denied,
+    /// The kernel lacks the connector, or shows it only to the host's own namespaces.
+    #[error(
+        "this kernel or container has no process events (CONFIG_PROC_EVENTS, initial namespaces); /proc is scanned instead"
+    )]
+    Unavailable,
+    /// The socket or the thread failed.
+    #[error("process events can't be received; /proc is scanned instead")]
+    Failed(#[from] io::Error),
+}
+
+impl From<Errno> for NoEvents {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::PERM | Errno::ACCESS => Self::Denied,
+            Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT | Errno::CONNREFUSED | Errno::NOENT => Self::Unavailable,
+            error => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// The thread that receives process events. Dropping this ends it.
+#[derive(Debug)]
+pub struct ProcessEvents {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ProcessEvents {
+    /// Starts to send batches of events into `sender`, whose messages are made of batches. The first batch begins
+    /// with [`ProcessEvent::Lost`]: what was there before must be scanned for. Use a bounded channel; what does
+    /// not fit becomes `Lost`.
+    ///
+    /// # Errors
+    /// There are no events for us here.
+    pub fn listen<M>(sender: Sender<M>) -> Result<Self, NoEvents>
+    where
+        M: From<Vec<ProcessEvent>> + Send + 'static,
+    {
+        let socket = Socket::open()?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("process-events".to_owned())
+            .stack_size(256 << 10)
+            .spawn(move || receive(&socket, &stopped, &sender))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ProcessEvents {
+    fn drop(&mut self) {
+        // An eventfd that nobody else writes takes this one.
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket that the kernel sends process events to.
+struct Socket {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Socket {
+    fn open() -> Result<Self, NoEvents> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUP))?;
+        // A smaller buffer only means that events are lost sooner.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
+        }
+        let socket = Self { socket, sequence: std::process::id() };
+        socket.ask(Request::Listen)?;
+        socket.wait_for_answer()?;
+        socket.ask(Request::ListenToOurs)?;
+        Ok(socket)
+    }
+
+    fn ask(&self, request: Request) -> Result<(), Errno> {
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&self.socket, &request.bytes(self.sequence), SendFlags::empty(), &kernel).map(|_| ())
+    }
+
+    /// Outside the host's own PID and user namespaces the kernel takes requests and never answers.
+    fn wait_for_answer(&self) -> Result<(), NoEvents> {
+        let mut answer = None;
+        while wait(&[&self.socket], Some(ANSWER))? {
+            self.drain(|message| match message {
+                Message::Answer { sequence, error } if sequence == self.sequence => answer = Some(error),
+                _ => {}
+            })?;
+            match answer {
+                Some(0) => return Ok(()),
+                Some(error) => return Err(Errno::from_raw_os_error(error as i32).into()),
+                None => {}
+            }
+        }
+        Err(NoEvents::Unavailable)
+    }
+
+    /// Takes everything that has arrived. Returns whether the kernel had to drop events.
+    fn drain(&self, mut take: impl FnMut(Message)) -> Result<bool, Errno> {
+        let mut buffer = [0; 4096];
+        let mut lost = false;
+        loop {
+            match retry_on_intr(|| recv(&self.socket, &mut buffer[..], RecvFlags::empty())) {
+                // Only the kernel can send here: others are refused without CAP_NET_ADMIN.
+                Ok((count, _)) => messages(&buffer[..count]).for_each(&mut take),
+                Err(Errno::AGAIN) => return Ok(lost),
+                Err(Errno::NOBUFS) => lost = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Kernels before 6.6 would go on making events for nobody.
+        let _ = self.ask(Request::Ignore);
+    }
+}
+
+/// Waits until one of the files is readable. Returns whether one is.
+fn wait(files: &[&OwnedFd], limit: Option<Duration>) -> Result<bool, Errno> {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let mut waiting: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+    Ok(retry_on_intr(|| poll(&mut waiting, limit.as_ref()))? > 0)
+}
+
+fn receive<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: &Sender<M>) {
+    if let Err(error) = forward(socket, stop, sender) {
+        tracing::warn!(%error, "process events ended; /proc is scanned instead");
+        // The one message that must arrive, and the last: waiting for room holds up nobody else.
+        let _ = sender.send_timeout(vec![ProcessEvent::Ended].into(), Duration::from_secs(10));
+    }
+}
+
+/// Sends batches until told to stop or nobody receives any more.
+fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: &Sender<M>) -> Result<(), Errno> {
+    let mut batch = Batch::default();
+    batch.push(ProcessEvent::Lost);
+    loop {
+        if !batch.is_empty() {
+            match sender.try_send(batch.take().into()) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => batch.push(ProcessEvent::Lost),
+                Err(TrySendError::Disconnected(_)) => return Ok(()),
+            }
+        }
+        let limit = (!batch.is_empty()).then_some(RETRY);
+        wait(&[&socket.socket, stop], limit)?;
+        if wait(&[stop], Some(GATHER))? {
+            return Ok(());
+        }
+        if socket.drain(|message| {
+            if let Message::Process(event) = message {
+                batch.push(event);
+            }
+        })? {
+            batch.push(ProcessEvent::Lost);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The table of processes: the few with mergeable memory are read each tick, the many others looked at rarely.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use ksmith_core::guest_name::may_be_vm;
+use ksmith_core::kernel::PidStat;
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::{ProcessId, Sample};
+
+use super::connector::ProcessEvent;
+use super::descriptors::Descriptors;
+use super::discovery::Discovery;
+use super::figures::{Figures, smaps_say_mergeable};
+use super::proc_dir::ProcDir;
+use super::schedule::{OLD, ROUND, Schedule, delay, spread};
+use super::scratch::Scratch;
+use super::watched::{Seen, Watched};
+use crate::root::Root;
+
+/// Looks at plain processes that one sample may always take; more where so many processes need it.
+const LOOKS_LEAST: usize = 200;
+
+/// Kernels before 6.14 say only in `smaps`, which is dear, that memory is mergeable which ksmd has not seen yet:
+/// how many of these a sample may read, how long after its start a process is asked, and how often again.
+const FLAG_LOOKS: usize = 4;
+const FLAG_DELAY: Duration = Duration::from_secs(5);
+const FLAG_ROUND: Duration = Duration::from_secs(600);
+
+/// Without events: how often to see whether the PID of a kernel thread or a zombie is another's by now.
+const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
+
+/// A process without mergeable memory, as far as we know. It is known by its PID alone and keeps nothing open:
+/// whatever process has the PID, the worst that can happen is a look in vain.
+struct Plain {
+    looks: u8,
+    due: Duration,
+    flags_due: Duration,
+    state: State,
+    scan: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It may yet get mergeable memory.
+    Open,
+    /// We may not see its figures.
+    Hidden,
+    /// A kernel thread or a zombie: never looked at again as long as events arrive.
+    Memoryless,
+}
+
+/// What a look at a plain process found.
+enum Look {
+    /// Mergeable memory, or a program that may be a hypervisor.
+    Promising,
+    /// Nothing. `is_sure`: this kernel would have said so.
+    Nothing {
+        is_sure: bool,
+    },
+    Hidden,
+    Memoryless,
+    Gone,
+}
+
+impl<T> From<Reading<T>> for Look {
+    /// For readings without a value.
+    fn from(reading: Reading<T>) -> Self {
+        match reading {
+            Reading::Value(_) | Reading::Malformed(_) => Self::Nothing { is_sure: true },
+            Reading::Absent => Self::Gone,
+            Reading::Denied => Self::Hidden,
+        }
+    }
+}
+
+/// Every process that we know of.
+pub(super) struct Processes {
+    root: Root,
+    proc: Option<ProcDir>,
+    watched: BTreeMap<ProcessId, Watched>,
+    plain: HashMap<u32, Plain>,
+    schedule: Schedule,
+    flag_schedule: Schedule,
+    discovery: Discovery,
+    descriptors: Descriptors,
+    scans: u32,
+    last: Duration,
+}
+
+impl Processes {
+    pub(super) fn new(root: &Root, descriptors: Descriptors) -> Self {
+        Self {
+            root: root.clone(),
+            proc: None,
+            watched: BTreeMap::new(),
+            plain: HashMap::new(),
+            schedule: Schedule::default(),
+            flag_schedule: Schedule::default(),
+            discovery: Discovery::new(root),
+            descriptors,
+            scans: 0,
+            last: Duration::ZERO,
+        }
+    }
+
+    /// Takes in that a process started, executed a program or exited.
+    pub(super) fn notice(&mut self, event: ProcessEvent, now: Duration) {
+        match event {
+            ProcessEvent::Started(pid) => {
+                self.forget(pid);
+                self.enter(pid, 0, now + delay(0));
+            }
+            ProcessEvent::Exec(pid) => match self.watched_mut(pid) {
+                Some(watched) => watched.rename(),
+                None => self.enter(pid, 0, now + delay(0)),
+            },
+            ProcessEvent::Exited(pid) => self.forget(pid),
+            ProcessEvent::Lost => {
+                self.discovery.set_events(true);
+                self.discovery.demand();
+            }
+            // Kernel threads were put aside until an event would come: begin anew.
+            ProcessEvent::Ended => {
+                self.discovery.set_events(false);
+                self.discovery.demand();
+                self.plain.clear();
+                self.schedule.clear();
+                self.flag_schedule.clear();
+            }
+        }
+    }
+
+    /// Goes through all of `/proc` at the next sample.
+    pub(super) fn refresh(&mut self) {
+        self.discovery.demand();
+    }
+
+    /// Fills in the processes of a sample.
+    pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
+        let now = sample.at;
+        if self.proc.is_none() {
+            self.proc = ProcDir::open(&self.root).ok();
+        }
+        let Some(proc) = self.proc.take() else { return };
+        let is_first = self.scans == 0;
+        if self.discovery.is_due(now, scratch) {
+            self.scan(&proc, now);
+        }
+        let limit = if is_first { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
+        self.look_at_due(&proc, now, limit, scratch);
+        self.look_at_flags(&proc, now, scratch);
+        self.read_watched(&proc, scratch, sample);
+        sample.hidden_processes += self.plain.values().filter(|plain| plain.state == State::Hidden).count() as u64;
+        self.proc = Some(proc);
+        self.last = now;
+    }
+
+    /// Twice the looks that a round needs in `elapsed`, so that a burst of new processes is worked off.
+    fn looks_for(&self, elapsed: Duration) -> usize {
+        let rounds = elapsed.as_secs_f64() / ROUND.as_secs_f64();
+        LOOKS_LEAST.max((2.0 * rounds * self.plain.len() as f64) as usize)
+    }
+
+    /// Finds processes that no event told of, and drops those that are gone. It can't see that a PID changed hands.
+    fn scan(&mut self, proc: &ProcDir, now: Duration) {
+        let Ok(pids) = proc.pids() else { return };
+        let looks = if self.scans == 0 { OLD } else { 0 };
+        self.scans = self.scans.wrapping_add(1);
+        for pid in pids {
+            if self.watched_mut(pid).is_some() {
+                continue;
+            }
+            match self.plain.get_mut(&pid) {
+                Some(plain) => plain.scan = self.scans,
+                None => self.enter(pid, looks, now),
+            }
+        }
+        self.plain.retain(|_, plain| plain.scan == self.scans);
+    }
+
+    fn enter(&mut self, pid: u32, looks: u8, due: Duration) {
+        let scan = self.scans;
+        self.plain.insert(pid, Plain { looks, due, flags_due: Duration::ZERO, state: State::Open, scan });
+        self.schedule.push(due, pid);
+    }
+
+    fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut Scratch) {
+        let mut looks = 0;
+        while looks < limit {
+            let Some((due, pid)) = self.schedule.pop_due(now) else { return };
+            let Some(plain) = self.plain.get(&pid).filter(|plain| plain.due == due) else { continue };
+            looks += 1;
+            // Events tell of a new program; without them only a look at the name does.
+            let with_name = plain.looks <= OLD || !self.discovery.has_events();
+            let found = look(proc, pid, with_name, scratch);
+            self.conclude(proc, pid, now, found, scratch);
+        }
+    }
+
+    fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, found: Look, scratch: &mut Scratch) {
+        let is_watched = matches!(found, Look::Promising) && self.watch(proc, pid, false, scratch);
+        if is_watched || matches!(found, Look::Gone) {
+            self.plain.remove(&pid);
+            return;
+        }
+        let has_events = self.discovery.has_events();
+        let Some(plain) = self.plain.get_mut(&pid) else { return };
+        let is_new = plain.looks <= OLD;
+        // An old process joins the round at a place of its own.
+        let pause = if plain.looks == OLD { spread(pid, ROUND) } else { delay(plain.looks.saturating_add(1)) };
+        plain.looks = plain.looks.saturating_add(1);
+        plain.state = match found {
+            Look::Hidden => State::Hidden,
+            Look::Memoryless => State::Memoryless,
+            _ => State::Open,
+        };
+        plain.due = match plain.state {
+            // Once and for all, as an event will tell when the PID is another's.
+            State::Memoryless if has_events => return,
+            State::Memoryless => now + MEMORYLESS_ROUND,
+            _ => now + pause,
+        };
+        self.schedule.push(plain.due, pid);
+        if matches!(found, Look::Nothing { is_sure: false }) && is_new && plain.flags_due.is_zero() {
+            plain.flags_due = now + FLAG_DELAY;
+            self.flag_schedule.push(plain.flags_due, pid);
+        }
+    }
+
+    /// Looks at the flags of a few processes' mappings. Hypervisors are watched anyway and never asked: theirs is
+    /// the memory in which this takes long.
+    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, scratch: &mut Scratch) {
+        let mut looks = 0;
+        while looks < FLAG_LOOKS {
+            let Some((due, pid)) = self.flag_schedule.pop_due(now) else { return };
+            let Some(plain) = self.plain.get_mut(&pid).filter(|plain| plain.flags_due == due) else { continue };
+            looks += 1;
+            plain.flags_due = now + FLAG_ROUND;
+            self.flag_schedule.push(plain.flags_due, pid);
+            let is_marked = proc.open_file(pid, "smaps").is_ok_and(smaps_say_mergeable);
+            if is_marked && self.watch(proc, pid, true, scratch) {
+                self.plain.remove(&pid);
+            }
+        }
+    }
+
+    /// Watches a process from now on, unless its program turns out not to be a hypervisor after all and it has no
+    /// mergeable memory.
+    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> bool {
+        let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, scratch) else { return false };
+        let worth = watched.is_vm() || matches!(watched.read(proc, 1, scratch), Seen::Here(_));
+        if worth {
+            if self.descriptors.take(Watched::descriptors_wanted()) {
+                let unused = Watched::descriptors_wanted() - watched.keep_open(proc);
+                self.descriptors.give_back(unused);
+            }
+            self.watched.insert(watched.id, watched);
+        }
+        worth
+    }
+
+    fn read_watched(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
+        let mut leaving = Vec::new();
+        for (id, watched) in &mut self.watched {
+            match watched.read(proc, sample.page_size, scratch) {
+                Seen::Here(process) => sample.processes.push(process),
+                Seen::Denied => sample.hidden_processes += 1,
+                Seen::Malformed(why) => tracing::debug!(pid = id.pid, %why, "a process's files make no sense"),
+                Seen::Uninvolved => leaving.push((*id, delay(1))),
+                // Perhaps its PID is another's already.
+                Seen::Gone => leaving.push((*id, Duration::ZERO)),
+            }
+        }
+        for (id, pause) in leaving {
+            self.forget(id.pid);
+            self.enter(id.pid, 0, sample.at + pause);
+        }
+    }
+
+    fn watched_mut(&mut self, pid: u32) -> Option<&mut Watched> {
+        let all_of_pid = ProcessId { pid, start_ticks: 0 }..=ProcessId { pid, start_ticks: u64::MAX };
+        self.watched.range_mut(all_of_pid).next().map(|(_, watched)| watched)
+    }
+
+    /// Drops whatever is known under this PID.
+    fn forget(&mut self, pid: u32) {
+        self.plain.remove(&pid);
+        while let Some(id) = self.watched_mut(pid).map(|watched| watched.id) {
+            if let Some(watched) = self.watched.remove(&id) {
+                self.descriptors.give_back(watched.descriptors());
+            }
+        }
+    }
+}
+
+fn look(proc: &ProcDir, pid: u32, with_name: bool, scratch: &mut Scratch) -> Look {
+    if with_name {
+        match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
+            Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => return Look::Memoryless,
+            Reading::Value(stat) if may_be_vm(&stat.comm) => return Look::Promising,
+            Reading::Absent => return Look::Gone,
+            _ => {}
+        }
+    }
+    let mut figures = Figures::default();
+    match figures.read(|name| proc.open_file(pid, name), scratch) {
+        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => Look::Gone,
+        Reading::Value(Some(ksm)) if ksm.is_involved() => Look::Promising,
+        Reading::Value(Some(ksm)) => Look::Nothing { is_sure: ksm.mergeable.is_some() },
+        Reading::Value(None) => Look::Memoryless,
+        other => other.into(),
+    }
+}

@@ -1,0 +1,94 @@
+//! When to look at a process that has no mergeable memory: soon and often when it is new, rarely later.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// Delays between the first looks at a new process: a hypervisor marks its memory shortly after it was started,
+/// a language runtime once its heap grows.
+const GROWING: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+
+/// Everyone is looked at once in this time.
+pub(super) const ROUND: Duration = Duration::from_secs(60);
+
+/// How many looks a process has had behind it when it counts as old.
+pub(super) const OLD: u8 = GROWING.len() as u8;
+
+/// How long after look number `looks` (0: after the start) the next one is due.
+pub(super) fn delay(looks: u8) -> Duration {
+    GROWING.get(usize::from(looks)).copied().unwrap_or(ROUND)
+}
+
+/// A moment within the first round, the same for the same PID and spread evenly over PIDs.
+pub(super) fn spread(pid: u32, round: Duration) -> Duration {
+    // Fibonacci hashing: neighbouring PIDs land far apart.
+    let fraction = f64::from(pid.wrapping_mul(0x9e37_79b9)) / f64::from(u32::MAX);
+    round.mul_f64(fraction)
+}
+
+/// Processes by the time at which they are due.
+///
+/// A process that is gone or was given another time is not searched for: what comes out is checked against the
+/// caller's table, where the time stands too.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    queue: BinaryHeap<Reverse<(Duration, u32)>>,
+}
+
+impl Schedule {
+    /// Enters a process.
+    pub(super) fn push(&mut self, due: Duration, pid: u32) {
+        self.queue.push(Reverse((due, pid)));
+    }
+
+    /// Takes out the process that has been due longest, if any is due by now.
+    pub(super) fn pop_due(&mut self, now: Duration) -> Option<(Duration, u32)> {
+        let Reverse((due, _)) = *self.queue.peek()?;
+        if due > now {
+            return None;
+        }
+        self.queue.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_a_round() {
+        let delays: Vec<_> = (0..=OLD).map(|looks| delay(looks).as_millis()).collect();
+        assert_eq!(delays, [200, 1000, 5000, 30_000, 60_000]);
+        assert_eq!(delay(u8::MAX), ROUND);
+    }
+
+    #[test]
+    fn the_longest_due_comes_first_and_nothing_early() {
+        let mut schedule = Schedule::default();
+        let second = Duration::from_secs;
+        schedule.push(second(3), 30);
+        schedule.push(second(1), 10);
+        schedule.push(second(2), 20);
+        assert_eq!(schedule.pop_due(second(2)), Some((second(1), 10)));
+        assert_eq!(schedule.pop_due(second(2)), Some((second(2), 20)));
+        assert_eq!(schedule.pop_due(second(2)), None);
+        schedule.clear();
+        assert_eq!(schedule.pop_due(second(9)), None);
+    }
+
+    #[test]
+    fn old_processes_are_spread_over_the_round() {
+        let mut slots = [0; 60];
+        for pid in 1000..11_000 {
+            let seconds = spread(pid, ROUND).as_secs() as usize;
+            slots[seconds.min(59)] += 1;
+        }
+        assert!(slots.iter().all(|count| (100..250).contains(count)), "{slots:?}");
+    }
+}
