@@ -243,7 +243,7 @@ impl Daemon {
         let own = OwnUse::now();
         let status = Status {
             // Looked at anew: the last turn's sample is from before its own changes.
-            sample: self.controller.host_mut().sample(),
+            sample: self.controller.host_mut().observer.sample(),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),
