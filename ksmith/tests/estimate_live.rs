@@ -1,5 +1,7 @@
 //! `ksmith estimate` on the live kernel: what it says is what ksmd then merges, and it leaves no trace.
 
+#![allow(clippy::unwrap_used, reason = "a test ends by panicking")]
+
 mod support;
 
 use std::fs;
@@ -70,13 +72,16 @@ fn what_clean_passes_merge_is_what_exact_said() {
         for (name, parts) in scenarios() {
             write("run", "2");
             write("use_zero_pages", if use_zero_pages { "1" } else { "0" });
+            // What strangers on this host save among themselves.
+            clean_passes(3);
+            let strangers = saved();
             let guests: Vec<MemoryGuest> = parts.iter().map(|parts| guest(parts)).collect();
             let rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages };
             let with_rules = |mode| estimate(&Options { rules, ..options(&guests, mode) }).unwrap();
             let (exact, sketch) = (with_rules(Mode::Exact), with_rules(Mode::Sketch));
             let sample = with_rules(Mode::Sample(0.05));
             clean_passes(3);
-            let merged = saved();
+            let merged = saved() - strangers;
             let present = exact.total.present_bytes as f64;
             let expected = exact.total.expected_saved_bytes as f64;
             println!("{name}, use_zero_pages={use_zero_pages}: {expected} expected, {merged} merged of {present}");
@@ -103,8 +108,10 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
     let _alone = alone();
     let Some(lock) = KernelLock::take() else { return };
     let parts = [Part::Equal { seed: 9, pages: 4096 }, Part::Zero { pages: 1024 }, Part::Unique { pages: 512 }];
-    let guests = [guest(&parts), guest(&parts)];
     write("use_zero_pages", "1");
+    clean_passes(3);
+    let strangers = (number("pages_sharing"), number("ksm_zero_pages"));
+    let guests = [guest(&parts), guest(&parts)];
     let rules = MergeRules { use_zero_pages: true, ..MergeRules::default() };
     let with_rules = |mode| estimate(&Options { rules, ..options(&guests, mode) }).unwrap();
     let before = with_rules(Mode::Exact);
@@ -114,7 +121,7 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
         (vmstat("cow_ksm"), number("pages_sharing"), number("pages_shared"), number("ksm_zero_pages"), rss)
     };
     let merged = figures();
-    assert_eq!((merged.1, merged.3), (4096, 2048));
+    assert_eq!((merged.1 - strangers.0, merged.3 - strangers.1), (4096, 2048));
     for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.2)] {
         // With ksmd at work as well as without.
         for run in ["0", "1"] {
@@ -189,6 +196,38 @@ fn changing_pages_are_found_and_do_not_count_as_saved() {
         assert!(low <= truth * 1.02 && truth <= high * 1.02, "{mode:?}: {low} {high}");
     }
     assert_eq!(look(&guests, Mode::Exact).total.changing_bytes, None, "one look can't tell");
+}
+
+/// A parent and two children that never wrote to what they inherited: one frame each, nothing to save.
+#[test]
+fn what_is_one_frame_since_a_fork_is_not_saved_again() {
+    let _alone = alone();
+    let script = "import os,sys\nb=os.urandom(32<<20)\nc=[]\nfor i in range(2):\n  p=os.fork()\n  \
+                  if p==0: sys.stdin.read();os._exit(0)\n  c.append(p)\nprint(os.getpid(),*c,flush=True)\nsys.stdin.read()\n";
+    let python = Command::new("python3")
+        .args(["-c", script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let Ok(mut child) = python else { return skipped("python3 is not installed") };
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let pids: Vec<u32> = line.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    assert_eq!(pids.len(), 3);
+    for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)] {
+        let mut options = Options::new(Selection { pids: pids.clone(), ..Selection::default() });
+        options.mode = mode;
+        let report = estimate(&options).unwrap();
+        let total = &report.total;
+        assert!(total.ineligible["forked"] > 60 << 20, "{mode:?}: {:?}", total.ineligible);
+        assert!((30 << 20..48 << 20).contains(&total.present_bytes), "{mode:?}: {}", total.present_bytes);
+        assert!(total.low_bytes < 2 << 20, "{mode:?}: {}", total.low_bytes);
+        if !matches!(mode, Mode::Sample(_)) {
+            assert!(total.expected_saved_bytes < 4 << 20, "{mode:?}: {}", total.expected_saved_bytes);
+        }
+    }
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
 
 #[test]
@@ -303,7 +342,10 @@ fn without_privilege_it_says_so_and_ends_with_3() {
     let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     fs::set_permissions(directory.path(), mode).unwrap();
     let pid = guests[0].pid().to_string();
-    let output = Command::new(program).args(["estimate", &pid]).uid(65_534).gid(65_534).output().unwrap();
+    let output = Command::new(&program).args(["estimate", &pid]).uid(65_534).gid(65_534).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("root"));
+    let output =
+        Command::new(directory.path().join("ksmith")).args(["estimate", "--all"]).uid(65_534).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
 }

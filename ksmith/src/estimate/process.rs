@@ -100,6 +100,11 @@ impl Process {
         self.text("ksm_stat").ok().and_then(|text| KsmStat::parse(&text).ok()).unwrap_or_default()
     }
 
+    /// Whether the kernel refuses to tell us what KSM does for it.
+    pub fn hides_ksm(&self) -> bool {
+        self.file("ksm_stat").is_err_and(|error| Unreadable::of(error) == Unreadable::Denied)
+    }
+
     /// Whether any of its memory is marked mergeable, as cheaply as this kernel tells.
     pub fn is_involved(&self) -> bool {
         let ksm = self.ksm();
@@ -222,7 +227,7 @@ impl Memory {
             // Files that were mapped privately and written to are left out: their number is known only from
             // the page tables, and they are few.
             let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
-            if is_anonymous && !is_locked && mapping.ineligible().is_none() {
+            if is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none() {
                 self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
             }
             return;

@@ -11,6 +11,9 @@ use serde::Serialize;
 use super::run::GuestSums;
 use crate::show::Table;
 
+/// More guests than this do not fit side by side.
+const MOST_IN_TABLE: usize = 16;
+
 /// Everything that came out.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -208,7 +211,14 @@ impl fmt::Display for Report {
             writeln!(f, "Can't be merged: {}.", lost.join(", "))?;
         }
         if let Some(matrix) = &self.matrix {
-            writeln!(f, "\nShared by two guests (on the diagonal: within one):\n{matrix}")?;
+            match matrix.guests.len() {
+                0..=MOST_IN_TABLE => {
+                    writeln!(f, "\nShared by two guests (on the diagonal: within one):\n{matrix}")?
+                }
+                guests => {
+                    writeln!(f, "\n{guests} guests are too many for a table: see --json or --matrix=FILE.svg.")?
+                }
+            }
         }
         for skipped in &self.skipped {
             writeln!(f, "Process {} is left out: {}.", skipped.pid, skipped.reason)?;

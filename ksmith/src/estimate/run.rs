@@ -268,6 +268,11 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
         for (&reason, bytes) in &target.memory.ineligible {
             *sums.ineligible.entry(reason).or_default() += bytes;
         }
+        let forked = match options.mode {
+            Mode::Sample(rate) => (tally.forked as f64 / rate) as u64,
+            Mode::Exact | Mode::Sketch => tally.forked,
+        };
+        *sums.ineligible.entry(Ineligible::Forked).or_default() += forked * job.context.page_size;
         found.outcome.add_merged_zero_pages(guest, zero);
     }
     for ((sums, guest), changing) in sums.iter_mut().zip(&found.outcome.guests).zip(&found.changing) {

@@ -44,6 +44,8 @@ pub struct Scratch {
     /// Whether pages may be pinned, as of a few milliseconds ago, and for how many looks that holds.
     may_pin: bool,
     looks: u32,
+    /// Whether frames that were seen before may be read: they were, at the first look.
+    is_second_look: bool,
 }
 
 /// What was found besides the fingerprints, in pages.
@@ -56,6 +58,8 @@ pub struct Tally {
     /// Pages that map the kernel's zero page, KSM's work or never written to: not reported as pages. Where
     /// frames are hidden from us, pages of zeros that are not mapped here alone are taken for such.
     pub zero_mapped: u64,
+    /// Pages left out because another page of ours is in the same frame since a fork.
+    pub forked: u64,
 }
 
 impl Tally {
@@ -64,6 +68,7 @@ impl Tally {
         self.read += other.read;
         self.merged += other.merged;
         self.zero_mapped += other.zero_mapped;
+        self.forked += other.forked;
     }
 }
 
@@ -93,7 +98,13 @@ impl Scratch {
             flags: Vec::new(),
             may_pin: false,
             looks: 0,
+            is_second_look: false,
         }
+    }
+
+    /// From now on pages are looked at again.
+    pub fn look_again(&mut self) {
+        self.is_second_look = true;
     }
 
     /// Reads all of `addresses` that may be read and calls `page` with the address and the fingerprint of each
@@ -199,6 +210,12 @@ impl Scratch {
                 tally.zero_mapped += u64::from(run == 0);
                 break;
             }
+            let is_shared = !entry.is_exclusive() && !flags.is_merged() && entry.frame() > 0;
+            if is_shared && !self.is_second_look && !context.frames.see(entry.frame()) {
+                // It is seen for good: it will be met again as the first of a run, and passed over.
+                tally.forked += u64::from(run == 0);
+                break;
+            }
             tally.merged += u64::from(flags.is_merged());
             run += 1;
         }
@@ -250,11 +267,16 @@ impl Scratch {
         Ok(())
     }
 
-    /// Looks at one page: its fingerprint, or `None` if there is nothing to read.
+    /// Looks at one page: its fingerprint, or `None` if there is nothing to read, and why.
     ///
     /// # Errors
     /// The process is gone.
-    pub fn look(&mut self, context: &Context, memory: &Memory, address: u64) -> Result<Option<u64>, Stopped> {
+    pub fn look(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        address: u64,
+    ) -> Result<(Option<u64>, Tally), Stopped> {
         if self.looks == 0 {
             self.may_pin = context.quiet.is_certain();
             self.looks = Self::LOOKS;
@@ -262,8 +284,8 @@ impl Scratch {
         self.looks -= 1;
         let mut look = None;
         let page = address..address + context.page_size;
-        self.pages(context, memory, page, |_, fingerprint| look = Some(fingerprint))?;
-        Ok(look)
+        let tally = self.pages(context, memory, page, |_, fingerprint| look = Some(fingerprint))?;
+        Ok((look, tally))
     }
 }
 

@@ -141,7 +141,7 @@ impl Targets {
                 By::Process => process.pid.to_string(),
                 By::Program => process.program.to_string(),
                 By::User => process.user().map_or_else(|| "unknown user".to_owned(), user_name),
-                By::Cgroup => process.cgroup().unwrap_or_else(|| "unknown cgroup".to_owned()),
+                By::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
             };
             let guest = *numbers.entry(key.clone()).or_insert_with(|| {
                 let name = if by == By::Process { Arc::clone(&process.name) } else { key.into() };
@@ -169,8 +169,13 @@ fn mergeable_or_machines() -> Result<Vec<Process>, EstimateError> {
     if !mergeable.is_empty() {
         return Ok(mergeable);
     }
+    let hidden = others.iter().filter(|process| process.hides_ksm()).count();
     let machines: Vec<_> = others.into_iter().filter(|process| process.is_vm).collect();
-    if machines.is_empty() { Err(EstimateError::NothingFound) } else { Ok(machines) }
+    match machines.is_empty() {
+        false => Ok(machines),
+        true if hidden > 0 && !rustix::process::geteuid().is_root() => Err(EstimateError::NoPrivilege(hidden)),
+        true => Err(EstimateError::NothingFound),
+    }
 }
 
 /// The user's name from /etc/passwd, or the number.
@@ -179,4 +184,9 @@ fn user_name(uid: u32) -> String {
     let is_it = |line: &&str| line.split(':').nth(2).and_then(|id| id.parse().ok()) == Some(uid);
     let name = text.lines().find(is_it).and_then(|line| line.split(':').next());
     name.map_or_else(|| uid.to_string(), str::to_owned)
+}
+
+/// The text without what a terminal would act upon: whoever may make a control group chooses its name.
+fn printable(text: String) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
 }

@@ -103,6 +103,15 @@ impl Sketch {
         }
     }
 
+    /// Takes a guest's pages out again, as if it had never been added.
+    pub fn forget(&mut self, guest: u32) {
+        if let Some(counted) = self.guests.get_mut(guest as usize).filter(|counted| counted.pages > 0) {
+            *counted = Counted::default();
+            let others = self.table.sorted();
+            self.table.keep(others.into_iter().filter(|entry| entry.guest != guest));
+        }
+    }
+
     /// Whether copies of this content are counted.
     pub fn keeps(&self, fingerprint: u64) -> bool {
         self.is_below(fingerprint) || self.pinned.contains_key(&fingerprint)

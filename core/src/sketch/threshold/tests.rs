@@ -24,6 +24,7 @@ fn truth(guests: &[Vec<u64>]) -> Outcome {
 
 /// The claim itself: over 100 salts the interval holds the truth at least 93 times, for each population.
 #[test]
+#[allow(clippy::disallowed_macros, reason = "prints the figures of docs/estimate.md")]
 fn the_interval_holds_the_truth() {
     for population in POPULATIONS {
         let guests = population.guests(PAGES);
@@ -78,6 +79,19 @@ fn memory_stays_within_its_bound() {
     assert!(sketch.rate() < 1.0);
     assert!(sketch.peak_bytes() <= 32 << 20, "{}", sketch.peak_bytes());
     assert_eq!(sketch.table.bytes(), 16 << 20);
+}
+
+#[test]
+fn a_guest_that_is_forgotten_was_never_there() {
+    let guests = POPULATIONS[2].guests(2_000);
+    let mut all = sketch(&guests, 1 << 14);
+    all.forget(3);
+    let mut rest = guests.clone();
+    rest[3].clear();
+    assert_eq!(
+        all.outcome(&MergeRules::default(), true),
+        sketch(&rest, 1 << 14).outcome(&MergeRules::default(), true)
+    );
 }
 
 #[test]
