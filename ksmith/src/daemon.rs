@@ -20,7 +20,7 @@ use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
 use crate::show::{DaemonStatus, Status};
-use crate::signals::{self, Signal};
+use crate::signals::{Caught, Signal};
 
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
@@ -87,10 +87,10 @@ impl Daemon {
     /// Works until a signal ends it, and gives the host back.
     ///
     /// # Errors
-    /// The control socket or the signal handlers could not be had.
-    pub fn run(mut self) -> anyhow::Result<LiveHost> {
+    /// The control socket or the thread for signals could not be had.
+    pub fn run(mut self, signals: Caught) -> anyhow::Result<LiveHost> {
         let (sender, inbox) = bounded(INBOX);
-        signals::forward(sender.clone(), Message::Signal)?;
+        signals.forward(sender.clone(), Message::Signal)?;
         let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
             |error| {
                 let path = self.config.daemon.control_socket.display();

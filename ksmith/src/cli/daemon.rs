@@ -10,6 +10,7 @@ use crate::controller::Controller;
 use crate::daemon::{Daemon, plan};
 use crate::live::LiveHost;
 use crate::observe::Observer;
+use crate::signals;
 
 /// Control KSM until stopped, then put every setting back.
 ///
@@ -37,6 +38,8 @@ impl DaemonArgs {
         }
         // Before control is taken: a configuration that is refused must not pause anybody.
         let policy = config.policy()?;
+        // Before control is taken too: an end in between would leave a paused ksmtuned behind.
+        let signals = signals::catch()?;
         let control = control::take(global, self.dry_run, self.take_over)?;
         let host = LiveHost { observer: Observer::new(global.live_root()?), control };
         if self.dry_run {
@@ -49,7 +52,7 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let host = Daemon::new(host, config, global.config.clone())?.run()?;
+        let host = Daemon::new(host, config, global.config.clone())?.run(signals)?;
         let restored = host.control.restore()?;
         for change in &restored.changes {
             tracing::info!("restored {change}");

@@ -10,6 +10,7 @@ use crate::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening
 use crate::live::LiveHost;
 use crate::observe::Observer;
 use crate::root::Root;
+use crate::signals;
 
 /// Show the whole job on four small guests: merged within seconds, a late one included, settings put back.
 ///
@@ -47,9 +48,10 @@ impl DemoArgs {
             play(SimulatedStage::default(), &script, view)?
         } else {
             self.check_unused(&root)?;
+            let interrupts = signals::catch()?.listen()?;
             let control = control::take(global, false, false)?;
             let host = LiveHost { observer: Observer::new(root), control };
-            play(LiveStage::new(host)?, &script, view)?
+            play(LiveStage::new(host, interrupts), &script, view)?
         };
         print(global, &report)?;
         let is_good = report.restored && report.wrong_pages == 0;
