@@ -132,10 +132,18 @@ fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
     if !sample.processes.is_empty() || sample.ksm.tracked_pages() > 0 {
         return None;
     }
-    let what = match sample.hidden_processes {
-        0 => "no process has mergeable memory, so there is nothing to merge".to_owned(),
-        n => format!("no process that this user can see has mergeable memory; {n} are hidden"),
-    };
+    if sample.hidden_processes > 0 {
+        return Some(finding(
+            "nothing-seen",
+            Severity::Note,
+            format!(
+                "no process that this user can see has mergeable memory; {} are hidden",
+                sample.hidden_processes
+            ),
+            "run as root to see all",
+        ));
+    }
+    let what = "no process has mergeable memory, so there is nothing to merge";
     Some(finding(
         "nothing-mergeable",
         Severity::Problem,

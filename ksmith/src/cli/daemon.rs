@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Global, control, print};
-use crate::config::{Config, PolicyKind};
+use crate::config::PolicyKind;
 use crate::controller::Controller;
-use crate::daemon::{Daemon, plan};
+use crate::daemon::{ConfigSource, Daemon, plan};
 use crate::live::LiveHost;
 use crate::observe::Observer;
 use crate::signals;
@@ -32,10 +32,8 @@ pub struct DaemonArgs {
 
 impl DaemonArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let mut config = Config::load(global.config.as_deref())?;
-        if let Some(policy) = self.policy {
-            config.policy.kind = policy;
-        }
+        let source = ConfigSource { path: global.config.clone(), policy: self.policy };
+        let config = source.load()?;
         // Before control is taken: a configuration that is refused must not pause anybody.
         let policy = config.policy()?;
         // Before control is taken too: an end in between would leave a paused ksmtuned behind.
@@ -52,7 +50,7 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let host = Daemon::new(host, config, global.config.clone())?.run(signals)?;
+        let host = Daemon::new(host, config, source)?.run(signals)?;
         let restored = host.control.restore()?;
         for change in &restored.changes {
             tracing::info!("restored {change}");
