@@ -122,7 +122,7 @@ pub enum ConfigError {
         message: String,
     },
     /// The file that ksmtuned would read is not what it takes.
-    #[error("{}:{error}", path.display())]
+    #[error("{}: {error}", path.display())]
     Ksmtuned {
         /// Which file.
         path: PathBuf,
