@@ -22,7 +22,7 @@ pub enum ProcessEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
     /// The answer to the request that had this number: 0 or an error code.
-    Answer { sequence: u32, error: u32 },
+    Answer { number: u32, error: u32 },
     /// An event of a process; those of threads are left out.
     Process(ProcessEvent),
 }
@@ -55,8 +55,8 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// The request as a datagram.
-    pub(super) fn bytes(self, sequence: u32) -> Vec<u8> {
+    /// The request as a datagram. Every listener hears all answers: the number tells whose one is.
+    pub(super) fn bytes(self, number: u32) -> Vec<u8> {
         let words: &[u32] = match self {
             Self::Listen => &[MCAST_LISTEN],
             Self::ListenToOurs => &[MCAST_LISTEN, FORK | EXEC | EXIT],
@@ -69,7 +69,7 @@ impl Request {
         bytes.extend_from_slice(&length.to_ne_bytes());
         bytes.extend_from_slice(&NLMSG_DONE.to_ne_bytes());
         bytes.extend_from_slice(&0_u16.to_ne_bytes());
-        for word in [0, 0, CN_IDX_PROC, CN_VAL_PROC, sequence, 0] {
+        for word in [0, 0, CN_IDX_PROC, CN_VAL_PROC, 0, number] {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }
         bytes.extend_from_slice(&(data.len() as u16).to_ne_bytes());
@@ -98,11 +98,12 @@ fn connector_message(bytes: &[u8]) -> Option<Message> {
     if (word(bytes, 0)?, word(bytes, 4)?) != (CN_IDX_PROC, CN_VAL_PROC) {
         return None;
     }
-    let sequence = word(bytes, 8)?;
+    // The kernel answers with `ack + 1`; in `seq` it counts its own messages.
+    let number = word(bytes, 12)?.wrapping_sub(1);
     let event = bytes.get(CN_HEADER..)?;
     let data = event.get(EVENT_HEADER..)?;
     let event = match word(event, 0)? {
-        NONE => return Some(Message::Answer { sequence, error: word(data, 0)? }),
+        NONE => return Some(Message::Answer { number, error: word(data, 0)? }),
         // parent_pid, parent_tgid, child_pid, child_tgid
         FORK => ProcessEvent::Started(leader(word(data, 8)?, word(data, 12)?)?),
         // A thread that executes becomes its process's leader.
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(all(&message(EXIT, &[51, 50, 0, 17])), []);
         assert_eq!(all(&message(EXEC, &[51, 50])), [Message::Process(ProcessEvent::Exec(50))]);
         assert_eq!(all(&message(4, &[50, 50, 0, 0])), [], "a change of user");
-        assert_eq!(all(&message(NONE, &[1])), [Message::Answer { sequence: 7, error: 1 }]);
+        assert_eq!(all(&message(NONE, &[1])), [Message::Answer { number: 6, error: 1 }]);
     }
 
     #[test]

@@ -104,7 +104,8 @@ impl Drop for ProcessEvents {
 /// A socket that the kernel sends process events to.
 struct Socket {
     socket: OwnedFd,
-    sequence: u32,
+    /// Tells our answers from those to other listeners.
+    number: u32,
 }
 
 impl Socket {
@@ -116,7 +117,7 @@ impl Socket {
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
         }
-        let socket = Self { socket, sequence: std::process::id() };
+        let socket = Self { socket, number: std::process::id() };
         socket.ask(Request::Listen)?;
         socket.wait_for_answer()?;
         socket.ask(Request::ListenToOurs)?;
@@ -125,7 +126,7 @@ impl Socket {
 
     fn ask(&self, request: Request) -> Result<(), Errno> {
         let kernel = SocketAddrNetlink::new(0, 0);
-        sendto(&self.socket, &request.bytes(self.sequence), SendFlags::empty(), &kernel).map(|_| ())
+        sendto(&self.socket, &request.bytes(self.number), SendFlags::empty(), &kernel).map(|_| ())
     }
 
     /// Outside the host's own PID and user namespaces the kernel takes requests and never answers.
@@ -133,7 +134,7 @@ impl Socket {
         let mut answer = None;
         while wait(&[&self.socket], Some(ANSWER))? {
             self.drain(|message| match message {
-                Message::Answer { sequence, error } if sequence == self.sequence => answer = Some(error),
+                Message::Answer { number, error } if number == self.number => answer = Some(error),
                 _ => {}
             })?;
             match answer {
