@@ -15,4 +15,5 @@ pub mod kernel;
 pub mod knobs;
 pub mod reading;
 pub mod sample;
+pub mod sim;
 pub mod units;

@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ksmith_core::decide::{
-    BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit, ProfitConfig,
+    Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
+    ProfitConfig, Score, ScoreConfig,
 };
 use serde::Deserialize;
 
@@ -49,6 +50,10 @@ pub struct PolicyConfig {
     pub fixed: FixedConfig,
     /// Settings of `ksmtuned`.
     pub ksmtuned: KsmtunedFile,
+    /// Settings of `score`.
+    pub score: ScoreConfig,
+    /// Settings of `advisor`.
+    pub advisor: AdvisorConfig,
     /// Settings of `profit`.
     pub profit: ProfitConfig,
 }
@@ -61,9 +66,26 @@ pub enum PolicyKind {
     Fixed,
     /// Do as the ksmtuned script does, with its configuration file
     Ksmtuned,
+    /// Scan by the three scores of Tagami and Shiba: VMs that start, pages that merge, time since the last try
+    Score,
+    /// Leave it to the kernel's own advisor, and watch
+    Advisor,
     /// Spend ksmd's CPU where it pays
     #[default]
     Profit,
+}
+
+impl PolicyKind {
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Ksmtuned => "ksmtuned",
+            Self::Score => "score",
+            Self::Advisor => "advisor",
+            Self::Profit => "profit",
+        }
+    }
 }
 
 /// `[policy.ksmtuned]`
@@ -142,6 +164,8 @@ impl Config {
         Ok(match self.policy.kind {
             PolicyKind::Fixed => Box::new(Fixed::from(self.policy.fixed.clone())),
             PolicyKind::Ksmtuned => Box::new(Ksmtuned::new(self.policy.ksmtuned.load()?)),
+            PolicyKind::Score => Box::new(Score::new(self.policy.score.clone())),
+            PolicyKind::Advisor => Box::new(Advisor::new(self.policy.advisor.clone())),
             PolicyKind::Profit => Box::new(Profit::new(self.policy.profit.clone())),
         })
     }
@@ -186,11 +210,22 @@ mod tests {
             ("[policy.fixed]\nsettings = { pages_shared = 1 }", "line 2, column 12", "pages_shared"),
             ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"", "line 3, column 1", "duplicate key"),
             ("[limits\nmax_cpu = \"20%\"", "line 1, column 8", "unclosed table"),
+            ("[policy.score]\nsharing_pages_per_point = 0", "line 2, column 27", "nonzero"),
+            ("[policy.advisor]\nmax_cpu_percent = 101", "line 2, column 19", "a number from 0 to 100"),
             ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with("ksmith.toml: "), "{error}");
             assert!(error.contains(place) && error.contains(why), "{text:?} gave {error}");
+        }
+    }
+
+    #[test]
+    fn each_kind_is_the_policy_of_that_name() {
+        for kind in ["fixed", "ksmtuned", "score", "advisor", "profit"] {
+            let file = "[policy.ksmtuned]\nfile = \"/nonexistent/ksmtuned.conf\"";
+            let config = parse(&format!("[policy]\nkind = \"{kind}\"\n{file}")).unwrap();
+            assert_eq!((config.policy().unwrap().name(), config.policy.kind.name()), (kind, kind));
         }
     }
 

@@ -1,9 +1,17 @@
 //! ksmith around its core: observe the host, act on it, keep a record and show it.
 
 pub mod act;
+pub mod cli;
 pub mod config;
+pub mod control;
 pub mod controller;
+pub mod daemon;
+pub mod demo;
 pub mod lab;
+pub mod live;
+pub mod log;
 pub mod observe;
+pub mod own_use;
 pub mod root;
 pub mod show;
+pub mod signals;

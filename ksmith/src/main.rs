@@ -1,19 +1,20 @@
 //! The `ksmith` command.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use ksmith::lab::{Contents, serve};
+use clap::Parser;
+use ksmith::cli::{self, Cli};
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some("memory-guest") {
-        let Ok(parts) = args.map(|part| part.parse()).collect::<Result<Vec<_>, _>>() else {
-            return ExitCode::from(2);
-        };
-        return match serve(&Contents(parts), std::io::stdin().lock(), std::io::stdout()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        };
+    let cli = Cli::parse();
+    ksmith::log::start(cli.verbose());
+    match cli.run() {
+        Ok(code) => code,
+        Err(error) => {
+            // On a standard error that is gone there is nobody to tell.
+            let _ = writeln!(io::stderr(), "ksmith: {error:#}");
+            ExitCode::from(cli::code_of(&error))
+        }
     }
-    ExitCode::from(2)
 }

@@ -93,7 +93,7 @@ impl TryFrom<String> for Preset {
     }
 }
 
-/// `[policy]` with `kind = "fixed"`. With neither key nothing is ever changed.
+/// `[policy.fixed]`. With neither key nothing is ever changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FixedConfig {

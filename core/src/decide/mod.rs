@@ -1,5 +1,6 @@
 //! Deciding: history goes in, settings with a reason come out.
 
+mod advisor;
 mod bounds;
 mod duty;
 mod fixed;
@@ -10,17 +11,19 @@ mod limits;
 mod on_demand;
 mod profit;
 mod round;
+mod score;
 mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use advisor::{Advisor, AdvisorConfig};
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use history::{History, Pass};
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
-pub use round::Outcome;
+pub use score::{Score, ScoreConfig};
 
 use std::fmt;
 use std::time::Duration;

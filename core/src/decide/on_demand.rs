@@ -1,10 +1,11 @@
 //! `ksmith scan`: so many clean passes now, and no more.
 
+use std::time::Duration;
+
 use super::duty::{self, Duty};
-use super::round::{Outcome, Round};
+use super::round::Round;
 use super::{Decision, Policy, Reason, View};
 use crate::knobs::{Knob, Knobs};
-use std::time::Duration;
 
 /// Sends ksmd over all mergeable memory a given number of times, then parks it.
 ///
@@ -15,18 +16,16 @@ pub struct OnDemand {
     passes: u64,
     round: Option<Round>,
     duty: Duty,
-    outcome: Option<Outcome>,
+    is_done: bool,
 }
 
 impl OnDemand {
+    /// The state of its reason once the passes are made.
+    pub const DONE: &str = "done";
+
     /// `passes` clean passes, as fast as the limits allow.
     pub fn new(passes: u64) -> Self {
-        Self { passes, round: None, duty: Duty::default(), outcome: None }
-    }
-
-    /// What the passes brought, once they are done.
-    pub fn outcome(&self) -> Option<Outcome> {
-        self.outcome
+        Self { passes, round: None, duty: Duty::default(), is_done: false }
     }
 }
 
@@ -38,11 +37,11 @@ impl Policy for OnDemand {
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let round = *self.round.get_or_insert_with(|| Round::begin(self.passes, 0, view));
         let outcome = round.outcome(view.now);
-        if self.outcome.is_some() || round.is_done(view) {
-            self.outcome.get_or_insert(outcome);
+        self.is_done |= round.is_done(view);
+        if self.is_done {
             return Decision {
                 knobs: Knobs::none().with(Knob::Run, 0),
-                reason: Reason::new("done", outcome.so_far()),
+                reason: Reason::new(Self::DONE, outcome.so_far()),
                 check_after: Duration::from_secs(1),
             };
         }

@@ -16,6 +16,14 @@ pub(super) fn knobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Knobs,
     deserializer.deserialize_map(Table)
 }
 
+/// Reads one value for `knob`.
+///
+/// # Errors
+/// A value the kernel does not take.
+pub(super) fn value<'de, D: Deserializer<'de>>(knob: Knob, deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(Setting(knob)).map(Some)
+}
+
 struct Table;
 
 impl<'de> Visitor<'de> for Table {

@@ -381,7 +381,8 @@ mod tests {
             let (_tree, directory) = directory();
             let originals: Knobs = values
                 .into_iter()
-                .map(|(i, value)| (Knob::ALL[i], if i == 0 { value % 2 } else { value }))
+                .map(|(i, value)| (Knob::ALL[i], value))
+                .map(|(knob, value)| (knob, if knob == Knob::AdvisorMode { value % 2 } else { value }))
                 .collect();
             Journal::open(&directory).unwrap().note(originals.iter()).unwrap();
             let journal = Journal::open(&directory).unwrap();

@@ -26,9 +26,9 @@ const GROUP: u32 = 1;
 /// Room for some thousand events while the thread does not run.
 const RECEIVE_BUFFER: usize = 2 << 20;
 
-/// How long events gather before they are sent: bounds the thread's wake-ups at 20 a second, and lets short-lived
-/// processes cancel out.
-const GATHER: Duration = Duration::from_millis(50);
+/// How long events gather before they are sent: bounds the thread's wake-ups at 5 a second, and lets short-lived
+/// processes cancel out. Nobody looks at a process sooner anyway.
+const GATHER: Duration = Duration::from_millis(200);
 
 /// How long the kernel has to answer; it does so at once or never.
 const ANSWER: Duration = Duration::from_secs(1);

@@ -27,6 +27,7 @@ mod watched;
 pub use connector::ProcessEvent;
 pub use events::{NoEvents, ProcessEvents};
 
+use std::fmt;
 use std::time::Duration;
 
 use ksmith_core::kernel::Ksm;
@@ -51,6 +52,12 @@ pub struct Observer {
     ksm: KsmDir,
     host: Host,
     processes: Processes,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
 }
 
 /// Where [`Sample::at`] comes from.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,12 @@ const KNOBS: [&str; 13] = [
     "run",
 ];
 
+/// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
+/// a test that passes. `make test` counts these lines.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
+}
+
 /// The machine's KSM, for one test at a time over all processes.
 pub struct KernelLock {
     settings: BTreeMap<&'static str, String>,
@@ -42,17 +49,13 @@ impl KernelLock {
     /// having shown nothing.
     pub fn take() -> Option<Self> {
         if let Err(why) = OpenOptions::new().write(true).open(Path::new(KSM).join("run")) {
-            eprintln!("SKIPPED, nothing was tested: {KSM}/run can't be written ({why})");
+            skipped(&format!("{KSM}/run can't be written ({why})"));
             return None;
         }
         let file = OpenOptions::new().create(true).append(true).open(LOCK).expect("the lock file");
         file.lock().expect("the kernel lock");
         if ksm("run") != "0" || number("pages_shared") > 0 {
-            eprintln!(
-                "SKIPPED, nothing was tested: KSM is in use (run={}, pages_shared={})",
-                ksm("run"),
-                ksm("pages_shared")
-            );
+            skipped(&format!("KSM is in use (run={}, pages_shared={})", ksm("run"), ksm("pages_shared")));
             return None;
         }
         Some(Self { settings: settings(), _file: file })

@@ -2,8 +2,9 @@
 //! number for number, for those who want to change nothing but the program.
 //!
 //! What differs, because it is broken there: QEMU is found however it was started (Debian's pattern misses
-//! libvirt's command lines), more than 2 TiB of guests still count (mawk prints them as `2.14748e+09`), and ksmd
-//! starts at once and not after the first minute.
+//! libvirt's command lines), sums of 2 TiB and more count (mawk prints them as `2.24004e+09`, which the script can't
+//! compare), and the first look comes at once and not after a minute.
+//! `ksmith/tests/ksmtuned_oracle.rs` runs the original beside it.
 
 mod conf;
 
@@ -22,7 +23,7 @@ use super::{Decision, Policy, Reason, View, ground};
 
 pub use conf::BadConf;
 
-/// `[policy]` with `kind = "ksmtuned"`: the original's settings, without their `KSM_`.
+/// The settings of `ksmtuned`: the original's settings, without their `KSM_`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KsmtunedConfig {

@@ -1,0 +1,82 @@
+//! The simulated host: its memory, its CPUs, its kernel, and what ksmd's work costs there.
+
+use crate::field::KernelVersion;
+
+/// The host that a [`Machine`](super::Machine) simulates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Memory in bytes.
+    pub total_bytes: u64,
+    /// Memory that is used by neither guests nor KSM, in bytes.
+    pub other_bytes: u64,
+    /// Swap space in bytes; what does not fit in memory counts as swapped out.
+    pub swap_bytes: u64,
+    /// CPUs.
+    pub cpus: u32,
+    /// Decides which files there are, and how a visit goes.
+    pub kernel: KernelVersion,
+    /// What ksmd's work costs.
+    pub costs: Costs,
+}
+
+/// A 16 GiB host with two CPUs and Linux 6.18.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            total_bytes: 16 << 30,
+            other_bytes: 1 << 30,
+            swap_bytes: 0,
+            cpus: 2,
+            kernel: KernelVersion::new(6, 18),
+            costs: Costs::default(),
+        }
+    }
+}
+
+/// CPU time of each kind of work, in nanoseconds.
+///
+/// The defaults are those of one core of an AMD EPYC virtual machine with Linux 6.18; what another host's are,
+/// `cargo bench -p ksmith --bench visit_costs` tells. `write`, the guests' own work, is a round assumption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// A visit that ends with a new checksum.
+    pub checksum: u64,
+    /// A visit that looks in both trees and finds nothing.
+    pub unshared: u64,
+    /// A visit that merges with another page.
+    pub merge: u64,
+    /// A visit that merges with the zero page.
+    pub zero: u64,
+    /// A visit to a page that is merged already.
+    pub merged: u64,
+    /// A page that `smart_scan` skips.
+    pub skip: u64,
+    /// A page table entry that KSM passes over: the zero page.
+    pub walk: u64,
+    /// An `rmap_item` that is freed, of a guest that ended or a page that maps the zero page.
+    pub free: u64,
+    /// Waking up for a batch.
+    pub batch: u64,
+    /// Starting a pass.
+    pub pass: u64,
+    /// A guest's own CPU time for each page that it writes.
+    pub write: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            checksum: 1300,
+            unshared: 3800,
+            merge: 7000,
+            zero: 1400,
+            merged: 190,
+            skip: 150,
+            walk: 6,
+            free: 55,
+            batch: 7000,
+            pass: 18_000,
+            write: 1000,
+        }
+    }
+}

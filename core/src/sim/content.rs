@@ -1,0 +1,138 @@
+//! What pages hold: each distinct content once, and where it stands in ksmd's two trees.
+//!
+//! Contents are interned when a page is written, so that a visit compares numbers and indexes an array
+//! instead of hashing. Neighbouring pages get neighbouring slots, which keeps a pass in cache order.
+
+use rustc_hash::FxHashMap;
+
+/// The content of an empty page.
+pub const ZERO: u64 = 0;
+
+/// Stands for a content that no other page has, a new one each time it is given.
+pub const UNIQUE: u64 = u64::MAX;
+
+/// No slot, no node.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The slot of [`ZERO`], which is never freed.
+pub(super) const ZERO_SLOT: u32 = 0;
+
+/// One content.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    id: u64,
+    /// Pages that hold it.
+    pub refs: u32,
+    /// Its checksum, never 0, which stands for "not seen yet".
+    pub sum: u32,
+    /// First stable node with it.
+    pub stable: u32,
+    /// The pass in which a page with it was put in the unstable tree …
+    pub unstable_pass: u32,
+    /// … and that page.
+    pub unstable_guest: u32,
+    pub unstable_page: u32,
+}
+
+/// All contents.
+#[derive(Debug, Clone)]
+pub(super) struct Contents {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_id: FxHashMap<u64, u32>,
+    unique: u64,
+}
+
+impl Contents {
+    pub fn new() -> Self {
+        let mut contents = Self { slots: Vec::new(), free: Vec::new(), by_id: FxHashMap::default(), unique: 0 };
+        contents.acquire(ZERO);
+        contents
+    }
+
+    /// The slot of content `id` with one more reference, new where nobody holds that content.
+    pub fn acquire(&mut self, id: u64) -> u32 {
+        if id != UNIQUE
+            && let Some(&slot) = self.by_id.get(&id)
+        {
+            self.slots[slot as usize].refs += 1;
+            return slot;
+        }
+        let sum = if id == UNIQUE {
+            self.unique += 1;
+            checksum(self.unique ^ UNIQUE)
+        } else {
+            checksum(id)
+        };
+        let new = Slot { id, refs: 1, sum, stable: NONE, unstable_pass: 0, unstable_guest: NONE, unstable_page: 0 };
+        let slot = if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = new;
+            slot
+        } else {
+            self.slots.push(new);
+            (self.slots.len() - 1) as u32
+        };
+        if id != UNIQUE {
+            self.by_id.insert(id, slot);
+        }
+        slot
+    }
+
+    /// Gives one reference back.
+    pub fn release(&mut self, slot: u32) {
+        let content = &mut self.slots[slot as usize];
+        content.refs -= 1;
+        if content.refs == 0 {
+            if content.id != UNIQUE {
+                self.by_id.remove(&content.id);
+            }
+            self.free.push(slot);
+        }
+    }
+
+    pub fn get(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    pub fn get_mut(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    /// How many pages hold each content. The first is the empty page.
+    pub fn copies(&self) -> impl Iterator<Item = u64> {
+        // The machine itself holds a reference to the empty page.
+        self.slots.iter().enumerate().map(|(slot, content)| u64::from(content.refs) - u64::from(slot == 0))
+    }
+}
+
+/// The finalizer of SplitMix64: spreads consecutive ids.
+fn checksum(id: u64) -> u32 {
+    let mut mixed = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (((mixed ^ (mixed >> 31)) >> 32) as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_contents_share_a_slot_and_unique_ones_never_do() {
+        let mut contents = Contents::new();
+        let a = contents.acquire(7);
+        assert_eq!(contents.acquire(7), a);
+        assert_ne!(contents.acquire(8), a);
+        assert_ne!(contents.acquire(UNIQUE), contents.acquire(UNIQUE));
+        assert_eq!(contents.acquire(ZERO), ZERO_SLOT);
+    }
+
+    #[test]
+    fn a_content_that_nobody_holds_leaves_its_slot_to_the_next() {
+        let mut contents = Contents::new();
+        let a = contents.acquire(7);
+        contents.release(a);
+        assert_eq!(contents.acquire(8), a);
+        assert_ne!(contents.acquire(7), a);
+    }
+}

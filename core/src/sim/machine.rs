@@ -1,0 +1,238 @@
+//! The machine: guests, ksmd and the time they share.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::advisor::Advisor;
+use super::config::Config;
+use super::content::UNIQUE;
+use super::guest::{Guest, GuestId, Page};
+use super::ksmd::Ksmd;
+use super::memory::Memory;
+use super::plan::Plan;
+use super::settings::Settings;
+use super::{PAGE_SIZE, plan};
+use crate::kernel::RMAP_ITEM_BYTES;
+
+/// A simulated host with KSM, as after boot: `run` is 0 and there are no guests.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) memory: Memory,
+    pub(super) ksmd: Ksmd,
+    pub(super) advisor: Advisor,
+    pub(super) now_ns: u64,
+    /// CPU time of guests that ended.
+    pub(super) ended_cpu_ns: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// Orders events of the same moment.
+    event_count: u64,
+    waiting: Vec<Plan>,
+    sweeps: Vec<Sweep>,
+}
+
+/// What happens at a time known beforehand. Indices are into the machine's own lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Start(usize),
+    Stop(u32),
+    Sweep(usize),
+}
+
+/// A part of a guest's memory that the guest writes to over and over, from its first page to its last.
+#[derive(Debug, Clone, Copy)]
+struct Sweep {
+    guest: u32,
+    first: u32,
+    pages: u32,
+    /// How long one round takes.
+    every_ns: u64,
+    started_ns: u64,
+    written: u64,
+}
+
+impl Machine {
+    /// A machine as after boot.
+    pub fn new(config: Config) -> Self {
+        Self {
+            settings: Settings::new(config.kernel),
+            config,
+            memory: Memory::new(),
+            ksmd: Ksmd::new(),
+            advisor: Advisor::default(),
+            now_ns: 0,
+            ended_cpu_ns: 0,
+            events: BinaryHeap::new(),
+            event_count: 0,
+            waiting: Vec::new(),
+            sweeps: Vec::new(),
+        }
+    }
+
+    /// Time since boot.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_ns)
+    }
+
+    /// Starts a guest with these contents, page by page: [`ZERO`](super::ZERO), [`UNIQUE`], or any other number, which
+    /// pages of the same content share.
+    pub fn add_guest(&mut self, name: &str, pages: impl IntoIterator<Item = u64>) -> GuestId {
+        let id = self.memory.guests.len() as u32;
+        let pages: Vec<Page> =
+            pages.into_iter().map(|content| Page::new(self.memory.contents.acquire(content))).collect();
+        self.memory.private += pages.len() as u64;
+        if !pages.is_empty() {
+            self.ksmd.enlist(id);
+        }
+        self.memory.guests.push(Guest {
+            name: name.into(),
+            minor_faults: pages.len() as u64,
+            write_ns: pages.len() as u64 * self.config.costs.write,
+            pages,
+            started_ns: self.now_ns,
+            ended: false,
+            load_permille: 0,
+            rmap_items: 0,
+            merging: 0,
+            zero: 0,
+        });
+        GuestId(id)
+    }
+
+    /// Ends a guest. Returns whether there was one. Its memory is free at once; KSM's counters still have its
+    /// pages until ksmd comes by, as in the kernel.
+    pub fn remove_guest(&mut self, guest: GuestId) -> bool {
+        let Some(entry) = self.memory.guests.get(guest.0 as usize).filter(|entry| !entry.ended) else {
+            return false;
+        };
+        self.ended_cpu_ns += entry.cpu_ns(self.now_ns);
+        let tracked = entry.rmap_items > 0;
+        self.memory.end(guest.0);
+        if self.ksmd.retire(guest.0, tracked) {
+            self.memory.bury(guest.0);
+        }
+        true
+    }
+
+    /// A guest writes `content` to its page number `page`. Returns whether it has such a page.
+    pub fn write_page(&mut self, guest: GuestId, page: usize, content: u64) -> bool {
+        let has_page =
+            self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended && page < entry.pages.len());
+        if has_page {
+            self.memory.write(guest.0, page as u32, content, self.config.costs.write);
+        }
+        has_page
+    }
+
+    /// Has a guest start, work and end as planned. A start that lies in the past is now.
+    pub fn start(&mut self, plan: Plan) {
+        let at = nanos(plan.starts).max(self.now_ns);
+        self.waiting.push(plan);
+        self.schedule(at, Event::Start(self.waiting.len() - 1));
+        self.fire_events();
+    }
+
+    /// Lets time pass: ksmd and the guests work.
+    pub fn advance(&mut self, by: Duration) {
+        let target = self.now_ns.saturating_add(nanos(by));
+        loop {
+            let event = self.next_event_ns().filter(|&at| at <= target);
+            let stop = event.unwrap_or(target);
+            self.run_ksmd(stop, false);
+            self.now_ns = stop;
+            if event.is_none() {
+                return;
+            }
+            self.fire_events();
+        }
+    }
+
+    /// Pages that KSM could save with what guests hold now: all empty pages with `use_zero_pages`, and of c
+    /// equal pages all but c / `max_page_sharing`, rounded up.
+    pub fn attainable_pages(&self) -> u64 {
+        let limit = self.settings.max_page_sharing;
+        let mut copies = self.memory.contents.copies();
+        let zero = copies.next().unwrap_or(0);
+        let saved = |copies: u64| copies - copies.div_ceil(limit);
+        let empty = if self.settings.use_zero_pages == 1 { zero } else { saved(zero) };
+        empty + copies.map(saved).sum::<u64>()
+    }
+
+    /// Memory in use: by others, by guests and for KSM's own metadata.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let frames = self.memory.private + self.memory.stable.frames;
+        self.config.other_bytes + frames * PAGE_SIZE + self.memory.rmap_items * RMAP_ITEM_BYTES
+    }
+
+    /// Whether another page fits.
+    pub(super) fn has_room(&self) -> bool {
+        self.used_bytes() + PAGE_SIZE <= self.config.total_bytes.saturating_add(self.config.swap_bytes)
+    }
+
+    fn schedule(&mut self, at_ns: u64, event: Event) {
+        self.event_count += 1;
+        self.events.push(Reverse((at_ns, self.event_count, event)));
+    }
+
+    /// When the next thing happens that was planned.
+    pub(super) fn next_event_ns(&self) -> Option<u64> {
+        self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Does what was planned until now.
+    pub(super) fn fire_events(&mut self) {
+        while self.next_event_ns().is_some_and(|at| at <= self.now_ns)
+            && let Some(Reverse((at, _, event))) = self.events.pop()
+        {
+            match event {
+                Event::Start(index) => self.launch(index),
+                Event::Stop(guest) => {
+                    self.remove_guest(GuestId(guest));
+                }
+                Event::Sweep(index) => self.sweep(index, at),
+            }
+        }
+    }
+
+    fn launch(&mut self, index: usize) {
+        let plan = std::mem::take(&mut self.waiting[index]);
+        let guest = self.add_guest(&plan.name, plan.contents());
+        self.memory.guests[guest.0 as usize].load_permille = plan.load_permille;
+        if let Some(stops) = plan.stops {
+            self.schedule(nanos(stops).max(self.now_ns), Event::Stop(guest.0));
+        }
+        for plan::Rewritten { first, pages, every } in plan.rewritten_parts() {
+            let every_ns = nanos(every).max(1);
+            let started_ns = self.now_ns;
+            self.sweeps.push(Sweep { guest: guest.0, first, pages, every_ns, started_ns, written: 0 });
+            self.schedule(started_ns, Event::Sweep(self.sweeps.len() - 1));
+        }
+    }
+
+    /// Writes the pages that are due at `at_ns`, each at most once.
+    fn sweep(&mut self, index: usize, at_ns: u64) {
+        let sweep = self.sweeps[index];
+        if self.memory.guests[sweep.guest as usize].ended || sweep.pages == 0 {
+            return;
+        }
+        let elapsed = u128::from(at_ns - sweep.started_ns);
+        let due = elapsed * u128::from(sweep.pages) / u128::from(sweep.every_ns);
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        for turn in sweep.written.max(due.saturating_sub(sweep.pages.into()))..due {
+            let page = sweep.first + (turn % u64::from(sweep.pages)) as u32;
+            self.memory.write(sweep.guest, page, UNIQUE, self.config.costs.write);
+        }
+        self.sweeps[index].written = due;
+        let step = (sweep.every_ns / u64::from(sweep.pages)).max(SWEEP_STEP_NS);
+        self.schedule(at_ns.saturating_add(step), Event::Sweep(index));
+    }
+}
+
+/// Writes are made this far apart at the least, several at a time where more are due.
+const SWEEP_STEP_NS: u64 = 10_000_000;
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

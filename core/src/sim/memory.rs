@@ -1,0 +1,236 @@
+//! The guests' memory as KSM sees it: pages, their contents, and what a visit or a write does to one of them.
+
+use super::content::{Contents, ZERO_SLOT};
+use super::guest::{Guest, Page, State};
+use super::stable::Stable;
+
+/// What a visit came to, which decides what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// The checksum is new: looked at, no more.
+    Checksum,
+    /// Looked for in both trees and found nowhere.
+    Unshared,
+    /// Merged with another page.
+    Merge,
+    /// Merged with the zero page.
+    Zero,
+}
+
+/// What holds during one visit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// The number of the pass: pages of the unstable tree are from this pass alone.
+    pub pass: u32,
+    pub now_ns: u64,
+    pub prune_ns: u64,
+    pub max_page_sharing: u32,
+    pub use_zero_pages: bool,
+    /// Since 6.11 a page whose checksum changed is not even compared with merged pages.
+    pub checksum_first: bool,
+}
+
+/// All memory that is mergeable.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    /// By id. A guest that ended keeps its place, empty.
+    pub guests: Vec<Guest>,
+    pub contents: Contents,
+    pub stable: Stable,
+    /// Frames that belong to one page.
+    pub private: u64,
+    pub rmap_items: u64,
+    pub unshared: u64,
+    pub zero_pages: u64,
+    pub cow_ksm: u64,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        Self {
+            guests: Vec::new(),
+            contents: Contents::new(),
+            stable: Stable::default(),
+            private: 0,
+            rmap_items: 0,
+            unshared: 0,
+            zero_pages: 0,
+            cow_ksm: 0,
+        }
+    }
+
+    pub fn page(&mut self, guest: u32, page: u32) -> &mut Page {
+        &mut self.guests[guest as usize].pages[page as usize]
+    }
+
+    /// Gives a page its `rmap_item`, if it has none.
+    pub fn track(&mut self, guest: u32, page: u32) {
+        let guest = &mut self.guests[guest as usize];
+        let page = &mut guest.pages[page as usize];
+        if page.state == State::New {
+            page.state = State::Tracked;
+            guest.rmap_items += 1;
+            self.rmap_items += 1;
+        }
+    }
+
+    /// Takes a private page out of the tree that it is in.
+    pub fn leave_tree(&mut self, guest: u32, page: u32) {
+        let guest = &mut self.guests[guest as usize];
+        let page = &mut guest.pages[page as usize];
+        match page.state {
+            State::Unstable => self.unshared -= 1,
+            State::Diverged => {
+                self.stable.remove_item(page.node);
+                guest.merging -= 1;
+            }
+            _ => return,
+        }
+        page.state = State::Tracked;
+    }
+
+    /// Frees the `rmap_item` of a page that is not merged.
+    pub fn untrack(&mut self, guest: u32, page: u32) {
+        self.leave_tree(guest, page);
+        let guest = &mut self.guests[guest as usize];
+        let page = &mut guest.pages[page as usize];
+        if page.state.is_tracked() {
+            let left = if page.state == State::ZeroTracked { State::Zero } else { State::New };
+            page.forget(left);
+            guest.rmap_items -= 1;
+            self.rmap_items -= 1;
+        }
+    }
+
+    /// ksmd visits a private page that has its `rmap_item`. Source: `cmp_and_merge_page`.
+    pub fn visit(&mut self, guest: u32, page: u32, rules: &Rules) -> Visit {
+        let slot = self.page(guest, page).slot;
+        self.leave_tree(guest, page);
+        if !rules.checksum_first && self.join(guest, page, slot, rules) {
+            return Visit::Merge;
+        }
+        let sum = self.contents.get(slot).sum;
+        let entry = self.page(guest, page);
+        if entry.sum != sum {
+            entry.sum = sum;
+            return if rules.checksum_first { Visit::Checksum } else { Visit::Unshared };
+        }
+        if rules.use_zero_pages && slot == ZERO_SLOT {
+            entry.state = State::ZeroTracked;
+            self.guests[guest as usize].zero += 1;
+            self.zero_pages += 1;
+            self.private -= 1;
+            return Visit::Zero;
+        }
+        if rules.checksum_first && self.join(guest, page, slot, rules) {
+            return Visit::Merge;
+        }
+        self.pair(guest, page, slot, rules)
+    }
+
+    /// Merges a page with a stable node, if there is one that is not full.
+    fn join(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> bool {
+        let found = self.stable.search(&self.contents, slot, rules.max_page_sharing, rules.now_ns, rules.prune_ns);
+        if let Some(node) = found {
+            self.map(guest, page, node);
+        }
+        found.is_some()
+    }
+
+    /// Looks for a page's equal in the unstable tree: merges the two, or leaves the page there.
+    fn pair(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> Visit {
+        let content = self.contents.get(slot);
+        let (other_guest, other_page) = (content.unstable_guest, content.unstable_page);
+        let waits = content.unstable_pass == rules.pass
+            && self.guests.get(other_guest as usize).is_some_and(|other| {
+                // The page may have been written to since, or its guest have ended.
+                !other.ended
+                    && other
+                        .pages
+                        .get(other_page as usize)
+                        .is_some_and(|page| page.state == State::Unstable && page.slot == slot)
+            });
+        if waits {
+            self.leave_tree(other_guest, other_page);
+            let node = self.stable.insert(&mut self.contents, slot, rules.now_ns);
+            self.map(other_guest, other_page, node);
+            self.map(guest, page, node);
+            return Visit::Merge;
+        }
+        let content = self.contents.get_mut(slot);
+        content.unstable_pass = rules.pass;
+        content.unstable_guest = guest;
+        content.unstable_page = page;
+        self.page(guest, page).state = State::Unstable;
+        self.unshared += 1;
+        Visit::Unshared
+    }
+
+    fn map(&mut self, guest: u32, page: u32, node: u32) {
+        self.stable.append(node);
+        self.private -= 1;
+        let guest = &mut self.guests[guest as usize];
+        guest.merging += 1;
+        let page = &mut guest.pages[page as usize];
+        page.state = State::Merged;
+        page.node = node;
+    }
+
+    /// Gives a page a frame of its own again: what a write to it, or unmerging, does first.
+    pub fn unshare(&mut self, guest: u32, page: u32) {
+        let guest = &mut self.guests[guest as usize];
+        let page = &mut guest.pages[page as usize];
+        match page.state {
+            State::Merged => {
+                self.stable.unmap(&mut self.contents, page.node);
+                page.state = State::Diverged;
+                self.cow_ksm += 1;
+            }
+            State::ZeroTracked | State::Zero => {
+                page.state = if page.state == State::Zero { State::New } else { State::Tracked };
+                guest.zero -= 1;
+                self.zero_pages -= 1;
+            }
+            _ => return,
+        }
+        guest.minor_faults += 1;
+        self.private += 1;
+    }
+
+    /// A guest writes `content` to one of its pages.
+    pub fn write(&mut self, guest: u32, page: u32, content: u64, cost_ns: u64) {
+        self.unshare(guest, page);
+        let new = self.contents.acquire(content);
+        let entry = self.page(guest, page);
+        let old = std::mem::replace(&mut entry.slot, new);
+        self.contents.release(old);
+        self.guests[guest as usize].write_ns += cost_ns;
+    }
+
+    /// Frees a guest's memory. Its `rmap_item`s stay until ksmd comes by.
+    pub fn end(&mut self, guest: u32) {
+        let Some(entry) = self.guests.get_mut(guest as usize) else { return };
+        entry.ended = true;
+        self.zero_pages -= std::mem::take(&mut entry.zero);
+        for page in &mut entry.pages {
+            match page.state {
+                State::Merged => {
+                    self.stable.unmap(&mut self.contents, page.node);
+                    page.state = State::Diverged;
+                }
+                State::ZeroTracked => page.state = State::Tracked,
+                State::Zero => page.state = State::New,
+                _ => self.private -= 1,
+            }
+            self.contents.release(page.slot);
+        }
+    }
+
+    /// Frees the `rmap_item`s of a guest that ended.
+    pub fn bury(&mut self, guest: u32) {
+        for page in 0..self.guests[guest as usize].pages.len() {
+            self.untrack(guest, page as u32);
+        }
+        self.guests[guest as usize].pages = Vec::new();
+    }
+}

@@ -1,0 +1,175 @@
+//! A small vocabulary for populations of guests: what they hold, when they come and go, and what they rewrite.
+
+use std::time::Duration;
+
+use super::config::Config;
+use super::content::{UNIQUE, ZERO};
+use super::machine::Machine;
+
+/// A guest to be: its memory part by part, and its life.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub(super) name: String,
+    parts: Vec<Part>,
+    pub(super) starts: Duration,
+    pub(super) stops: Option<Duration>,
+    pub(super) load_permille: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Equal { label: u16, pages: u32 },
+    Zero { pages: u32 },
+    Unique { pages: u32 },
+    Rewritten { pages: u32, every: Duration },
+}
+
+impl Part {
+    fn pages(self) -> u32 {
+        match self {
+            Self::Equal { pages, .. }
+            | Self::Zero { pages }
+            | Self::Unique { pages }
+            | Self::Rewritten { pages, .. } => pages,
+        }
+    }
+}
+
+/// A part that is rewritten, and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rewritten {
+    pub first: u32,
+    pub pages: u32,
+    pub every: Duration,
+}
+
+impl Plan {
+    /// A guest without memory that starts at once and stays.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Adds `pages` different pages, equal to the same pages of every guest that uses the same label.
+    #[must_use]
+    pub fn equal(self, label: u16, pages: u32) -> Self {
+        self.with(Part::Equal { label, pages })
+    }
+
+    /// Adds empty pages.
+    #[must_use]
+    pub fn zero(self, pages: u32) -> Self {
+        self.with(Part::Zero { pages })
+    }
+
+    /// Adds pages that no other page equals.
+    #[must_use]
+    pub fn unique(self, pages: u32) -> Self {
+        self.with(Part::Unique { pages })
+    }
+
+    /// Adds pages that no other page equals, each of which gets a new content once in `every`.
+    #[must_use]
+    pub fn rewritten(self, pages: u32, every: Duration) -> Self {
+        self.with(Part::Rewritten { pages, every })
+    }
+
+    /// Has it start at this time since boot.
+    #[must_use]
+    pub fn starting_at(mut self, at: Duration) -> Self {
+        self.starts = at;
+        self
+    }
+
+    /// Has it end at this time since boot.
+    #[must_use]
+    pub fn stopping_at(mut self, at: Duration) -> Self {
+        self.stops = Some(at);
+        self
+    }
+
+    /// Has it always use this many thousandths of one CPU.
+    #[must_use]
+    pub fn busy(mut self, permille: u32) -> Self {
+        self.load_permille = permille;
+        self
+    }
+
+    fn with(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    /// Its pages at the start.
+    pub fn pages(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.pages())).sum()
+    }
+
+    pub(super) fn contents(&self) -> impl Iterator<Item = u64> {
+        self.parts.iter().flat_map(|&part| {
+            (0..part.pages()).map(move |index| match part {
+                Part::Equal { label, .. } => equal_content(label, index),
+                Part::Zero { .. } => ZERO,
+                Part::Unique { .. } | Part::Rewritten { .. } => UNIQUE,
+            })
+        })
+    }
+
+    pub(super) fn rewritten_parts(&self) -> impl Iterator<Item = Rewritten> {
+        let mut first = 0;
+        self.parts.iter().filter_map(move |&part| {
+            let here = first;
+            first += part.pages();
+            match part {
+                Part::Rewritten { pages, every } => Some(Rewritten { first: here, pages, every }),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// The content of an equal part's page.
+fn equal_content(label: u16, index: u32) -> u64 {
+    1 << 48 | u64::from(label) << 32 | u64::from(index)
+}
+
+/// `count` guests of one making, called `name-1`, `name-2`, …
+pub fn clones(count: u32, name: &str, make: impl Fn(Plan) -> Plan) -> Vec<Plan> {
+    (1..=count).map(|number| make(Plan::new(format!("{name}-{number}")))).collect()
+}
+
+/// What KSM can save, in pages, while all of `plans` run: what is known beforehand, and what
+/// [`Machine::attainable_pages`] says once all have started.
+pub fn mergeable_pages(plans: &[Plan], max_page_sharing: u64, use_zero_pages: bool) -> u64 {
+    let mut machine = Machine::new(Config::default());
+    machine.settings.max_page_sharing = max_page_sharing.max(2);
+    machine.settings.use_zero_pages = use_zero_pages.into();
+    for plan in plans {
+        machine.add_guest(&plan.name, plan.contents());
+    }
+    machine.attainable_pages()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_parts_of_one_label_can_merge_and_others_cannot() {
+        let plans = clones(4, "vm", |plan| plan.equal(0, 100).zero(10).unique(50).rewritten(5, Duration::ZERO));
+        assert_eq!(plans[3].name, "vm-4");
+        assert_eq!(plans[0].pages(), 165);
+        // Three of four copies of each page, and all empty pages but one frame's worth.
+        assert_eq!(mergeable_pages(&plans, 256, false), 300 + 39);
+        assert_eq!(mergeable_pages(&plans, 256, true), 300 + 40);
+        assert_eq!(mergeable_pages(&plans, 2, true), 200 + 40);
+        let apart = [Plan::new("a").equal(1, 100), Plan::new("b").equal(2, 100)];
+        assert_eq!(mergeable_pages(&apart, 256, false), 0);
+    }
+
+    #[test]
+    fn a_rewritten_part_knows_its_place() {
+        let plan = Plan::new("a").zero(3).rewritten(5, Duration::from_secs(1)).unique(2);
+        let parts: Vec<_> = plan.rewritten_parts().collect();
+        assert_eq!(parts, [Rewritten { first: 3, pages: 5, every: Duration::from_secs(1) }]);
+    }
+}

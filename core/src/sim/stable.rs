@@ -1,0 +1,170 @@
+//! The stable tree: frames that merged pages map, and chains of frames with the same content.
+//!
+//! A node is full at `max_page_sharing` mappings; what comes after waits in the unstable tree for a second page
+//! and makes another node, a *dup*, of the same content. Source: `stable_tree_search`, `stable_node_dup`.
+
+use rustc_hash::FxHashMap;
+
+use super::content::{Contents, NONE};
+
+/// One frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    /// Its content; [`NONE`] once nobody maps the frame and only `rmap_item`s of diverged pages remain.
+    pub slot: u32,
+    /// `rmap_item`s, those of diverged pages included.
+    pub items: u32,
+    /// Page table entries that map the frame.
+    pub mapped: u32,
+    next: u32,
+    prev: u32,
+    /// Whether it is in a chain.
+    pub dup: bool,
+    /// Whether it was the last one of its chain.
+    ends_chain: bool,
+}
+
+/// All nodes, and the counters that depend on them alone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stable {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    /// Contents with a chain: when it was last tidied, in ns.
+    chains: FxHashMap<u32, u64>,
+    /// Chains without a frame that ksmd has not yet come across.
+    empty_chains: u64,
+    /// Nodes in chains, those without a frame included until ksmd comes across them.
+    pub dups: u64,
+    /// Frames that are mapped.
+    pub frames: u64,
+    /// `pages_shared`: nodes with an `rmap_item`.
+    pub shared: u64,
+    /// `pages_sharing`: further `rmap_item`s.
+    pub sharing: u64,
+}
+
+impl Stable {
+    pub fn chains(&self) -> u64 {
+        self.chains.len() as u64 + self.empty_chains
+    }
+
+    /// The node that a page with the content of `slot` may join.
+    pub fn search(&mut self, contents: &Contents, slot: u32, max: u32, now_ns: u64, prune_ns: u64) -> Option<u32> {
+        let head = contents.get(slot).stable;
+        if head == NONE {
+            return None;
+        }
+        if !self.nodes[head as usize].dup {
+            return (self.nodes[head as usize].items < max).then_some(head);
+        }
+        let tidied = self.chains.get_mut(&slot)?;
+        if now_ns < tidied.saturating_add(prune_ns) {
+            return self.chain(head).find(|&node| self.nodes[node as usize].items < max);
+        }
+        *tidied = now_ns;
+        let fullest = self
+            .chain(head)
+            .filter(|&node| self.nodes[node as usize].items < max)
+            .max_by_key(|&node| self.nodes[node as usize].items)?;
+        if self.nodes[head as usize].next == NONE {
+            self.chains.remove(&slot);
+            self.nodes[head as usize].dup = false;
+            self.dups -= 1;
+        }
+        Some(fullest)
+    }
+
+    fn chain(&self, head: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(head), |&node| Some(self.nodes[node as usize].next).filter(|&next| next != NONE))
+    }
+
+    /// A new node with the content of `slot`, which nothing maps yet.
+    pub fn insert(&mut self, contents: &mut Contents, slot: u32, now_ns: u64) -> u32 {
+        let head = contents.get(slot).stable;
+        let node = Node { slot, items: 0, mapped: 0, next: head, prev: NONE, dup: head != NONE, ends_chain: false };
+        let index = if let Some(index) = self.free.pop() {
+            self.nodes[index as usize] = node;
+            index
+        } else {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        };
+        if head != NONE {
+            let first = &mut self.nodes[head as usize];
+            first.prev = index;
+            self.dups += 1;
+            if !first.dup {
+                first.dup = true;
+                self.dups += 1;
+                self.chains.insert(slot, now_ns);
+            }
+        }
+        contents.get_mut(slot).stable = index;
+        self.frames += 1;
+        index
+    }
+
+    /// Another page maps `node`.
+    pub fn append(&mut self, node: u32) {
+        let node = &mut self.nodes[node as usize];
+        node.mapped += 1;
+        node.items += 1;
+        match node.items {
+            1 => self.shared += 1,
+            _ => self.sharing += 1,
+        }
+    }
+
+    /// A page table entry no longer maps `node`; the last one frees the frame.
+    pub fn unmap(&mut self, contents: &mut Contents, node: u32) {
+        let entry = &mut self.nodes[node as usize];
+        entry.mapped -= 1;
+        if entry.mapped > 0 {
+            return;
+        }
+        let Node { slot, next, prev, dup, .. } = *entry;
+        entry.slot = NONE;
+        self.frames -= 1;
+        if next != NONE {
+            self.nodes[next as usize].prev = prev;
+        }
+        match prev {
+            NONE => contents.get_mut(slot).stable = next,
+            _ => self.nodes[prev as usize].next = next,
+        }
+        if dup && next == NONE && prev == NONE {
+            self.chains.remove(&slot);
+            self.empty_chains += 1;
+            self.nodes[node as usize].ends_chain = true;
+        }
+    }
+
+    /// An `rmap_item` leaves `node`, which it no longer maps.
+    pub fn remove_item(&mut self, node: u32) {
+        let entry = &mut self.nodes[node as usize];
+        entry.items -= 1;
+        if entry.slot == NONE {
+            self.dups -= u64::from(std::mem::take(&mut entry.dup));
+            self.empty_chains -= u64::from(std::mem::take(&mut entry.ends_chain));
+        }
+        if entry.items > 0 {
+            self.sharing -= 1;
+        } else {
+            self.shared -= 1;
+            self.free.push(node);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn node(&self, node: u32) -> Node {
+        self.nodes[node as usize]
+    }
+
+    #[cfg(test)]
+    pub fn nodes_of(&self, contents: &Contents, slot: u32) -> Vec<u32> {
+        match contents.get(slot).stable {
+            NONE => Vec::new(),
+            head => self.chain(head).collect(),
+        }
+    }
+}

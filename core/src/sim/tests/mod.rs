@@ -1,0 +1,137 @@
+//! The machine against the kernel's rules, one file per kind of rule.
+
+mod knobs;
+mod life;
+mod properties;
+mod smart_scan;
+mod time;
+mod visits;
+
+use std::collections::HashMap;
+use std::iter::repeat_n;
+use std::time::Duration;
+
+use super::content::NONE;
+use super::guest::State;
+use super::*;
+use crate::field::KernelVersion;
+use crate::kernel::Ksm;
+use crate::knobs::Knob;
+use crate::sample::Sample;
+
+/// A machine of this kernel whose ksmd has a batch larger than any pass and smart_scan off: a clean pass per
+/// millisecond of sleep.
+fn running(kernel: KernelVersion) -> Machine {
+    let mut machine = Machine::new(Config { kernel, ..Config::default() });
+    let _ = machine.write(Knob::SmartScan, 0);
+    machine.write(Knob::PagesToScan, 1_000_000).unwrap();
+    machine.write(Knob::SleepMillisecs, 1).unwrap();
+    machine.write(Knob::Run, 1).unwrap();
+    machine
+}
+
+/// The same with today's kernel.
+fn today() -> Machine {
+    running(KernelVersion::new(6, 18))
+}
+
+/// Runs until so many more passes have ended.
+fn passes(machine: &mut Machine, count: u64) {
+    let end = machine.ksmd.full_scans + count;
+    for _ in 0..10_000_000 {
+        if machine.ksmd.full_scans >= end {
+            return;
+        }
+        machine.advance(Duration::from_micros(100));
+    }
+    panic!("{count} passes do not end");
+}
+
+/// shared, sharing, unshared, volatile.
+fn gauges(machine: &Machine) -> [u64; 4] {
+    let Ksm { pages_shared, pages_sharing, pages_unshared, pages_volatile, .. } = machine.sample().ksm;
+    [pages_shared, pages_sharing, pages_unshared, pages_volatile].map(|reading| reading.get().unwrap())
+}
+
+fn cow(sample: &Sample) -> u64 {
+    sample.vmstat.value().unwrap().cow_ksm.unwrap()
+}
+
+/// Recounts everything from the pages, and compares it with the counters that are kept along the way.
+fn audit(machine: &Machine) -> Result<(), String> {
+    let memory = &machine.memory;
+    let mut states: HashMap<&str, u64> = HashMap::new();
+    let mut items: HashMap<u32, u32> = HashMap::new();
+    let mut mapped: HashMap<u32, u32> = HashMap::new();
+    let mut refs: HashMap<u32, u32> = HashMap::new();
+    for guest in &memory.guests {
+        let mut own = [0; 3];
+        for page in &guest.pages {
+            own[0] += u64::from(page.state.is_tracked());
+            let mut count = |name| *states.entry(name).or_default() += 1;
+            match page.state {
+                State::Tracked => count("volatile"),
+                State::Unstable => count("unshared"),
+                State::ZeroTracked => count("volatile"),
+                State::Merged | State::Diverged => *items.entry(page.node).or_default() += 1,
+                State::New | State::Zero => {}
+            }
+            own[1] += u64::from(matches!(page.state, State::Merged | State::Diverged));
+            own[2] += u64::from(matches!(page.state, State::Zero | State::ZeroTracked));
+            if guest.ended {
+                if page.state == State::Merged || own[2] > 0 {
+                    return Err("a guest that ended maps something".into());
+                }
+                continue;
+            }
+            if page.state.is_private() {
+                *states.entry("private").or_default() += 1;
+            }
+            *states.entry("zero").or_default() += u64::from(matches!(page.state, State::Zero | State::ZeroTracked));
+            *refs.entry(page.slot).or_default() += 1;
+            if page.state == State::Merged {
+                *mapped.entry(page.node).or_default() += 1;
+                if memory.stable.node(page.node).slot != page.slot {
+                    return Err("a page is merged with another content".into());
+                }
+            }
+        }
+        if own != [guest.rmap_items, guest.merging, guest.zero] {
+            return Err(format!("{}: {own:?} counted, {guest:?}", guest.name));
+        }
+    }
+    for (&node, &count) in &items {
+        let found = memory.stable.node(node);
+        let mapped = mapped.get(&node).copied().unwrap_or(0);
+        if (found.items, found.mapped) != (count, mapped) || (found.slot == NONE) != (mapped == 0) {
+            return Err(format!("node {node}: {count} items and {mapped} mappings, but {found:?}"));
+        }
+    }
+    for (&slot, &count) in &refs {
+        if memory.contents.get(slot).refs != count + u32::from(slot == 0) {
+            return Err(format!("content {slot} has {count} pages, but {:?}", memory.contents.get(slot)));
+        }
+        let nodes = memory.stable.nodes_of(&memory.contents, slot);
+        if nodes.iter().any(|node| !mapped.contains_key(node)) {
+            return Err(format!("content {slot} has a node that nobody maps"));
+        }
+    }
+    let state = |name| states.get(name).copied().unwrap_or(0);
+    let shared = items.len() as u64;
+    let sharing = items.values().map(|&count| u64::from(count) - 1).sum::<u64>();
+    let expected = [
+        ("shared", shared, memory.stable.shared),
+        ("sharing", sharing, memory.stable.sharing),
+        ("unshared", state("unshared"), memory.unshared),
+        ("volatile", state("volatile"), gauges(machine)[3]),
+        ("items", shared + sharing + state("unshared") + state("volatile"), memory.rmap_items),
+        ("zero", state("zero"), memory.zero_pages),
+        ("private", state("private"), memory.private),
+        ("frames", mapped.len() as u64, memory.stable.frames),
+        ("dups", items.keys().filter(|&&node| memory.stable.node(node).dup).count() as u64, memory.stable.dups),
+    ];
+    match expected.iter().find(|(_, counted, kept)| counted != kept) {
+        Some((name, counted, kept)) => Err(format!("{name}: {counted} counted, {kept} kept")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,146 @@
+//! What holds whatever happens.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Something that happens to a machine.
+#[derive(Debug, Clone)]
+enum Happening {
+    Advance(u64),
+    Add(Vec<u64>),
+    Start(u16, u32, u32, u32, u64),
+    Remove(u32),
+    Rewrite(u32, usize, u64),
+    Write(usize, u64),
+}
+
+/// A content: often one of a few, sometimes empty, sometimes unlike any other.
+fn content() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 1_u64..6, 1 => Just(ZERO), 1 => Just(UNIQUE)]
+}
+
+/// A value for some knob, near what changes things.
+fn value() -> impl Strategy<Value = u64> {
+    prop_oneof![0_u64..4, 0_u64..100, any::<u64>()]
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => (0_u64..20_000_000).prop_map(Happening::Advance),
+        1 => prop::collection::vec(content(), 0..40).prop_map(Happening::Add),
+        1 => (0_u16..3, 0_u32..9, 0_u32..9, 0_u32..9, 0_u64..40_000)
+            .prop_map(|(a, b, c, d, e)| Happening::Start(a, b, c, d, e)),
+        1 => (0_u32..12).prop_map(Happening::Remove),
+        4 => (0_u32..12, 0_usize..40, content()).prop_map(|(g, p, c)| Happening::Rewrite(g, p, c)),
+        2 => (0_usize..13, value()).prop_map(|(k, v)| Happening::Write(k, v)),
+        // ksmd would else be off most of the time.
+        2 => Just(Happening::Write(12, 1)),
+    ]
+}
+
+fn happen(machine: &mut Machine, happening: &Happening) {
+    match happening {
+        Happening::Advance(ns) => machine.advance(Duration::from_nanos(*ns)),
+        Happening::Add(pages) => {
+            machine.add_guest("added", pages.iter().copied());
+        }
+        Happening::Start(label, equal, zero, rewritten, us) => machine.start(
+            Plan::new("planned")
+                .equal(*label, *equal)
+                .zero(*zero)
+                .rewritten(*rewritten, Duration::from_micros(*us))
+                .starting_at(machine.now() + Duration::from_micros(*us))
+                .stopping_at(machine.now() + Duration::from_micros(us * 7)),
+        ),
+        Happening::Remove(guest) => {
+            machine.remove_guest(GuestId(*guest));
+        }
+        Happening::Rewrite(guest, page, content) => {
+            machine.write_page(GuestId(*guest), *page, *content);
+        }
+        Happening::Write(knob, value) => {
+            let _ = machine.write(Knob::ALL[*knob], *value);
+        }
+    }
+}
+
+fn kernel() -> impl Strategy<Value = KernelVersion> {
+    prop_oneof![Just((6, 18)), Just((6, 10)), Just((6, 1)), Just((2, 6))]
+        .prop_map(|(major, minor)| KernelVersion::new(major, minor))
+}
+
+proptest! {
+    #[test]
+    fn the_counters_are_what_the_pages_say(
+        kernel in kernel(),
+        story in prop::collection::vec(happening(), 0..60),
+    ) {
+        let mut machine = running(kernel);
+        let mut last = machine.sample();
+        for step in &story {
+            happen(&mut machine, step);
+            audit(&machine).map_err(|why| TestCaseError::fail(format!("{step:?}: {why}")))?;
+            let sample = machine.sample();
+            prop_assert!(sample.at >= last.at);
+            prop_assert!(sample.ksmd_cpu_ns.get() >= last.ksmd_cpu_ns.get());
+            let spent = sample.ksmd_cpu_ns.get().unwrap() - last.ksmd_cpu_ns.get().unwrap();
+            prop_assert!(u128::from(spent) <= (sample.at - last.at).as_nanos(), "over one CPU");
+            // What is really in memory can't be less than distinct contents need.
+            let pages: u64 = machine.memory.guests.iter().filter(|g| !g.ended).map(|g| g.pages.len() as u64).sum();
+            let frames = machine.memory.private + machine.memory.stable.frames;
+            prop_assert!(frames + machine.memory.zero_pages <= pages);
+            last = sample;
+        }
+    }
+
+    #[test]
+    fn the_same_story_gives_the_same_samples(story in prop::collection::vec(happening(), 0..40)) {
+        let tell = || {
+            let mut machine = today();
+            story.iter().for_each(|step| happen(&mut machine, step));
+            format!("{:?}", machine.sample())
+        };
+        prop_assert_eq!(tell(), tell());
+    }
+
+    #[test]
+    fn two_clean_passes_save_all_that_contents_allow(
+        guests in prop::collection::vec(prop::collection::vec(content(), 0..60), 1..6),
+        writes in prop_oneof![
+            1 => Just(Vec::new()),
+            2 => prop::collection::vec((0_u32..6, 0_usize..60, content()), 0..40),
+        ],
+        limit in prop_oneof![2_u64..9, Just(256)],
+        use_zero_pages in 0_u64..2,
+        batch in 1_u64..50,
+        before in 0_u64..20_000,
+    ) {
+        let mut machine = today();
+        machine.write(Knob::MaxPageSharing, limit).unwrap();
+        machine.write(Knob::UseZeroPages, use_zero_pages).unwrap();
+        machine.write(Knob::PagesToScan, batch).unwrap();
+        machine.write(Knob::StableNodeChainsPruneMillisecs, 0).unwrap();
+        for pages in &guests {
+            machine.add_guest("a", pages.iter().copied());
+        }
+        prop_assume!(guests.iter().any(|pages| !pages.is_empty()));
+        machine.advance(Duration::from_micros(before));
+        let saved = |machine: &Machine| machine.sample().ksm.saved_pages();
+        prop_assert!(saved(&machine) <= machine.attainable_pages());
+        for &(guest, page, content) in &writes {
+            machine.write_page(GuestId(guest), page, content);
+        }
+        // The pass that is under way, then two from start to end.
+        passes(&mut machine, 3);
+        // Frames of one chain that writes left half empty are not joined, in the kernel neither.
+        prop_assert!(saved(&machine) <= machine.attainable_pages());
+        if writes.is_empty() || limit == 256 {
+            prop_assert_eq!(saved(&machine), machine.attainable_pages());
+        }
+        audit(&machine).map_err(TestCaseError::fail)?;
+        let merging: u64 = machine.sample().processes.iter().map(|process| process.merging_pages()).sum();
+        let [shared, sharing, ..] = gauges(&machine);
+        prop_assert_eq!(merging, shared + sharing);
+    }
+}

@@ -1,0 +1,150 @@
+//! When ksmd works, when it sleeps, and what it costs.
+
+use super::*;
+
+/// A machine whose every visit takes a microsecond, and nothing else takes any time.
+fn microseconds() -> Machine {
+    let costs = Costs {
+        checksum: 1000,
+        unshared: 1000,
+        merge: 1000,
+        zero: 1000,
+        merged: 1000,
+        skip: 0,
+        walk: 0,
+        free: 0,
+        batch: 0,
+        pass: 0,
+        write: 0,
+    };
+    let mut machine = Machine::new(Config { costs, ..Config::default() });
+    machine.write(Knob::SmartScan, 0).unwrap();
+    machine.write(Knob::SleepMillisecs, 9).unwrap();
+    machine.write(Knob::PagesToScan, 1000).unwrap();
+    machine.write(Knob::Run, 1).unwrap();
+    machine
+}
+
+fn scanned(machine: &Machine) -> u64 {
+    machine.sample().ksm.pages_scanned.get().unwrap()
+}
+
+fn cpu(machine: &Machine) -> Duration {
+    Duration::from_nanos(machine.sample().ksmd_cpu_ns.get().unwrap())
+}
+
+#[test]
+fn a_batch_then_a_sleep() {
+    let mut machine = microseconds();
+    machine.add_guest("a", repeat_n(UNIQUE, 100_000));
+    machine.advance(Duration::from_micros(500));
+    assert_eq!((scanned(&machine), cpu(&machine)), (500, Duration::from_micros(500)));
+    machine.advance(Duration::from_micros(9500));
+    assert_eq!((scanned(&machine), cpu(&machine)), (1000, Duration::from_millis(1)));
+    machine.advance(Duration::from_millis(990));
+    assert_eq!((scanned(&machine), cpu(&machine)), (100_000, Duration::from_millis(100)));
+    let times = *machine.sample().cpu.value().unwrap();
+    assert_eq!((times.busy_ticks, times.idle_ticks, times.cpus), (10, 190, 2));
+}
+
+#[test]
+fn how_time_is_cut_changes_nothing() {
+    let run = |steps: u32| {
+        let mut machine = today();
+        machine.write(Knob::PagesToScan, 77).unwrap();
+        machine.start(Plan::new("a").equal(0, 300).rewritten(30, Duration::from_millis(70)));
+        machine.start(Plan::new("b").equal(0, 300).zero(5).starting_at(Duration::from_millis(300)));
+        for _ in 0..steps {
+            machine.advance(Duration::from_secs(1) / steps);
+        }
+        format!("{:?}", machine.sample())
+    };
+    assert_eq!(run(1), run(1000));
+    assert_eq!(run(1), run(100_000));
+}
+
+#[test]
+fn a_step_under_way_is_carried_over() {
+    let mut machine = microseconds();
+    machine.add_guest("a", repeat_n(UNIQUE, 100));
+    machine.advance(Duration::from_nanos(300));
+    assert_eq!(cpu(&machine), Duration::from_nanos(300));
+    machine.advance(Duration::from_nanos(300));
+    assert_eq!((scanned(&machine), cpu(&machine)), (1, Duration::from_nanos(600)));
+    machine.advance(Duration::from_nanos(500));
+    assert_eq!(scanned(&machine), 2);
+}
+
+#[test]
+fn the_end_of_a_pass_ends_the_batch() {
+    let mut machine = microseconds();
+    machine.add_guest("a", repeat_n(UNIQUE, 300));
+    machine.advance(Duration::from_millis(9));
+    assert_eq!((scanned(&machine), machine.ksmd.full_scans), (300, 1));
+    // A batch that ends with the last page leaves the end of the pass to an empty batch of its own.
+    let mut machine = microseconds();
+    machine.add_guest("a", repeat_n(UNIQUE, 1000));
+    machine.advance(Duration::from_micros(9999));
+    assert_eq!((scanned(&machine), machine.ksmd.full_scans), (1000, 0));
+    machine.advance(Duration::from_micros(2));
+    assert_eq!((scanned(&machine), machine.ksmd.full_scans), (1000, 1));
+}
+
+#[test]
+fn a_changed_sleep_wakes_ksmd_and_a_changed_batch_does_not() {
+    let mut machine = microseconds();
+    machine.write(Knob::SleepMillisecs, 1_000_000).unwrap();
+    machine.add_guest("a", repeat_n(UNIQUE, 10_000));
+    machine.advance(Duration::from_secs(1));
+    assert_eq!(scanned(&machine), 1000);
+    machine.write(Knob::PagesToScan, 50).unwrap();
+    machine.write(Knob::SleepMillisecs, 1_000_000).unwrap();
+    machine.advance(Duration::from_secs(1));
+    assert_eq!(scanned(&machine), 1000);
+    machine.write(Knob::SleepMillisecs, 999_999).unwrap();
+    machine.advance(Duration::from_secs(1));
+    assert_eq!(scanned(&machine), 1050);
+}
+
+#[test]
+fn writing_run_waits_for_the_end_of_the_batch() {
+    let mut machine = microseconds();
+    machine.add_guest("a", repeat_n(UNIQUE, 10_000));
+    machine.advance(Duration::from_micros(100));
+    machine.write(Knob::SmartScan, 1).unwrap();
+    assert_eq!(machine.now(), Duration::from_micros(100));
+    machine.write(Knob::Run, 0).unwrap();
+    assert_eq!((machine.now(), scanned(&machine)), (Duration::from_millis(1), 1000));
+    machine.advance(Duration::from_secs(3600));
+    assert_eq!((scanned(&machine), cpu(&machine)), (1000, Duration::from_millis(1)));
+}
+
+#[test]
+fn an_empty_batch_costs_a_wake_up_and_without_sleep_a_whole_cpu() {
+    let mut machine = Machine::new(Config::default());
+    machine.add_guest("a", repeat_n(UNIQUE, 100));
+    machine.write(Knob::PagesToScan, 0).unwrap();
+    machine.write(Knob::Run, 1).unwrap();
+    let wake_up = machine.config.costs.batch;
+    machine.advance(Duration::from_secs(3600));
+    let wake_ups = 3600 * 1_000_000_000 / (20_000_000 + wake_up);
+    assert!(cpu(&machine).as_nanos().abs_diff(u128::from(wake_ups * wake_up)) <= u128::from(wake_up));
+    machine.write(Knob::SleepMillisecs, 0).unwrap();
+    let before = cpu(&machine);
+    machine.advance(Duration::from_secs(3600));
+    assert_eq!(cpu(&machine) - before, Duration::from_secs(3600));
+    assert_eq!(scanned(&machine), 0);
+    machine.write(Knob::PagesToScan, 10).unwrap();
+    machine.advance(Duration::from_millis(1));
+    assert!(scanned(&machine) >= 100);
+}
+
+#[test]
+fn ksmd_waits_without_guests() {
+    let mut machine = today();
+    machine.advance(Duration::from_secs(3600));
+    assert_eq!((cpu(&machine), machine.ksmd.full_scans), (Duration::ZERO, 0));
+    machine.add_guest("a", [5; 10]);
+    machine.advance(Duration::from_millis(50));
+    assert!(machine.ksmd.full_scans > 10);
+}

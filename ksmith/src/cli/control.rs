@@ -1,0 +1,35 @@
+//! Taking control of KSM for a command, with the reasons why that may not be possible here.
+
+use super::{Failure, Global};
+use crate::act::{Control, StateDir};
+use crate::root::Root;
+
+/// The host to act upon, after making sure that it has KSM and that we may act.
+///
+/// # Errors
+/// With exit code 3: no KSM, or not root.
+pub fn require(global: &Global) -> Result<Root, Failure> {
+    let root = global.live_root()?;
+    if root.text("sys/kernel/mm/ksm/run") == ksmith_core::reading::Reading::Absent {
+        return Err(Failure::impossible(
+            "this kernel has no KSM (no /sys/kernel/mm/ksm): it needs CONFIG_KSM=y; in a container, ask on the host",
+        ));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::impossible("changing KSM's settings needs root: run it with sudo"));
+    }
+    Ok(root)
+}
+
+/// Control over KSM until dropped; says on standard error what a person should know.
+///
+/// # Errors
+/// As [`require`], or somebody else controls KSM.
+pub fn take(global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<Control> {
+    let root = require(global)?;
+    let control = Control::take(&root, &StateDir::of(&root), dry_run, take_over)?;
+    for note in control.notes() {
+        tracing::warn!("{note}");
+    }
+    Ok(control)
+}

@@ -1,0 +1,63 @@
+//! `ksmith daemon`
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Global, control, print};
+use crate::config::{Config, PolicyKind};
+use crate::controller::Controller;
+use crate::daemon::{Daemon, plan};
+use crate::live::LiveHost;
+use crate::observe::Observer;
+
+/// Control KSM until stopped, then put every setting back.
+///
+/// The policy of the configuration decides; `profit`, the default, sends ksmd over new memory at once, parks it
+/// when another pass would not pay, and looks again now and then. SIGHUP reads the configuration again (one with
+/// a mistake is refused and the old one stays); SIGTERM and Ctrl-C end it. What is merged stays merged.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// Use this policy instead of the configured one
+    #[arg(long, value_enum, value_name = "POLICY")]
+    policy: Option<PolicyKind>,
+    /// Pause ksmtuned (or oVirt's momd), if it controls KSM, as long as the daemon runs
+    #[arg(long)]
+    take_over: bool,
+    /// Look once, say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl DaemonArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let mut config = Config::load(global.config.as_deref())?;
+        if let Some(policy) = self.policy {
+            config.policy.kind = policy;
+        }
+        // Before control is taken: a configuration that is refused must not pause anybody.
+        let policy = config.policy()?;
+        let control = control::take(global, self.dry_run, self.take_over)?;
+        let host = LiveHost { observer: Observer::new(global.live_root()?), control };
+        if self.dry_run {
+            let tick = Controller::new(host, policy, config.limits.clone()).tick();
+            let (reason, knobs) = plan(&tick);
+            print::line(format_args!("{reason}"))?;
+            print::line(format_args!(
+                "would set: {}",
+                if knobs.is_empty() { "nothing".to_owned() } else { knobs.to_string() }
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let host = Daemon::new(host, config, global.config.clone())?.run()?;
+        let restored = host.control.restore()?;
+        for change in &restored.changes {
+            tracing::info!("restored {change}");
+        }
+        for note in &restored.notes {
+            tracing::info!("{note}");
+        }
+        tracing::info!("all settings restored");
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,95 @@
+//! `ksmith demo`
+
+use std::process::ExitCode;
+
+use clap::Args;
+use ksmith_core::reading::Reading;
+
+use super::{Failure, Global, control, print};
+use crate::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening, play};
+use crate::live::LiveHost;
+use crate::observe::Observer;
+use crate::root::Root;
+
+/// Show the whole job on four small guests: merged within seconds, a late one included, settings put back.
+///
+/// The guests are processes whose memory is known to the page: half of it is equal in all, a tenth is empty, a
+/// tenth is rewritten all the time, an eighth is shared by the first and the last guest only. So the table at
+/// the end can say what was to be saved beside what was. The last guest starts late, after ksmd has made passes
+/// the kernel's way: the kernel's own settings would then hardly ever merge its eighth.
+///
+/// Without KSM or without root the demo runs on a simulated ksmd and says so on every line. A host whose KSM is
+/// in use is left alone.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Memory of each guest in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 96, value_parser = clap::value_parser!(u32).range(4..=65_536))]
+    size: u32,
+    /// Run on the simulated ksmd also where there is a real one
+    #[arg(long)]
+    simulated: bool,
+    /// Run although this host's KSM is in use: what it has merged counts into the figures
+    #[arg(long)]
+    force: bool,
+}
+
+impl DemoArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = global.live_root()?;
+        let why_simulated = self.why_simulated(&root);
+        let mode = if why_simulated.is_some() { Mode::Simulated } else { Mode::Live };
+        let view = View::new(mode, global.json);
+        let pages = usize::try_from(u64::from(self.size) * (1 << 20) / rustix::param::page_size() as u64)?;
+        let script = Script::new(pages);
+        view.say(&opening(mode, u64::from(self.size) << 20));
+        let report = if let Some(why) = why_simulated {
+            view.say(&format!("({why})"));
+            play(SimulatedStage::default(), &script, view)?
+        } else {
+            self.check_unused(&root)?;
+            let control = control::take(global, false, false)?;
+            let host = LiveHost { observer: Observer::new(root), control };
+            play(LiveStage::new(host)?, &script, view)?
+        };
+        print(global, &report)?;
+        let is_good = report.restored && report.wrong_pages == 0;
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(super::exit::FAILED) })
+    }
+
+    fn why_simulated(&self, root: &Root) -> Option<&'static str> {
+        if self.simulated {
+            Some("as asked")
+        } else if root.text("sys/kernel/mm/ksm/run") == Reading::Absent {
+            Some("this kernel has no KSM")
+        } else if !rustix::process::geteuid().is_root() {
+            Some("changing KSM's settings needs root: sudo ksmith demo shows it on this kernel")
+        } else {
+            None
+        }
+    }
+
+    /// A host whose KSM works for somebody is not to be disturbed for a demo.
+    fn check_unused(&self, root: &Root) -> Result<(), Failure> {
+        let number = |name: &str| {
+            let text = root.text(format!("sys/kernel/mm/ksm/{name}"));
+            text.value().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
+        };
+        let (run, shared, zero) = (number("run"), number("pages_shared"), number("ksm_zero_pages"));
+        if self.force || run != 1 && shared == 0 && zero == 0 {
+            return Ok(());
+        }
+        Err(Failure::impossible(format!(
+            "KSM is in use on this host (run={run}, pages_shared={shared}), and the demo would disturb it: use \
+             --simulated, or --force"
+        )))
+    }
+}
+
+fn print(global: &Global, report: &Report) -> anyhow::Result<()> {
+    if global.json {
+        print::json(&report)?;
+    } else {
+        print::line(format_args!("\n{report}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Shell completions and man pages, made from the same table as the help.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::Cli;
+
+/// Print completions for a shell: ksmith completions bash > /etc/bash_completion.d/ksmith
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// For which shell
+    shell: Shell,
+}
+
+impl CompletionsArgs {
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut std::io::stdout());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Write the man pages, one per command, into a directory.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where to
+    directory: PathBuf,
+}
+
+impl ManArgs {
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let directory = &self.directory;
+        fs::create_dir_all(directory).with_context(|| format!("can't make {}", directory.display()))?;
+        clap_mangen::generate_to(Cli::command(), directory)
+            .with_context(|| format!("can't write man pages to {}", directory.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

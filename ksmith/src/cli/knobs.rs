@@ -1,0 +1,135 @@
+//! `ksmith enable`, `disable` and `set`: settings that last.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::Args;
+use ksmith_core::knobs::{Knob, Knobs};
+
+use super::{Failure, Global, control, print};
+use crate::act::{Change, Lock, StateDir, Unmerge, Writer, safe_sequence};
+use crate::root::Root;
+
+/// Switch KSM on with the settings it has, until somebody switches it off.
+///
+/// ksmd then scans for ever; `ksmith daemon` lets it scan when that pays.
+#[derive(Debug, Args)]
+pub struct EnableArgs {
+    /// Say what would be changed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Switch KSM off. What is merged stays merged (`ksmith unmerge` undoes that too).
+#[derive(Debug, Args)]
+pub struct DisableArgs {
+    /// Say what would be changed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Set KSM's own settings by their kernel names, in the order that the kernel needs.
+///
+/// merge_across_nodes and max_page_sharing can only change while nothing is merged: everything is unmerged
+/// first, if memory suffices for that, and ksmd is then put back to work.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: ksmith set pages_to_scan=1000 sleep_millisecs=10")]
+pub struct SetArgs {
+    /// Settings, such as pages_to_scan=1000
+    #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(Knob, u64)>,
+    /// Say what would be changed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Unmerge although memory may not suffice for it
+    #[arg(long)]
+    force: bool,
+}
+
+fn setting(text: &str) -> Result<(Knob, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("a setting is NAME=VALUE, such as pages_to_scan=1000")?;
+    let knob: Knob = name.trim().parse().map_err(|error: ksmith_core::knobs::UnknownKnob| error.to_string())?;
+    let value = knob.parse_value(value.trim()).map_err(|error| error.to_string())?;
+    Ok((knob, value))
+}
+
+impl EnableArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        bring_about(global, &Knobs::none().with(Knob::Run, 1), self.dry_run, false)
+    }
+}
+
+impl DisableArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        bring_about(global, &Knobs::none().with(Knob::Run, 0), self.dry_run, false)
+    }
+}
+
+impl SetArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let knobs: Knobs = self.settings.iter().copied().collect();
+        if knobs.get(Knob::Run) == Some(2) {
+            return Err(Failure::usage("run=2 unmerges everything: use `ksmith unmerge`").into());
+        }
+        bring_about(global, &knobs, self.dry_run, self.force)
+    }
+}
+
+fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, force: bool) -> anyhow::Result<ExitCode> {
+    let root = control::require(global)?;
+    let lacking: Vec<&str> =
+        knobs.iter().map(|(knob, _)| knob).filter(|knob| lacks(&root, *knob)).map(Knob::name).collect();
+    if !lacking.is_empty() {
+        return Err(Failure::impossible(format!("this kernel does not have {}", lacking.join(", "))).into());
+    }
+    // Settings that last: no journal. The lock keeps a daemon from undoing them at once.
+    let _lock = if dry_run { None } else { Some(take_lock(&root)?) };
+    let mut writer = Writer::new(&root, dry_run);
+    let mut changes: Vec<Change> = Vec::new();
+    for (knob, value) in knobs.iter() {
+        let how = Unmerge { force, ..Unmerge::default() };
+        match safe_sequence(&mut writer, knob, value, how) {
+            Ok(made) => changes.extend(made),
+            Err(errors) => {
+                report(global, &changes, dry_run)?;
+                let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                return Err(anyhow!(list.join("; ")));
+            }
+        }
+    }
+    report(global, &changes, dry_run)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lacks(root: &Root, knob: Knob) -> bool {
+    !root.path("sys/kernel/mm/ksm").join(knob.name()).exists()
+}
+
+fn take_lock(root: &Root) -> Result<Lock, Failure> {
+    Lock::take(&StateDir::of(root)).map_err(|error| Failure::impossible(error.to_string()))
+}
+
+fn report(global: &Global, changes: &[Change], dry_run: bool) -> anyhow::Result<()> {
+    if global.json {
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|change| {
+                serde_json::json!({
+                    "setting": change.knob.name(),
+                    "old": change.knob.text(change.old),
+                    "new": change.knob.text(change.new),
+                })
+            })
+            .collect();
+        let whole = serde_json::json!({ "dry_run": dry_run, "changes": changes });
+        print::json(&whole)?;
+        return Ok(());
+    }
+    if changes.is_empty() {
+        print::line("nothing to change: it is so already")?;
+    }
+    for change in changes {
+        print::line(format_args!("{}{change}", if dry_run { "would change " } else { "" }))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The command line: one table here, one file per command beside it.
+
+mod config;
+mod control;
+mod daemon;
+mod demo;
+mod docs;
+mod doctor;
+mod knobs;
+mod memory_guest;
+mod print;
+mod restore;
+mod scan;
+mod status;
+mod unmerge;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::root::Root;
+
+/// Exit codes, as documented in the help.
+pub mod exit {
+    /// Failed.
+    pub const FAILED: u8 = 1;
+    /// Usage or configuration.
+    pub const USAGE: u8 = 2;
+    /// Not possible here: no KSM, no privilege, somebody else in control.
+    pub const IMPOSSIBLE: u8 = 3;
+}
+
+/// Makes Linux memory merging (KSM) worth using.
+///
+/// ksmith watches a host's guests and ksmd, spends ksmd's CPU only where it pays, shows what is saved for each
+/// process, and puts every setting back when it ends.
+///
+/// Start with `ksmith doctor` (looks, changes nothing), `ksmith demo` (shows the work on four small guests) or
+/// `ksmith daemon` (does it).
+#[derive(Debug, Parser)]
+#[command(name = "ksmith", version, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 not possible here (no KSM, no \
+                          privilege, somebody else in control).\nLooking needs no root; acting does.";
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Print JSON with stable keys: bytes and seconds as plain numbers
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Look at a captured tree (with proc and sys in it) instead of this host
+    #[arg(long, global = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Read this configuration instead of /etc/ksmith.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Say more: each change of a setting as it is made, and what led to it
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+impl Global {
+    /// The host to look at.
+    pub fn root(&self) -> Root {
+        self.root.as_ref().map_or_else(Root::host, Root::at)
+    }
+
+    /// The host to act upon.
+    ///
+    /// # Errors
+    /// A captured tree was named: there is no kernel behind it.
+    pub fn live_root(&self) -> Result<Root, Failure> {
+        match self.root() {
+            root if root.is_host() => Ok(root),
+            _ => Err(Failure::usage("--root names a captured tree, and this command acts on a live kernel")),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Status(status::StatusArgs),
+    Doctor(doctor::DoctorArgs),
+    Demo(demo::DemoArgs),
+    Daemon(daemon::DaemonArgs),
+    Scan(scan::ScanArgs),
+    Enable(knobs::EnableArgs),
+    Disable(knobs::DisableArgs),
+    Set(knobs::SetArgs),
+    Unmerge(unmerge::UnmergeArgs),
+    Restore(restore::RestoreArgs),
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    Completions(docs::CompletionsArgs),
+    #[command(hide = true)]
+    Man(docs::ManArgs),
+    #[command(hide = true)]
+    MemoryGuest(memory_guest::MemoryGuestArgs),
+}
+
+impl Cli {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// A [`Failure`] carries its own exit code; any other error means 1.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let global = &self.global;
+        match &self.command {
+            Command::Status(args) => args.run(global),
+            Command::Doctor(args) => args.run(global),
+            Command::Demo(args) => args.run(global),
+            Command::Daemon(args) => args.run(global),
+            Command::Scan(args) => args.run(global),
+            Command::Enable(args) => args.run(global),
+            Command::Disable(args) => args.run(global),
+            Command::Set(args) => args.run(global),
+            Command::Unmerge(args) => args.run(global),
+            Command::Restore(args) => args.run(global),
+            Command::Config(command) => command.run(global),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
+            Command::MemoryGuest(args) => args.run(),
+        }
+    }
+
+    /// Whether more is to be said.
+    pub fn verbose(&self) -> bool {
+        self.global.verbose
+    }
+}
+
+/// An error with its exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What the process ends with.
+    pub code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Exit code 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { code: exit::USAGE, message: message.into() }
+    }
+
+    /// Exit code 3.
+    pub fn impossible(message: impl Into<String>) -> Self {
+        Self { code: exit::IMPOSSIBLE, message: message.into() }
+    }
+}
+
+/// The exit code that an error stands for.
+pub fn code_of(error: &anyhow::Error) -> u8 {
+    use crate::act::{LockError, TakeError};
+    use crate::config::ConfigError;
+
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.code;
+        }
+        if cause.is::<ConfigError>() {
+            return exit::USAGE;
+        }
+        let held = cause.downcast_ref::<TakeError>();
+        if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {
+            return exit::IMPOSSIBLE;
+        }
+    }
+    exit::FAILED
+}

@@ -1,0 +1,55 @@
+//! `ksmith restore`
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Failure, Global, control, print};
+use crate::act::{Journal, RestoreError, StateDir, Writer, restore};
+
+/// Put back what a ksmith that was killed left behind: every setting, and programs that it had paused.
+///
+/// ksmith notes each setting's first value in /run/ksmith/journal.json before it changes it. A ksmith that ends
+/// in any other way than by SIGKILL has put everything back itself.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// Say what would be put back, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Put back even under a ksmith that is running
+    #[arg(long)]
+    force: bool,
+}
+
+impl RestoreArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = control::require(global)?;
+        let journal = Journal::open(&StateDir::of(&root))?;
+        let was_empty = journal.is_empty();
+        let mut writer = Writer::new(&root, self.dry_run).with_journal(journal);
+        let restored = restore(&mut writer, self.force).map_err(|error| match error {
+            RestoreError::OwnerAlive { .. } => anyhow::Error::from(Failure::impossible(error.to_string())),
+            error => error.into(),
+        })?;
+        let changes: Vec<String> = restored.changes.iter().map(ToString::to_string).collect();
+        if global.json {
+            let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
+            let whole = serde_json::json!({ "changes": changes, "notes": restored.notes, "left": left });
+            print::json(&whole)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let verb = if self.dry_run { "would restore" } else { "restored" };
+        for change in &changes {
+            print::line(format_args!("{verb} {change}"))?;
+        }
+        for note in &restored.notes {
+            print::line(format_args!("note: {note}"))?;
+        }
+        match (was_empty, restored.left.is_empty()) {
+            (true, _) => print::line("nothing to restore: no ksmith left anything behind")?,
+            (false, true) if !self.dry_run => print::line("all settings restored")?,
+            _ => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,126 @@
+//! `ksmith scan`
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use ksmith_core::decide::{Limits, OnDemand, Share};
+use ksmith_core::sample::Sample;
+use ksmith_core::units::{Bytes, Span};
+
+use super::{Failure, Global, control, print};
+use crate::config::Config;
+use crate::control::{Client, Figures};
+use crate::controller::Controller;
+use crate::live::LiveHost;
+use crate::observe::Observer;
+use crate::signals;
+
+/// Send ksmd over all mergeable memory now, wait for it, say what it brought, and put the settings back.
+///
+/// Every page is visited in each pass, also those that smart_scan would skip. With two passes all that is
+/// equal and at rest is merged. A running daemon is asked to do it.
+#[derive(Debug, Args)]
+pub struct ScanArgs {
+    /// How many passes
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    passes: u64,
+    /// The most CPU that ksmd may use, such as 50%
+    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = |text: &str| Share::try_from(text.to_owned()))]
+    max_cpu: Share,
+    /// Pause ksmtuned, if it controls KSM, until this is done
+    #[arg(long)]
+    take_over: bool,
+}
+
+impl ScanArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = control::require(global)?;
+        let config = Config::load(global.config.as_deref())?;
+        let started = Instant::now();
+        let (before, after) = match Client::connect(&config.daemon.control_socket) {
+            Ok(mut client) => {
+                let answer = client.scan(self.passes)?;
+                (answer.before, answer.after)
+            }
+            Err(error) if error.is_nobody_there() => {
+                let mut host = LiveHost {
+                    observer: Observer::new(root),
+                    control: control::take(global, false, self.take_over)?,
+                };
+                let (before, after) = self.scan(&mut host)?;
+                host.control.restore()?;
+                (Figures::of(&before), Figures::of(&after))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.report(global, &before, &after, started)
+    }
+
+    fn scan(&self, host: &mut LiveHost) -> anyhow::Result<(Sample, Sample)> {
+        let interrupts = signals::listen()?;
+        let limits = Limits { max_cpu: self.max_cpu, ..Limits::default() };
+        let mut controller = Controller::new(host, Box::new(OnDemand::new(self.passes)), limits);
+        let mut first = None;
+        loop {
+            let tick = controller.tick();
+            if let Some(error) = tick.applied.errors.first() {
+                return Err(anyhow::anyhow!("{error}; the settings are being put back"));
+            }
+            if tick.sample.processes.is_empty() && tick.sample.ksm.tracked_pages() == 0 {
+                return Err(Failure::impossible(
+                    "no process has mergeable memory, so there is nothing to scan; see `ksmith doctor`",
+                )
+                .into());
+            }
+            let before = first.get_or_insert_with(|| tick.sample.clone());
+            if tick.decision.reason.state == OnDemand::DONE {
+                let before = before.clone();
+                return Ok((before, tick.sample));
+            }
+            if std::io::stderr().is_terminal() {
+                print::progress(format_args!("\r{}   ", tick.decision.reason.text));
+            }
+            if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
+                return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
+            }
+        }
+    }
+
+    fn report(
+        &self,
+        global: &Global,
+        before: &Figures,
+        after: &Figures,
+        started: Instant,
+    ) -> anyhow::Result<ExitCode> {
+        let newly = i128::from(after.saved_bytes) - i128::from(before.saved_bytes);
+        let cpu = after.ksmd_cpu_seconds - before.ksmd_cpu_seconds;
+        let seconds = started.elapsed();
+        if global.json {
+            let whole = serde_json::json!({
+                "passes": self.passes,
+                "saved_bytes_before": before.saved_bytes,
+                "saved_bytes": after.saved_bytes,
+                "profit_bytes": after.profit_bytes,
+                "ksmd_cpu_seconds": cpu,
+                "seconds": seconds.as_secs_f64(),
+            });
+            print::json(&whole)?;
+        } else {
+            if std::io::stderr().is_terminal() {
+                print::progress("\n");
+            }
+            print::line(format_args!(
+                "{} passes in {}: {} newly saved, {} in all (profit {}), for {cpu:.2} s of ksmd's CPU; settings restored",
+                self.passes,
+                Span(seconds),
+                Bytes(newly),
+                Bytes::from(after.saved_bytes),
+                Bytes::from(after.profit_bytes),
+            ))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

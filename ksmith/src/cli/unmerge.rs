@@ -1,0 +1,78 @@
+//! `ksmith unmerge`
+
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use ksmith_core::units::Bytes;
+
+use super::{Failure, Global, control, print};
+use crate::act::{Lock, StateDir, Unmerge, UnmergeError, Writer, unmerge};
+use crate::signals;
+
+/// Undo all merging: every process gets its own copy of every page again, and KSM is switched off.
+///
+/// Needs as much memory as merging saves now; that is checked first. A process of its own does the work, since
+/// the kernel would kill the one that does it first if memory ran out. Ctrl-C stops it half way.
+#[derive(Debug, Args)]
+pub struct UnmergeArgs {
+    /// Only check whether memory suffices
+    #[arg(long)]
+    dry_run: bool,
+    /// Go ahead although memory may not suffice
+    #[arg(long)]
+    force: bool,
+    /// Give up after this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    patience: u64,
+}
+
+impl UnmergeArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = control::require(global)?;
+        let _lock = if self.dry_run {
+            None
+        } else {
+            let taken = Lock::take(&StateDir::of(&root));
+            Some(taken.map_err(|error| Failure::impossible(error.to_string()))?)
+        };
+        let interrupts = signals::listen()?;
+        let mut writer = Writer::new(&root, self.dry_run);
+        let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
+        let shows_progress = std::io::stderr().is_terminal();
+        let done = unmerge(&mut writer, how, |left_pages| {
+            if shows_progress {
+                print::progress(format_args!("\r{left_pages} merged pages left  "));
+            }
+            if interrupts.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if shows_progress {
+            print::progress("\n");
+        }
+        let done = done.map_err(|error| match error {
+            UnmergeError::NoHeadroom(_) => anyhow::Error::from(Failure::impossible(error.to_string())),
+            error => error.into(),
+        })?;
+        if global.json {
+            let whole = serde_json::json!({
+                "dry_run": self.dry_run,
+                "run_before": done.run_before,
+                "returned_bytes": done.returned_bytes,
+            });
+            print::json(&whole)?;
+        } else if self.dry_run {
+            print::line(format_args!(
+                "memory suffices: unmerging would need {}",
+                Bytes::from(done.returned_bytes)
+            ))?;
+        } else {
+            print::line(format_args!(
+                "unmerged; {} went back to the processes, and KSM is off",
+                Bytes::from(done.returned_bytes)
+            ))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,119 @@
+//! Asking a running daemon.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Answer, Request, ScanAnswer, StatusAnswer};
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why the daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no connection.
+    #[error("can't ask the daemon at {}: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It said nothing, or nothing that makes sense.
+    #[error("the daemon at {} does not answer as it should: {source}", path.display())]
+    Answer {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        source: io::Error,
+    },
+    /// It can't do it.
+    #[error("the daemon refuses: {0}")]
+    Refused(String),
+}
+
+impl ClientError {
+    /// Whether there simply is no daemon, or none that this user may ask: then one looks for oneself.
+    pub fn is_nobody_there(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
+        let Self::Connect { source, .. } = self else { return false };
+        matches!(source.kind(), NotFound | ConnectionRefused | PermissionDenied | NotADirectory)
+    }
+}
+
+/// A daemon answers between two ticks; one that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Client {
+    /// Connects to the daemon's socket.
+    ///
+    /// # Errors
+    /// Nobody listens there, or this user may not ask.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        });
+        match stream {
+            Ok(stream) => Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) }),
+            Err(source) => Err(ClientError::Connect { path: path.to_owned(), source }),
+        }
+    }
+
+    /// The daemon's status.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status(&mut self) -> Result<StatusAnswer, ClientError> {
+        match self.ask(Request::Status)? {
+            Answer::Status(answer) => Ok(answer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Asks for clean passes, and waits until they are done, however long that takes.
+    ///
+    /// # Errors
+    /// It refuses, or ends meanwhile.
+    pub fn scan(&mut self, passes: u64) -> Result<ScanAnswer, ClientError> {
+        self.stream.get_ref().set_read_timeout(None).map_err(|source| self.broken(source))?;
+        match self.ask(Request::Scan { passes })? {
+            Answer::Scan(answer) => Ok(answer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, request: Request) -> Result<Answer, ClientError> {
+        let answer = self.exchange(request).map_err(|source| self.broken(source))?;
+        match answer {
+            Answer::Error { message } => Err(ClientError::Refused(message)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn exchange(&mut self, request: Request) -> io::Result<Answer> {
+        let mut line = serde_json::to_string(&request)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes())?;
+        line.clear();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    fn broken(&self, source: io::Error) -> ClientError {
+        ClientError::Answer { path: self.path.clone(), source }
+    }
+
+    fn unexpected(&self, answer: &Answer) -> ClientError {
+        self.broken(io::Error::other(format!("an answer to another question: {answer:?}")))
+    }
+}

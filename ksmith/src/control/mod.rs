@@ -1,0 +1,96 @@
+//! The control socket: how commands ask a running daemon. Root only; one JSON line each way.
+
+mod client;
+mod server;
+
+pub use client::{Client, ClientError};
+pub use server::{Asked, serve};
+
+use ksmith_core::account::Totals;
+use ksmith_core::sample::Sample;
+use serde::{Deserialize, Serialize};
+
+/// What may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// The newest sample and what was decided on it.
+    Status,
+    /// So many clean passes; answered when they are done.
+    Scan {
+        /// How many, at least 1.
+        passes: u64,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "lowercase")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(StatusAnswer),
+    /// To [`Request::Scan`].
+    Scan(ScanAnswer),
+    /// To anything that can't be done.
+    Error {
+        /// Why not.
+        message: String,
+    },
+}
+
+/// The daemon's status in both its forms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatusAnswer {
+    /// For programs.
+    pub json: serde_json::Value,
+    /// For people.
+    pub text: String,
+}
+
+/// Figures from before and after a scan on demand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScanAnswer {
+    /// Before the first pass.
+    pub before: Figures,
+    /// After the last.
+    pub after: Figures,
+}
+
+/// What a scan on demand is judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Saved, in bytes.
+    pub saved_bytes: u64,
+    /// Saved less metadata.
+    pub profit_bytes: i64,
+    /// ksmd's CPU since boot.
+    pub ksmd_cpu_seconds: f64,
+}
+
+impl Figures {
+    /// The figures of a sample.
+    pub fn of(sample: &Sample) -> Self {
+        let totals = Totals::of(sample);
+        Self {
+            saved_bytes: totals.saved_bytes,
+            profit_bytes: totals.profit_bytes,
+            ksmd_cpu_seconds: sample.ksmd_cpu_ns.get().unwrap_or(0) as f64 / 1e9,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_json_object_each() {
+        let read = |text| serde_json::from_str::<Request>(text);
+        assert_eq!(read(r#"{"request":"status"}"#).unwrap(), Request::Status);
+        assert_eq!(read(r#"{"request":"scan","passes":2}"#).unwrap(), Request::Scan { passes: 2 });
+        for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""]
+        {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
