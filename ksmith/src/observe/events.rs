@@ -189,12 +189,8 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
     let mut batch = Batch::default();
     batch.push(ProcessEvent::Lost);
     loop {
-        if !batch.is_empty() {
-            match sender.try_send(batch.take().into()) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_)) => batch.push(ProcessEvent::Lost),
-                Err(TrySendError::Disconnected(_)) => return Ok(()),
-            }
+        if !deliver(&mut batch, sender) {
+            return Ok(());
         }
         let limit = (!batch.is_empty()).then_some(RETRY);
         wait(&[&socket.socket, stop], limit)?;
@@ -208,5 +204,50 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
         })? {
             batch.push(ProcessEvent::Lost);
         }
+    }
+}
+
+/// Sends what there is to tell; what does not fit is told as lost next time. Returns whether anybody receives.
+fn deliver<M: From<Vec<ProcessEvent>>>(batch: &mut Batch, sender: &Sender<M>) -> bool {
+    if batch.is_empty() {
+        return true;
+    }
+    match sender.try_send(batch.take().into()) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => batch.push(ProcessEvent::Lost),
+        Err(TrySendError::Disconnected(_)) => return false,
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_told_as_lost_and_then_events_go_on() {
+        let (sender, receiver) = bounded::<Vec<ProcessEvent>>(1);
+        let mut batch = Batch::default();
+        for pid in [1, 2, 3] {
+            batch.push(ProcessEvent::Started(pid));
+            assert!(deliver(&mut batch, &sender));
+        }
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [[ProcessEvent::Started(1)]]);
+        assert!(deliver(&mut batch, &sender) && batch.is_empty());
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [[ProcessEvent::Lost]]);
+        assert!(deliver(&mut batch, &sender), "nothing to tell");
+        assert!(receiver.is_empty());
+        drop(receiver);
+        batch.push(ProcessEvent::Exited(1));
+        assert!(!deliver(&mut batch, &sender));
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        assert!(matches!(NoEvents::from(Errno::PERM), NoEvents::Denied));
+        assert!(matches!(NoEvents::from(Errno::CONNREFUSED), NoEvents::Unavailable));
+        assert!(matches!(NoEvents::from(Errno::MFILE), NoEvents::Failed(_)));
     }
 }
