@@ -60,7 +60,11 @@ impl<H: Host> Controller<H> {
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
         let decision = self.policy.decide(&view);
         let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
-        let wanted = decision.knobs.differing_from(&sample.ksm);
+        let mut wanted = decision.knobs.differing_from(&sample.ksm);
+        // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.
+        if wanted.get(Knob::AdvisorMode).is_some() {
+            wanted = decision.knobs.clone();
+        }
         let applied = if wanted.is_empty() { Applied::default() } else { self.host.apply(&wanted) };
         // After a refused write nobody knows what holds, so nobody else is blamed for it.
         self.in_force = if applied.errors.is_empty() { decision.knobs.clone() } else { Knobs::none() };

@@ -202,7 +202,8 @@ impl Daemon {
         // That the peer has gone meanwhile is its own affair, here and below.
         match request {
             Request::Status => {
-                let _ = reply.send(self.status());
+                let status = self.status();
+                let _ = reply.send(status);
                 false
             }
             Request::Scan { .. } if self.scan.is_some() => {
@@ -235,13 +236,14 @@ impl Daemon {
         }
     }
 
-    fn status(&self) -> Answer {
+    fn status(&mut self) -> Answer {
         let Some(tick) = &self.last else {
             return Answer::Error { message: "the daemon has not looked yet".to_owned() };
         };
         let own = OwnUse::now();
         let status = Status {
-            sample: tick.sample.clone(),
+            // Looked at anew: the last turn's sample is from before its own changes.
+            sample: self.controller.host_mut().observer.sample(),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

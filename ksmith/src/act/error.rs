@@ -110,7 +110,9 @@ pub(super) fn hint(knob: Knob, errno: Option<i32>, advisor_on: bool, pages_merge
         Some(libc::EACCES | libc::EPERM) => {
             "this needs root (in a container: a privileged one, with /sys writable)"
         }
-        Some(libc::EROFS) => "/sys is mounted read-only, as in containers: run ksmith on the host",
+        Some(libc::EROFS) => {
+            "/sys is read-only here: run ksmith on the host and not in a container, or without ProtectKernelTunables="
+        }
         Some(libc::ENOMEM) => "the host has no memory for it",
         Some(libc::ENOENT) => "the file has vanished: was KSM's directory unmounted?",
         _ => "the kernel's documentation does not name this refusal",

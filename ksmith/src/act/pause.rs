@@ -80,14 +80,26 @@ impl Paused {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
-    fn sleeper() -> (Child, Paused) {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let id = *identity::of(&Root::host(), child.id()).value().unwrap();
-        (child, Paused { pid: id.pid, start_ticks: id.start_ticks, what: "sleep".to_owned() })
+    /// A process that does nothing, ended on drop.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> (Self, Paused) {
+            let child = Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap();
+            let id = *identity::of(&Root::host(), child.id()).value().unwrap();
+            (Self(child), Paused { pid: id.pid, start_ticks: id.start_ticks, what: "sleep".to_owned() })
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     fn wait_for_state(pid: u32, wanted: &[&str]) {
@@ -102,25 +114,22 @@ mod tests {
 
     #[test]
     fn a_process_is_stopped_and_continued() {
-        let (mut child, process) = sleeper();
+        let (sleeper, process) = Sleeper::start();
         assert!(process.stop().unwrap());
-        wait_for_state(child.id(), &["T"]);
+        wait_for_state(sleeper.0.id(), &["T"]);
         assert!(process.go_on().unwrap());
-        wait_for_state(child.id(), &["S", "R"]);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        wait_for_state(sleeper.0.id(), &["S", "R"]);
+        drop(sleeper);
         assert!(!process.go_on().unwrap());
     }
 
     #[test]
     fn another_process_with_the_same_pid_is_left_alone() {
-        let (mut child, mut process) = sleeper();
+        let (sleeper, mut process) = Sleeper::start();
         process.start_ticks += 1;
         assert!(!process.stop().unwrap());
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", sleeper.0.id())).unwrap();
         assert!(!stat.contains(") T "), "{stat}");
-        child.kill().unwrap();
-        child.wait().unwrap();
         assert!(!Paused { pid: 0, start_ticks: 0, what: String::new() }.go_on().unwrap());
         assert!(!Paused { pid: u32::MAX, start_ticks: 0, what: String::new() }.stop().unwrap());
     }

@@ -21,8 +21,8 @@ pub struct Unmerge {
 }
 
 impl Default for Unmerge {
-    /// Unforced; a minute, in which one core unmerges tens of gigabytes and after which a service manager
-    /// would soon lose its own patience.
+    /// Unforced; for a minute, since a service manager would soon lose its own patience (systemd waits 90 s
+    /// for a service to stop). A core of an EPYC VM unmerged 1 GiB in 0.74 s: `time echo 2 > run`.
     fn default() -> Self {
         Self { force: false, patience: Duration::from_secs(60) }
     }
@@ -64,7 +64,7 @@ pub enum UnmergeError {
         hint: &'static str,
         /// What `run` is now: 0 after an unmerge that stopped half way.
         run: u64,
-        /// `pages_sharing` now.
+        /// Pages of processes that are still merged: with what is kept of each content, and zero pages.
         left_pages: u64,
     },
     /// The child was killed: by us on request or at the deadline, or by the kernel for memory.
@@ -74,7 +74,7 @@ pub enum UnmergeError {
         why: String,
         /// What `run` is now.
         run: u64,
-        /// `pages_sharing` now.
+        /// Pages of processes that are still merged: with what is kept of each content, and zero pages.
         left_pages: u64,
     },
 }
@@ -84,7 +84,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a killed child may take: it may wait for the end of ksmd's batch.
 const AFTER_KILL: Duration = Duration::from_secs(10);
 
-/// Unmerges everything. `progress` is told `pages_sharing` now and then, and may break off.
+/// Unmerges everything. `progress` is told now and then how many pages of processes are still merged, and may
+/// break off. The figure falls in steps: the kernel settles its counters process by process.
 ///
 /// With a journal in `writer`, `run` is noted first. In a dry run only the memory is checked.
 ///
@@ -108,13 +109,16 @@ pub fn unmerge(
     writer.note(Knob::Run, run_before).map_err(Box::new)?;
 
     let root = writer.root();
-    let sharing = || knob_file::gauge(root, "pages_sharing").unwrap_or(0);
+    let merged = || -> u64 {
+        let gauges = ["pages_shared", "pages_sharing", "ksm_zero_pages"];
+        gauges.into_iter().filter_map(|name| knob_file::gauge(root, name)).fold(0, u64::saturating_add)
+    };
     let mut child = Child::write(&knob_file::path(root, Knob::Run.name()), b"2\n").map_err(UnmergeError::Child)?;
     let (ending, broken_off) =
-        watch(&mut child, how.patience, || progress(sharing())).map_err(UnmergeError::Child)?;
+        watch(&mut child, how.patience, || progress(merged())).map_err(UnmergeError::Child)?;
 
     let run = knob_file::read(root, Knob::Run).get().unwrap_or(run_before);
-    let left_pages = sharing();
+    let left_pages = merged();
     let why = match (ending, broken_off) {
         (Some(Ending::Written), _) if run == 2 => return Ok(done),
         (Some(Ending::Refused(errno)), _) => {

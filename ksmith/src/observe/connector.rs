@@ -55,7 +55,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// The request as a datagram. Every listener hears all answers: the number tells whose one is.
+    /// The request as a datagram. The kernel repeats `number` in its answer, which everybody who listens receives.
     pub(super) fn bytes(self, number: u32) -> Vec<u8> {
         let words: &[u32] = match self {
             Self::Listen => &[MCAST_LISTEN],
@@ -98,7 +98,8 @@ fn connector_message(bytes: &[u8]) -> Option<Message> {
     if (word(bytes, 0)?, word(bytes, 4)?) != (CN_IDX_PROC, CN_VAL_PROC) {
         return None;
     }
-    // The kernel answers with `ack + 1`; in `seq` it counts its own messages.
+    // The answer's `ack` is the request's plus one (`cn_proc_ack`). Its `seq` says nothing: `send_msg` puts a
+    // counter of each CPU there.
     let number = word(bytes, 12)?.wrapping_sub(1);
     let event = bytes.get(CN_HEADER..)?;
     let data = event.get(EVENT_HEADER..)?;
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     fn message(what: u32, data: &[u32]) -> Vec<u8> {
-        let mut bytes = Request::Listen.bytes(7);
+        let mut bytes = Request::Listen.bytes(8);
         bytes.truncate(NETLINK_HEADER + CN_HEADER);
         for word in [what, 0, 0, 0].iter().chain(data) {
             bytes.extend_from_slice(&word.to_ne_bytes());
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(all(&message(EXIT, &[51, 50, 0, 17])), []);
         assert_eq!(all(&message(EXEC, &[51, 50])), [Message::Process(ProcessEvent::Exec(50))]);
         assert_eq!(all(&message(4, &[50, 50, 0, 0])), [], "a change of user");
-        assert_eq!(all(&message(NONE, &[1])), [Message::Answer { number: 6, error: 1 }]);
+        assert_eq!(all(&message(NONE, &[1])), [Message::Answer { number: 7, error: 1 }]);
     }
 
     #[test]
