@@ -6,8 +6,11 @@
 //!   that changed between two looks (`pages_volatile` after a clean pass) may have come to rest, and of resting
 //!   pages about as many are equal to another as were before. How far to trust that is learned.
 //! * **Park** otherwise: `run` is 0, ksmd costs nothing, and what is merged stays merged.
+//! * **Tidy** when guests with merged pages have left: one cheap pass, for until ksmd comes by KSM keeps its
+//!   metadata for them, and counts as saved what nobody uses any more.
 //! * **Probe** a parked host now and then, since pages that are rewritten in place become equal unseen. Probes
-//!   that do not pay double the time to the next, those that do halve it, and idle guests are not probed.
+//!   that do not pay double the time to the next (those that bring next to nothing make it four times longer),
+//!   those that do halve it, and idle guests are not probed.
 //!
 //! The price is in bytes newly saved per second of ksmd's CPU and falls as the host runs short of memory.
 
@@ -15,6 +18,8 @@ mod config;
 mod errand;
 mod guests;
 mod price;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -94,13 +99,18 @@ impl Profit {
 
     fn begin(&mut self, errand: Errand, changes: Changes, view: &View<'_>) -> Decision {
         let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-        let clean = errand != Errand::Burst || self.clean_burst_pays(changes, view);
+        let clean = match errand {
+            Errand::Burst => self.clean_burst_pays(changes, view),
+            Errand::Sustain | Errand::Probe => true,
+            Errand::Tidy => false,
+        };
         let trip = Trip { errand, clean, round: Round::begin(errand.passes(), grown_pages, view) };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
             Errand::Burst => growth_in_words(changes),
             Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
+            Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
         self.phase = Some(Phase::Scanning(trip));
@@ -122,7 +132,7 @@ impl Profit {
             .with(Knob::AdvisorMode, 0)
             .with(Knob::SmartScan, u64::from(!trip.clean))
             .with(Knob::Run, 1);
-        let kind = if trip.clean { "every page" } else { "new pages only" };
+        let kind = if trip.clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
             knobs: self.always(knobs),
@@ -143,8 +153,13 @@ impl Profit {
         match trip.errand {
             Errand::Burst => self.interval = self.first_interval(),
             Errand::Sustain => self.learn(&outcome),
+            Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
-            Errand::Probe => self.interval = (self.interval * 2).min(self.longest_interval()),
+            Errand::Probe => {
+                let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
+                let longer = self.interval.saturating_mul(if brought_next_to_nothing { 4 } else { 2 });
+                self.interval = longer.min(self.longest_interval());
+            }
         }
         let figures = format!(
             "{} saved {} in {:.2} CPU-s ({})",
@@ -159,9 +174,10 @@ impl Profit {
             return self.park(Errand::Sustain, SETTLE, figures, view);
         }
         // Probes may cost no more than their part of a CPU on average.
-        let affordable = Duration::from_secs_f64(cost / (self.config.probe_cpu_percent / 100.0));
-        let interval = self.interval.max(affordable).min(self.longest_interval());
-        self.park(Errand::Probe, interval, figures, view)
+        let affordable = cost / (self.config.probe_cpu_percent / 100.0);
+        let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
+        self.interval = self.interval.max(affordable).min(self.longest_interval());
+        self.park(Errand::Probe, self.interval, figures, view)
     }
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
@@ -237,6 +253,7 @@ impl Policy for Profit {
             return self.watch(changes, view);
         }
         match self.phase.clone() {
+            None if view.now.processes.is_empty() => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
                 if has_grown || trip.round.is_lost(view) {
@@ -261,6 +278,10 @@ impl Policy for Profit {
             Some(Phase::Parked { since, until, next, .. }) => {
                 if has_grown {
                     return self.begin(Errand::Burst, changes, view);
+                }
+                let left_bytes = changes.left_pages.saturating_mul(view.now.page_size);
+                if left_bytes >= self.growth_bytes() {
+                    return self.begin(Errand::Tidy, changes, view);
                 }
                 let is_due = view.now.at >= until;
                 if is_due && (next == Errand::Sustain || is_active(changes, view.now.at.saturating_sub(since))) {
