@@ -13,7 +13,7 @@ use super::descriptors::Descriptors;
 use super::discovery::Discovery;
 use super::figures::{Figures, smaps_say_mergeable};
 use super::proc_dir::ProcDir;
-use super::schedule::{OLD, ROUND, Schedule, delay, spread};
+use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
 use super::scratch::Scratch;
 use super::watched::{Seen, Watched};
 use crate::root::Root;
@@ -109,11 +109,11 @@ impl Processes {
         match event {
             ProcessEvent::Started(pid) => {
                 self.forget(pid);
-                self.enter(pid, 0, now + delay(0));
+                self.enter(pid, 0, now + FIRST_DELAY);
             }
             ProcessEvent::Exec(pid) => match self.watched_mut(pid) {
                 Some(watched) => watched.rename(),
-                None => self.enter(pid, 0, now + delay(0)),
+                None => self.enter(pid, 0, now + FIRST_DELAY),
             },
             ProcessEvent::Exited(pid) => self.forget(pid),
             ProcessEvent::Lost => {
@@ -158,7 +158,7 @@ impl Processes {
 
     /// Twice the looks that a round needs in `elapsed`, so that a burst of new processes is worked off.
     fn looks_for(&self, elapsed: Duration) -> usize {
-        let rounds = elapsed.as_secs_f64() / ROUND.as_secs_f64();
+        let rounds = elapsed.as_secs_f64() / round(self.plain.len()).as_secs_f64();
         LOOKS_LEAST.max((2.0 * rounds * self.plain.len() as f64) as usize)
     }
 
@@ -205,10 +205,14 @@ impl Processes {
             return;
         }
         let has_events = self.discovery.has_events();
+        let round = round(self.plain.len());
         let Some(plain) = self.plain.get_mut(&pid) else { return };
         let is_new = plain.looks <= OLD;
         // An old process joins the round at a place of its own.
-        let pause = if plain.looks == OLD { spread(pid, ROUND) } else { delay(plain.looks.saturating_add(1)) };
+        let pause = match plain.looks {
+            OLD => spread(pid, round),
+            looks => delay(looks.saturating_add(1)).unwrap_or(round),
+        };
         plain.looks = plain.looks.saturating_add(1);
         plain.state = match found {
             Look::Hidden => State::Hidden,
@@ -267,7 +271,7 @@ impl Processes {
                 Seen::Here(process) => sample.processes.push(process),
                 Seen::Denied => sample.hidden_processes += 1,
                 Seen::Malformed(why) => tracing::debug!(pid = id.pid, %why, "a process's files make no sense"),
-                Seen::Uninvolved => leaving.push((*id, delay(1))),
+                Seen::Uninvolved => leaving.push((*id, FIRST_DELAY)),
                 // Perhaps its PID is another's already.
                 Seen::Gone => leaving.push((*id, Duration::ZERO)),
             }
