@@ -259,12 +259,13 @@ impl Policy for Profit {
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
         let has_grown = changes.grown_bytes >= self.growth_bytes();
-        if view.now.processes.is_empty() && view.now.ksm.tracked_pages() == 0 {
+        let has_guests = guests::mergeable(view.now).next().is_some();
+        if !has_guests && view.now.ksm.tracked_pages() == 0 {
             self.phase = None;
             return self.watch(changes, view);
         }
         match self.phase.clone() {
-            None if view.now.processes.is_empty() => self.begin(Errand::Tidy, changes, view),
+            None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
                 if has_grown || trip.round.is_lost(view) {
