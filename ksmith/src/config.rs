@@ -230,6 +230,12 @@ mod tests {
     }
 
     #[test]
+    fn the_packaged_file_says_the_defaults() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ksmith.toml");
+        assert_eq!(Config::load(Some(&path)).unwrap(), Config::default());
+    }
+
+    #[test]
     fn numbers_may_be_written_as_people_write_them() {
         let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
         assert_eq!(config.policy.profit.growth_mib, 16.0);

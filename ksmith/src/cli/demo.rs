@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use clap::Args;
 use ksmith_core::kernel::Run;
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::Process;
 use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, control, print};
@@ -91,7 +90,7 @@ impl DemoArgs {
                 Bytes::from(saved)
             )));
         }
-        let others = sample.processes.iter().filter(|process| offers_memory(process));
+        let others = sample.processes.iter().filter(|process| process.may_merge());
         let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
         // Less memory than one guest has hardly blurs the figures.
         if offered > u64::from(self.size) << 20 {
@@ -104,11 +103,6 @@ impl DemoArgs {
         }
         Ok(())
     }
-}
-
-/// Whether ksmd would visit the process. Before Linux 6.14 the kernel does not say so beforehand.
-fn offers_memory(process: &Process) -> bool {
-    process.ksm.mergeable.unwrap_or(process.is_vm || process.ksm.rmap_items.is_some_and(|items| items > 0))
 }
 
 fn print(global: &Global, report: &Report) -> anyhow::Result<()> {
