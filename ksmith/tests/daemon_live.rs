@@ -22,10 +22,10 @@ use support::{KernelLock, guest, ksm, number, wait_until, write};
 
 const JOURNAL: &str = "/run/ksmith/journal.json";
 
-/// Pages of each guest: 256 MiB, so that a burst at a fifth of a CPU takes seconds.
+/// Pages of each guest: 256 MiB, so that a burst at a third of a CPU takes seconds.
 const BIG: usize = 65_536;
 
-const SLOW: &str = "[limits]\nmax_cpu = \"20%\"\n";
+const SLOW: &str = "[limits]\nmax_cpu = \"35%\"\n";
 
 /// A setting held for as long as the daemon runs, whatever the guests do.
 const HELD: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 321, run = 0 }\n";
@@ -47,23 +47,21 @@ fn assert_restored(lock: &KernelLock) {
 }
 
 /// A daemon in the middle of a burst: ksmd runs, has visited some pages, and is far from done.
-fn bursting(config: &str, round: u64, adjust: impl FnOnce(&mut Command)) -> Running {
+fn bursting(config: &str, round: u64) -> Running {
     let before = number("pages_scanned");
-    let daemon = Running::start_with(&["daemon", "--config", config], adjust);
+    let daemon = Running::start(&["daemon", "--config", config]);
     // From the first pass, which only notes checksums, to the second, which merges.
-    wait_until("ksmd is in the middle of it", || number("pages_scanned") > before + 1000 + round * 18_000);
+    wait_until("ksmd is in the middle of it", || number("pages_scanned") > before + 1000 + round * 27_000);
     assert_eq!(number("run"), 1, "{}", daemon.log());
     assert_ne!(number("pages_to_scan"), 100);
     assert!(number("pages_sharing") < BIG as u64, "the burst has ended: {}", daemon.log());
     daemon
 }
 
-/// Takes all merging back, so that the next burst has work again.
+/// Makes ksmd forget all it knows, so that the next burst begins at the beginning.
 fn unmerge() {
-    if number("pages_shared") > 0 {
-        write("run", "2");
-        write("run", "0");
-    }
+    write("run", "2");
+    write("run", "0");
 }
 
 #[test]
@@ -75,7 +73,7 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
     let mut merging = 0;
     for signal in [Signal::TERM, Signal::INT] {
         for round in 0..10 {
-            let mut daemon = bursting(&config, round, |_| ());
+            let mut daemon = bursting(&config, round);
             merging += u32::from(number("pages_sharing") > 0);
             daemon.signal(signal);
             assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
@@ -86,9 +84,8 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
         }
     }
     for round in 0..10 {
-        let daemon = bursting(&config, round, |_| ());
+        let daemon = bursting(&config, round);
         merging += u32::from(number("pages_sharing") > 0);
-        let killed = daemon.pid();
         daemon.kill();
         assert!(!lock.changed_settings().is_empty(), "nobody can have restored yet");
         assert!(Path::new(SOCKET).exists(), "a killed daemon leaves its socket behind");
@@ -99,10 +96,8 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
             assert_restored(&lock);
             assert_eq!(ksmith(&["restore"]).1, "nothing to restore: no ksmith left anything behind\n");
         } else {
-            unmerge();
-            let next = bursting(&config, 0, |_| ());
-            assert_ne!(next.pid(), killed);
-            for said in ["a ksmith that was killed had left its settings", "restored smart_scan 0 -> 1"] {
+            let next = Running::daemon(SLOW, &[]);
+            for said in ["a ksmith that was killed had left its settings", "run 1 -> 0", "smart_scan 0 -> 1"] {
                 assert!(next.log().contains(said), "{}", next.log());
             }
             assert_eq!(status().unwrap()["daemon"]["pid"], next.pid(), "the stale socket is replaced");
@@ -111,7 +106,7 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
         }
         unmerge();
     }
-    assert!(merging >= 6, "only {merging} of 30 were ended while pages merged");
+    assert!(merging >= 3, "only {merging} of 30 were ended while pages merged");
     assert_unharmed(&mut guests);
 }
 
@@ -136,7 +131,8 @@ fn a_late_clone_is_merged_without_anybody_asking() {
     assert_eq!(of_mine().count(), 2, "{status}");
     for process in of_mine() {
         assert!(process["merged_bytes"].as_u64().unwrap() >= 4096 * 4096, "{process}");
-        assert!(process["rss_bytes"].as_u64().unwrap() >= process["merged_bytes"].as_u64().unwrap(), "{process}");
+        // A merged page counts in full, one that became the zero page does not.
+        assert!(process["rss_bytes"].as_u64().unwrap() >= 4096 * 4096, "{process}");
         assert!(process["profit_bytes"].is_i64() && process["name"].is_string(), "{process}");
     }
     let parts: u64 = processes.iter().map(|process| process["saved_bytes"].as_u64().unwrap()).sum();
@@ -301,7 +297,7 @@ fn only_one_is_in_charge_and_it_is_named() {
 
 #[test]
 fn the_kernels_advisor_is_taken_over_and_given_back() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     write("advisor_mode", "scan-time");
     write("advisor_max_cpu", "33");
     write("advisor_min_pages_to_scan", "700");
@@ -323,12 +319,6 @@ fn the_kernels_advisor_is_taken_over_and_given_back() {
     assert_eq!(number("pages_to_scan"), 700, "the advisor begins anew with its minimum");
     assert_eq!(number("run"), 0);
     assert_unharmed(&mut guests);
-    // Where the advisor was on is no setting that this test's own restoring must not see.
-    for (name, value) in [("advisor_mode", "none"), ("advisor_max_cpu", "70"), ("advisor_target_scan_time", "200")]
-    {
-        write(name, value);
-    }
-    drop(lock);
 }
 
 #[test]
