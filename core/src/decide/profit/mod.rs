@@ -107,7 +107,7 @@ impl Profit {
             Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
-        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), grown_pages, view) };
+        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), clean, grown_pages, view.now) };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
@@ -268,16 +268,16 @@ impl Policy for Profit {
             None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
-                if has_grown || trip.round.is_lost(view) {
+                if has_grown || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-                    trip.round.extend(trip.errand.passes(), grown_pages, view);
+                    trip.round.extend(trip.errand.passes(), trip.clean, grown_pages, view.now);
                     self.guests.mark(view.now);
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
                 }
-                if trip.round.is_done(view) {
+                if trip.round.is_done(view.now) {
                     return self.settle(&trip, view);
                 }
                 let outcome = trip.round.outcome(view.now);
