@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::sample::{ProcessId, Sample};
+use crate::sample::{Process, ProcessId, Sample};
 
 /// One process at the last complete look.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl Guests {
     /// Follows guests that shrink, so that memory which comes back counts as new, and notes those that left.
     pub fn follow(&mut self, sample: &Sample) {
         let mut left = std::mem::take(&mut self.marks);
-        for process in &sample.processes {
+        for process in mergeable(sample) {
             if let Some(mark) = left.remove(&process.id) {
                 let rss_bytes = mark.rss_bytes.min(process.rss_bytes);
                 let merged_pages = process.merging_pages().saturating_add(process.zero_pages());
@@ -54,7 +54,7 @@ impl Guests {
     /// What changed since the last [`Guests::mark`].
     pub fn changes(&self, sample: &Sample) -> Changes {
         let mut changes = Changes { left_pages: self.left_pages, ..Changes::default() };
-        for process in &sample.processes {
+        for process in mergeable(sample) {
             let Some(mark) = self.marks.get(&process.id) else {
                 changes.newcomers += 1;
                 changes.grown_bytes = changes.grown_bytes.saturating_add(process.rss_bytes);
@@ -71,9 +71,7 @@ impl Guests {
     /// Takes the present state as seen: what is there now is no longer new.
     pub fn mark(&mut self, sample: &Sample) {
         self.left_pages = 0;
-        self.marks = sample
-            .processes
-            .iter()
+        self.marks = mergeable(sample)
             .map(|process| {
                 let mark = Mark {
                     rss_bytes: process.rss_bytes,
@@ -87,11 +85,15 @@ impl Guests {
     }
 }
 
+/// The processes that matter here.
+pub fn mergeable(sample: &Sample) -> impl Iterator<Item = &Process> {
+    sample.processes.iter().filter(|process| process.may_merge())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::KsmStat;
-    use crate::sample::Process;
 
     fn sample(guests: &[(u32, u64)]) -> Sample {
         let process = |&(pid, rss_bytes): &(u32, u64)| Process {

@@ -45,6 +45,9 @@ const WATCH: Duration = Duration::from_secs(1);
 /// Pause before a further look: what was changing is given this long to come to rest.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// How far expectations of new memory are trusted at least.
+const UNTRIED: f64 = 0.1;
+
 /// A round in which ksmd did nothing for this long has nothing to scan.
 const STALLED: Duration = Duration::from_secs(5);
 
@@ -88,7 +91,7 @@ impl Profit {
             guests: Guests::default(),
             duty: Duty::default(),
             interval,
-            trust: 0.5,
+            trust: UNTRIED,
             expected: 0.0,
         }
     }
@@ -104,7 +107,7 @@ impl Profit {
             Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
-        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), grown_pages, view) };
+        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), clean, grown_pages, view.now) };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
@@ -150,10 +153,16 @@ impl Profit {
         let outcome = trip.round.outcome(view.now);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
+        if matches!(trip.errand, Errand::Sustain | Errand::Probe) {
+            self.learn(&outcome);
+        }
         match trip.errand {
-            Errand::Burst => self.interval = self.first_interval(),
-            Errand::Sustain => self.learn(&outcome),
-            Errand::Tidy => {}
+            Errand::Burst => {
+                self.interval = self.first_interval();
+                // New memory has yet to show whether it comes to rest.
+                self.trust = self.trust.max(UNTRIED);
+            }
+            Errand::Sustain | Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
             Errand::Probe => {
                 let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
@@ -191,10 +200,12 @@ impl Profit {
         changing * merging_part * self.trust * view.now.page_size as f64
     }
 
+    /// Compares what a look brought with what was expected of it. Pages that changed once mostly change again, so
+    /// trust is lost fast: a look that brings nothing leaves a fifth.
     fn learn(&mut self, outcome: &Outcome) {
         if self.expected > 0.0 {
             let kept = (outcome.saved_bytes as f64 / self.expected).clamp(0.0, 2.0);
-            self.trust = (self.trust * (0.5 + 0.5 * kept)).clamp(0.01, 1.0);
+            self.trust = (self.trust * (0.2 + 0.8 * kept)).clamp(0.01, 1.0);
         }
     }
 
@@ -248,24 +259,25 @@ impl Policy for Profit {
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
         let has_grown = changes.grown_bytes >= self.growth_bytes();
-        if view.now.processes.is_empty() && view.now.ksm.tracked_pages() == 0 {
+        let has_guests = guests::mergeable(view.now).next().is_some();
+        if !has_guests && view.now.ksm.tracked_pages() == 0 {
             self.phase = None;
             return self.watch(changes, view);
         }
         match self.phase.clone() {
-            None if view.now.processes.is_empty() => self.begin(Errand::Tidy, changes, view),
+            None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
-                if has_grown || trip.round.is_lost(view) {
+                if has_grown || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-                    trip.round.extend(trip.errand.passes(), grown_pages, view);
+                    trip.round.extend(trip.errand.passes(), trip.clean, grown_pages, view.now);
                     self.guests.mark(view.now);
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
                 }
-                if trip.round.is_done(view) {
+                if trip.round.is_done(view.now) {
                     return self.settle(&trip, view);
                 }
                 let outcome = trip.round.outcome(view.now);
