@@ -68,6 +68,8 @@ fn scenarios() -> Vec<(&'static str, Vec<Vec<Part>>)> {
 fn what_clean_passes_merge_is_what_exact_said() {
     let _alone = alone();
     let Some(lock) = KernelLock::take() else { return };
+    // Without any mergeable memory ksmd makes no passes.
+    let _bait = guest(&[Part::Unique { pages: 1 }]);
     for use_zero_pages in [false, true] {
         for (name, parts) in scenarios() {
             write("run", "2");
@@ -109,6 +111,8 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
     let Some(lock) = KernelLock::take() else { return };
     let parts = [Part::Equal { seed: 9, pages: 4096 }, Part::Zero { pages: 1024 }, Part::Unique { pages: 512 }];
     write("use_zero_pages", "1");
+    // Without any mergeable memory ksmd makes no passes.
+    let _bait = guest(&[Part::Unique { pages: 1 }]);
     clean_passes(3);
     let strangers = (number("pages_sharing"), number("ksm_zero_pages"));
     let guests = [guest(&parts), guest(&parts)];
@@ -328,6 +332,48 @@ fn json_has_the_promised_keys() {
     assert_eq!(json["mode"], "exact");
 }
 
+/// One's own processes can be estimated without any privilege, though the kernel hides their frames.
+#[test]
+fn own_processes_need_no_privilege() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root can become nobody");
+    }
+    let (_directory, program) = program_for_all();
+    let script = "import os,sys,mmap\nm=[mmap.mmap(-1,8<<20,flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS) for i in range(3)]\n\
+                  r=os.urandom(8<<20)\nm[0][:]=bytes(8<<20)\nm[1][:]=r\nm[2][:]=r\nprint('ready',flush=True)\nsys.stdin.read()\n";
+    let python = Command::new("python3")
+        .args(["-c", script])
+        .uid(65_534)
+        .gid(65_534)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let Ok(mut child) = python else { return skipped("python3 is not installed") };
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let arguments = ["estimate", "--exact", "--json", &child.id().to_string()];
+    let output = Command::new(&program).args(arguments).uid(65_534).gid(65_534).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mib = |key: &str| json["total"][key].as_u64().unwrap() >> 20;
+    assert!((8..12).contains(&mib("zero_bytes")), "{json}");
+    assert!((7..10).contains(&mib("equal_within_bytes")), "{json}");
+    assert!((32..48).contains(&mib("present_bytes")), "{json}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+/// A copy of the program where everybody can run it: nobody may not be able to reach the build's directory.
+fn program_for_all() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("ksmith");
+    fs::copy(env!("CARGO_BIN_EXE_ksmith"), &program).unwrap();
+    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    fs::set_permissions(directory.path(), mode).unwrap();
+    (directory, program)
+}
+
 #[test]
 fn without_privilege_it_says_so_and_ends_with_3() {
     let _alone = alone();
@@ -335,17 +381,11 @@ fn without_privilege_it_says_so_and_ends_with_3() {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root can become nobody");
     }
-    // Nobody may not be able to reach the build's directory.
-    let directory = tempfile::tempdir_in("/tmp").unwrap();
-    let program = directory.path().join("ksmith");
-    fs::copy(env!("CARGO_BIN_EXE_ksmith"), &program).unwrap();
-    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    fs::set_permissions(directory.path(), mode).unwrap();
+    let (_directory, program) = program_for_all();
     let pid = guests[0].pid().to_string();
     let output = Command::new(&program).args(["estimate", &pid]).uid(65_534).gid(65_534).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("root"));
-    let output =
-        Command::new(directory.path().join("ksmith")).args(["estimate", "--all"]).uid(65_534).output().unwrap();
+    let output = Command::new(&program).args(["estimate", "--all"]).uid(65_534).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
 }

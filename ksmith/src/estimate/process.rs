@@ -255,3 +255,45 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process with these mappings has lost, and how many stretches are left.
+    fn sorted(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, usize, u64) {
+        let own = || File::open("/proc/self/pagemap").unwrap();
+        let mappings = Mapping::parse_all(smaps).unwrap();
+        let mut memory = Memory {
+            pid: std::process::id(),
+            mem: own(),
+            pagemap: own(),
+            stretches: Vec::new(),
+            anonymous_bytes: 0,
+            ineligible: BTreeMap::new(),
+            is_mergeable: mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true)),
+            ksm: KsmStat::default(),
+        };
+        for mapping in &mappings {
+            memory.take(mapping, is_locked);
+        }
+        (memory.ineligible.into_iter().collect(), memory.stretches.len(), memory.anonymous_bytes)
+    }
+
+    const RAM: &str = "1000-9000 rw-p 0 0:0 0\nRss: 8 kB\nAnonymous: 8 kB\nVmFlags: rd wr mg\n";
+    const HEAP: &str = "a000-b000 rw-p 0 0:0 0 [heap]\nRss: 4 kB\nAnonymous: 4 kB\nVmFlags: rd wr\n";
+    const SHARED: &str = "c000-d000 rw-s 0 0:0 7 /memfd:ram\nRss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd wr sh\n";
+    const HUGE: &str =
+        "200000-400000 rw-p 0 0:0 0 /anon_hugepage\nRss: 0 kB\nPrivate_Hugetlb: 2048 kB\nVmFlags: ht\n";
+    const LIBRARY: &str = "e000-10000 rw-p 0 8:1 9 /lib\nRss: 8 kB\nAnonymous: 4 kB\nVmFlags: rd wr\n";
+
+    #[test]
+    fn each_mapping_goes_where_it_belongs() {
+        let all = [HEAP, SHARED, HUGE, LIBRARY].concat();
+        let lost = [(Ineligible::Shared, 4096), (Ineligible::Hugetlb, 2 << 20), (Ineligible::File, 4096)];
+        assert_eq!(sorted(&all, false), (lost.to_vec(), 2, 8192), "nothing marked: all that is private counts");
+        let marked = [RAM, HEAP].concat();
+        assert_eq!(sorted(&marked, false), (vec![(Ineligible::NotMergeable, 4096)], 1, 8192));
+        assert_eq!(sorted(RAM, true), (vec![(Ineligible::Vfio, 8192)], 0, 0));
+    }
+}

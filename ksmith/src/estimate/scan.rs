@@ -210,7 +210,9 @@ impl Scratch {
                 tally.zero_mapped += u64::from(run == 0);
                 break;
             }
-            let is_shared = !entry.is_exclusive() && !flags.is_merged() && entry.frame() > 0;
+            // Without flags a merged page could not be told from one that a fork shares.
+            let is_told_apart = context.frames.are_visible() && entry.frame() > 0;
+            let is_shared = is_told_apart && !entry.is_exclusive() && !flags.is_merged();
             if is_shared && !self.is_second_look && !context.frames.see(entry.frame()) {
                 // It is seen for good: it will be met again as the first of a run, and passed over.
                 tally.forked += u64::from(run == 0);

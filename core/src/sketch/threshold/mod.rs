@@ -15,6 +15,8 @@ mod table;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use serde::{Deserialize, Serialize};
+
 use self::table::{Entry, Table};
 use super::group::{Counted, Sums};
 use super::outcome::Outcome;
@@ -22,7 +24,8 @@ use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};
 
 /// A content sketch of guests, numbered from 0.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "Portable", from = "Portable")]
 pub struct Sketch {
     salt_tag: u64,
     /// Contents at or above 2^64 / 2^halvings are dropped.
@@ -32,6 +35,45 @@ pub struct Sketch {
     /// were found heavy.
     pinned: HashMap<u64, u32, BuildHasherDefault<Plain>>,
     guests: Vec<Counted>,
+}
+
+/// A sketch on its way to another host. It holds salted fingerprints: who has the salt can test guesses of pages.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Portable {
+    salt_tag: u64,
+    halvings: u32,
+    entries: Vec<Entry>,
+    pinned: Vec<(u64, u32)>,
+    guests: Vec<Counted>,
+}
+
+impl From<Sketch> for Portable {
+    fn from(sketch: Sketch) -> Self {
+        Self {
+            salt_tag: sketch.salt_tag,
+            halvings: sketch.halvings,
+            entries: sketch.table.sorted(),
+            pinned: sketch.pinned.into_iter().collect(),
+            guests: sketch.guests,
+        }
+    }
+}
+
+impl From<Portable> for Sketch {
+    /// What does not fit the rest is left out: this came from outside.
+    fn from(portable: Portable) -> Self {
+        let mut sketch = Self::new(portable.guests.len(), Self::SLOTS, portable.salt_tag);
+        sketch.halvings = portable.halvings.min(63);
+        sketch.pinned = portable.pinned.into_iter().filter(|(_, halvings)| *halvings < sketch.halvings).collect();
+        let zero_is_counted = |guest: &Counted| Counted { zero: guest.zero.min(guest.pages), ..*guest };
+        sketch.guests = portable.guests.iter().map(zero_is_counted).collect();
+        for entry in portable.entries {
+            if entry.count > 0 && (entry.guest as usize) < sketch.guests.len() {
+                sketch.count(entry);
+            }
+        }
+        sketch
+    }
 }
 
 /// Two sketches that can't be joined.

@@ -95,6 +95,20 @@ fn a_guest_that_is_forgotten_was_never_there() {
 }
 
 #[test]
+fn a_sketch_arrives_as_it_was_sent_and_nonsense_does_no_harm() {
+    let sketch = sketch(&POPULATIONS[1].guests(PAGES), 2048);
+    let text = serde_json::to_string(&sketch).unwrap();
+    let arrived: Sketch = serde_json::from_str(&text).unwrap();
+    let rules = MergeRules::default();
+    assert_eq!(arrived.outcome(&rules, true), sketch.outcome(&rules, true));
+    let nonsense = r#"{"salt_tag":1,"halvings":4000000000,"entries":[{"fingerprint":5,"guest":9,"count":0},
+        {"fingerprint":5,"guest":9,"count":3}],"pinned":[[5,4000000000]],"guests":[{"pages":1,"zero":7}]}"#;
+    let arrived: Sketch = serde_json::from_str(nonsense).unwrap();
+    let total = arrived.outcome(&rules, true).total;
+    assert_eq!((total.pages, total.zero, total.saved.expected), (1, 1.0, 0.0));
+}
+
+#[test]
 fn hosts_with_different_salts_are_not_joined() {
     let mut one = Sketch::new(1, 1024, 1);
     assert_eq!(one.join(&Sketch::new(1, 1024, 2)), Err(JoinError));
