@@ -64,6 +64,22 @@ impl KernelLock {
         Some(Self { settings: settings(), _file: file })
     }
 
+    /// As [`KernelLock::take`], for figures that hold to the page: `None`, said loudly, also where anybody else offers
+    /// memory to KSM, which would be merged and counted along.
+    pub fn take_alone() -> Option<Self> {
+        let lock = Self::take()?;
+        // Guests of a test that has just ended may still be on their way out.
+        let started = Instant::now();
+        while !offering().is_empty() {
+            if started.elapsed() > Duration::from_secs(5) {
+                skipped(&format!("other processes offer memory to KSM: {:?}", offering()));
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(lock)
+    }
+
     /// Every setting that is not as it was when the lock was taken: `name: then -> now`.
     pub fn changed_settings(&self) -> Vec<String> {
         let now = settings();
@@ -95,6 +111,17 @@ fn settings() -> BTreeMap<&'static str, String> {
         Some((*knob, chosen.unwrap_or(&text).trim().to_owned()))
     };
     KNOBS.iter().filter_map(text).collect()
+}
+
+/// Processes that offer memory to KSM. Before Linux 6.14 the kernel does not say.
+pub fn offering() -> Vec<u32> {
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/ksm_stat")).unwrap_or_default();
+        stat.lines().any(|line| line == "ksm_mergeable: yes" || line == "ksm_merge_any: yes")
+    })
+    .collect()
 }
 
 /// The text of a KSM file.
