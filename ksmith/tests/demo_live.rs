@@ -30,7 +30,7 @@ fn nothing_is_left(lock: &KernelLock) {
 
 #[test]
 fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
-    let Some(lock) = KernelLock::take_alone() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     let (code, out, err) = ksmith(&["demo", "--json"]);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -51,7 +51,7 @@ fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
 
 #[test]
 fn an_interrupted_demo_restores_and_ends_its_guests() {
-    let Some(lock) = KernelLock::take_alone() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     // Ctrl-C reaches the whole group, the guests too; `kill` reaches ksmith alone.
     for (signal, to_group) in [(Signal::INT, true), (Signal::INT, false), (Signal::TERM, false)] {
         let mut demo = Running::start_with(&["demo"], |command| {
@@ -73,7 +73,7 @@ fn an_interrupted_demo_restores_and_ends_its_guests() {
 
 #[test]
 fn a_killed_demo_leaves_no_guest_and_restore_does_the_rest() {
-    let Some(lock) = KernelLock::take_alone() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     let demo = Running::start(&["demo"]);
     wait_until("ksmd is at work", || number("run") == 1 && !guests().is_empty());
     demo.kill();
@@ -87,7 +87,7 @@ fn a_killed_demo_leaves_no_guest_and_restore_does_the_rest() {
 
 #[test]
 fn a_host_in_use_is_not_disturbed() {
-    let Some(lock) = KernelLock::take_alone() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     let refused = |why: &str| {
         let (code, out, err) = ksmith(&["demo", "--json"]);
         assert_eq!((code, out.as_str()), (3, ""), "{err}");

@@ -7,7 +7,7 @@ use support::{KernelLock, clean_passes, guest, number};
 
 #[test]
 fn ksmd_merges_exactly_what_the_contents_say() {
-    let Some(lock) = KernelLock::take_alone() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     let parts = |seed| [Part::Equal { seed, pages: 512 }, Part::Zero { pages: 64 }, Part::Unique { pages: 256 }];
     let mut guests = [guest(&parts(1)), guest(&parts(1)), guest(&parts(2))];
     support::write("use_zero_pages", "1");

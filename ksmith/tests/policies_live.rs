@@ -94,7 +94,7 @@ fn has_advisor() -> bool {
 
 #[test]
 fn the_kernel_takes_what_every_policy_decides_even_from_its_advisor() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     if !has_advisor() {
         return;
     }
@@ -121,7 +121,7 @@ fn the_kernel_takes_what_every_policy_decides_even_from_its_advisor() {
 
 #[test]
 fn the_advisor_starts_from_its_least_pages_at_the_moment_it_is_switched_on() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     if !has_advisor() {
         return;
     }
@@ -139,7 +139,7 @@ fn the_advisor_starts_from_its_least_pages_at_the_moment_it_is_switched_on() {
 
 #[test]
 fn score_merges_two_guests_and_stops() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let parts = [Part::Equal { seed: 7, pages: 4096 }];
     let _guests = [guest(&parts), guest(&parts)];
     let mut desk = Desk::new(Score::new(ScoreConfig::default())).guest(1).guest(2);

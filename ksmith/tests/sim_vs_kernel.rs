@@ -187,7 +187,7 @@ fn equal(seed: u64, pages: usize) -> Part {
 
 #[test]
 fn clean_passes_give_the_same_figures() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let mut both = Both::new();
     let a = both.add(&[equal(1, 500), Part::Zero { pages: 50 }, Part::Unique { pages: 200 }, equal(2, 30)]);
     let b = both.add(&[equal(1, 300), equal(2, 30), Part::Unique { pages: 10 }]);
@@ -217,7 +217,7 @@ fn clean_passes_give_the_same_figures() {
 
 #[test]
 fn smart_scan_skips_the_same_pages_in_the_same_passes() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let mut both = Both::new();
     both.write(Knob::SmartScan, 1);
     let a = both.add(&[equal(1, 400), Part::Unique { pages: 100 }]);
@@ -237,7 +237,7 @@ fn smart_scan_skips_the_same_pages_in_the_same_passes() {
 
 #[test]
 fn full_frames_make_chains_of_the_same_length() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let mut both = Both::new();
     both.write(Knob::MaxPageSharing, 3);
     let a = both.add(&[Part::Zero { pages: 100 }, equal(1, 40)]);
@@ -284,7 +284,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Stories by chance, the same ones each time.
 #[test]
 fn arbitrary_stories_give_the_same_figures() {
-    let Some(_lock) = KernelLock::take_alone() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let mut runner = TestRunner::deterministic();
     for _ in 0..8 {
         let story = prop::collection::vec(step(), 25).new_tree(&mut runner).unwrap().current();

@@ -61,23 +61,16 @@ impl KernelLock {
             skipped(&format!("KSM is in use (run={}, pages_shared={})", ksm("run"), ksm("pages_shared")));
             return None;
         }
-        Some(Self { settings: settings(), _file: file })
-    }
-
-    /// As [`KernelLock::take`], for figures that hold to the page: `None`, said loudly, also where anybody else offers
-    /// memory to KSM, which would be merged and counted along.
-    pub fn take_alone() -> Option<Self> {
-        let lock = Self::take()?;
-        // Guests of a test that has just ended may still be on their way out.
+        // Another test's guests may be on their way out. Anybody else's memory would merge along and be counted.
         let started = Instant::now();
-        while !offering().is_empty() {
-            if started.elapsed() > Duration::from_secs(5) {
-                skipped(&format!("other processes offer memory to KSM: {:?}", offering()));
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        while !offering().is_empty() && started.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(100));
         }
-        Some(lock)
+        if !offering().is_empty() {
+            skipped(&format!("processes {:?} offer memory to KSM", offering()));
+            return None;
+        }
+        Some(Self { settings: settings(), _file: file })
     }
 
     /// Every setting that is not as it was when the lock was taken: `name: then -> now`.
@@ -113,7 +106,7 @@ fn settings() -> BTreeMap<&'static str, String> {
     KNOBS.iter().filter_map(text).collect()
 }
 
-/// Processes that offer memory to KSM. Before Linux 6.14 the kernel does not say.
+/// Processes that offer memory to KSM.
 pub fn offering() -> Vec<u32> {
     let pids =
         fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
