@@ -147,15 +147,8 @@ impl GuestReport {
     fn row(&self) -> [String; 9] {
         let show = |bytes: u64| Bytes::from(bytes).to_string();
         let pid = self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        let saved = match self.low_bytes == self.high_bytes {
-            true => show(self.expected_saved_bytes),
-            false => format!(
-                "{} ({} to {})",
-                show(self.expected_saved_bytes),
-                show(self.low_bytes),
-                show(self.high_bytes)
-            ),
-        };
+        let [expected, low, high] = [self.expected_saved_bytes, self.low_bytes, self.high_bytes].map(show);
+        let saved = if low == high { expected } else { format!("{expected} ({low} to {high})") };
         [
             self.name.clone(),
             pid,

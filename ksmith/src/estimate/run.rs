@@ -208,7 +208,13 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     let exited = found.targets.iter().filter(|target| target.has_exited());
     let exited = exited.map(|target| SkippedReport { pid: target.pid, reason: Unreadable::Exited.to_string() });
     let skipped = found.skipped.iter().map(|it| SkippedReport { pid: it.pid, reason: it.why.to_string() });
-    let names: Vec<String> = guests.iter().map(|guest| guest.name.clone()).collect();
+    let names = guests.iter().map(|guest| match guest.pid {
+        Some(pid) if guests.iter().filter(|other| other.name == guest.name).count() > 1 => {
+            format!("{} {pid}", guest.name)
+        }
+        _ => guest.name.clone(),
+    });
+    let names: Vec<String> = names.collect();
     Ok(Report {
         mode: options.mode.name(),
         rate: match options.mode {
