@@ -113,6 +113,22 @@ impl MemoryGuest {
         self.done(&format!("refill {part}"))
     }
 
+    /// Keeps some pages of a part in a pipe, as I/O in flight does.
+    ///
+    /// # Errors
+    /// The guest ended, has no such part, or was refused.
+    pub fn hold(&mut self, part: usize) -> Result<(), GuestError> {
+        self.done(&format!("hold {part}"))
+    }
+
+    /// Takes all memory of the guest back from KSM.
+    ///
+    /// # Errors
+    /// The guest ended or was refused.
+    pub fn unmark(&mut self) -> Result<(), GuestError> {
+        self.done("unmark")
+    }
+
     fn done(&mut self, command: &str) -> Result<(), GuestError> {
         let answer = self.tell(command)?;
         self.expect(command, "ok", answer)

@@ -1,4 +1,4 @@
-//! `ksmith doctor`: why KSM does not do here what one hoped, from what can be seen, with the remedy.
+//! The host: why KSM does not do here what one hoped, from what can be seen, with the remedy.
 
 use std::time::Duration;
 
