@@ -63,8 +63,8 @@ fn unit_of(group: &str) -> Option<&str> {
 
 /// The last `MemoryKSM=` in a unit file.
 fn memory_ksm(text: &str) -> Option<bool> {
-    let values = text.lines().filter_map(|line| line.trim().strip_prefix("MemoryKSM=")).map(str::trim);
-    values.last().map(|value| ["yes", "true", "on", "1"].contains(&value.to_ascii_lowercase().as_str()))
+    let mut values = text.lines().filter_map(|line| line.trim().strip_prefix("MemoryKSM=")).map(str::trim);
+    values.next_back().map(|value| ["yes", "true", "on", "1"].contains(&value.to_ascii_lowercase().as_str()))
 }
 
 #[cfg(test)]

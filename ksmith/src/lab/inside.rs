@@ -24,7 +24,7 @@ struct Filled {
 /// answered with one line: `verify` (`ok`, or `bad N` with the number of pages that are not what they should
 /// be), `rewrite PART` (gives the part with that index new content of this guest's own), `refill PART` (puts
 /// the first content back), `hold PART` (keeps one page in 512 in a pipe, as I/O in flight does, so that it can't be
-/// merged nor its huge page be split), `unmark` (takes all memory of the process back from KSM).
+/// merged nor its huge page be split), `opt-out` (takes all memory of the process back from KSM).
 ///
 /// # Errors
 /// No memory, or the other end of standard output is gone.
@@ -84,7 +84,7 @@ fn obey(parts: &[Arc<Mutex<Filled>>], command: &str) -> String {
                 _ => "ok".to_owned(),
             }
         }),
-        None if command == "unmark" => match super::region::unmark_all() {
+        None if command == "opt-out" => match super::opt_out::opt_out() {
             Ok(()) => "ok".to_owned(),
             Err(error) => error.to_string(),
         },

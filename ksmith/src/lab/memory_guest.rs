@@ -121,14 +121,6 @@ impl MemoryGuest {
         self.done(&format!("hold {part}"))
     }
 
-    /// Takes all memory of the guest back from KSM.
-    ///
-    /// # Errors
-    /// The guest ended or was refused.
-    pub fn unmark(&mut self) -> Result<(), GuestError> {
-        self.done("unmark")
-    }
-
     fn done(&mut self, command: &str) -> Result<(), GuestError> {
         let answer = self.tell(command)?;
         self.expect(command, "ok", answer)

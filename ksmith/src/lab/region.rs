@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use ksmith_core::kernel::Mapping;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
@@ -122,21 +121,6 @@ impl Drop for Region {
         // Nothing can be done about a failure, and nothing depends on it.
         let _ = unsafe { rustix::mm::munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
     }
-}
-
-/// Takes every private mapping of this process back from KSM, as one that changed its mind about the prctl would.
-///
-/// # Errors
-/// /proc/self/maps can't be read.
-pub fn unmark_all() -> io::Result<()> {
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    for mapping in Mapping::parse_all(&maps).map_err(io::Error::other)? {
-        let length = usize::try_from(mapping.end - mapping.start).unwrap_or(0);
-        let start = std::ptr::with_exposed_provenance_mut(usize::try_from(mapping.start).unwrap_or(0));
-        // SAFETY: this changes no content, whatever is mapped there; mappings that it does not fit refuse it.
-        let _ = unsafe { rustix::mm::madvise(start, length, Advice::LinuxUnmergeable) };
-    }
-    Ok(())
 }
 
 #[cfg(test)]

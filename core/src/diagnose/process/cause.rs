@@ -138,8 +138,8 @@ impl Cause {
                  by the program itself; nobody can do it from outside"
             }
             Self::OptInLost => {
-                "restart the process: ksmd clears the flag of one in which it found nothing mergeable, as happens \
-                 around exec (fixed in Linux 6.18), and a program may take it back"
+                "restart the process: before Linux 6.18 ksmd clears the flag of one in which it finds nothing mergeable, \
+                 as happens around exec; before 6.7 exec itself does; and a program may take it back"
             }
             Self::Swapped => "none: it merges when the guest has read it again and ksmd has been there twice",
             Self::Stopped => "`ksmith daemon`, or `ksmith scan` for one good look",
