@@ -7,6 +7,7 @@ pub mod control;
 pub mod controller;
 pub mod daemon;
 pub mod demo;
+pub mod guests;
 pub mod lab;
 pub mod live;
 pub mod log;
