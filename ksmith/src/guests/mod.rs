@@ -4,6 +4,10 @@
 //! once and asks nobody anything, so it never waits.
 
 mod identities;
+mod libvirt;
+mod monitor;
+mod patient;
+mod qmp;
 mod users;
 
 use std::collections::BTreeMap;
@@ -13,6 +17,8 @@ pub use ksmith_core::guest::{Guest, Kind, NotOne, find};
 use ksmith_core::guest::{Identity, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
+pub use self::libvirt::{LibvirtError, Uri};
+pub use self::monitor::{Backend, MonitorError, Told};
 use self::users::Users;
 use crate::root::Root;
 
