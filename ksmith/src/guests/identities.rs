@@ -8,7 +8,7 @@ use super::users::Users;
 use crate::root::Root;
 
 /// The identity of a process. `None` if it is gone, or its PID is another's by now.
-pub(super) fn read(root: &Root, id: ProcessId, users: &mut Users) -> Option<Identity> {
+pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Identity> {
     let text = |file: &str| root.text(format!("proc/{}/{file}", id.pid));
     let line = text("cmdline").value().map(|text| CommandLine::parse(text.as_bytes())).unwrap_or_default();
     let cgroup = text("cgroup").value().and_then(|text| Cgroup::parse(text));
@@ -17,6 +17,12 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &mut Users) -> Option<Iden
     let stat = text("stat").and_then(|text| PidStat::parse(&text));
     let stat = stat.value().filter(|stat| stat.start_ticks == id.start_ticks)?;
     Some(Identity::of(&stat.comm, &line, cgroup.as_ref(), stat.parent, user))
+}
+
+/// Whether this very process is there. Two processes may have had its PID.
+pub(super) fn is_alive(root: &Root, id: ProcessId) -> bool {
+    let stat = root.text(format!("proc/{}/stat", id.pid)).and_then(|text| PidStat::parse(&text));
+    stat.value().is_some_and(|stat| stat.start_ticks == id.start_ticks && !stat.is_zombie)
 }
 
 /// `Uid: real effective saved filesystem`
@@ -40,10 +46,10 @@ mod tests {
         let root = Root::host();
         let stat = root.text("proc/self/stat").and_then(|text| PidStat::parse(&text));
         let id = ProcessId { pid: std::process::id(), start_ticks: stat.value().unwrap().start_ticks };
-        let mut users = Users::new(&root);
-        let own = read(&root, id, &mut users).unwrap();
+        let users = Users::new(&root);
+        let own = read(&root, id, &users).unwrap();
         assert!(own.program.starts_with("ksmith"), "{own:?}");
         assert!(own.user.is_some() && own.parent > 0);
-        assert_eq!(read(&root, ProcessId { start_ticks: id.start_ticks + 1, ..id }, &mut users), None);
+        assert_eq!(read(&root, ProcessId { start_ticks: id.start_ticks + 1, ..id }, &users), None);
     }
 }

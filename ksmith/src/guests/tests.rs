@@ -40,7 +40,7 @@ fn processes_are_named_by_their_files() {
         (11, "redis", "/system.slice/redis.service"),
         (12, "redis", "/system.slice/redis.service"),
     ]);
-    let mut guests = Guests::new(Root::at(tree.path()));
+    let mut guests = Guests::new(Root::at(tree.path()), Uri::default());
     let list = guests.list(&sample(&[(10, "web"), (11, "redis"), (12, "redis"), (13, "gone")]));
     let found: Vec<_> =
         list.guests.iter().map(|guest| (guest.name.as_str(), guest.kind, guest.processes.len())).collect();
@@ -53,7 +53,7 @@ fn processes_are_named_by_their_files() {
 #[test]
 fn a_process_that_executes_another_program_is_named_anew_and_one_that_left_is_forgotten() {
     let before = tree(&[(10, "sh", "/")]);
-    let mut guests = Guests::new(Root::at(before.path()));
+    let mut guests = Guests::new(Root::at(before.path()), Uri::default());
     assert_eq!(guests.list(&sample(&[(10, "sh")])).guests[0].program, "sh");
     let after = tree(&[(10, "qemu-system-x86_64 -name late", "/")]);
     guests.root = Root::at(after.path());

@@ -10,7 +10,7 @@ mod sharing;
 mod uri;
 mod xdr;
 
-pub(super) use domain::status;
+pub(super) use domain::{Status, status};
 pub(super) use rpc::Libvirt;
 pub(super) use sharing::with_sharing;
 pub use uri::{BadUri, Uri};

@@ -63,7 +63,7 @@ impl Uri {
     }
 
     /// The driver: `qemu`.
-    pub(super) fn driver(&self) -> &str {
+    pub(in super::super) fn driver(&self) -> &str {
         &self.driver
     }
 }
