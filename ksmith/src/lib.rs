@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod demo;
 pub mod doctor;
 pub mod estimate;
+pub mod guests;
 pub mod lab;
 pub mod live;
 pub mod log;

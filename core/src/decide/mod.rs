@@ -10,6 +10,7 @@ mod ksmtuned;
 mod limits;
 mod on_demand;
 mod profit;
+mod prune;
 mod round;
 mod score;
 mod settings;
@@ -23,6 +24,7 @@ pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
+pub use prune::{Prunable, Prune, PruneLimits, PruneOrder};
 pub use score::{Score, ScoreConfig};
 
 use std::fmt;
