@@ -15,6 +15,7 @@ mod scan;
 mod status;
 mod unmerge;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -108,6 +109,38 @@ enum Command {
     MemoryGuest(memory_guest::MemoryGuestArgs),
 }
 
+/// Reads the command line and does what it asks for.
+///
+/// # Errors
+/// As [`Cli::run`].
+pub fn main() -> anyhow::Result<ExitCode> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are results like any other: a full disk is an error, a reader who leaves is none.
+        Err(help) if !help.use_stderr() => {
+            let text = help.render();
+            let is_terminal = std::io::stdout().is_terminal();
+            print::text(if is_terminal { text.ansi().to_string() } else { text.to_string() })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(misuse) => {
+            let _ = misuse.print();
+            return Ok(ExitCode::from(exit::USAGE));
+        }
+    };
+    crate::log::start(cli.global.verbose);
+    cli.run()
+}
+
+/// An error with its causes, each said once: many errors name their cause themselves.
+pub fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match () {
+        () if said.is_empty() => cause,
+        () if said.contains(&cause) => said,
+        () => format!("{said}: {cause}"),
+    })
+}
+
 impl Cli {
     /// Does what was asked.
     ///
@@ -132,11 +165,6 @@ impl Cli {
             Command::Man(args) => args.run(),
             Command::MemoryGuest(args) => args.run(),
         }
-    }
-
-    /// Whether more is to be said.
-    pub fn verbose(&self) -> bool {
-        self.global.verbose
     }
 }
 
