@@ -16,9 +16,12 @@ use tracing::{debug, error, info, warn};
 use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
+use crate::domains::Warden;
+use crate::guests::{Guests, Uri};
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
+use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{Caught, Signal};
 
@@ -49,6 +52,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Daemon {
     controller: Controller<LiveHost>,
+    guests: Guests,
+    warden: Warden,
     config: Config,
     source: ConfigSource,
     started: Instant,
@@ -97,6 +102,8 @@ impl Daemon {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         Ok(Self {
             controller,
+            guests: Guests::new(Root::host(), Uri::default()),
+            warden: Warden::new(Root::host(), config.domains.clone()),
             config,
             source,
             started: Instant::now(),
@@ -139,14 +146,18 @@ impl Daemon {
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
     fn turn(&mut self) -> Duration {
-        let tick = self.controller.tick();
+        let Self { controller, guests, warden, .. } = self;
+        for pid in warden.take_unknown() {
+            controller.host_mut().observer.notice(ProcessEvent::Exec(pid));
+        }
+        let tick = controller.tick_guarded(|sample, decision| warden.guard(sample, guests, decision));
         self.log(&tick);
         if self.watchdog.is_some() {
             notify(&[NotifyState::Watchdog]);
         }
         self.finish_scan(&tick);
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
-        let wait = tick.decision.check_after.min(wait);
+        let wait = tick.decision.check_after.min(wait).min(self.warden.longest_wait());
         self.last = Some(tick);
         wait
     }
@@ -203,6 +214,7 @@ impl Daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
                 let limits = config.limits.clone();
+                self.warden.configure(config.domains.clone());
                 self.config = config;
                 match &mut self.scan {
                     // The scan in progress goes on under its own limits; the new policy takes over after it.

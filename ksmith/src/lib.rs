@@ -8,6 +8,7 @@ pub mod controller;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+pub mod domains;
 pub mod estimate;
 pub mod guests;
 pub mod lab;
