@@ -4,6 +4,7 @@
 //! The decision is [`ksmith_core::decide::domains`]; here are the looks that it needs and the switches it orders.
 
 mod binding;
+mod residue;
 mod sweep;
 mod switcher;
 
@@ -15,11 +16,13 @@ use ksmith_core::decide::domains::{
     DomainMode, Domains, DomainsConfig, GUARD_LOOK, PassBudget, Ruling, Tenant, paced, parked,
 };
 use ksmith_core::guest::Guest;
+use ksmith_core::kernel::RMAP_ITEM_BYTES;
 use ksmith_core::sample::{ProcessId, Sample};
-use ksmith_core::units::Span;
+use ksmith_core::units::{Bytes, Span};
 use tracing::{info, warn};
 
 use self::binding::Bindings;
+use self::residue::Residues;
 use self::switcher::Switcher;
 use crate::guests::Guests;
 use crate::root::Root;
@@ -35,6 +38,7 @@ pub struct Warden {
     budget: Option<PassBudget>,
     switcher: Switcher,
     bindings: Bindings,
+    residues: Residues,
     /// Why ksmd was parked at the last look.
     parked: Option<String>,
     /// Processes that ksmd tracks and that the observer has not found yet.
@@ -49,6 +53,7 @@ impl Warden {
             domains: Domains::new(config),
             switcher: Switcher::new(root.clone()),
             bindings: Bindings::default(),
+            residues: Residues::default(),
             parked: None,
             unknown: Vec::new(),
             root,
@@ -118,6 +123,7 @@ impl Warden {
                 Ok(()) => info!("merging of {} switched {}", done.name, if done.on { "on" } else { "off" }),
                 Err(why) => warn!("{why}"),
             }
+            self.residues.forget(done.id);
             self.domains.done(done.id, sample.at, done.result);
         }
         let list = guests.list(sample);
@@ -156,15 +162,32 @@ impl Warden {
         // A guest of which nothing is known but its process belongs to no domain, whatever its name.
         let is_known = guests.identity(&guest.id()).is_some();
         let domain = config.domain_of(guest).filter(|_| is_known).map(str::to_owned);
-        let unswitchable =
+        let mut unswitchable =
             guests.target(guest).and_then(|target| target.check(false).err()).map(|error| error.to_string());
+        let mut mergeable = of_all(guest.processes.iter().map(|id| mergeable.get(id).copied().flatten()));
+        if mergeable == Some(true) && self.domains.is_switched_off(guest.id()) {
+            let tolerated = u64::from(config.residue_mib) << 20;
+            let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
+            match self.residues.bytes(&self.root, &guest.processes, sample.at, tracked) {
+                Some(left) if left <= tolerated => mergeable = Some(false),
+                Some(left) => {
+                    let left = Bytes::from(left);
+                    unswitchable = Some(format!(
+                        "{left} of its firmware's and devices' memory stays mergeable, for which QEMU has no switch; \
+                         start it with -machine mem-merge=off (libvirt: <nosharepages/>), or tolerate it by \
+                         domains.residue_mib"
+                    ));
+                }
+                None => {}
+            }
+        }
         let is_node = config.mode == DomainMode::Node;
         let nodes = if is_node { self.bindings.nodes(&self.root, &guest.processes, sample.at) } else { None };
         Tenant {
             id: guest.id(),
             name: guest.name.clone(),
             domain,
-            mergeable: of_all(guest.processes.iter().map(|id| mergeable.get(id).copied().flatten())),
+            mergeable,
             unswitchable,
             profit_bytes: guest.figures.profit_bytes,
             rss_bytes: guest.figures.rss_bytes,

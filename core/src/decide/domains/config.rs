@@ -22,6 +22,9 @@ pub struct DomainsConfig {
     pub default: Option<String>,
     /// What to do about a guest outside that can't be switched off.
     pub unswitchable: Unswitchable,
+    /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
+    /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
+    pub residue_mib: u32,
     /// The most passes in any hour: merging is an attacker's clock, and this is how fast it ticks.
     pub max_passes_per_hour: Option<NonZeroU32>,
     /// Rules in their order.

@@ -46,8 +46,8 @@ pub struct Ruling {
 enum Order {
     /// Under way.
     Going { on: bool },
-    /// Done: it is off.
-    Off,
+    /// Done: it was switched off then.
+    Off { at: Duration },
     /// It failed then.
     Failed { at: Duration },
 }
@@ -81,6 +81,11 @@ impl Domains {
     /// The domain that may merge, in mode `one`.
     pub fn admitted(&self) -> Option<&str> {
         self.admitted.as_deref()
+    }
+
+    /// Whether a guest was switched off by an order of this guard.
+    pub fn is_switched_off(&self, id: ProcessId) -> bool {
+        matches!(self.orders.get(&id), Some(Order::Off { .. }))
     }
 
     /// What to do about these guests, which are all there are but `hidden` processes that nobody sees into.
@@ -127,7 +132,7 @@ impl Domains {
                 self.orders.remove(&id);
             }
             Ok(()) => {
-                self.orders.insert(id, Order::Off);
+                self.orders.insert(id, Order::Off { at: now });
             }
             Err(why) => {
                 self.orders.insert(id, Order::Failed { at: now });
@@ -181,19 +186,22 @@ impl Domains {
     fn judge(&mut self, now: Duration, tenant: &Tenant, ruling: &mut Ruling, reasons: &mut Vec<String>) {
         let order = self.orders.get(&tenant.id).copied();
         if self.is_inside(tenant) {
-            let is_due = matches!(order, Some(Order::Off)) && tenant.mergeable != Some(true);
-            if is_due {
-                self.orders.insert(tenant.id, Order::Going { on: true });
-                ruling.on.push(tenant.id);
-            } else if matches!(order, Some(Order::Off | Order::Failed { .. })) && tenant.mergeable == Some(true) {
-                self.orders.remove(&tenant.id);
+            match order {
+                Some(Order::Off { .. }) => {
+                    self.orders.insert(tenant.id, Order::Going { on: true });
+                    ruling.on.push(tenant.id);
+                }
+                Some(Order::Failed { .. }) => {
+                    self.orders.remove(&tenant.id);
+                }
+                Some(Order::Going { .. }) | None => {}
             }
             return;
         }
         // The kernel's word counts; where it says nothing, the word of who switched it.
         let is_off = match tenant.mergeable {
             Some(mergeable) => !mergeable,
-            None => order == Some(Order::Off),
+            None => matches!(order, Some(Order::Off { .. })),
         };
         if is_off {
             return;
@@ -205,9 +213,10 @@ impl Domains {
             return;
         }
         let is_due = match order {
-            None | Some(Order::Off) => true,
+            None => true,
             Some(Order::Going { .. }) => false,
-            Some(Order::Failed { at }) => now.saturating_sub(at) >= RETRY,
+            // Off, it was said, and it still is mergeable: somebody has switched it on, or not all of it went off.
+            Some(Order::Off { at } | Order::Failed { at }) => now.saturating_sub(at) >= RETRY,
         };
         if is_due {
             self.orders.insert(tenant.id, Order::Going { on: false });
