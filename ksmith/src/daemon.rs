@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::decide::{Limits, OnDemand, Policy};
 use ksmith_core::knobs::Knobs;
 use sd_notify::NotifyState;
@@ -274,9 +275,13 @@ impl Daemon {
             return Answer::Error { message: "the daemon has not looked yet".to_owned() };
         };
         let own = OwnUse::now();
+        // Looked at anew: the last turn's sample is from before its own changes.
+        let sample = self.controller.host_mut().observer.sample();
+        let guests = self.guests.list(&sample).guests;
+        let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {
-            // Looked at anew: the last turn's sample is from before its own changes.
-            sample: self.controller.host_mut().observer.sample(),
+            sample,
+            domains: Some(domains),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

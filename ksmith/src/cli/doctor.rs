@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::diagnose::{Circumstances, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 
@@ -12,6 +13,7 @@ use crate::act::{self, Journal, StateDir};
 use crate::config::Config;
 use crate::control::Client;
 use crate::doctor::{NoPatient, Options, examine, find};
+use crate::guests::{Guests, Uri};
 use crate::observe::Observer;
 
 /// Find out why KSM does not do here what it could, and say what to do.
@@ -70,6 +72,10 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let state = StateDir::of(&root);
     let daemon = root.is_host() && Client::connect(&config.daemon.control_socket).is_ok();
     let journal = Journal::open(&state);
+    let mut observer = Observer::new(root.clone());
+    let sample = observer.sample();
+    let guests = Guests::new(root.clone(), Uri::default()).list(&sample).guests;
+    let domains = DomainsReport::of(&config.domains, &guests, None);
     let circumstances = Circumstances {
         kernel: root.text("proc/sys/kernel/osrelease").value().and_then(|text| KernelVersion::parse(text)),
         daemon,
@@ -78,9 +84,9 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             .map(|holder| (holder.to_string(), format!("`{}`", holder.remedy())))
             .collect(),
         unrestored: !daemon && journal.is_ok_and(|journal| !journal.is_empty()),
+        side_channel: domains.may_share_across.then_some(domains.meaning),
     };
-    let mut observer = Observer::new(root);
-    let findings = diagnose(&observer.sample(), &circumstances);
+    let findings = diagnose(&sample, &circumstances);
     if global.json {
         print::json(&serde_json::json!({ "findings": findings }))?;
     } else if findings.is_empty() {

@@ -13,6 +13,7 @@ mod budget;
 mod config;
 mod guard;
 mod pace;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -21,3 +22,4 @@ pub use budget::PassBudget;
 pub use config::{DomainMode, DomainsConfig, Unswitchable};
 pub use guard::{Domains, Ruling, Tenant};
 pub use pace::{GUARD_LOOK, GUARD_SLEEP, paced, parked};
+pub use report::{DomainFigures, DomainsReport};

@@ -205,6 +205,31 @@ fn a_clock_that_can_not_be_read_stands_still() {
     assert!(budget.look(NOW + Duration::from_secs(3601), Some(1)).is_some());
 }
 
+#[test]
+fn the_report_says_who_may_learn_from_whom() {
+    let rules = "[[rule]]\ndomain = \"a\"\nname = \"a*\"\n[[rule]]\ndomain = \"b\"\nname = \"b*\"\n";
+    let meaning = |text: &str, names: &[&str], admitted| {
+        let mut guests: Vec<Guest> = names.iter().map(|name| guest(name)).collect();
+        for guest in &mut guests {
+            guest.mergeable = Some(!guest.name.ends_with("off"));
+            guest.figures.merged_bytes = 10;
+        }
+        DomainsReport::of(&config(text).unwrap(), &guests, admitted)
+    };
+    let none = meaning("", &["x", "y"], None);
+    assert!(none.may_share_across && none.meaning.starts_with("no domains are configured, and all 2 guests"));
+    let mixed = meaning(rules, &["a1", "a2", "b1"], None);
+    assert!(mixed.meaning.starts_with("guests of 2 domains (a, b) may share pages"), "{}", mixed.meaning);
+    assert_eq!(mixed.domains[0].merged_bytes, 20);
+    let apart = meaning(rules, &["a1", "a2", "b1off"], None);
+    assert!(!apart.may_share_across);
+    assert_eq!(apart.meaning, "only guests of domain a may share pages now, and they trust each other");
+    assert!(meaning(rules, &["x", "y"], None).may_share_across, "who belongs to no domain trusts nobody");
+    assert!(meaning(rules, &["a1"], None).meaning.starts_with("fewer than two"));
+    let one = meaning(&format!("mode = \"one\"\n{rules}"), &["a1", "b1"], Some("a"));
+    assert!(!one.may_share_across && one.meaning.contains("domain a alone may merge"));
+}
+
 fn any_tenant() -> impl Strategy<Value = Tenant> {
     let domain = prop::sample::select(vec![None, Some("a"), Some("b"), Some("c")]);
     let mergeable = prop::option::of(any::<bool>());
