@@ -176,7 +176,7 @@ fn on_its_own_node_each_domain_may_merge() {
     assert!(domains.rule(NOW, &good, 0, None).park.is_some());
     for bad in [bound(3, "b", &[0]), bound(3, "b", &[0, 1]), bound(3, "c", &[1]), tenant(3, Some("b"), Some(true))]
     {
-        let ruling = domains.rule(NOW, &[bad.clone()], 0, Some(0));
+        let ruling = domains.rule(NOW, std::slice::from_ref(&bad), 0, Some(0));
         assert_eq!(ruling.off, [bad.id], "{bad:?}");
         domains = Domains::new(domains.config().clone());
     }
