@@ -11,18 +11,7 @@ use ksmith::lab::Part;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use support::program::{Running, ksmith};
-use support::{KernelLock, clean_passes, guest, number, skipped, wait_until, write};
-
-/// Processes that offer memory to KSM, other than this test's.
-fn offering() -> Vec<u32> {
-    let pids =
-        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/ksm_stat")).unwrap_or_default();
-        stat.lines().any(|line| line == "ksm_mergeable: yes" || line == "ksm_merge_any: yes")
-    })
-    .collect()
-}
+use support::{KernelLock, clean_passes, guest, number, offering, wait_until, write};
 
 /// The demo's guests that are there: children of nobody else are called so.
 fn guests() -> Vec<u32> {
@@ -33,17 +22,6 @@ fn guests() -> Vec<u32> {
     offering().into_iter().filter(is_guest).collect()
 }
 
-/// The kernel for a demo. `None`, said loudly, where others offer memory: the demo rightly refuses there.
-fn stage() -> Option<KernelLock> {
-    let lock = KernelLock::take()?;
-    let others = offering();
-    if !others.is_empty() {
-        skipped(&format!("processes {others:?} offer memory to KSM"));
-        return None;
-    }
-    Some(lock)
-}
-
 fn nothing_is_left(lock: &KernelLock) {
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
     wait_until("the guests are gone", || guests().is_empty());
@@ -52,7 +30,7 @@ fn nothing_is_left(lock: &KernelLock) {
 
 #[test]
 fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
-    let Some(lock) = stage() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     let (code, out, err) = ksmith(&["demo", "--json"]);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -73,7 +51,7 @@ fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
 
 #[test]
 fn an_interrupted_demo_restores_and_ends_its_guests() {
-    let Some(lock) = stage() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     // Ctrl-C reaches the whole group, the guests too; `kill` reaches ksmith alone.
     for (signal, to_group) in [(Signal::INT, true), (Signal::INT, false), (Signal::TERM, false)] {
         let mut demo = Running::start_with(&["demo"], |command| {
@@ -95,7 +73,7 @@ fn an_interrupted_demo_restores_and_ends_its_guests() {
 
 #[test]
 fn a_killed_demo_leaves_no_guest_and_restore_does_the_rest() {
-    let Some(lock) = stage() else { return };
+    let Some(lock) = KernelLock::take() else { return };
     let demo = Running::start(&["demo"]);
     wait_until("ksmd is at work", || number("run") == 1 && !guests().is_empty());
     demo.kill();

@@ -15,6 +15,8 @@ pub struct Mapping {
     pub end: u64,
     /// Whether writes go to what others map as well (`s` in the permissions).
     pub is_shared: bool,
+    /// Whether the process may read or write there at all; terabytes of address space are reserved without.
+    pub is_accessible: bool,
     /// What is mapped: a path, a name in brackets, or nothing.
     pub path: String,
     /// Figures of `smaps`, if that file was read.
@@ -55,12 +57,14 @@ pub enum Ineligible {
     Vfio,
     /// Not marked mergeable, in a process that has marked other memory.
     NotMergeable,
+    /// One frame with another process since a fork: nothing to save, and ksmd leaves such pairs alone.
+    Forked,
 }
 
 impl Ineligible {
     /// Each reason.
-    pub const ALL: [Self; 6] =
-        [Self::Shared, Self::Hugetlb, Self::File, Self::Device, Self::Vfio, Self::NotMergeable];
+    pub const ALL: [Self; 7] =
+        [Self::Shared, Self::Hugetlb, Self::File, Self::Device, Self::Vfio, Self::NotMergeable, Self::Forked];
 
     /// The key of the reason in JSON.
     pub fn key(self) -> &'static str {
@@ -71,6 +75,7 @@ impl Ineligible {
             Self::Device => "device",
             Self::Vfio => "vfio",
             Self::NotMergeable => "not_mergeable",
+            Self::Forked => "forked",
         }
     }
 
@@ -83,6 +88,7 @@ impl Ineligible {
             Self::Device => "device memory",
             Self::Vfio => "locked for a VFIO device",
             Self::NotMergeable => "not marked mergeable",
+            Self::Forked => "shared since a fork",
         }
     }
 }
@@ -118,7 +124,8 @@ impl Mapping {
         if end < start {
             return Err(malformed());
         }
-        Ok(Self { start, end, is_shared: permissions.ends_with('s'), path, figures: None })
+        let is_accessible = permissions.contains(['r', 'w']);
+        Ok(Self { start, end, is_shared: permissions.ends_with('s'), is_accessible, path, figures: None })
     }
 
     /// Why none of its pages can be merged, whatever the process asks for. Private mappings of files are not
@@ -214,6 +221,8 @@ VmFlags: rd mr pf io de dd sd
         let merged = |at: usize| mappings[at].figures.as_ref().unwrap().merged;
         assert_eq!((merged(0), merged(1)), (None, Some(0)));
         assert_eq!(mappings[1].end - mappings[1].start, 1 << 30);
+        assert!(mappings[1].is_accessible);
+        assert!(!Mapping::parse_all("1000-2000 ---p 0 0:0 0\n").unwrap()[0].is_accessible);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::{SKIPPED, ZERO};
 /// Fingerprints in a part, at most about: 16 bytes each while it is sorted.
 const PART: u64 = 1 << 18;
 
+/// Fingerprints that are not worth a second thread.
+const SMALL: u64 = 1 << 14;
+
 /// The fingerprints of one guest in any order, in as many pieces as the caller likes. Zero pages are [`ZERO`],
 /// pages that take no part [`SKIPPED`].
 #[derive(Debug, Clone, Default)]
@@ -20,9 +23,15 @@ pub struct GuestPages<'a> {
     pub pieces: Vec<&'a [u64]>,
 }
 
-/// How many parts a run over so many pages has: a power of two, at most 256.
-pub fn parts(pages: u64) -> u64 {
-    pages.div_ceil(PART).next_power_of_two().min(256)
+/// How many parts a run over so many pages has, on so many threads: a power of two, at most 256. Each part costs
+/// a walk over all fingerprints, so there are only as many as the threads need, and as keep the sorted copies of
+/// all threads below 16 bytes for each page.
+pub fn parts(pages: u64, threads: usize) -> u64 {
+    let threads = u64::try_from(threads).unwrap_or(u64::MAX);
+    match pages {
+        0..SMALL => 1,
+        _ => pages.div_ceil(PART).min(32).max(threads.saturating_mul(2)).min(256).next_power_of_two(),
+    }
 }
 
 /// The sums over the contents whose fingerprints fall into `part` of `parts` (a power of two).
@@ -66,7 +75,7 @@ pub fn counted(guests: &[GuestPages<'_>]) -> Vec<Counted> {
 /// The whole calculation on one thread.
 pub fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, with_pairs: bool) -> Outcome {
     let counted = counted(guests);
-    let parts = parts(counted.iter().map(|guest| guest.pages).sum());
+    let parts = parts(counted.iter().map(|guest| guest.pages).sum(), 1);
     let mut all = Sums::new(guests.len(), with_pairs);
     for part in 0..parts {
         all.merge(&sums(guests, part, parts, rules, with_pairs));
@@ -121,7 +130,8 @@ mod tests {
                 .sum();
             assert_eq!(distinct, 199_998.0);
         }
-        assert_eq!((parts(0), parts(PART), parts(PART + 1), parts(u64::MAX / 2)), (1, 1, 2, 256));
+        assert_eq!((parts(0, 8), parts(PART, 1), parts(8 * PART, 1), parts(PART, 8)), (1, 2, 8, 16));
+        assert_eq!((parts(u64::MAX / 2, 2), parts(u64::MAX / 2, 1000)), (32, 256));
     }
 
     proptest! {

@@ -176,6 +176,7 @@ mod tests {
 
     /// The claim itself, at the rates and sizes that people use and at awkward ones.
     #[test]
+    #[allow(clippy::disallowed_macros, reason = "prints the figures of docs/estimate.md")]
     fn the_bounds_hold_the_truth() {
         for (pages, rate) in [(400_000, 0.01), (40_000, 0.05), (4_000, 0.02)] {
             for population in POPULATIONS {

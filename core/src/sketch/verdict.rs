@@ -170,7 +170,8 @@ impl fmt::Display for Verdict {
                     )?;
                 } else {
                     write!(f, "{start}: merging would save {expected} ({part:.1} %")?;
-                    if low != high {
+                    // Ends that read alike are as good as certain.
+                    if low.to_string() != high.to_string() {
                         write!(f, ", between {low} and {high}")?;
                     }
                     write!(f, "), {net} net of KSM's own memory")?;

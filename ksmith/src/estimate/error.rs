@@ -81,7 +81,7 @@ impl EstimateError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::NoPrivilege(_) | Self::NotHost => 3,
+            Self::NoPrivilege(_) | Self::NotHost | Self::NothingFound => 3,
             _ => 1,
         }
     }

@@ -131,7 +131,7 @@ impl Piece {
 /// The calculation, on as many threads as the reading.
 fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, wants_pairs: bool, threads: usize) -> Outcome {
     let counted = exact::counted(guests);
-    let parts = exact::parts(counted.iter().map(|guest| guest.pages).sum());
+    let parts = exact::parts(counted.iter().map(|guest| guest.pages).sum(), threads);
     let all = Mutex::new(exact::Sums::new(guests.len(), wants_pairs));
     share_out(parts as usize, threads, |_, part| {
         let sums = exact::sums(guests, part as u64, parts, rules, wants_pairs);

@@ -1,7 +1,10 @@
-//! `/proc/kpageflags`: which of the frames that a process maps together with others are KSM's.
+//! `/proc/kpageflags`: which of the frames that a process maps together with others are KSM's, and which were
+//! seen already.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 use ksmith_core::kernel::FrameFlags;
 
@@ -9,7 +12,12 @@ use ksmith_core::kernel::FrameFlags;
 #[derive(Debug)]
 pub struct Frames {
     file: Option<File>,
+    seen: Mutex<HashMap<u64, Box<[u64; WORDS]>>>,
 }
+
+/// A bit for each frame, in blocks of 128 MiB of frames: at most 1/32768 of the host's memory, and only for what
+/// processes share since a fork.
+const WORDS: usize = 512;
 
 /// Frames that lie closer together than this are read in one go: a gap costs less than a system call.
 const GAP: u64 = 64;
@@ -17,12 +25,23 @@ const GAP: u64 = 64;
 impl Frames {
     /// Opens the file, if we may.
     pub fn open() -> Self {
-        Self { file: File::open("/proc/kpageflags").ok() }
+        Self { file: File::open("/proc/kpageflags").ok(), seen: Mutex::default() }
     }
 
     /// Whether frames can be told apart.
     pub fn are_visible(&self) -> bool {
         self.file.is_some()
+    }
+
+    /// Whether this frame was not seen before. It counts as seen from now on.
+    pub fn see(&self, frame: u64) -> bool {
+        let bits = WORDS as u64 * 64;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let block = seen.entry(frame / bits).or_insert_with(|| Box::new([0; WORDS]));
+        let (word, bit) = ((frame % bits / 64) as usize, 1 << (frame % 64));
+        let is_new = block[word] & bit == 0;
+        block[word] |= bit;
+        is_new
     }
 
     /// The flags of each of `frames`, which are sorted and without duplicates. Frames that can't be looked up
@@ -45,6 +64,20 @@ impl Frames {
                 }
             }
             at += run.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_frame_is_new_once() {
+        let frames = Frames::open();
+        for frame in [0, 1, 63, 64, 32_767, 32_768, 1 << 40] {
+            assert!(frames.see(frame), "{frame}");
+            assert!(!frames.see(frame), "{frame}");
         }
     }
 }

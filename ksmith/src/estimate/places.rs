@@ -33,11 +33,12 @@ pub fn look_again(job: &Job<'_>, places: &mut [Place]) -> (Vec<SecondLook>, u64)
     share_out(batches.len(), job.threads, |scratch, at| {
         let mut found = vec![SecondLook::default(); job.guests];
         let mut tally = Tally::default();
+        scratch.look_again();
         for place in batches[at].lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             let Some(target) = job.targets.get(place.target as usize).filter(|target| !target.has_exited()) else {
                 continue;
             };
-            let Ok(now) = scratch.look(&job.context, &target.memory, place.address) else {
+            let Ok((now, _)) = scratch.look(&job.context, &target.memory, place.address) else {
                 target.note_exit();
                 continue;
             };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use ksmith_core::guest_name::GuestName;
@@ -29,6 +30,8 @@ pub struct Process {
 /// The part of a process that can be read, ready to be read.
 #[derive(Debug)]
 pub struct Memory {
+    /// The PID whose memory it is, as long as it is alive.
+    pub pid: u32,
     /// The process's memory by address.
     pub mem: File,
     /// What is present there.
@@ -53,8 +56,17 @@ pub struct Stretch {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// Anonymous bytes in it.
-    pub anonymous_bytes: u64,
+}
+
+/// How much to find out about mappings before reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// What is resident in each and which are marked mergeable: `smaps`, for which the kernel walks all page
+    /// tables.
+    Figures,
+    /// Where they are: `maps`. A sample is faster than a walk over all page tables. Then memory counts whether it is
+    /// marked mergeable or not.
+    Headings,
 }
 
 impl Process {
@@ -88,6 +100,11 @@ impl Process {
         self.text("ksm_stat").ok().and_then(|text| KsmStat::parse(&text).ok()).unwrap_or_default()
     }
 
+    /// Whether the kernel refuses to tell us what KSM does for it.
+    pub fn hides_ksm(&self) -> bool {
+        self.file("ksm_stat").is_err_and(|error| Unreadable::of(error) == Unreadable::Denied)
+    }
+
     /// Whether any of its memory is marked mergeable, as cheaply as this kernel tells.
     pub fn is_involved(&self) -> bool {
         let ksm = self.ksm();
@@ -115,14 +132,16 @@ impl Process {
     ///
     /// # Errors
     /// We may not read it, or it is gone.
-    pub fn memory(&self) -> Result<Memory, Unreadable> {
+    pub fn memory(&self, detail: Detail) -> Result<Memory, Unreadable> {
         let mem = self.file("mem").map_err(Unreadable::of)?;
         let pagemap = self.file("pagemap").map_err(Unreadable::of)?;
-        let text = self.text("smaps").map_err(Unreadable::of)?;
-        let mappings = Mapping::parse_all(&text).map_err(|why| Unreadable::Malformed { file: "smaps", why })?;
+        let file = if detail == Detail::Figures { "smaps" } else { "maps" };
+        let text = self.text(file).map_err(Unreadable::of)?;
+        let mappings = Mapping::parse_all(&text).map_err(|why| Unreadable::Malformed { file, why })?;
         let is_locked = self.drives_a_device();
         let is_mergeable = mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true));
         let mut memory = Memory {
+            pid: self.pid,
             mem,
             pagemap,
             stretches: Vec::new(),
@@ -134,9 +153,34 @@ impl Process {
         for mapping in &mappings {
             memory.take(mapping, is_locked);
         }
+        if detail == Detail::Headings {
+            self.rough_figures(&mut memory, is_locked)?;
+        }
         // Ties by address, so that the order is the same in clones.
         memory.stretches.sort_by_key(|stretch| (std::cmp::Reverse(stretch.end - stretch.start), stretch.start));
         Ok(memory)
+    }
+
+    /// Fills in from the kernel's counters what the headings alone do not say.
+    fn rough_figures(&self, memory: &mut Memory, is_locked: bool) -> Result<(), Unreadable> {
+        let text = self.text("status").map_err(Unreadable::of)?;
+        let bytes = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+        };
+        let anonymous = bytes("RssAnon:").unwrap_or(0);
+        let lost = [
+            (Ineligible::File, bytes("RssFile:")),
+            (Ineligible::Shared, bytes("RssShmem:")),
+            (Ineligible::Hugetlb, bytes("HugetlbPages:")),
+            (Ineligible::Vfio, is_locked.then_some(anonymous)),
+        ];
+        memory
+            .ineligible
+            .extend(lost.into_iter().filter_map(|(reason, bytes)| Some((reason, bytes.filter(|&b| b > 0)?))));
+        memory.anonymous_bytes = if is_locked { 0 } else { anonymous };
+        memory.is_mergeable = memory.ksm.mergeable.unwrap_or_else(|| memory.ksm.is_involved());
+        Ok(())
     }
 
     /// Whether it holds VFIO files: then a guest's memory is locked in place for the device. Not knowing counts
@@ -165,9 +209,29 @@ impl Process {
 }
 
 impl Memory {
+    /// Whether the memory still belongs to a process: if so, its PID was not given to another meanwhile.
+    ///
+    /// # Errors
+    /// It does not: `ESRCH`.
+    pub fn is_alive(&self) -> io::Result<()> {
+        // A page map without memory behind it reads as empty.
+        match self.pagemap.read_at(&mut [0; 8], 0)? {
+            0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ => Ok(()),
+        }
+    }
+
     /// Sorts one mapping's pages into what can be merged and what can't, and why.
     fn take(&mut self, mapping: &Mapping, is_locked: bool) {
-        let Some(figures) = &mapping.figures else { return };
+        let Some(figures) = &mapping.figures else {
+            // Files that were mapped privately and written to are left out: their number is known only from
+            // the page tables, and they are few.
+            let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
+            if is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none() {
+                self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
+            }
+            return;
+        };
         let mut lose = |reason, bytes: u64| {
             if bytes > 0 {
                 *self.ineligible.entry(reason).or_default() += bytes;
@@ -187,11 +251,49 @@ impl Memory {
         // KSM's zero pages are not counted as anonymous: a stretch may consist of nothing else.
         if figures.anonymous > 0 || self.ksm.zero_pages.unwrap_or(0) > 0 {
             self.anonymous_bytes += figures.anonymous;
-            self.stretches.push(Stretch {
-                start: mapping.start,
-                end: mapping.end,
-                anonymous_bytes: figures.anonymous,
-            });
+            self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process with these mappings has lost, and how many stretches are left.
+    fn sorted(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, usize, u64) {
+        let own = || File::open("/proc/self/pagemap").unwrap();
+        let mappings = Mapping::parse_all(smaps).unwrap();
+        let mut memory = Memory {
+            pid: std::process::id(),
+            mem: own(),
+            pagemap: own(),
+            stretches: Vec::new(),
+            anonymous_bytes: 0,
+            ineligible: BTreeMap::new(),
+            is_mergeable: mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true)),
+            ksm: KsmStat::default(),
+        };
+        for mapping in &mappings {
+            memory.take(mapping, is_locked);
+        }
+        (memory.ineligible.into_iter().collect(), memory.stretches.len(), memory.anonymous_bytes)
+    }
+
+    const RAM: &str = "1000-9000 rw-p 0 0:0 0\nRss: 8 kB\nAnonymous: 8 kB\nVmFlags: rd wr mg\n";
+    const HEAP: &str = "a000-b000 rw-p 0 0:0 0 [heap]\nRss: 4 kB\nAnonymous: 4 kB\nVmFlags: rd wr\n";
+    const SHARED: &str = "c000-d000 rw-s 0 0:0 7 /memfd:ram\nRss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd wr sh\n";
+    const HUGE: &str =
+        "200000-400000 rw-p 0 0:0 0 /anon_hugepage\nRss: 0 kB\nPrivate_Hugetlb: 2048 kB\nVmFlags: ht\n";
+    const LIBRARY: &str = "e000-10000 rw-p 0 8:1 9 /lib\nRss: 8 kB\nAnonymous: 4 kB\nVmFlags: rd wr\n";
+
+    #[test]
+    fn each_mapping_goes_where_it_belongs() {
+        let all = [HEAP, SHARED, HUGE, LIBRARY].concat();
+        let lost = [(Ineligible::Shared, 4096), (Ineligible::Hugetlb, 2 << 20), (Ineligible::File, 4096)];
+        assert_eq!(sorted(&all, false), (lost.to_vec(), 2, 8192), "nothing marked: all that is private counts");
+        let marked = [RAM, HEAP].concat();
+        assert_eq!(sorted(&marked, false), (vec![(Ineligible::NotMergeable, 4096)], 1, 8192));
+        assert_eq!(sorted(RAM, true), (vec![(Ineligible::Vfio, 8192)], 0, 0));
     }
 }

@@ -11,6 +11,9 @@ use serde::Serialize;
 use super::run::GuestSums;
 use crate::show::Table;
 
+/// More guests than this do not fit side by side.
+const MOST_IN_TABLE: usize = 16;
+
 /// Everything that came out.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -144,15 +147,8 @@ impl GuestReport {
     fn row(&self) -> [String; 9] {
         let show = |bytes: u64| Bytes::from(bytes).to_string();
         let pid = self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        let saved = match self.low_bytes == self.high_bytes {
-            true => show(self.expected_saved_bytes),
-            false => format!(
-                "{} ({} to {})",
-                show(self.expected_saved_bytes),
-                show(self.low_bytes),
-                show(self.high_bytes)
-            ),
-        };
+        let [expected, low, high] = [self.expected_saved_bytes, self.low_bytes, self.high_bytes].map(show);
+        let saved = if low == high { expected } else { format!("{expected} ({low} to {high})") };
         [
             self.name.clone(),
             pid,
@@ -208,7 +204,14 @@ impl fmt::Display for Report {
             writeln!(f, "Can't be merged: {}.", lost.join(", "))?;
         }
         if let Some(matrix) = &self.matrix {
-            writeln!(f, "\nShared by two guests (on the diagonal: within one):\n{matrix}")?;
+            match matrix.guests.len() {
+                0..=MOST_IN_TABLE => {
+                    writeln!(f, "\nShared by two guests (on the diagonal: within one):\n{matrix}")?
+                }
+                guests => {
+                    writeln!(f, "\n{guests} guests are too many for a table: see --json or --matrix=FILE.svg.")?
+                }
+            }
         }
         for skipped in &self.skipped {
             writeln!(f, "Process {} is left out: {}.", skipped.pid, skipped.reason)?;

@@ -9,6 +9,8 @@ use ksmith_core::sketch::{CostModel, Costs, MergeRules, Outcome, Verdict};
 use super::error::{EstimateError, Unreadable};
 use super::frames::Frames;
 use super::pace::Pace;
+use super::pinned::Quiet;
+use super::process::Detail;
 use super::progress::Progress;
 use super::report::{GuestReport, MatrixReport, Report, SkippedReport};
 use super::salt::Salt;
@@ -130,12 +132,17 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     }
     let started = Instant::now();
     let cpu_before = cpu_seconds();
-    let found = Targets::select(&options.selection)?;
+    let detail = match options.mode {
+        Mode::Sample(_) => Detail::Headings,
+        Mode::Exact | Mode::Sketch => Detail::Figures,
+    };
+    let found = Targets::select(&options.selection, detail)?;
     let job = Job {
         context: Context {
             salt: Salt::new().map_err(unexpected("get random numbers"))?,
             pace: Pace::new(options.max_rate),
             frames: Frames::open(),
+            quiet: Quiet::new(),
             page_size: page_size(),
         },
         targets: &found.targets,
@@ -201,7 +208,13 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     let exited = found.targets.iter().filter(|target| target.has_exited());
     let exited = exited.map(|target| SkippedReport { pid: target.pid, reason: Unreadable::Exited.to_string() });
     let skipped = found.skipped.iter().map(|it| SkippedReport { pid: it.pid, reason: it.why.to_string() });
-    let names: Vec<String> = guests.iter().map(|guest| guest.name.clone()).collect();
+    let names = guests.iter().map(|guest| match guest.pid {
+        Some(pid) if guests.iter().filter(|other| other.name == guest.name).count() > 1 => {
+            format!("{} {pid}", guest.name)
+        }
+        _ => guest.name.clone(),
+    });
+    let names: Vec<String> = names.collect();
     Ok(Report {
         mode: options.mode.name(),
         rate: match options.mode {
@@ -261,6 +274,11 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
         for (&reason, bytes) in &target.memory.ineligible {
             *sums.ineligible.entry(reason).or_default() += bytes;
         }
+        let forked = match options.mode {
+            Mode::Sample(rate) => (tally.forked as f64 / rate) as u64,
+            Mode::Exact | Mode::Sketch => tally.forked,
+        };
+        *sums.ineligible.entry(Ineligible::Forked).or_default() += forked * job.context.page_size;
         found.outcome.add_merged_zero_pages(guest, zero);
     }
     for ((sums, guest), changing) in sums.iter_mut().zip(&found.outcome.guests).zip(&found.changing) {

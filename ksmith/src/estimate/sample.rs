@@ -34,15 +34,16 @@ pub fn run(job: &Job<'_>, rate: f64) -> Found {
         read_chunks(&job.context, job.targets, &chunks, job.threads, &progress, |scratch, target, at| {
             let chunk = &chunks[at];
             // The chunk's role: the same for the same part of clones' memory.
-            let role = chunk.stretch << 40 | chunk.offset / CHUNK;
+            let role = (chunk.stretch << 40) | (chunk.offset / CHUNK);
             let pages = (chunk.addresses.end - chunk.addresses.start) / size;
             let (mut places, mut numbers, mut tally) = (Vec::new(), Vec::new(), Tally::default());
             for page in Positions::new(job.context.salt.seed(), role, pages, rate) {
                 let address = chunk.addresses.start + page * size;
-                if let Some(fingerprint) = scratch.look(&job.context, &target.memory, address)? {
+                let (fingerprint, look) = scratch.look(&job.context, &target.memory, address)?;
+                tally.add(&look);
+                if let Some(fingerprint) = fingerprint {
                     places.push(Place { target: chunk.target as u32, address, fingerprint });
                     numbers.push(mix(role) ^ page);
-                    tally.read += 1;
                 }
             }
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,8 +58,11 @@ pub fn run(job: &Job<'_>, rate: f64) -> Found {
         read += look_again(job, &mut places).1;
     }
     let mut pages = vec![0; job.guests];
-    for target in job.targets.iter().filter(|target| !target.has_exited()) {
-        pages[target.guest as usize] += target.memory.anonymous_bytes / size;
+    for (target, tally) in job.targets.iter().zip(&tallies).filter(|(target, _)| !target.has_exited()) {
+        // The kernel counts pages that are shared since a fork in each process: the sample says how many.
+        let all = target.memory.anonymous_bytes / size;
+        let forked = all as f64 * tally.forked as f64 / (tally.forked + tally.read).max(1) as f64;
+        pages[target.guest as usize] += all - forked as u64;
     }
     let living = numbers.iter().zip(&places).filter(|(_, place)| !job.targets[place.target as usize].has_exited());
     let probes = living.map(|(&number, place)| {

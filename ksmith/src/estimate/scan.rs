@@ -1,8 +1,9 @@
 //! Reading a stretch of a process's memory without disturbing it.
 //!
 //! Only pages that pagemap says are present and anonymous are read, so nothing is faulted in and no userfaultfd
-//! handler is woken; and only through `/proc/PID/mem`, which takes no pins, so that merged pages stay merged
-//! (`process_vm_readv` would un-merge them). A page that goes away in between costs at most one fault.
+//! handler is woken. They are read through `/proc/PID/mem`, which takes no pins, so that merged pages stay merged;
+//! [`super::pinned`] says when something faster may be used. A page that goes away in between costs at most
+//! one fault.
 
 use std::fs::File;
 use std::io;
@@ -14,6 +15,7 @@ use ksmith_core::sketch::ZERO;
 
 use super::frames::Frames;
 use super::pace::Pace;
+use super::pinned::{self, Quiet};
 use super::process::Memory;
 use super::salt::Salt;
 
@@ -26,6 +28,8 @@ pub struct Context {
     pub pace: Pace,
     /// Whose frames are whose.
     pub frames: Frames,
+    /// Whether anything is merged on this host.
+    pub quiet: Quiet,
     /// Bytes in a page.
     pub page_size: u64,
 }
@@ -37,6 +41,11 @@ pub struct Scratch {
     entries: Vec<u8>,
     frames: Vec<u64>,
     flags: Vec<FrameFlags>,
+    /// Whether pages may be pinned, as of a few milliseconds ago, and for how many looks that holds.
+    may_pin: bool,
+    looks: u32,
+    /// Whether frames that were seen before may be read: they were, at the first look.
+    is_second_look: bool,
 }
 
 /// What was found besides the fingerprints, in pages.
@@ -49,6 +58,8 @@ pub struct Tally {
     /// Pages that map the kernel's zero page, KSM's work or never written to: not reported as pages. Where
     /// frames are hidden from us, pages of zeros that are not mapped here alone are taken for such.
     pub zero_mapped: u64,
+    /// Pages left out because another page of ours is in the same frame since a fork.
+    pub forked: u64,
 }
 
 impl Tally {
@@ -57,6 +68,7 @@ impl Tally {
         self.read += other.read;
         self.merged += other.merged;
         self.zero_mapped += other.zero_mapped;
+        self.forked += other.forked;
     }
 }
 
@@ -74,9 +86,25 @@ impl Scratch {
     /// Pages looked up at once.
     const LOOKED_UP: u64 = 4096;
 
+    /// Looks at single pages between which it is looked up whether they may be pinned.
+    const LOOKS: u32 = 256;
+
     /// Buffers for one thread.
     pub fn new() -> Self {
-        Self { buffer: vec![0; Self::READ], entries: Vec::new(), frames: Vec::new(), flags: Vec::new() }
+        Self {
+            buffer: vec![0; Self::READ],
+            entries: Vec::new(),
+            frames: Vec::new(),
+            flags: Vec::new(),
+            may_pin: false,
+            looks: 0,
+            is_second_look: false,
+        }
+    }
+
+    /// From now on pages are looked at again.
+    pub fn look_again(&mut self) {
+        self.is_second_look = true;
     }
 
     /// Reads all of `addresses` that may be read and calls `page` with the address and the fingerprint of each
@@ -85,6 +113,17 @@ impl Scratch {
     /// # Errors
     /// The process is gone.
     pub fn scan(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        addresses: Range<u64>,
+        page: impl FnMut(u64, u64),
+    ) -> Result<Tally, Stopped> {
+        self.may_pin = context.quiet.is_certain();
+        self.pages(context, memory, addresses, page)
+    }
+
+    fn pages(
         &mut self,
         context: &Context,
         memory: &Memory,
@@ -104,7 +143,7 @@ impl Scratch {
                 let run = self.run(context, at, found, &mut tally);
                 if run > 0 {
                     let from = (first + at as u64) * size;
-                    self.read(context, &memory.mem, from, run, at, &mut tally, &mut page)?;
+                    self.read(context, memory, from, run, at, &mut tally, &mut page)?;
                 }
                 at += run.max(1);
             }
@@ -133,11 +172,16 @@ impl Scratch {
 
     /// Looks up the frames of all pages that others may map as well.
     fn find_frames(&mut self, context: &Context, found: usize) {
-        let entries = (0..found).map(|at| self.entry(at));
-        let shared = entries.filter(|entry| entry.is_anonymous() && !entry.is_exclusive() && entry.frame() > 0);
-        let shared: Vec<u64> = shared.map(PageEntry::frame).collect();
         self.frames.clear();
-        self.frames.extend(shared);
+        for at in 0..found {
+            let entry = self.entry(at);
+            if entry.is_anonymous() && !entry.is_exclusive() && entry.frame() > 0 {
+                self.frames.push(entry.frame());
+            }
+        }
+        if self.frames.is_empty() {
+            return;
+        }
         self.frames.sort_unstable();
         self.frames.dedup();
         context.frames.flags(&self.frames, &mut self.flags);
@@ -154,14 +198,24 @@ impl Scratch {
     fn run(&self, context: &Context, at: usize, found: usize, tally: &mut Tally) -> usize {
         let most = Self::READ / context.page_size as usize;
         let mut run = 0;
+        let is_exclusive = self.entry(at).is_exclusive();
         while at + run < found && run < most {
             let entry = self.entry(at + run);
-            if !entry.is_anonymous() {
+            // Where pinning is possible, only runs of exclusive pages are read by it.
+            if !entry.is_anonymous() || self.may_pin && entry.is_exclusive() != is_exclusive {
                 break;
             }
             let flags = self.flags_of(entry);
             if flags.is_zero_page() {
                 tally.zero_mapped += u64::from(run == 0);
+                break;
+            }
+            // Without flags a merged page could not be told from one that a fork shares.
+            let is_told_apart = context.frames.are_visible() && entry.frame() > 0;
+            let is_shared = is_told_apart && !entry.is_exclusive() && !flags.is_merged();
+            if is_shared && !self.is_second_look && !context.frames.see(entry.frame()) {
+                // It is seen for good: it will be met again as the first of a run, and passed over.
+                tally.forked += u64::from(run == 0);
                 break;
             }
             tally.merged += u64::from(flags.is_merged());
@@ -174,7 +228,7 @@ impl Scratch {
     fn read(
         &mut self,
         context: &Context,
-        mem: &File,
+        memory: &Memory,
         from: u64,
         pages: usize,
         at: usize,
@@ -183,8 +237,18 @@ impl Scratch {
     ) -> Result<(), Stopped> {
         let size = context.page_size as usize;
         let wanted = pages * size;
+        let is_exclusive = self.entry(at).is_exclusive();
         context.pace.wait_for(wanted as u64);
-        let got = match mem.read_at(&mut self.buffer[..wanted], from) {
+        let buffer = &mut self.buffer[..wanted];
+        let result = match self.may_pin && is_exclusive {
+            // It may be refused where the file is not: seccomp, a user namespace.
+            true => match pinned::read(memory.pid, from, buffer) {
+                Ok(got) => memory.is_alive().map(|()| got),
+                Err(_) => memory.mem.read_at(buffer, from),
+            },
+            false => memory.mem.read_at(buffer, from),
+        };
+        let got = match result {
             // The memory of a process that ended reads as empty.
             Ok(0) => return Err(Stopped::Exited),
             Ok(got) => got,
@@ -205,16 +269,25 @@ impl Scratch {
         Ok(())
     }
 
-    /// Looks at one page: its fingerprint, or `None` if there is nothing to read.
+    /// Looks at one page: its fingerprint, or `None` if there is nothing to read, and why.
     ///
     /// # Errors
     /// The process is gone.
-    pub fn look(&mut self, context: &Context, memory: &Memory, address: u64) -> Result<Option<u64>, Stopped> {
+    pub fn look(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        address: u64,
+    ) -> Result<(Option<u64>, Tally), Stopped> {
+        if self.looks == 0 {
+            self.may_pin = context.quiet.is_certain();
+            self.looks = Self::LOOKS;
+        }
+        self.looks -= 1;
         let mut look = None;
-        self.scan(context, memory, address..address + context.page_size, |_, fingerprint| {
-            look = Some(fingerprint)
-        })?;
-        Ok(look)
+        let page = address..address + context.page_size;
+        let tally = self.pages(context, memory, page, |_, fingerprint| look = Some(fingerprint))?;
+        Ok((look, tally))
     }
 }
 

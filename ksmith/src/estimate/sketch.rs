@@ -7,6 +7,7 @@ use ksmith_core::sketch::{Outcome, Positions, Sketch};
 use super::places::{Place, look_again};
 use super::run::Job;
 use super::scan::Tally;
+use super::target::Target;
 use super::work::{chunks, read_chunks};
 
 const CHUNK: u64 = 16 << 20;
@@ -58,7 +59,13 @@ pub fn run(job: &Job<'_>) -> Found {
             Ok(tally)
         })
     };
-    let sketch = sketch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut sketch = sketch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // What a process held that is gone can't be merged. Of a group only the whole can be told apart.
+    for guest in 0..job.guests {
+        if job.targets.iter().filter(|target| target.guest as usize == guest).all(Target::has_exited) {
+            sketch.forget(guest as u32);
+        }
+    }
     let mut outcome = sketch.outcome(&job.rules, job.wants_pairs);
     let before: Vec<u64> = outcome.guests.iter().map(|guest| guest.pages).collect();
     let mut read = tallies.iter().map(|tally| tally.read).sum();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::{EstimateError, Unreadable};
-use super::process::{Memory, Process};
+use super::process::{Detail, Memory, Process};
 
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
@@ -93,7 +93,7 @@ impl Targets {
     ///
     /// # Errors
     /// There is nothing that can be read.
-    pub fn select(selection: &Selection) -> Result<Self, EstimateError> {
+    pub fn select(selection: &Selection, detail: Detail) -> Result<Self, EstimateError> {
         let mut found = Self::default();
         let mut processes = Vec::new();
         for &pid in &selection.pids {
@@ -118,7 +118,7 @@ impl Targets {
         }
         processes.sort_by_key(|process| process.pid);
         processes.dedup_by_key(|process| process.pid);
-        found.open(processes, selection.by);
+        found.open(processes, selection.by, detail);
         let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
         match found.targets.is_empty() {
             true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
@@ -127,10 +127,10 @@ impl Targets {
         }
     }
 
-    fn open(&mut self, processes: Vec<Process>, by: By) {
+    fn open(&mut self, processes: Vec<Process>, by: By, detail: Detail) {
         let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
         for process in processes {
-            let memory = match process.memory() {
+            let memory = match process.memory(detail) {
                 Ok(memory) => memory,
                 Err(why) => {
                     self.skipped.push(Skipped { pid: process.pid, why });
@@ -141,7 +141,7 @@ impl Targets {
                 By::Process => process.pid.to_string(),
                 By::Program => process.program.to_string(),
                 By::User => process.user().map_or_else(|| "unknown user".to_owned(), user_name),
-                By::Cgroup => process.cgroup().unwrap_or_else(|| "unknown cgroup".to_owned()),
+                By::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
             };
             let guest = *numbers.entry(key.clone()).or_insert_with(|| {
                 let name = if by == By::Process { Arc::clone(&process.name) } else { key.into() };
@@ -169,8 +169,13 @@ fn mergeable_or_machines() -> Result<Vec<Process>, EstimateError> {
     if !mergeable.is_empty() {
         return Ok(mergeable);
     }
+    let hidden = others.iter().filter(|process| process.hides_ksm()).count();
     let machines: Vec<_> = others.into_iter().filter(|process| process.is_vm).collect();
-    if machines.is_empty() { Err(EstimateError::NothingFound) } else { Ok(machines) }
+    match machines.is_empty() {
+        false => Ok(machines),
+        true if hidden > 0 && !rustix::process::geteuid().is_root() => Err(EstimateError::NoPrivilege(hidden)),
+        true => Err(EstimateError::NothingFound),
+    }
 }
 
 /// The user's name from /etc/passwd, or the number.
@@ -179,4 +184,9 @@ fn user_name(uid: u32) -> String {
     let is_it = |line: &&str| line.split(':').nth(2).and_then(|id| id.parse().ok()) == Some(uid);
     let name = text.lines().find(is_it).and_then(|line| line.split(':').next());
     name.map_or_else(|| uid.to_string(), str::to_owned)
+}
+
+/// The text without what a terminal would act upon: whoever may make a control group chooses its name.
+fn printable(text: String) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
 }

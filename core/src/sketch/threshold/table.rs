@@ -23,17 +23,20 @@ pub struct Table {
 impl Table {
     const FEWEST_SLOTS: usize = 1 << 10;
 
-    /// An empty table that grows to at most `most_slots` (rounded up to a power of two).
+    /// An empty table that doubles until it has `most_slots`.
     pub fn new(most_slots: usize) -> Self {
-        let most_slots = most_slots.next_power_of_two().max(Self::FEWEST_SLOTS);
-        Self { slots: vec![Entry::default(); Self::FEWEST_SLOTS], used: 0, most_slots }
+        Self {
+            slots: vec![Entry::default(); Self::FEWEST_SLOTS],
+            used: 0,
+            most_slots: most_slots.max(Self::FEWEST_SLOTS),
+        }
     }
 
     /// Counts `entry.count` more copies. Gives the entry back if it is new and there is no room.
     pub fn add(&mut self, entry: Entry) -> Result<(), Entry> {
         loop {
-            let mask = self.slots.len() - 1;
-            let mut at = Self::home(&entry) & mask;
+            let slots = self.slots.len();
+            let mut at = Self::home(&entry, slots);
             loop {
                 let slot = &mut self.slots[at];
                 if slot.count == 0 {
@@ -43,7 +46,7 @@ impl Table {
                     slot.count = slot.count.saturating_add(entry.count);
                     return Ok(());
                 }
-                at = (at + 1) & mask;
+                at = if at + 1 == slots { 0 } else { at + 1 };
             }
             if (self.used + 1) * 4 <= self.slots.len() * 3 {
                 self.slots[at] = entry;
@@ -86,7 +89,7 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let slots = vec![Entry::default(); self.slots.len() * 2];
+        let slots = vec![Entry::default(); (self.slots.len() * 2).min(self.most_slots)];
         let old = std::mem::replace(&mut self.slots, slots);
         self.used = 0;
         for entry in old.into_iter().filter(|entry| entry.count > 0) {
@@ -94,9 +97,10 @@ impl Table {
         }
     }
 
-    /// The lower bits, as the upper ones are all small once the threshold is.
-    fn home(entry: &Entry) -> usize {
-        (entry.fingerprint ^ mix(u64::from(entry.guest))) as usize
+    /// Of the lower bits, as the upper ones are all small once the threshold is.
+    fn home(entry: &Entry, slots: usize) -> usize {
+        let bits = (entry.fingerprint ^ mix(u64::from(entry.guest))) as u32;
+        ((u64::from(bits) * slots as u64) >> 32) as usize
     }
 }
 
