@@ -79,7 +79,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         metadata: None,
         domain: None,
         mergeable: None,
-        obstacle: known.and_then(|known| known.obstacle),
+        obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
         figures: Figures::default(),
         errors: Vec::new(),
     }

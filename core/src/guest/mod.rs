@@ -72,7 +72,7 @@ impl fmt::Display for Kind {
 }
 
 /// One guest at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// Its own name where it has one; two guests may have the same.
     pub name: String,
@@ -97,7 +97,7 @@ pub struct Guest {
     /// Whether any of its memory is mergeable. `None`: this kernel does not say until ksmd has been there.
     pub mergeable: Option<bool>,
     /// Why its memory can't merge whatever is tried, in a word: `vfio`, `shared`, `hugepages`.
-    pub obstacle: Option<&'static str>,
+    pub obstacle: Option<String>,
     /// What it takes, saves and costs.
     pub figures: Figures,
     /// What could not be found out about it, one sentence each.

@@ -5,6 +5,7 @@
 //! never waits.
 
 mod identities;
+mod journal;
 mod libvirt;
 mod mconsole;
 mod memory;
@@ -23,6 +24,7 @@ pub use ksmith_core::guest::{Guest, Kind, NotOne, find};
 use ksmith_core::guest::{Identity, Monitor as Place, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
+pub use self::journal::{ListError, OffList, SwitchedOff};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};
 pub use self::memory::{merged_now, read_memory};
@@ -106,6 +108,11 @@ impl Guests {
     pub fn target(&self, guest: &Guest) -> Option<Target> {
         let known = self.known.get(&guest.id())?;
         Some(Target { name: guest.name.clone(), ..self.target_of(guest.id(), known)? })
+    }
+
+    /// What is needed to switch the guest whose first process this is, sample or not. `None` if it is gone.
+    pub fn target_by_id(&self, id: ProcessId) -> Option<Target> {
+        self.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))
     }
 
     fn named(&self, sample: &Sample) -> List {
