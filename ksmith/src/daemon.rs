@@ -13,12 +13,15 @@ use ksmith_core::knobs::Knobs;
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
+use crate::act::StateDir;
 use crate::config::{Config, ConfigError};
 use crate::control::{self, Answer, Asked, Figures, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
+use crate::guest_service::GuestService;
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
+use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{self, Signal};
 
@@ -55,6 +58,7 @@ pub struct Daemon {
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    guests: Option<GuestService>,
     watchdog: Option<Duration>,
 }
 
@@ -80,6 +84,7 @@ impl Daemon {
             started: Instant::now(),
             last: None,
             scan: None,
+            guests: None,
             watchdog: sd_notify::watchdog_enabled(),
         })
     }
@@ -98,6 +103,9 @@ impl Daemon {
             },
         )?;
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
+        let host = Root::host();
+        let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
+        self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -112,6 +120,7 @@ impl Daemon {
         }
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        self.guests = None;
         Ok(self.controller.into_host())
     }
 
@@ -123,6 +132,9 @@ impl Daemon {
             notify(&[NotifyState::Watchdog]);
         }
         self.finish_scan(&tick);
+        if let Some(guests) = &mut self.guests {
+            guests.look(&tick.sample);
+        }
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait);
         self.last = Some(tick);
@@ -181,6 +193,9 @@ impl Daemon {
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
+                if let Some(guests) = &self.guests {
+                    guests.configure(config.guests.clone());
+                }
                 let limits = config.limits.clone();
                 self.config = config;
                 match &mut self.scan {
@@ -204,6 +219,16 @@ impl Daemon {
             Request::Status => {
                 let status = self.status();
                 let _ = reply.send(status);
+                false
+            }
+            Request::Guests => {
+                match &self.guests {
+                    Some(guests) => guests.report(self.controller.host_mut().observer.sample(), reply),
+                    None => {
+                        let message = "guests are not watched".to_owned();
+                        let _ = reply.send(Answer::Error { message });
+                    }
+                }
                 false
             }
             Request::Scan { .. } if self.scan.is_some() => {

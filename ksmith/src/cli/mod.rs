@@ -6,8 +6,10 @@ mod daemon;
 mod demo;
 mod docs;
 mod doctor;
+mod guests;
 mod knobs;
 mod memory_guest;
+mod merge;
 mod print;
 mod restore;
 mod scan;
@@ -88,6 +90,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Status(status::StatusArgs),
+    Guests(guests::GuestsArgs),
     Doctor(doctor::DoctorArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
@@ -95,6 +98,7 @@ enum Command {
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
     Set(knobs::SetArgs),
+    Merge(merge::MergeArgs),
     Unmerge(unmerge::UnmergeArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
@@ -115,6 +119,7 @@ impl Cli {
         let global = &self.global;
         match &self.command {
             Command::Status(args) => args.run(global),
+            Command::Guests(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
@@ -122,6 +127,7 @@ impl Cli {
             Command::Enable(args) => args.run(global),
             Command::Disable(args) => args.run(global),
             Command::Set(args) => args.run(global),
+            Command::Merge(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Config(command) => command.run(global),

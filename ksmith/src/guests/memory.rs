@@ -24,7 +24,7 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
             continue;
         }
         let sums: Vec<Reading<SmapsRollup>> = guest.processes.iter().map(|id| rollup(root, *id)).collect();
-        denied += usize::from(sums.iter().any(|sums| *sums == Reading::Denied));
+        denied += usize::from(sums.contains(&Reading::Denied));
         guest.set_memory(sums.iter().map(|sums| sums.value().map(Memory::of)));
     }
     let mut errors = Vec::new();
