@@ -154,6 +154,7 @@ impl MergeArgs {
 fn failure(error: SwitchError) -> anyhow::Error {
     match error {
         SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => Failure::impossible(error.to_string()).into(),
-        error @ SwitchError::Monitor { .. } => error.into(),
+        // One sentence: its causes are in it.
+        error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),
     }
 }
