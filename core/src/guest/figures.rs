@@ -61,6 +61,12 @@ impl Memory {
 }
 
 impl Figures {
+    /// Adds savings of a process whose memory was counted already.
+    pub fn add_saved(&mut self, saved_bytes: u64) {
+        self.saved_bytes = self.saved_bytes.saturating_add(saved_bytes);
+        self.profit_bytes = self.profit_bytes.saturating_add_unsigned(saved_bytes);
+    }
+
     /// Adds a process with its share of the host's savings. Its [`Memory`] is added apart.
     pub fn add(&mut self, process: &Process, share: &Share, page_size: u64) {
         let metadata = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);

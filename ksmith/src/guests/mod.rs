@@ -14,6 +14,7 @@ mod patient;
 mod probe;
 mod qmp;
 mod switch;
+mod twins;
 mod users;
 
 use std::collections::BTreeMap;
