@@ -224,6 +224,7 @@ impl Worker {
         if let Err(error) = &outcome {
             warn!("{error}");
         }
+        self.guests.ask_again(target.id);
         let has_obstacle = self.obstacles.contains(&target.id);
         if let Some(prune) = &mut self.prune {
             prune.done(target.id, self.now, outcome.is_ok(), has_obstacle);
@@ -243,7 +244,8 @@ fn prunable(guest: &Guest) -> Prunable {
     Prunable {
         id: guest.id(),
         profit_bytes: guest.figures.profit_bytes,
-        mergeable: guest.mergeable,
+        // A kernel that says no is right; one that says yes may mean the firmware.
+        offered: guest.offered.or(guest.mergeable.filter(|mergeable| !mergeable)),
         obstacle: guest.obstacle.clone(),
     }
 }

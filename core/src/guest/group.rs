@@ -83,6 +83,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         metadata: None,
         domain: None,
         mergeable: None,
+        offered: None,
         obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
         figures: Figures::default(),
         errors: Vec::new(),

@@ -94,8 +94,11 @@ pub struct Guest {
     pub metadata: Option<String>,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
-    /// Whether any of its memory is mergeable. `None`: this kernel does not say until ksmd has been there.
+    /// Whether any of its memory is mergeable: for a virtual machine whose monitor tells, its RAM. `None`: this
+    /// kernel does not say until ksmd has been there.
     pub mergeable: Option<bool>,
+    /// Whether its monitor says that its RAM is offered to KSM. `None`: there is no monitor that could be asked.
+    pub offered: Option<bool>,
     /// Why its memory can't merge whatever is tried, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
     /// What it takes, saves and costs.

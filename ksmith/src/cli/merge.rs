@@ -73,8 +73,8 @@ impl MergeArgs {
             true => Some(target.make_permanent(on, self.dry_run).map_err(failure)?),
             false => None,
         };
-        let left = merged_now(&root, guest.id());
-        self.report(global, guest, &switched, is_made_permanent, merged.saturating_sub(left.unwrap_or(0)))?;
+        let left = merged_now(&root, guest.id()).unwrap_or(0);
+        self.report(global, guest, &switched, is_made_permanent, [merged.saturating_sub(left), left])?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -113,7 +113,7 @@ impl MergeArgs {
         guest: &Guest,
         switched: &[Switched],
         is_made_permanent: Option<bool>,
-        unmerged_bytes: u64,
+        [unmerged_bytes, left_bytes]: [u64; 2],
     ) -> anyhow::Result<()> {
         let word = if self.to == OnOff::On { "on" } else { "off" };
         if global.json {
@@ -123,6 +123,7 @@ impl MergeArgs {
                 "merge": word,
                 "backends": switched.iter().map(|switched| &switched.backend).collect::<Vec<_>>(),
                 "unmerged_bytes": unmerged_bytes,
+                "left_bytes": left_bytes,
                 "permanent_changed": is_made_permanent,
                 "dry_run": self.dry_run,
             }));
@@ -141,6 +142,13 @@ impl MergeArgs {
                 backends.join(", "),
                 Bytes::from(unmerged_bytes),
             ))?,
+        }
+        if self.to == OnOff::Off && !self.dry_run && left_bytes > 0 {
+            print::line(format_args!(
+                "{} stay merged: firmware and video memory, which QEMU offers for good unless it is started with \
+                 -machine mem-merge=off (libvirt: --permanent)",
+                Bytes::from(left_bytes)
+            ))?;
         }
         match is_made_permanent {
             Some(true) if self.dry_run => print::line("libvirt's definition would be changed"),

@@ -116,6 +116,13 @@ impl Guests {
         self.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))
     }
 
+    /// Forgets what a guest's monitor said: its switch was thrown.
+    pub fn ask_again(&mut self, id: ProcessId) {
+        if let Some(known) = self.known.get_mut(&id) {
+            (known.probed.told, known.due, known.pause) = (None, Duration::ZERO, FIRST_RETRY);
+        }
+    }
+
     fn named(&self, sample: &Sample) -> List {
         let (mut guests, unattributed_bytes) = group(sample, |id| self.identity(id));
         for guest in &mut guests {
@@ -188,6 +195,9 @@ impl Known {
         guest.uuid = guest.uuid.take().or_else(|| told?.uuid.clone()).or_else(|| libvirt?.uuid.clone());
         guest.memory_bytes = guest.memory_bytes.or(self.probed.memory_bytes);
         guest.metadata = libvirt.and_then(|status| status.metadata.clone());
+        guest.offered = told.map(|told| told.backends.iter().any(|backend| backend.merge && !backend.share));
+        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count.
+        guest.mergeable = guest.mergeable.map(|mergeable| mergeable && guest.offered != Some(false));
         guest.errors.extend(self.probed.error.clone());
         let has_own_name = self.identity.as_ref().is_some_and(|identity| identity.name != *identity.program);
         if let Some(name) = self.probed.name.as_ref().filter(|_| !has_own_name) {

@@ -311,6 +311,7 @@ mod tests {
             metadata: None,
             domain: None,
             mergeable: Some(true),
+            offered: None,
             obstacle: None,
             figures: Figures {
                 rss_bytes: 1 << 20,
