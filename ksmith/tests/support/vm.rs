@@ -6,6 +6,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -244,6 +245,7 @@ impl UmlKit {
             .args(["mem=64M", &format!("umid={name}"), "rootfstype=hostfs", "rootflags=/", "ro"])
             .arg(format!("init={}", self.directory.join("init").display()))
             .args(["con=null", "con0=null,fd:1", "ssl=null"])
+            .process_group(0)
             .env("HOME", &home)
             .env("TMPDIR", "/dev/shm")
             .env("LD_PRELOAD", self.directory.join("narrow.so"))
@@ -264,8 +266,9 @@ impl Uml {
 
 impl Drop for Uml {
     fn drop(&mut self) {
-        // Its helpers and its guest's programs are processes of their own: without their tracer they end too.
-        let _ = self.child.kill();
+        // Its helpers and its guest's programs are processes of their own, which outlive it; all are in its group.
+        let group = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.child.wait();
     }
 }
