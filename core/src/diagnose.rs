@@ -8,7 +8,7 @@ use crate::account::Totals;
 use crate::field::KernelVersion;
 use crate::kernel::{AdvisorMode, Run};
 use crate::reading::Reading;
-use crate::sample::Sample;
+use crate::sample::{Process, Sample};
 use crate::units::{Bytes, Span};
 
 /// How much a finding matters.
@@ -129,12 +129,23 @@ fn run_state(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> 
 }
 
 fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
-    if !sample.processes.is_empty() || sample.ksm.tracked_pages() > 0 {
+    if sample.processes.iter().any(Process::may_merge) || sample.ksm.tracked_pages() > 0 {
         return None;
     }
-    let what = match sample.hidden_processes {
+    if sample.hidden_processes > 0 {
+        return Some(finding(
+            "nothing-seen",
+            Severity::Note,
+            format!(
+                "no process that this user can see has mergeable memory; {} are hidden",
+                sample.hidden_processes
+            ),
+            "run as root to see all",
+        ));
+    }
+    let what = match sample.processes.len() {
         0 => "no process has mergeable memory, so there is nothing to merge".to_owned(),
-        n => format!("no process that this user can see has mergeable memory; {n} are hidden"),
+        machines => format!("{machines} virtual machines run, and none of them offers its memory to KSM"),
     };
     Some(finding(
         "nothing-mergeable",
@@ -299,7 +310,7 @@ fn unrestored(circumstances: &Circumstances) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::kernel::{KsmStat, Meminfo};
-    use crate::sample::{Process, ProcessId};
+    use crate::sample::ProcessId;
 
     fn healthy() -> Sample {
         let mut sample = Sample { page_size: 4096, ..Sample::default() };
@@ -354,6 +365,11 @@ mod tests {
             s.ksm.pages_sharing = Reading::Value(0);
         });
         assert_eq!(nothing, ["nothing-mergeable"]);
+        let shared = found(|s, _| {
+            s.processes[0].ksm.mergeable = Some(false);
+            s.ksm.pages_sharing = Reading::Value(0);
+        });
+        assert_eq!(shared, ["nothing-mergeable"]);
         let trapped = found(|s, _| {
             s.ksm.smart_scan = Reading::Value(1);
             s.ksm.pages_skipped = Reading::Value(5000);

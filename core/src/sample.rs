@@ -77,6 +77,12 @@ impl Process {
         self.ksm.merging_pages.unwrap_or(0)
     }
 
+    /// Whether KSM has, or may have, anything to do with this process. A hypervisor is in the sample even where the
+    /// kernel says that none of its memory is mergeable; before Linux 6.14 nobody knows.
+    pub fn may_merge(&self) -> bool {
+        self.ksm.is_involved() || self.ksm.mergeable.is_none()
+    }
+
     /// Pages of this process that map the kernel's zero page through KSM.
     pub fn zero_pages(&self) -> u64 {
         self.ksm.zero_pages.unwrap_or(0)

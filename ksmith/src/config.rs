@@ -163,7 +163,7 @@ pub enum ConfigError {
         message: String,
     },
     /// The file that ksmtuned would read is not what it takes.
-    #[error("{}:{error}", path.display())]
+    #[error("{}: {error}", path.display())]
     Ksmtuned {
         /// Which file.
         path: PathBuf,
@@ -269,6 +269,12 @@ mod tests {
             let config = parse(&format!("[policy]\nkind = \"{kind}\"\n{file}")).unwrap();
             assert_eq!((config.policy().unwrap().name(), config.policy.kind.name()), (kind, kind));
         }
+    }
+
+    #[test]
+    fn the_packaged_file_says_the_defaults() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ksmith.toml");
+        assert_eq!(Config::load(Some(&path)).unwrap(), Config::default());
     }
 
     #[test]

@@ -118,3 +118,171 @@ impl<H: Host> Host for &mut H {
         (**self).apply(knobs)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use ksmith_core::decide::Reason;
+    use ksmith_core::kernel::{AdvisorMode, Run};
+    use ksmith_core::reading::Reading;
+
+    use super::*;
+
+    /// A host in memory that takes every setting, unless told to refuse.
+    #[derive(Debug)]
+    struct FakeHost {
+        sample: Sample,
+        refuses: Option<&'static str>,
+        asked_for: Vec<String>,
+    }
+
+    impl FakeHost {
+        fn new() -> Self {
+            let mut sample = Sample { page_size: 4096, ..Sample::default() };
+            sample.ksm.run = Reading::Value(0);
+            sample.ksm.pages_to_scan = Reading::Value(100);
+            sample.ksm.sleep_millisecs = Reading::Value(20);
+            Self { sample, refuses: None, asked_for: Vec::new() }
+        }
+    }
+
+    impl Host for FakeHost {
+        fn sample(&mut self) -> Sample {
+            self.sample.at += Duration::from_secs(1);
+            self.sample.clone()
+        }
+
+        fn apply(&mut self, knobs: &Knobs) -> Applied {
+            self.asked_for.push(knobs.to_string());
+            if let Some(why) = self.refuses {
+                return Applied { changes: Vec::new(), errors: vec![why.to_owned()] };
+            }
+            let ksm = &mut self.sample.ksm;
+            for (knob, value) in knobs.iter() {
+                match knob {
+                    Knob::Run => ksm.run = Reading::Value(value),
+                    Knob::PagesToScan => ksm.pages_to_scan = Reading::Value(value),
+                    Knob::SleepMillisecs => ksm.sleep_millisecs = Reading::Value(value),
+                    Knob::AdvisorMode => {
+                        // As the kernel does: pages_to_scan is rewritten.
+                        ksm.pages_to_scan = Reading::Value(100);
+                        ksm.advisor_mode = Reading::Value(AdvisorMode::None);
+                    }
+                    other => panic!("{other} is not part of this host"),
+                }
+            }
+            Applied { changes: vec![knobs.to_string()], errors: Vec::new() }
+        }
+    }
+
+    /// Decides as it was told beforehand; the last decision stays.
+    #[derive(Debug)]
+    struct Told(VecDeque<Knobs>);
+
+    impl Policy for Told {
+        fn name(&self) -> &'static str {
+            "told"
+        }
+
+        fn decide(&mut self, view: &View<'_>) -> Decision {
+            let knobs = if self.0.len() > 1 { self.0.pop_front() } else { self.0.front().cloned() };
+            let reason = Reason::new("told", format!("at {} s", view.now.at.as_secs()));
+            Decision { knobs: knobs.unwrap_or_else(Knobs::none), reason, check_after: Duration::from_secs(1) }
+        }
+    }
+
+    fn scanning(pages: u64) -> Knobs {
+        Knobs::none().with(Knob::PagesToScan, pages).with(Knob::Run, 1)
+    }
+
+    fn controller(decisions: impl IntoIterator<Item = Knobs>) -> Controller<FakeHost> {
+        let policy = Box::new(Told(decisions.into_iter().collect()));
+        Controller::new(FakeHost::new(), policy, Limits::default())
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let mut controller = controller([scanning(500)]);
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"]);
+        assert_eq!(controller.tick().applied, Applied::default());
+        controller.replace(Box::new(Told([scanning(600)].into())), Limits::default());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=600"]);
+        assert_eq!(controller.host_mut().asked_for.len(), 2, "a tick without a change asks for nothing");
+    }
+
+    #[test]
+    fn what_another_program_changed_is_said_and_set_back() {
+        let mut controller = controller([scanning(500)]);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "what was so before is nobody's doing");
+        controller.host_mut().sample.ksm.pages_to_scan = Reading::Value(7);
+        controller.host_mut().sample.ksm.sleep_millisecs = Reading::Value(0);
+        let tick = controller.tick();
+        assert_eq!(tick.foreign, ["pages_to_scan 500 -> 7"], "a setting that we never made is not ours");
+        assert_eq!(tick.applied.changes, ["pages_to_scan=500"]);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new());
+    }
+
+    #[test]
+    fn our_own_change_of_mind_is_not_foreign() {
+        let mut controller = controller([scanning(500), scanning(600), Knobs::none()]);
+        controller.tick();
+        assert_eq!(controller.tick().foreign, Vec::<String>::new());
+        controller.tick();
+        controller.host_mut().sample.ksm.pages_to_scan = Reading::Value(7);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "a decision that names nothing claims nothing");
+    }
+
+    #[test]
+    fn a_refused_write_is_an_error_and_nobody_elses_fault() {
+        let mut controller = controller([scanning(500)]);
+        controller.host_mut().refuses = Some("pages_to_scan: Device or resource busy");
+        for _ in 0..2 {
+            let tick = controller.tick();
+            assert_eq!(tick.applied.errors, ["pages_to_scan: Device or resource busy"]);
+            assert_eq!(tick.foreign, Vec::<String>::new());
+        }
+        controller.host_mut().refuses = None;
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"], "it is tried again");
+    }
+
+    #[test]
+    fn the_limits_bind_what_is_written() {
+        let limits = Limits { max_pages_to_scan: 300, ..Limits::default() };
+        let policy = Box::new(Told([scanning(500).with(Knob::MaxPageSharing, 9)].into()));
+        let mut controller = Controller::new(FakeHost::new(), policy, limits);
+        let tick = controller.tick();
+        assert_eq!(tick.applied.changes, ["pages_to_scan=300 run=1"]);
+        assert!(tick.decision.reason.text.contains("(limits: pages_to_scan=300)"), "{}", tick.decision.reason);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "what the limits hold back is not foreign");
+        controller.replace(Box::new(Told([scanning(500)].into())), Limits::default());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500"], "new limits hold at once");
+    }
+
+    #[test]
+    fn everything_is_written_again_when_the_advisor_goes_off() {
+        let mut controller = controller([scanning(500).with(Knob::AdvisorMode, 0)]);
+        let ksm = &mut controller.host_mut().sample.ksm;
+        ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+        ksm.pages_to_scan = Reading::Value(500);
+        controller.tick();
+        let ksm = &controller.host_mut().sample.ksm;
+        assert_eq!((ksm.pages_to_scan.get(), ksm.run_state()), (Some(500), Some(Run::Running)));
+        assert_eq!(controller.host_mut().asked_for, ["advisor_mode=none pages_to_scan=500 run=1"]);
+    }
+
+    #[test]
+    fn another_policy_inherits_the_history() {
+        let mut controller = controller([scanning(500)]);
+        controller.host_mut().sample.ksm.full_scans = Reading::Value(3);
+        controller.tick();
+        controller.host_mut().sample.ksm.full_scans = Reading::Value(4);
+        controller.tick();
+        let passes = controller.history().last_pass().map(|pass| pass.count);
+        assert_eq!(passes, Some(1));
+        let before = controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
+        assert_eq!((before.name(), controller.policy_name()), ("told", "told"));
+        assert_eq!(controller.history().last_pass().map(|pass| pass.count), passes);
+    }
+}

@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
 use crate::act::StateDir;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
 use crate::guest_service::GuestService;
@@ -23,7 +23,7 @@ use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
 use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
-use crate::signals::{self, Signal};
+use crate::signals::{Caught, Signal};
 
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
@@ -53,13 +53,35 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 pub struct Daemon {
     controller: Controller<LiveHost>,
     config: Config,
-    /// The file named on the command line; read again on SIGHUP.
-    config_path: Option<PathBuf>,
+    source: ConfigSource,
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
     guests: Option<GuestService>,
     watchdog: Option<Duration>,
+}
+
+/// Where the configuration comes from, to be read again on SIGHUP.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigSource {
+    /// The file named on the command line.
+    pub path: Option<PathBuf>,
+    /// The policy named on the command line, which goes before the file's.
+    pub policy: Option<PolicyKind>,
+}
+
+impl ConfigSource {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// It can't be read or is refused.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(self.path.as_deref())?;
+        if let Some(policy) = self.policy {
+            config.policy.kind = policy;
+        }
+        Ok(config)
+    }
 }
 
 /// A scan on demand in progress, and the policy that waits for its end.
@@ -75,12 +97,12 @@ impl Daemon {
     ///
     /// # Errors
     /// A file that the policy needs is refused.
-    pub fn new(host: LiveHost, config: Config, config_path: Option<PathBuf>) -> Result<Self, ConfigError> {
+    pub fn new(host: LiveHost, config: Config, source: ConfigSource) -> Result<Self, ConfigError> {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         Ok(Self {
             controller,
             config,
-            config_path,
+            source,
             started: Instant::now(),
             last: None,
             scan: None,
@@ -92,10 +114,10 @@ impl Daemon {
     /// Works until a signal ends it, and gives the host back.
     ///
     /// # Errors
-    /// The control socket or the signal handlers could not be had.
-    pub fn run(mut self) -> anyhow::Result<LiveHost> {
+    /// The control socket or the thread for signals could not be had.
+    pub fn run(mut self, signals: Caught) -> anyhow::Result<LiveHost> {
         let (sender, inbox) = bounded(INBOX);
-        signals::forward(sender.clone(), Message::Signal)?;
+        signals.forward(sender.clone(), Message::Signal)?;
         let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
             |error| {
                 let path = self.config.daemon.control_socket.display();
@@ -175,7 +197,13 @@ impl Daemon {
                         return false;
                     }
                 }
-                Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
+                Ok(Message::Processes(events)) => {
+                    self.controller.host_mut().observer.notice_all(events);
+                    // The channel gives what it has even when the deadline has passed.
+                    if Instant::now() >= deadline {
+                        return false;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
                 Err(RecvTimeoutError::Disconnected) => return true,
@@ -186,8 +214,7 @@ impl Daemon {
     /// Reads the configuration again. One that is refused changes nothing.
     fn reload(&mut self) {
         notify(&[NotifyState::Reloading]);
-        let loaded = Config::load(self.config_path.as_deref())
-            .and_then(|config| config.policy().map(|policy| (config, policy)));
+        let loaded = self.source.load().and_then(|config| config.policy().map(|policy| (config, policy)));
         match loaded {
             Ok((config, policy)) => {
                 if config.daemon != self.config.daemon {

@@ -7,6 +7,7 @@ pub mod control;
 pub mod controller;
 pub mod daemon;
 pub mod demo;
+pub mod estimate;
 pub mod guest_service;
 pub mod guests;
 pub mod lab;

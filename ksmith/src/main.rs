@@ -3,17 +3,14 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-use ksmith::cli::{self, Cli};
+use ksmith::cli;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    ksmith::log::start(cli.verbose());
-    match cli.run() {
+    match cli::main() {
         Ok(code) => code,
         Err(error) => {
             // On a standard error that is gone there is nobody to tell.
-            let _ = writeln!(io::stderr(), "ksmith: {error:#}");
+            let _ = writeln!(io::stderr(), "ksmith: {}", cli::sentence(&error));
             ExitCode::from(cli::code_of(&error))
         }
     }

@@ -15,12 +15,39 @@ pub enum Signal {
     Reload,
 }
 
-/// Sends each signal to `sender` from a thread of its own.
+/// Signals that no longer end the process. Those that come before anybody listens are kept.
+#[derive(Debug)]
+pub struct Caught(Signals);
+
+/// Catches the signals. To be called before anything is changed that a sudden end would leave behind.
 ///
 /// # Errors
-/// The handlers or the thread could not be had.
-pub fn forward<T: Send + 'static>(sender: Sender<T>, wrap: fn(Signal) -> T) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+/// The handlers could not be had.
+pub fn catch() -> io::Result<Caught> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP]).map(Caught)
+}
+
+impl Caught {
+    /// Sends each signal to `sender` from a thread of its own.
+    ///
+    /// # Errors
+    /// The thread could not be had.
+    pub fn forward<T: Send + 'static>(self, sender: Sender<T>, wrap: fn(Signal) -> T) -> io::Result<()> {
+        forward(self.0, sender, wrap)
+    }
+
+    /// A channel that tells of signals and nothing else.
+    ///
+    /// # Errors
+    /// The thread could not be had.
+    pub fn listen(self) -> io::Result<Receiver<Signal>> {
+        let (sender, receiver) = unbounded();
+        self.forward(sender, |signal| signal)?;
+        Ok(receiver)
+    }
+}
+
+fn forward<T: Send + 'static>(mut signals: Signals, sender: Sender<T>, wrap: fn(Signal) -> T) -> io::Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             let signal = if signal == SIGHUP { Signal::Reload } else { Signal::End };
@@ -30,14 +57,4 @@ pub fn forward<T: Send + 'static>(sender: Sender<T>, wrap: fn(Signal) -> T) -> i
         }
     })?;
     Ok(())
-}
-
-/// A channel that tells of signals and nothing else.
-///
-/// # Errors
-/// The handlers or the thread could not be had.
-pub fn listen() -> io::Result<Receiver<Signal>> {
-    let (sender, receiver) = unbounded();
-    forward(sender, |signal| signal)?;
-    Ok(receiver)
 }

@@ -6,7 +6,6 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use ksmith::lab::{MemoryGuest, Part};
 use ksmith::root::Root;
 use ksmith_core::knobs::{Knob, Knobs};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use support::ksmtuned::Ksmtuned;
 use support::{KernelLock, clean_passes, guest, ksm, number, wait_until, write};
 
 const PAGES: usize = 4096;
@@ -289,57 +289,6 @@ fn a_killed_ksmith_is_cleaned_up_after_by_restore_and_by_the_next_start() {
         }
         assert_eq!(lock.changed_settings(), Vec::<String>::new());
         assert!(!directory.journal().exists());
-    }
-}
-
-/// A running `ksmtuned`, ended on drop together with what it started.
-struct Ksmtuned {
-    pid: u32,
-    _tree: tempfile::TempDir,
-}
-
-impl Ksmtuned {
-    /// The distribution's script where it is installed, else a script of that name that does nothing.
-    fn start() -> Self {
-        let tree = tempfile::tempdir().unwrap();
-        let pid_file = tree.path().join("pid");
-        let mut script = Path::new("/usr/sbin/ksmtuned").to_owned();
-        if !script.exists() {
-            script = tree.path().join("ksmtuned");
-            std::fs::write(
-                &script,
-                "loop() { while :; do sleep 600 & wait $!; done; }\nloop &\necho $! > $PIDFILE\n",
-            )
-            .unwrap();
-        }
-        // An hour between two looks: the script itself writes nothing while the test runs.
-        let started = Command::new("/bin/bash")
-            .arg(script)
-            .env("PIDFILE", &pid_file)
-            .env("KSM_MONITOR_INTERVAL", "3600")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(started.success());
-        let pid = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
-        // A forked shell has its final command line from the first moment on.
-        Self { pid, _tree: tree }
-    }
-
-    fn is_paused(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
-        stat.rsplit_once(") ").unwrap().1.starts_with('T')
-    }
-}
-
-impl Drop for Ksmtuned {
-    fn drop(&mut self) {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid);
-        let children = std::fs::read_to_string(children).unwrap_or_default();
-        for pid in [self.pid.to_string().as_str()].into_iter().chain(children.split_whitespace()) {
-            let _ = Command::new("kill").args(["-KILL", pid]).status();
-        }
     }
 }
 

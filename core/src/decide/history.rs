@@ -177,15 +177,6 @@ impl History {
         self.passes.back()
     }
 
-    /// Pages visited since the last pass ended, as `now` shows: how far ksmd has come. `None` before Linux 6.6, and
-    /// where the pass was not clean so far, since skipped pages are not counted.
-    pub fn visited_in_pass(&self, now: &Sample) -> Option<u64> {
-        let visited = now.ksm.pages_scanned.get()?;
-        let mark = self.mark?;
-        // A ksmd that has never scanned stands at the beginning, whatever smart_scan says.
-        (mark.clean || visited == 0).then_some(visited.saturating_sub(mark.visited?))
-    }
-
     /// What a visit to a page costs ksmd now, in nanoseconds.
     pub fn ns_per_page(&self) -> f64 {
         self.ns_per_page

@@ -35,9 +35,9 @@ impl Policy for OnDemand {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        let round = *self.round.get_or_insert_with(|| Round::begin(self.passes, 0, view));
+        let round = *self.round.get_or_insert_with(|| Round::begin(self.passes, true, 0, view.now));
         let outcome = round.outcome(view.now);
-        self.is_done |= round.is_done(view);
+        self.is_done |= round.is_done(view.now);
         if self.is_done {
             return Decision {
                 knobs: Knobs::none().with(Knob::Run, 0),

@@ -14,12 +14,20 @@ pub struct Round {
     cpu_ns: u64,
     saved_bytes: u64,
     visited: u64,
+    count: Count,
+}
+
+/// The counting of looks, from when memory last grew.
+#[derive(Debug, Clone, Copy)]
+struct Count {
     passes: u64,
+    /// Whether every page is visited in each pass.
+    clean: bool,
+    full_scans: u64,
+    visited: u64,
+    zero_pages: u64,
     /// Pages that a pass visits, as far as known when it began.
     pages: u64,
-    /// Ends when `full_scans` passes this, or is at this with `then_visited` pages of the next pass done.
-    full_scans: u64,
-    then_visited: u64,
 }
 
 /// What a round brought and cost.
@@ -46,53 +54,52 @@ impl Outcome {
 }
 
 impl Round {
-    /// Begins a round in which every page is to be visited `passes` times. `grown_pages` is the memory that was
-    /// not there at the last one.
-    ///
-    /// A pass that is half done makes the counting harder: `full_scans` counts its end, but only its second half
-    /// will have been looked at. So the round goes on into a further pass, to where it began. New processes are
-    /// put right behind ksmd's cursor (`__ksm_enter` in `mm/ksm.c`), hence before that place.
-    pub fn begin(passes: u64, grown_pages: u64, view: &View<'_>) -> Self {
-        let ksm = &view.now.ksm;
-        let (passes, then_visited) = match view.history.visited_in_pass(view.now) {
-            Some(0) => (passes, 0),
-            Some(done) => (passes, done.saturating_add(grown_pages)),
-            // Nobody knows where ksmd stands.
-            None => (passes + 1, 0),
-        };
+    /// Begins a round in which every page is to be visited `passes` times, if it is `clean`; else `smart_scan` skips
+    /// old pages. `grown_pages` is the memory that was not there at the last one.
+    pub fn begin(passes: u64, clean: bool, grown_pages: u64, now: &Sample) -> Self {
         Self {
-            began: view.now.at,
-            passes,
-            cpu_ns: view.now.ksmd_cpu_ns.get().unwrap_or(0),
-            saved_bytes: saved(view.now),
-            visited: ksm.pages_scanned.get().unwrap_or(0),
-            pages: ksm.tracked_pages().saturating_add(grown_pages),
-            full_scans: ksm.full_scans.get().unwrap_or(0).saturating_add(passes),
-            then_visited,
+            began: now.at,
+            cpu_ns: now.ksmd_cpu_ns.get().unwrap_or(0),
+            saved_bytes: saved(now),
+            visited: now.ksm.pages_scanned.get().unwrap_or(0),
+            count: Count::begin(passes, clean, grown_pages, now),
         }
     }
 
-    /// Begins the counting anew, for `passes` visits of every page, as when memory grew meanwhile; cost and gain
-    /// run on.
-    pub fn extend(&mut self, passes: u64, grown_pages: u64, view: &View<'_>) {
-        let anew = Self::begin(passes, grown_pages, view);
-        self.passes = passes;
-        self.pages = anew.pages;
-        self.full_scans = anew.full_scans;
-        self.then_visited = anew.then_visited;
+    /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
+    pub fn extend(&mut self, passes: u64, clean: bool, grown_pages: u64, now: &Sample) {
+        self.count = Count::begin(passes, clean, grown_pages, now);
     }
 
     /// Whether everything has been looked at.
-    pub fn is_done(&self, view: &View<'_>) -> bool {
-        let full_scans = view.now.ksm.full_scans.get().unwrap_or(0);
-        full_scans > self.full_scans
-            || full_scans == self.full_scans
-                && view.history.visited_in_pass(view.now).unwrap_or(0) >= self.then_visited
+    ///
+    /// ksmd may have stood in the middle of a pass when the round began, and new processes are put right behind its
+    /// cursor (`__ksm_enter` in `mm/ksm.c`), so that many ends of passes do not yet mean as many looks at every
+    /// page. One more end does. Before that, as many visits as there are pages, times the passes, do too, since
+    /// ksmd goes round and in a clean pass skips nothing.
+    pub fn is_done(&self, now: &Sample) -> bool {
+        let Count { passes, clean, full_scans, .. } = self.count;
+        let ends = now.ksm.full_scans.get().unwrap_or(0).saturating_sub(full_scans);
+        ends > passes || ends == passes && clean && self.visits_left(now) == Some(0)
+    }
+
+    /// Visits until every page has been visited often enough. `None` before Linux 6.6.
+    fn visits_left(&self, now: &Sample) -> Option<u64> {
+        let Count { passes, visited, zero_pages, pages, .. } = self.count;
+        let done = now.ksm.pages_scanned.get()?.saturating_sub(visited);
+        // Empty pages that went over to the kernel's zero page were visited for that, and are tracked no more.
+        let zero = now.ksm.ksm_zero_pages.get().unwrap_or(0).saturating_sub(zero_pages);
+        let pages = match now.ksm.full_scans.get() {
+            // In the first pass most new pages are not tracked yet.
+            Some(full_scans) if full_scans == self.count.full_scans => pages,
+            _ => now.ksm.tracked_pages().saturating_add(zero),
+        };
+        Some(passes.saturating_mul(pages).saturating_sub(done))
     }
 
     /// Whether `full_scans` was reset (`run` = 2 does that): the end would be far away.
-    pub fn is_lost(&self, view: &View<'_>) -> bool {
-        view.now.ksm.full_scans.get().unwrap_or(0).saturating_add(self.passes + 1) < self.full_scans
+    pub fn is_lost(&self, now: &Sample) -> bool {
+        now.ksm.full_scans.get().unwrap_or(0) < self.count.full_scans
     }
 
     /// What it brought so far.
@@ -106,14 +113,27 @@ impl Round {
         }
     }
 
-    /// When to look next: at the foreseen end of the pass, so that ksmd does not run on into another one, but
-    /// often enough to hold the CPU budget. `share` is the part of a CPU that ksmd was given.
+    /// When to look next: at the foreseen end, so that ksmd does not run on into another pass, but often enough to
+    /// hold the CPU budget. `share` is the part of a CPU that ksmd was given.
     pub fn check_after(&self, share: f64, view: &View<'_>) -> Duration {
         const SOONEST: Duration = Duration::from_millis(20);
         const LATEST: Duration = Duration::from_millis(250);
-        let Some(done) = view.history.visited_in_pass(view.now) else { return LATEST };
-        let left = self.pages.saturating_sub(done) as f64 * view.history.ns_per_page() / share.max(0.01);
+        let Some(visits) = self.visits_left(view.now) else { return LATEST };
+        let left = visits as f64 * view.history.ns_per_page() / share.max(0.01);
         Duration::from_nanos(left as u64).clamp(SOONEST, LATEST)
+    }
+}
+
+impl Count {
+    fn begin(passes: u64, clean: bool, grown_pages: u64, now: &Sample) -> Self {
+        Self {
+            passes,
+            clean,
+            full_scans: now.ksm.full_scans.get().unwrap_or(0),
+            visited: now.ksm.pages_scanned.get().unwrap_or(0),
+            zero_pages: now.ksm.ksm_zero_pages.get().unwrap_or(0),
+            pages: now.ksm.tracked_pages().saturating_add(grown_pages),
+        }
     }
 }
 

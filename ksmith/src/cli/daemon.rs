@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Global, control, print};
-use crate::config::{Config, PolicyKind};
+use crate::config::PolicyKind;
 use crate::controller::Controller;
-use crate::daemon::{Daemon, plan};
+use crate::daemon::{ConfigSource, Daemon, plan};
 use crate::live::LiveHost;
 use crate::observe::Observer;
+use crate::signals;
 
 /// Control KSM until stopped, then put every setting back.
 ///
@@ -31,12 +32,12 @@ pub struct DaemonArgs {
 
 impl DaemonArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let mut config = Config::load(global.config.as_deref())?;
-        if let Some(policy) = self.policy {
-            config.policy.kind = policy;
-        }
+        let source = ConfigSource { path: global.config.clone(), policy: self.policy };
+        let config = source.load()?;
         // Before control is taken: a configuration that is refused must not pause anybody.
         let policy = config.policy()?;
+        // Before control is taken too: an end in between would leave a paused ksmtuned behind.
+        let signals = signals::catch()?;
         let control = control::take(global, self.dry_run, self.take_over)?;
         let host = LiveHost { observer: Observer::new(global.live_root()?), control };
         if self.dry_run {
@@ -49,7 +50,7 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let host = Daemon::new(host, config, global.config.clone())?.run()?;
+        let host = Daemon::new(host, config, source)?.run(signals)?;
         let restored = host.control.restore()?;
         for change in &restored.changes {
             tracing::info!("restored {change}");

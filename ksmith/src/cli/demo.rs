@@ -3,13 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ksmith_core::kernel::Run;
 use ksmith_core::reading::Reading;
+use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, control, print};
 use crate::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening, play};
 use crate::live::LiveHost;
 use crate::observe::Observer;
 use crate::root::Root;
+use crate::signals;
 
 /// Show the whole job on four small guests: merged within seconds, a late one included, settings put back.
 ///
@@ -19,7 +22,7 @@ use crate::root::Root;
 /// the kernel's way: the kernel's own settings would then hardly ever merge its eighth.
 ///
 /// Without KSM or without root the demo runs on a simulated ksmd and says so on every line. A host whose KSM is
-/// in use is left alone.
+/// in use, or whose processes offer memory to it, is left alone.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Memory of each guest in MiB
@@ -28,7 +31,7 @@ pub struct DemoArgs {
     /// Run on the simulated ksmd also where there is a real one
     #[arg(long)]
     simulated: bool,
-    /// Run although this host's KSM is in use: what it has merged counts into the figures
+    /// Run although others on this host use KSM: what is merged of theirs counts into the figures
     #[arg(long)]
     force: bool,
 }
@@ -46,10 +49,12 @@ impl DemoArgs {
             view.say(&format!("({why})"));
             play(SimulatedStage::default(), &script, view)?
         } else {
-            self.check_unused(&root)?;
+            let mut observer = Observer::new(root);
+            self.check_unused(&mut observer)?;
+            let interrupts = signals::catch()?.listen()?;
             let control = control::take(global, false, false)?;
-            let host = LiveHost { observer: Observer::new(root), control };
-            play(LiveStage::new(host)?, &script, view)?
+            let host = LiveHost { observer, control };
+            play(LiveStage::new(host, interrupts), &script, view)?
         };
         print(global, &report)?;
         let is_good = report.restored && report.wrong_pages == 0;
@@ -68,20 +73,35 @@ impl DemoArgs {
         }
     }
 
-    /// A host whose KSM works for somebody is not to be disturbed for a demo.
-    fn check_unused(&self, root: &Root) -> Result<(), Failure> {
-        let number = |name: &str| {
-            let text = root.text(format!("sys/kernel/mm/ksm/{name}"));
-            text.value().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
-        };
-        let (run, shared, zero) = (number("run"), number("pages_shared"), number("ksm_zero_pages"));
-        if self.force || run != 1 && shared == 0 && zero == 0 {
+    /// A host whose KSM works for somebody is not to be disturbed for a demo, and neither is one with memory that
+    /// the demo would merge along: that would stay merged, and count into the figures.
+    fn check_unused(&self, observer: &mut Observer) -> Result<(), Failure> {
+        if self.force {
             return Ok(());
         }
-        Err(Failure::impossible(format!(
-            "KSM is in use on this host (run={run}, pages_shared={shared}), and the demo would disturb it: use \
-             --simulated, or --force"
-        )))
+        let sample = observer.sample();
+        let ksm = &sample.ksm;
+        let (run, saved) = (ksm.run_state(), ksm.saved_pages() * sample.page_size);
+        if run == Some(Run::Running) || saved > 0 {
+            let is = if run == Some(Run::Running) { "runs" } else { "has run" };
+            return Err(Failure::impossible(format!(
+                "KSM is in use on this host (it {is}, {} saved), and the demo would disturb it: use --simulated, or \
+                 --force",
+                Bytes::from(saved)
+            )));
+        }
+        let others = sample.processes.iter().filter(|process| process.may_merge());
+        let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
+        // Less memory than one guest has hardly blurs the figures.
+        if offered > u64::from(self.size) << 20 {
+            return Err(Failure::impossible(format!(
+                "{} processes with {} of memory offer it to KSM, and the demo would merge theirs along and count it: use \
+                 --simulated, or --force",
+                others.count(),
+                Bytes::from(offered)
+            )));
+        }
+        Ok(())
     }
 }
 

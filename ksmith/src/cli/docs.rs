@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::Cli;
+use super::{Cli, print};
 
 /// Print completions for a shell: ksmith completions bash > /etc/bash_completion.d/ksmith
 #[derive(Debug, Args)]
@@ -19,7 +19,10 @@ pub struct CompletionsArgs {
 
 impl CompletionsArgs {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut std::io::stdout());
+        // Into memory first: writing to a closed pipe would make clap_complete panic.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut script);
+        print::text(String::from_utf8_lossy(&script))?;
         Ok(ExitCode::SUCCESS)
     }
 }

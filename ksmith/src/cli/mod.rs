@@ -6,6 +6,7 @@ mod daemon;
 mod demo;
 mod docs;
 mod doctor;
+mod estimate;
 mod guests;
 mod knobs;
 mod memory_guest;
@@ -16,6 +17,7 @@ mod scan;
 mod status;
 mod unmerge;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -92,6 +94,7 @@ enum Command {
     Status(status::StatusArgs),
     Guests(guests::GuestsArgs),
     Doctor(doctor::DoctorArgs),
+    Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
     Scan(scan::ScanArgs),
@@ -110,6 +113,38 @@ enum Command {
     MemoryGuest(memory_guest::MemoryGuestArgs),
 }
 
+/// Reads the command line and does what it asks for.
+///
+/// # Errors
+/// As [`Cli::run`].
+pub fn main() -> anyhow::Result<ExitCode> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are results like any other: a full disk is an error, a reader who leaves is none.
+        Err(help) if !help.use_stderr() => {
+            let text = help.render();
+            let is_terminal = std::io::stdout().is_terminal();
+            print::text(if is_terminal { text.ansi().to_string() } else { text.to_string() })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(misuse) => {
+            let _ = misuse.print();
+            return Ok(ExitCode::from(exit::USAGE));
+        }
+    };
+    crate::log::start(cli.global.verbose);
+    cli.run()
+}
+
+/// An error with its causes, each said once: many errors name their cause themselves.
+pub fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match () {
+        () if said.is_empty() => cause,
+        () if said.contains(&cause) => said,
+        () => format!("{said}: {cause}"),
+    })
+}
+
 impl Cli {
     /// Does what was asked.
     ///
@@ -121,6 +156,7 @@ impl Cli {
             Command::Status(args) => args.run(global),
             Command::Guests(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
+            Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
             Command::Scan(args) => args.run(global),
@@ -135,11 +171,6 @@ impl Cli {
             Command::Man(args) => args.run(),
             Command::MemoryGuest(args) => args.run(),
         }
-    }
-
-    /// Whether more is to be said.
-    pub fn verbose(&self) -> bool {
-        self.global.verbose
     }
 }
 
@@ -156,6 +187,11 @@ impl Failure {
     /// Exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: exit::USAGE, message: message.into() }
+    }
+
+    /// This exit code.
+    pub fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
     }
 
     /// Exit code 3.

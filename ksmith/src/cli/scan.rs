@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
+use crossbeam_channel::Receiver;
 use ksmith_core::decide::{Limits, OnDemand, Share};
 use ksmith_core::sample::Sample;
 use ksmith_core::units::{Bytes, Span};
@@ -15,7 +16,7 @@ use crate::control::{Client, Figures};
 use crate::controller::Controller;
 use crate::live::LiveHost;
 use crate::observe::Observer;
-use crate::signals;
+use crate::signals::{self, Signal};
 
 /// Send ksmd over all mergeable memory now, wait for it, say what it brought, and put the settings back.
 ///
@@ -45,11 +46,12 @@ impl ScanArgs {
                 (answer.before, answer.after)
             }
             Err(error) if error.is_nobody_there() => {
+                let interrupts = signals::catch()?.listen()?;
                 let mut host = LiveHost {
                     observer: Observer::new(root),
                     control: control::take(global, false, self.take_over)?,
                 };
-                let (before, after) = self.scan(&mut host)?;
+                let (before, after) = self.scan(&mut host, &interrupts)?;
                 host.control.restore()?;
                 (Figures::of(&before), Figures::of(&after))
             }
@@ -58,8 +60,7 @@ impl ScanArgs {
         self.report(global, &before, &after, started)
     }
 
-    fn scan(&self, host: &mut LiveHost) -> anyhow::Result<(Sample, Sample)> {
-        let interrupts = signals::listen()?;
+    fn scan(&self, host: &mut LiveHost, interrupts: &Receiver<Signal>) -> anyhow::Result<(Sample, Sample)> {
         let limits = Limits { max_cpu: self.max_cpu, ..Limits::default() };
         let mut controller = Controller::new(host, Box::new(OnDemand::new(self.passes)), limits);
         let mut first = None;

@@ -38,7 +38,7 @@ impl UnmergeArgs {
             let taken = Lock::take(&StateDir::of(&root));
             Some(taken.map_err(|error| Failure::impossible(error.to_string()))?)
         };
-        let interrupts = signals::listen()?;
+        let interrupts = signals::catch()?.listen()?;
         let mut writer = Writer::new(&root, self.dry_run);
         let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
         let shows_progress = std::io::stderr().is_terminal();

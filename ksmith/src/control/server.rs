@@ -87,13 +87,13 @@ fn converse<T>(stream: UnixStream, sender: &Sender<T>, wrap: fn(Asked) -> T) -> 
         return answer(&stream, &Answer::Error { message: "only root may ask".to_owned() });
     }
     loop {
-        let mut line = String::new();
+        let mut line = Vec::new();
         // A reader per request, so that its limit is, and never a byte of the next: peers wait for the answer.
-        BufReader::new((&stream).take(LONGEST_REQUEST)).read_line(&mut line)?;
+        BufReader::new((&stream).take(LONGEST_REQUEST)).read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Ok(());
         }
-        let request = match serde_json::from_str(&line) {
+        let request = match serde_json::from_slice(&line) {
             Ok(request) => request,
             Err(error) => return answer(&stream, &Answer::Error { message: format!("no request: {error}") }),
         };
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn garbage_is_answered_and_the_next_peer_served() {
         let (_directory, path, _socket) = refusing();
-        for garbage in ["\n", "{}\n", "nonsense\n", "\u{0}\n"] {
+        for garbage in [&b"\n"[..], b"{}\n", b"nonsense\n", b"\0\n", b"\xff\xfe\n"] {
             let mut stream = UnixStream::connect(&path).unwrap();
-            stream.write_all(garbage.as_bytes()).unwrap();
+            stream.write_all(garbage).unwrap();
             let mut line = String::new();
             BufReader::new(stream).read_line(&mut line).unwrap();
             assert!(line.contains("\"answer\":\"error\""), "{garbage:?} gave {line}");

@@ -15,7 +15,7 @@ use crate::lab::{Contents, MemoryGuest};
 use crate::live::LiveHost;
 use crate::observe::Observer;
 use crate::root::Root;
-use crate::signals::{self, Signal};
+use crate::signals::Signal;
 
 /// The live host and the guests that run on it for the demo.
 #[derive(Debug)]
@@ -29,14 +29,10 @@ pub struct LiveStage {
 }
 
 impl LiveStage {
-    /// Sets the stage on a host that is under control already.
-    ///
-    /// # Errors
-    /// The signal handlers could not be had.
-    pub fn new(mut host: LiveHost) -> Result<Self, DemoError> {
+    /// Sets the stage on a host that is under control already; a signal on `interrupts` ends the demo.
+    pub fn new(mut host: LiveHost, interrupts: Receiver<Signal>) -> Self {
         let before = Knobs::current(&host.observer.sample().ksm);
-        let interrupts = signals::listen().map_err(DemoError::Signals)?;
-        Ok(Self { guests: Vec::new(), host, before, started: Instant::now(), interrupts })
+        Self { guests: Vec::new(), host, before, started: Instant::now(), interrupts }
     }
 }
 

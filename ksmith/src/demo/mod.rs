@@ -36,9 +36,6 @@ pub enum DemoError {
     /// ksmith can't find itself to start guests with.
     #[error("can't find the ksmith program, which guests are started with: {0}")]
     Program(#[source] io::Error),
-    /// Ctrl-C could not be caught, and so not be followed by restoring.
-    #[error("can't catch signals: {0}")]
-    Signals(#[source] io::Error),
     /// A setting could not be changed.
     #[error("{0}; the settings are being put back")]
     Setting(String),

@@ -26,9 +26,9 @@ const GROUP: u32 = 1;
 /// Room for some thousand events while the thread does not run.
 const RECEIVE_BUFFER: usize = 2 << 20;
 
-/// How long events gather before they are sent: bounds the thread's wake-ups at 20 a second, and lets short-lived
-/// processes cancel out.
-const GATHER: Duration = Duration::from_millis(50);
+/// How long events gather before they are sent: bounds the thread's wake-ups at 5 a second, and lets short-lived
+/// processes cancel out. Nobody looks at a process sooner anyway.
+const GATHER: Duration = Duration::from_millis(200);
 
 /// How long the kernel has to answer; it does so at once or never.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -104,6 +104,7 @@ impl Drop for ProcessEvents {
 /// A socket that the kernel sends process events to.
 struct Socket {
     socket: OwnedFd,
+    /// Tells our answers from those to other listeners.
     number: u32,
 }
 
@@ -188,12 +189,8 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
     let mut batch = Batch::default();
     batch.push(ProcessEvent::Lost);
     loop {
-        if !batch.is_empty() {
-            match sender.try_send(batch.take().into()) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_)) => batch.push(ProcessEvent::Lost),
-                Err(TrySendError::Disconnected(_)) => return Ok(()),
-            }
+        if !deliver(&mut batch, sender) {
+            return Ok(());
         }
         let limit = (!batch.is_empty()).then_some(RETRY);
         wait(&[&socket.socket, stop], limit)?;
@@ -207,5 +204,50 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
         })? {
             batch.push(ProcessEvent::Lost);
         }
+    }
+}
+
+/// Sends what there is to tell; what does not fit is told as lost next time. Returns whether anybody receives.
+fn deliver<M: From<Vec<ProcessEvent>>>(batch: &mut Batch, sender: &Sender<M>) -> bool {
+    if batch.is_empty() {
+        return true;
+    }
+    match sender.try_send(batch.take().into()) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => batch.push(ProcessEvent::Lost),
+        Err(TrySendError::Disconnected(_)) => return false,
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_told_as_lost_and_then_events_go_on() {
+        let (sender, receiver) = bounded::<Vec<ProcessEvent>>(1);
+        let mut batch = Batch::default();
+        for pid in [1, 2, 3] {
+            batch.push(ProcessEvent::Started(pid));
+            assert!(deliver(&mut batch, &sender));
+        }
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [[ProcessEvent::Started(1)]]);
+        assert!(deliver(&mut batch, &sender) && batch.is_empty());
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [[ProcessEvent::Lost]]);
+        assert!(deliver(&mut batch, &sender), "nothing to tell");
+        assert!(receiver.is_empty());
+        drop(receiver);
+        batch.push(ProcessEvent::Exited(1));
+        assert!(!deliver(&mut batch, &sender));
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        assert!(matches!(NoEvents::from(Errno::PERM), NoEvents::Denied));
+        assert!(matches!(NoEvents::from(Errno::CONNREFUSED), NoEvents::Unavailable));
+        assert!(matches!(NoEvents::from(Errno::MFILE), NoEvents::Failed(_)));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ksmith_core::guest_name::may_be_vm;
-use ksmith_core::kernel::PidStat;
+use ksmith_core::kernel::{Ksm, PidStat, Run};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, Sample};
 
@@ -13,7 +13,7 @@ use super::descriptors::Descriptors;
 use super::discovery::Discovery;
 use super::figures::{Figures, smaps_say_mergeable};
 use super::proc_dir::ProcDir;
-use super::schedule::{OLD, ROUND, Schedule, delay, spread};
+use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
 use super::scratch::Scratch;
 use super::watched::{Seen, Watched};
 use crate::root::Root;
@@ -26,6 +26,9 @@ const LOOKS_LEAST: usize = 200;
 const FLAG_LOOKS: usize = 4;
 const FLAG_DELAY: Duration = Duration::from_secs(5);
 const FLAG_ROUND: Duration = Duration::from_secs(600);
+
+/// While ksmd sleeps: in how many samples each watched process is read in full once.
+const FULL_ROUND: u32 = 16;
 
 /// Without events: how often to see whether the PID of a kernel thread or a zombie is another's by now.
 const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
@@ -85,7 +88,10 @@ pub(super) struct Processes {
     discovery: Discovery,
     descriptors: Descriptors,
     scans: u32,
+    samples: u32,
     last: Duration,
+    /// KSM at the sample before.
+    ksm: Ksm,
 }
 
 impl Processes {
@@ -100,7 +106,9 @@ impl Processes {
             discovery: Discovery::new(root),
             descriptors,
             scans: 0,
+            samples: 0,
             last: Duration::ZERO,
+            ksm: Ksm::default(),
         }
     }
 
@@ -109,11 +117,11 @@ impl Processes {
         match event {
             ProcessEvent::Started(pid) => {
                 self.forget(pid);
-                self.enter(pid, 0, now + delay(0));
+                self.enter(pid, 0, now + FIRST_DELAY);
             }
             ProcessEvent::Exec(pid) => match self.watched_mut(pid) {
                 Some(watched) => watched.rename(),
-                None => self.enter(pid, 0, now + delay(0)),
+                None => self.enter(pid, 0, now + FIRST_DELAY),
             },
             ProcessEvent::Exited(pid) => self.forget(pid),
             ProcessEvent::Lost => {
@@ -158,7 +166,7 @@ impl Processes {
 
     /// Twice the looks that a round needs in `elapsed`, so that a burst of new processes is worked off.
     fn looks_for(&self, elapsed: Duration) -> usize {
-        let rounds = elapsed.as_secs_f64() / ROUND.as_secs_f64();
+        let rounds = elapsed.as_secs_f64() / round(self.plain.len()).as_secs_f64();
         LOOKS_LEAST.max((2.0 * rounds * self.plain.len() as f64) as usize)
     }
 
@@ -205,10 +213,14 @@ impl Processes {
             return;
         }
         let has_events = self.discovery.has_events();
+        let round = round(self.plain.len());
         let Some(plain) = self.plain.get_mut(&pid) else { return };
         let is_new = plain.looks <= OLD;
         // An old process joins the round at a place of its own.
-        let pause = if plain.looks == OLD { spread(pid, ROUND) } else { delay(plain.looks.saturating_add(1)) };
+        let pause = match plain.looks {
+            OLD => spread(pid, round),
+            looks => delay(looks.saturating_add(1)).unwrap_or(round),
+        };
         plain.looks = plain.looks.saturating_add(1);
         plain.state = match found {
             Look::Hidden => State::Hidden,
@@ -249,7 +261,7 @@ impl Processes {
     /// mergeable memory.
     fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> bool {
         let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, scratch) else { return false };
-        let worth = watched.is_vm() || matches!(watched.read(proc, 1, scratch), Seen::Here(_));
+        let worth = watched.is_vm() || matches!(watched.read(proc, 1, false, scratch), Seen::Here(_));
         if worth {
             if self.descriptors.take(Watched::descriptors_wanted()) {
                 let unused = Watched::descriptors_wanted() - watched.keep_open(proc);
@@ -262,12 +274,18 @@ impl Processes {
 
     fn read_watched(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
         let mut leaving = Vec::new();
+        // ksmd slept, and no page left the zero page: then no process's figures have moved. What a process offers
+        // may still change, so each is read in full in one of so many samples.
+        let sleeps = matches!(sample.ksm.run_state(), Some(Run::Stopped | Run::Unmerged));
+        let has_slept = sleeps && sample.ksm == self.ksm;
+        self.samples = self.samples.wrapping_add(1);
         for (id, watched) in &mut self.watched {
-            match watched.read(proc, sample.page_size, scratch) {
+            let stood_still = has_slept && id.pid.wrapping_add(self.samples) % FULL_ROUND != 0;
+            match watched.read(proc, sample.page_size, stood_still, scratch) {
                 Seen::Here(process) => sample.processes.push(process),
                 Seen::Denied => sample.hidden_processes += 1,
                 Seen::Malformed(why) => tracing::debug!(pid = id.pid, %why, "a process's files make no sense"),
-                Seen::Uninvolved => leaving.push((*id, delay(1))),
+                Seen::Uninvolved => leaving.push((*id, FIRST_DELAY)),
                 // Perhaps its PID is another's already.
                 Seen::Gone => leaving.push((*id, Duration::ZERO)),
             }
@@ -276,6 +294,7 @@ impl Processes {
             self.forget(id.pid);
             self.enter(id.pid, 0, sample.at + pause);
         }
+        self.ksm = sample.ksm.clone();
     }
 
     fn watched_mut(&mut self, pid: u32) -> Option<&mut Watched> {

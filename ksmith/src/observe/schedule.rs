@@ -4,20 +4,32 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+/// How soon after its start, or after it executed a program, a process is first looked at.
+pub(super) const FIRST_DELAY: Duration = Duration::from_millis(200);
+
 /// Delays between the first looks at a new process: a hypervisor marks its memory shortly after it was started,
 /// a language runtime once its heap grows.
 const GROWING: [Duration; 4] =
-    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+    [FIRST_DELAY, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
-/// Everyone is looked at once in this time.
-pub(super) const ROUND: Duration = Duration::from_secs(60);
+/// Everyone is looked at once in this time, on a host with up to 6,000 processes.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// On a host with more the round takes longer: a look costs about 10 us, which bounds all of them to about 0.1 % of a
+/// core however many processes there are.
+const LOOKS_PER_SECOND: f64 = 100.0;
+
+/// How long it takes to look once at each of so many processes.
+pub(super) fn round(processes: usize) -> Duration {
+    ROUND.max(Duration::from_secs_f64(processes as f64 / LOOKS_PER_SECOND))
+}
 
 /// How many looks a process has had behind it when it counts as old.
 pub(super) const OLD: u8 = GROWING.len() as u8;
 
-/// How long after look number `looks` (0: after the start) the next one is due.
-pub(super) fn delay(looks: u8) -> Duration {
-    GROWING.get(usize::from(looks)).copied().unwrap_or(ROUND)
+/// How long after the start (0) or after look number `looks` the next one is due. `None`: with the round.
+pub(super) fn delay(looks: u8) -> Option<Duration> {
+    GROWING.get(usize::from(looks)).copied()
 }
 
 /// A moment within the first round, the same for the same PID and spread evenly over PIDs.
@@ -63,9 +75,11 @@ mod tests {
 
     #[test]
     fn delays_grow_to_a_round() {
-        let delays: Vec<_> = (0..=OLD).map(|looks| delay(looks).as_millis()).collect();
-        assert_eq!(delays, [200, 1000, 5000, 30_000, 60_000]);
-        assert_eq!(delay(u8::MAX), ROUND);
+        let delays: Vec<_> = (0..OLD).map(|looks| delay(looks).unwrap().as_millis()).collect();
+        assert_eq!(delays, [200, 1000, 5000, 30_000]);
+        assert_eq!((delay(OLD), delay(u8::MAX)), (None, None));
+        assert_eq!(round(6000).as_secs(), 60);
+        assert_eq!(round(10_000).as_secs(), 100);
     }
 
     #[test]

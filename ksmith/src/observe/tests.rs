@@ -177,6 +177,26 @@ fn a_process_that_exits_between_its_files_is_gone_and_a_zombie_too() {
 }
 
 #[test]
+fn while_ksmd_sleeps_figures_are_read_now_and_then_and_at_once_when_it_has_worked() {
+    let mut host = Host::new();
+    host.process(20, "work", 0, 1);
+    host.figures(20, "ksm_rmap_items 1\n");
+    host.put("sys/kernel/mm/ksm/run", "0\n");
+    host.put("sys/kernel/mm/ksm/full_scans", "1\n");
+    let items = |sample: Sample| only(&sample).ksm.rmap_items;
+    assert_eq!(items(host.sample_after(2)), Some(1));
+    host.figures(20, "ksm_rmap_items 2\n");
+    assert_eq!(items(host.sample_after(16)), Some(2), "each process has its turn");
+    host.figures(20, "ksm_rmap_items 3\n");
+    host.put("sys/kernel/mm/ksm/full_scans", "2\n");
+    assert_eq!(items(host.sample_after(1)), Some(3));
+    host.put("sys/kernel/mm/ksm/run", "1\n");
+    host.sample_after(2);
+    host.figures(20, "ksm_rmap_items 4\n");
+    assert_eq!(items(host.sample_after(1)), Some(4), "a ksmd that works may do so between two counts");
+}
+
+#[test]
 fn one_malformed_process_leaves_the_others_alone() {
     let mut host = Host::new();
     for pid in [20, 21, 22] {

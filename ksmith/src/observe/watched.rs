@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ksmith_core::guest_name::GuestName;
-use ksmith_core::kernel::{CommandLine, PidStat};
+use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
 use ksmith_core::reading::{Malformed, Reading};
 use ksmith_core::sample::{Process, ProcessId};
 
@@ -25,6 +25,8 @@ pub(super) struct Watched {
     /// The program may have changed since the name was made.
     is_renamed: bool,
     files: Option<Files>,
+    /// KSM's figures as last read.
+    figures: Option<KsmStat>,
 }
 
 /// Descriptors kept for one process. They are that process's for good: when it is gone reads fail (`ESRCH`), also
@@ -83,7 +85,7 @@ impl Watched {
             let id = ProcessId { pid, start_ticks: stat.start_ticks };
             let GuestName { name, is_vm } = GuestName::of(&stat.comm, &command_line(&directory, scratch));
             let name = name.into();
-            Self { id, comm: stat.comm, name, is_vm, is_marked, is_renamed: false, files: None }
+            Self { id, comm: stat.comm, name, is_vm, is_marked, is_renamed: false, files: None, figures: None }
         })
     }
 
@@ -114,8 +116,18 @@ impl Watched {
         self.is_renamed = true;
     }
 
-    /// Reads it.
-    pub(super) fn read(&mut self, proc: &ProcDir, page_size: u64, scratch: &mut Scratch) -> Seen {
+    /// Reads it. Where KSM's figures can't have changed, those read last will do: from 6.14 on the kernel walks all
+    /// mappings for them.
+    pub(super) fn read(
+        &mut self,
+        proc: &ProcDir,
+        page_size: u64,
+        stood_still: bool,
+        scratch: &mut Scratch,
+    ) -> Seen {
+        if !stood_still {
+            self.figures = None;
+        }
         match self.files.take() {
             Some(mut files) => {
                 let seen = self.read_from(&mut files, page_size, scratch);
@@ -138,9 +150,12 @@ impl Watched {
             return Seen::Gone;
         }
         let directory = &files.directory;
-        let mut ksm = match files.figures.read(|name| directory.open_file(name), scratch) {
-            Reading::Value(Some(ksm)) => ksm,
-            other => return other.into(),
+        let mut ksm = match self.figures {
+            Some(figures) => figures,
+            None => match files.figures.read(|name| directory.open_file(name), scratch) {
+                Reading::Value(Some(figures)) => *self.figures.insert(figures),
+                other => return other.into(),
+            },
         };
         if self.is_marked {
             ksm.mergeable.get_or_insert(true);

@@ -225,5 +225,6 @@ fn knobs_in_words(sample: &Sample) -> String {
         let value: &Value = reading.value()?;
         Some(format!("{} {value}", field.name))
     });
-    words.collect::<Vec<_>>().join(", ")
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "unknown".to_owned() } else { words.join(", ") }
 }

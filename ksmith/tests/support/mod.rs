@@ -5,6 +5,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+pub mod ksmtuned;
+pub mod program;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -58,6 +61,15 @@ impl KernelLock {
             skipped(&format!("KSM is in use (run={}, pages_shared={})", ksm("run"), ksm("pages_shared")));
             return None;
         }
+        // Another test's guests may be on their way out. Anybody else's memory would merge along and be counted.
+        let started = Instant::now();
+        while !offering().is_empty() && started.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if !offering().is_empty() {
+            skipped(&format!("processes {:?} offer memory to KSM", offering()));
+            return None;
+        }
         Some(Self { settings: settings(), _file: file })
     }
 
@@ -92,6 +104,17 @@ fn settings() -> BTreeMap<&'static str, String> {
         Some((*knob, chosen.unwrap_or(&text).trim().to_owned()))
     };
     KNOBS.iter().filter_map(text).collect()
+}
+
+/// Processes that offer memory to KSM.
+pub fn offering() -> Vec<u32> {
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/ksm_stat")).unwrap_or_default();
+        stat.lines().any(|line| line == "ksm_mergeable: yes" || line == "ksm_merge_any: yes")
+    })
+    .collect()
 }
 
 /// The text of a KSM file.

@@ -9,6 +9,8 @@ pub enum Errand {
     Sustain,
     /// Nothing is known to have changed; one look shows whether something did.
     Probe,
+    /// Guests have left: KSM counts their merged pages, and keeps its metadata for them, until ksmd comes by.
+    Tidy,
 }
 
 impl Errand {
@@ -16,7 +18,7 @@ impl Errand {
     pub fn passes(self) -> u64 {
         match self {
             Self::Burst => 2,
-            Self::Sustain | Self::Probe => 1,
+            Self::Sustain | Self::Probe | Self::Tidy => 1,
         }
     }
 
@@ -26,6 +28,7 @@ impl Errand {
             Self::Burst => "burst",
             Self::Sustain => "sustain",
             Self::Probe => "probe",
+            Self::Tidy => "tidy",
         }
     }
 }

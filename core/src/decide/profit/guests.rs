@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::sample::{ProcessId, Sample};
+use crate::sample::{Process, ProcessId, Sample};
 
 /// One process at the last complete look.
 #[derive(Debug, Clone, Copy)]
@@ -10,12 +10,16 @@ struct Mark {
     rss_bytes: u64,
     cpu_ticks: u64,
     minor_faults: u64,
+    /// Pages that KSM had merged or mapped to the zero page when the process was last seen.
+    merged_pages: u64,
 }
 
 /// The processes with mergeable memory, compared with the last complete look.
 #[derive(Debug, Clone, Default)]
 pub struct Guests {
     marks: HashMap<ProcessId, Mark>,
+    /// Merged pages of processes that have left since the last complete look.
+    left_pages: u64,
 }
 
 /// What changed since the last complete look.
@@ -29,25 +33,28 @@ pub struct Changes {
     pub cpu_ticks: u64,
     /// Pages they obtained or copied.
     pub faults: u64,
+    /// Merged pages of processes that have left: counted as saved until ksmd comes by.
+    pub left_pages: u64,
 }
 
 impl Guests {
-    /// Follows guests that shrink, so that memory which comes back counts as new, and forgets those that left.
+    /// Follows guests that shrink, so that memory which comes back counts as new, and notes those that left.
     pub fn follow(&mut self, sample: &Sample) {
-        let mut left: HashMap<ProcessId, Mark> = HashMap::with_capacity(self.marks.len());
-        for process in &sample.processes {
-            if let Some(mark) = self.marks.get(&process.id) {
+        let mut left = std::mem::take(&mut self.marks);
+        for process in mergeable(sample) {
+            if let Some(mark) = left.remove(&process.id) {
                 let rss_bytes = mark.rss_bytes.min(process.rss_bytes);
-                left.insert(process.id, Mark { rss_bytes, ..*mark });
+                let merged_pages = process.merging_pages().saturating_add(process.zero_pages());
+                self.marks.insert(process.id, Mark { rss_bytes, merged_pages, ..mark });
             }
         }
-        self.marks = left;
+        self.left_pages = left.values().fold(self.left_pages, |sum, mark| sum.saturating_add(mark.merged_pages));
     }
 
     /// What changed since the last [`Guests::mark`].
     pub fn changes(&self, sample: &Sample) -> Changes {
-        let mut changes = Changes::default();
-        for process in &sample.processes {
+        let mut changes = Changes { left_pages: self.left_pages, ..Changes::default() };
+        for process in mergeable(sample) {
             let Some(mark) = self.marks.get(&process.id) else {
                 changes.newcomers += 1;
                 changes.grown_bytes = changes.grown_bytes.saturating_add(process.rss_bytes);
@@ -63,14 +70,14 @@ impl Guests {
 
     /// Takes the present state as seen: what is there now is no longer new.
     pub fn mark(&mut self, sample: &Sample) {
-        self.marks = sample
-            .processes
-            .iter()
+        self.left_pages = 0;
+        self.marks = mergeable(sample)
             .map(|process| {
                 let mark = Mark {
                     rss_bytes: process.rss_bytes,
                     cpu_ticks: process.cpu_ticks,
                     minor_faults: process.minor_faults,
+                    merged_pages: process.merging_pages().saturating_add(process.zero_pages()),
                 };
                 (process.id, mark)
             })
@@ -78,11 +85,15 @@ impl Guests {
     }
 }
 
+/// The processes that matter here.
+pub fn mergeable(sample: &Sample) -> impl Iterator<Item = &Process> {
+    sample.processes.iter().filter(|process| process.may_merge())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::KsmStat;
-    use crate::sample::Process;
 
     fn sample(guests: &[(u32, u64)]) -> Sample {
         let process = |&(pid, rss_bytes): &(u32, u64)| Process {
@@ -115,6 +126,20 @@ mod tests {
         guests.mark(&sample(&[(1, 100)]));
         guests.follow(&sample(&[(1, 40)]));
         assert_eq!(guests.changes(&sample(&[(1, 100)])).grown_bytes, 60);
+    }
+
+    #[test]
+    fn merged_pages_of_those_who_left_are_noted() {
+        let mut guests = Guests::default();
+        let mut before = sample(&[(1, 100), (2, 100)]);
+        before.processes[1].ksm.merging_pages = Some(7);
+        guests.mark(&sample(&[(1, 100), (2, 100)]));
+        guests.follow(&before);
+        let after = sample(&[(1, 100)]);
+        guests.follow(&after);
+        assert_eq!(guests.changes(&after).left_pages, 7);
+        guests.mark(&after);
+        assert_eq!(guests.changes(&after).left_pages, 0);
     }
 
     #[test]

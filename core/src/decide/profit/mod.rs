@@ -6,8 +6,11 @@
 //!   that changed between two looks (`pages_volatile` after a clean pass) may have come to rest, and of resting
 //!   pages about as many are equal to another as were before. How far to trust that is learned.
 //! * **Park** otherwise: `run` is 0, ksmd costs nothing, and what is merged stays merged.
+//! * **Tidy** when guests with merged pages have left: one cheap pass, for until ksmd comes by KSM keeps its
+//!   metadata for them, and counts as saved what nobody uses any more.
 //! * **Probe** a parked host now and then, since pages that are rewritten in place become equal unseen. Probes
-//!   that do not pay double the time to the next, those that do halve it, and idle guests are not probed.
+//!   that do not pay double the time to the next (those that bring next to nothing make it four times longer),
+//!   those that do halve it, and idle guests are not probed.
 //!
 //! The price is in bytes newly saved per second of ksmd's CPU and falls as the host runs short of memory.
 
@@ -15,6 +18,8 @@ mod config;
 mod errand;
 mod guests;
 mod price;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -39,6 +44,9 @@ const WATCH: Duration = Duration::from_secs(1);
 
 /// Pause before a further look: what was changing is given this long to come to rest.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// How far expectations of new memory are trusted at least.
+const UNTRIED: f64 = 0.1;
 
 /// A round in which ksmd did nothing for this long has nothing to scan.
 const STALLED: Duration = Duration::from_secs(5);
@@ -83,7 +91,7 @@ impl Profit {
             guests: Guests::default(),
             duty: Duty::default(),
             interval,
-            trust: 0.5,
+            trust: UNTRIED,
             expected: 0.0,
         }
     }
@@ -94,13 +102,18 @@ impl Profit {
 
     fn begin(&mut self, errand: Errand, changes: Changes, view: &View<'_>) -> Decision {
         let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-        let clean = errand != Errand::Burst || self.clean_burst_pays(changes, view);
-        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), grown_pages, view) };
+        let clean = match errand {
+            Errand::Burst => self.clean_burst_pays(changes, view),
+            Errand::Sustain | Errand::Probe => true,
+            Errand::Tidy => false,
+        };
+        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), clean, grown_pages, view.now) };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
             Errand::Burst => growth_in_words(changes),
             Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
+            Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
         self.phase = Some(Phase::Scanning(trip));
@@ -122,7 +135,7 @@ impl Profit {
             .with(Knob::AdvisorMode, 0)
             .with(Knob::SmartScan, u64::from(!trip.clean))
             .with(Knob::Run, 1);
-        let kind = if trip.clean { "every page" } else { "new pages only" };
+        let kind = if trip.clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
             knobs: self.always(knobs),
@@ -140,11 +153,22 @@ impl Profit {
         let outcome = trip.round.outcome(view.now);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
+        if matches!(trip.errand, Errand::Sustain | Errand::Probe) {
+            self.learn(&outcome);
+        }
         match trip.errand {
-            Errand::Burst => self.interval = self.first_interval(),
-            Errand::Sustain => self.learn(&outcome),
+            Errand::Burst => {
+                self.interval = self.first_interval();
+                // New memory has yet to show whether it comes to rest.
+                self.trust = self.trust.max(UNTRIED);
+            }
+            Errand::Sustain | Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
-            Errand::Probe => self.interval = (self.interval * 2).min(self.longest_interval()),
+            Errand::Probe => {
+                let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
+                let longer = self.interval.saturating_mul(if brought_next_to_nothing { 4 } else { 2 });
+                self.interval = longer.min(self.longest_interval());
+            }
         }
         let figures = format!(
             "{} saved {} in {:.2} CPU-s ({})",
@@ -159,9 +183,10 @@ impl Profit {
             return self.park(Errand::Sustain, SETTLE, figures, view);
         }
         // Probes may cost no more than their part of a CPU on average.
-        let affordable = Duration::from_secs_f64(cost / (self.config.probe_cpu_percent / 100.0));
-        let interval = self.interval.max(affordable).min(self.longest_interval());
-        self.park(Errand::Probe, interval, figures, view)
+        let affordable = cost / (self.config.probe_cpu_percent / 100.0);
+        let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
+        self.interval = self.interval.max(affordable).min(self.longest_interval());
+        self.park(Errand::Probe, self.interval, figures, view)
     }
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
@@ -175,10 +200,12 @@ impl Profit {
         changing * merging_part * self.trust * view.now.page_size as f64
     }
 
+    /// Compares what a look brought with what was expected of it. Pages that changed once mostly change again, so
+    /// trust is lost fast: a look that brings nothing leaves a fifth.
     fn learn(&mut self, outcome: &Outcome) {
         if self.expected > 0.0 {
             let kept = (outcome.saved_bytes as f64 / self.expected).clamp(0.0, 2.0);
-            self.trust = (self.trust * (0.5 + 0.5 * kept)).clamp(0.01, 1.0);
+            self.trust = (self.trust * (0.2 + 0.8 * kept)).clamp(0.01, 1.0);
         }
     }
 
@@ -232,23 +259,25 @@ impl Policy for Profit {
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
         let has_grown = changes.grown_bytes >= self.growth_bytes();
-        if view.now.processes.is_empty() && view.now.ksm.tracked_pages() == 0 {
+        let has_guests = guests::mergeable(view.now).next().is_some();
+        if !has_guests && view.now.ksm.tracked_pages() == 0 {
             self.phase = None;
             return self.watch(changes, view);
         }
         match self.phase.clone() {
+            None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
-                if has_grown || trip.round.is_lost(view) {
+                if has_grown || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-                    trip.round.extend(trip.errand.passes(), grown_pages, view);
+                    trip.round.extend(trip.errand.passes(), trip.clean, grown_pages, view.now);
                     self.guests.mark(view.now);
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
                 }
-                if trip.round.is_done(view) {
+                if trip.round.is_done(view.now) {
                     return self.settle(&trip, view);
                 }
                 let outcome = trip.round.outcome(view.now);
@@ -261,6 +290,10 @@ impl Policy for Profit {
             Some(Phase::Parked { since, until, next, .. }) => {
                 if has_grown {
                     return self.begin(Errand::Burst, changes, view);
+                }
+                let left_bytes = changes.left_pages.saturating_mul(view.now.page_size);
+                if left_bytes >= self.growth_bytes() {
+                    return self.begin(Errand::Tidy, changes, view);
                 }
                 let is_due = view.now.at >= until;
                 if is_due && (next == Errand::Sustain || is_active(changes, view.now.at.saturating_sub(since))) {

@@ -1,0 +1,167 @@
+//! What observing costs: CPU and memory at one sample a second, and the time of one sample.
+//!
+//! `cargo bench --bench observe` prints both. The processes are real ones, forked from this program: with
+//! mergeable memory, or without. Process events are on where the kernel gives them (as root).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
+
+use std::time::{Duration, Instant};
+
+use criterion::Criterion;
+use crossbeam_channel::{Receiver, bounded};
+use ksmith::observe::{Observer, ProcessEvent, ProcessEvents};
+use ksmith::root::Root;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processes with mergeable memory, and without.
+const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (100, 10_000)];
+
+/// Samples in a row, one a second: a sixth of the round in which every process is looked at.
+const TICKS: u32 = 10;
+
+fn main() {
+    println!(
+        "| with mergeable memory | without | first sample | CPU per tick | of a core at 1 s | RSS | RSS grown |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for (mergeable, plain) in SCENES {
+        let _processes = Sleepers::fork(mergeable, plain);
+        row(mergeable, plain);
+    }
+    let mut criterion = Criterion::default().configure_from_args();
+    for (mergeable, plain) in SCENES {
+        let processes = Sleepers::fork(mergeable, plain);
+        let mut watch = Watch::new();
+        assert!(watch.sample() >= mergeable, "not every process was found");
+        let name = format!("sample/{mergeable} mergeable, {plain} plain");
+        criterion.bench_function(&name, |bencher| bencher.iter(|| watch.sample()));
+        drop(processes);
+    }
+    criterion.final_summary();
+}
+
+/// An observer with its events.
+struct Watch {
+    observer: Observer,
+    events: Option<(ProcessEvents, Receiver<Vec<ProcessEvent>>)>,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let (sender, receiver) = bounded(64);
+        let events = ProcessEvents::listen(sender).ok();
+        Self { observer: Observer::new(Root::host()), events: events.map(|events| (events, receiver)) }
+    }
+
+    fn sample(&mut self) -> usize {
+        if let Some((_, receiver)) = &self.events {
+            self.observer.notice_all(receiver.try_iter().flatten());
+        }
+        self.observer.sample().processes.len()
+    }
+}
+
+fn row(mergeable: usize, plain: usize) {
+    let rss_before = rss_kib();
+    let mut watch = Watch::new();
+    let before = cpu();
+    assert!(watch.sample() >= mergeable, "not every process was found");
+    let first = cpu() - before;
+    std::thread::sleep(Duration::from_secs(1));
+    watch.sample();
+    let before = cpu();
+    let started = Instant::now();
+    for tick in 1..=TICKS {
+        std::thread::sleep((started + Duration::from_secs(tick.into())).saturating_duration_since(Instant::now()));
+        watch.sample();
+    }
+    let per_tick = (cpu() - before) / TICKS;
+    println!(
+        "| {mergeable} | {plain} | {:.1} ms | {:.3} ms | {:.3} % | {} KiB | {} KiB |",
+        first.as_secs_f64() * 1e3,
+        per_tick.as_secs_f64() * 1e3,
+        per_tick.as_secs_f64() * 100.0,
+        rss_kib(),
+        rss_kib().saturating_sub(rss_before),
+    );
+}
+
+/// CPU time of all threads of this process.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
+}
+
+fn rss_kib() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64 / 1024
+}
+
+/// Children that sleep until this is dropped.
+struct Sleepers(Vec<rustix::process::Pid>);
+
+impl Sleepers {
+    fn fork(mergeable: usize, plain: usize) -> Self {
+        let mut pids: Vec<_> = (0..plain).map(|_| fork_sleeper()).collect();
+        if mergeable > 0 {
+            let memory = Mergeable::map();
+            pids.extend((0..mergeable).map(|_| fork_sleeper()));
+            drop(memory);
+        }
+        Self(pids)
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            rustix::process::kill_process(*pid, rustix::process::Signal::KILL).unwrap();
+        }
+        for pid in &self.0 {
+            rustix::process::waitpid(Some(*pid), rustix::process::WaitOptions::empty()).unwrap();
+        }
+    }
+}
+
+/// Mergeable memory of this process, which children inherit.
+struct Mergeable(*mut std::ffi::c_void);
+
+const MERGEABLE_BYTES: usize = 16 * 4096;
+
+impl Mergeable {
+    #[allow(unsafe_code, reason = "system calls")]
+    fn map() -> Self {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        // SAFETY: a new private mapping, which nothing else points to.
+        let memory = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), MERGEABLE_BYTES, ProtFlags::READ, MapFlags::PRIVATE).unwrap()
+        };
+        // SAFETY: the mapping just made; the advice does not change what it holds.
+        unsafe { madvise(memory, MERGEABLE_BYTES, Advice::LinuxMergeable).unwrap() };
+        Self(memory)
+    }
+}
+
+impl Drop for Mergeable {
+    #[allow(unsafe_code, reason = "a system call")]
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, of which no reference was ever taken.
+        unsafe { rustix::mm::munmap(self.0, MERGEABLE_BYTES).unwrap() };
+    }
+}
+
+/// Forks a child that sleeps, and dies with this process.
+#[allow(unsafe_code, reason = "fork, without another program to execute")]
+fn fork_sleeper() -> rustix::process::Pid {
+    // SAFETY: the child only makes system calls that are safe after a fork, and never returns.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: plain system calls without pointers; `_exit` runs no destructors of the parent's objects.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::pause();
+            libc::_exit(0)
+        }
+    }
+    rustix::process::Pid::from_raw(pid).expect("a child")
+}

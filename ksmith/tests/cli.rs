@@ -1,0 +1,353 @@
+//! The command line as users meet it: help, exit codes, messages, and what happens to output that can't be written.
+//!
+//! Nothing here changes the host: what acts is refused before it acts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+mod support;
+use support::skipped;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
+
+/// Commands that change something, with arguments that would do so.
+const ACTING: [&[&str]; 8] = [
+    &["daemon"],
+    &["scan"],
+    &["enable"],
+    &["disable"],
+    &["set", "run=1"],
+    &["unmerge"],
+    &["restore"],
+    &["set", "run=1", "--dry-run"],
+];
+
+fn tree(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata").join(name).display().to_string()
+}
+
+fn ksmith(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("it was not ended by a signal")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("UTF-8")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {}", out(output)))
+}
+
+#[test]
+fn help_and_misuse_are_as_written_down() {
+    trycmd::TestCases::new().env("COLUMNS", "100").case("tests/cmd/*.trycmd").run();
+}
+
+#[test]
+fn every_command_has_its_help_written_down() {
+    let help = out(&ksmith(&["--help"]));
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let names: Vec<&str> = commands
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() >= 12, "{names:?}");
+    for name in names {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cmd/help-{name}.trycmd"));
+        assert!(file.exists(), "no {}", file.display());
+    }
+}
+
+#[test]
+fn what_acts_refuses_a_captured_tree() {
+    let tree = tree("linux-6.18");
+    for arguments in ACTING.into_iter().chain([&["demo"][..]]) {
+        let output = ksmith(&[arguments, &["--root", &tree]].concat());
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        assert!(err(&output).contains("this command acts on a live kernel"), "{arguments:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn ten_mistakes_in_a_configuration_are_refused_ten_times_with_line_and_column() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ksmith.toml");
+    let path = file.display().to_string();
+    for (text, place, why) in [
+        ("polcy = 1\n", "line 1, column 1", "unknown field `polcy`"),
+        ("[policy]\nkind = \"best\"\n", "line 2, column 8", "unknown variant `best`"),
+        ("[policy.profit]\nprice = 1\n", "line 2, column 1", "unknown field `price`"),
+        ("[policy.profit]\ngrowth_mib = \"4\"\n", "line 2, column 14", "invalid type: string"),
+        ("[limits]\nmax_cpu = \"120%\"\n", "line 2, column 11", "is not a percentage"),
+        ("[limits]\nmax_pages_to_scan = -1\n", "line 2, column 21", "invalid value: integer `-1`"),
+        ("[policy.fixed]\nsettings = { pages_shared = 1 }\n", "line 2, column 12", "pages_shared"),
+        ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"\n", "line 3, column 1", "duplicate key"),
+        ("[limits\nmax_cpu = \"20%\"\n", "line 1, column 8", "unclosed table"),
+        ("# fine\n\n[policy.fixed]\npreset = \"slow\"\n", "line 4, column 10", "there is no preset \"slow\""),
+    ] {
+        fs::write(&file, text).unwrap();
+        // Every command that goes by the configuration refuses it, not only the one that checks.
+        for command in [&["config", "check"][..], &["status"], &["doctor"]] {
+            let output = ksmith(&[command, &["--config", &path]].concat());
+            assert_eq!(code(&output), 2, "{text:?}");
+            assert_eq!(out(&output), "", "{text:?}");
+            let message = err(&output);
+            assert!(message.starts_with(&format!("ksmith: {path}: ")), "{message}");
+            assert!(message.contains(place) && message.contains(why), "{text:?} gave {message}");
+        }
+    }
+    fs::write(&file, "[policy]\nkind = \"score\"\n[limits]\nmax_cpu = \"20%\"\n").unwrap();
+    let output = ksmith(&["config", "check", "--config", &path]);
+    assert_eq!(
+        (code(&output), out(&output)),
+        (0, format!("{path}: good; policy score, ksmd up to 20 % of a CPU\n"))
+    );
+}
+
+#[test]
+fn a_file_that_the_policy_needs_is_checked_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, theirs) = (directory.path().join("ksmith.toml"), directory.path().join("ksmtuned.conf"));
+    let text = format!("[policy]\nkind = \"ksmtuned\"\n[policy.ksmtuned]\nfile = {:?}\n", theirs.display());
+    fs::write(&file, text).unwrap();
+    let check = || ksmith(&["config", "check", "--config", &file.display().to_string()]);
+    assert_eq!(code(&check()), 0, "that it is not there means the script's defaults");
+    fs::write(&theirs, "KSM_SLEEP_MSEC=10\nKSM_NPAGES_MAX=many\n").unwrap();
+    let output = check();
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains(&format!("{}: line 2: KSM_NPAGES_MAX", theirs.display())), "{}", err(&output));
+}
+
+/// The program where any user may run it, and a user that is not root.
+struct Unprivileged {
+    _directory: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Unprivileged {
+    fn new() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let program = directory.path().join("ksmith");
+        fs::copy(PROGRAM, &program).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let user = Self { _directory: directory, program };
+        if !user.run(&["--version"]).status.success() {
+            skipped("no program can be run as another user here (setpriv)");
+            return None;
+        }
+        Some(user)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = if rustix::process::geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        command.args(arguments).current_dir("/").stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+#[test]
+fn without_root_nothing_is_changed_and_everything_that_can_be_is_shown() {
+    if !Path::new("/sys/kernel/mm/ksm/run").exists() {
+        skipped("this kernel has no KSM");
+        return;
+    }
+    let Some(user) = Unprivileged::new() else { return };
+    for arguments in ACTING {
+        let output = user.run(arguments);
+        assert_eq!(code(&output), 3, "{arguments:?}: {}", err(&output));
+        assert_eq!(err(&output), "ksmith: changing KSM's settings needs root: run it with sudo\n", "{arguments:?}");
+    }
+
+    let output = user.run(&["status"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let hint = "do not show their KSM figures to this user; run as root to see all";
+    assert!(out(&output).contains(hint), "{}", out(&output));
+    let status = json(&user.run(&["status", "--json"]));
+    assert!(status["run"].is_u64() && status["hidden_processes"].as_u64().unwrap() > 0, "{status}");
+    assert!(status["errors"].as_array().unwrap().iter().any(|error| error.as_str().unwrap().contains(hint)));
+
+    let findings = json(&user.run(&["doctor", "--json"]));
+    let codes: Vec<&str> =
+        findings["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap()).collect();
+    assert!(!codes.contains(&"nothing-mergeable"), "what can't be seen is not said to be absent: {codes:?}");
+
+    let output = user.run(&["demo"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(out(&output).contains("needs root: sudo ksmith demo"), "{}", out(&output));
+    assert_eq!(json(&user.run(&["demo", "--json", "--size", "4"]))["mode"], "simulated");
+}
+
+#[test]
+fn a_kernel_without_ksm_is_said_so() {
+    let tree = tree("no-ksm");
+    let output = ksmith(&["--root", &tree, "status"]);
+    assert_eq!((code(&output), out(&output)), (0, "KSM: this kernel has none\n".to_owned()));
+    let status = json(&ksmith(&["--root", &tree, "status", "--json"]));
+    assert_eq!(
+        (&status["run"], &status["saved_bytes"], &status["errors"]),
+        (&Value::Null, &0.into(), &Value::Array(vec![]))
+    );
+    let output = ksmith(&["--root", &tree, "doctor"]);
+    assert_eq!(code(&output), 1);
+    assert!(out(&output).contains("CONFIG_KSM=y"), "{}", out(&output));
+}
+
+#[test]
+fn a_hostile_tree_is_shown_without_harm() {
+    let tree = tree("hostile");
+    for arguments in [&["status"][..], &["status", "--json"], &["doctor"], &["doctor", "--json"]] {
+        let output = ksmith(&[arguments, &["--root", &tree]].concat());
+        let text = out(&output);
+        let control = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(control, None, "{arguments:?}: {text:?}");
+        assert_eq!(err(&output), "", "{arguments:?}");
+        assert_eq!(code(&output), i32::from(arguments[0] == "doctor"), "{arguments:?}");
+    }
+    let status = json(&ksmith(&["--root", &tree, "status", "--json"]));
+    let errors: Vec<&str> = status["errors"].as_array().unwrap().iter().map(|e| e.as_str().unwrap()).collect();
+    let files = ["run", "pages_to_scan", "merge_across_nodes", "advisor_mode", "general_profit"]
+        .map(|name| format!("/sys/kernel/mm/ksm/{name}: "));
+    for file in
+        files.iter().map(String::as_str).chain(["/proc/meminfo: ", "/proc/vmstat: ", "/proc/pressure/memory: "])
+    {
+        assert!(errors.iter().any(|error| error.starts_with(file)), "{file} is not among {errors:?}");
+    }
+    assert_eq!(status["run"], Value::Null, "what makes no sense is no number");
+}
+
+#[test]
+fn a_process_can_not_write_to_the_terminal_by_its_name() {
+    let copy = tempfile::tempdir().unwrap();
+    let (from, to) = (tree("linux-6.18"), copy.path().join("tree"));
+    assert!(Command::new("cp").args(["-r", &from]).arg(&to).status().unwrap().success());
+    let line = "qemu-system-x86_64\0-name\0\u{1b}]0;owned\u{7}\0";
+    fs::write(to.join("proc/13466/cmdline"), line).unwrap();
+    let output = ksmith(&["status", "--root", &to.display().to_string()]);
+    let line = out(&output).lines().find(|line| line.contains("13466")).unwrap().to_owned();
+    assert!(line.contains("owned") && !line.contains(char::is_control), "{line:?}");
+}
+
+#[test]
+fn captured_kernels_have_the_status_written_down() {
+    for name in ["linux-6.1", "linux-6.18"] {
+        let output = ksmith(&["status", "--json", "--root", &tree(name)]);
+        insta::assert_snapshot!(format!("status-{name}"), out(&output));
+    }
+}
+
+#[test]
+fn completions_know_the_commands_of_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = ksmith(&["completions", shell]);
+        assert_eq!(code(&output), 0);
+        let script = out(&output);
+        for word in ["doctor", "take-over", "max-cpu"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+    }
+    let bash = ksmith(&["completions", "bash"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ksmith.bash");
+    fs::write(&file, &bash.stdout).unwrap();
+    let checked = Command::new("bash").arg("-n").arg(&file).output().unwrap();
+    assert!(checked.status.success(), "{}", err(&checked));
+}
+
+#[test]
+fn there_is_a_man_page_for_each_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("man1");
+    assert_eq!(code(&ksmith(&["man", &target.display().to_string()])), 0);
+    for name in [
+        "ksmith",
+        "ksmith-status",
+        "ksmith-doctor",
+        "ksmith-demo",
+        "ksmith-daemon",
+        "ksmith-scan",
+        "ksmith-enable",
+        "ksmith-disable",
+        "ksmith-set",
+        "ksmith-unmerge",
+        "ksmith-restore",
+        "ksmith-config",
+        "ksmith-config-check",
+        "ksmith-completions",
+    ] {
+        let page = fs::read_to_string(target.join(format!("{name}.1"))).expect(name);
+        assert!(page.lines().any(|line| line.starts_with(&format!(".TH {name} 1"))), "{name} has no title");
+        assert!(page.contains(".SH DESCRIPTION") && page.contains(".SH OPTIONS"), "{name}");
+    }
+    assert!(!target.join("ksmith-memory-guest.1").exists() && !target.join("ksmith-man.1").exists());
+    let output = ksmith(&["man", "/dev/null/man1"]);
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("/dev/null/man1"), "{}", err(&output));
+}
+
+/// Commands that print and change nothing, on trees and not on this host, so that a daemon's test does not matter.
+fn printing() -> Vec<Vec<String>> {
+    let with_tree = |words: &[&str]| {
+        words.iter().map(ToString::to_string).chain(["--root".to_owned(), tree("linux-6.18")]).collect()
+    };
+    let bare = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    vec![
+        with_tree(&["status"]),
+        with_tree(&["status", "--json"]),
+        with_tree(&["doctor"]),
+        with_tree(&["doctor", "--json"]),
+        bare(&["config", "check"]),
+        bare(&["completions", "bash"]),
+        bare(&["demo", "--simulated", "--size", "4"]),
+        bare(&["demo", "--simulated", "--size", "4", "--json"]),
+        bare(&["--help"]),
+        bare(&["status", "--help"]),
+        bare(&["--version"]),
+    ]
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_error() {
+    for arguments in printing() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(PROGRAM).args(&arguments).stdin(Stdio::null()).stdout(writer).output().unwrap();
+        assert_eq!(code(&output), 0, "{arguments:?}: {}", err(&output));
+        assert!(!err(&output).contains("panicked") && !err(&output).contains("Broken pipe"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_result_that_can_not_be_written_is_a_failure() {
+    for arguments in printing() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(PROGRAM).args(&arguments).stdin(Stdio::null()).stdout(full).output().unwrap();
+        assert_eq!(code(&output), 1, "{arguments:?}: {}", err(&output));
+        let said = "ksmith: can't print the result: No space left on device";
+        assert!(
+            err(&output).lines().last().unwrap_or_default().starts_with(said),
+            "{arguments:?}: {}",
+            err(&output)
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! A real ksmtuned for tests in which somebody else controls KSM.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A running `ksmtuned`, ended on drop together with what it started.
+pub struct Ksmtuned {
+    pub pid: u32,
+    _tree: tempfile::TempDir,
+}
+
+impl Ksmtuned {
+    /// The distribution's script where it is to be had, else a script of that name that does nothing.
+    pub fn start() -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        let pid_file = tree.path().join("pid");
+        let mut script = original().unwrap_or_default();
+        if !script.exists() {
+            script = tree.path().join("ksmtuned");
+            fs::write(&script, "loop() { while :; do sleep 600 & wait $!; done; }\nloop &\necho $! > $PIDFILE\n")
+                .unwrap();
+        }
+        // An hour between two looks: the script itself writes nothing while the test runs.
+        let started = Command::new("/bin/bash")
+            .arg(script)
+            .env("PIDFILE", &pid_file)
+            .env("KSM_MONITOR_INTERVAL", "3600")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(started.success());
+        let pid = fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+        // A forked shell has its final command line from the first moment on.
+        Self { pid, _tree: tree }
+    }
+
+    pub fn is_paused(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    }
+}
+
+impl Drop for Ksmtuned {
+    fn drop(&mut self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid);
+        let children = fs::read_to_string(children).unwrap_or_default();
+        for pid in [self.pid.to_string().as_str()].into_iter().chain(children.split_whitespace()) {
+            let _ = Command::new("kill").args(["-KILL", pid]).status();
+        }
+    }
+}
+
+/// The distribution's script: the one that `KSMTUNED` names, or the installed one.
+fn original() -> Option<PathBuf> {
+    let named = std::env::var_os("KSMTUNED").map(PathBuf::from);
+    let installed = ["/usr/sbin/ksmtuned", "/usr/bin/ksmtuned"].map(PathBuf::from);
+    named.into_iter().chain(installed).find(|path| path.exists())
+}

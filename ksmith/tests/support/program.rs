@@ -1,0 +1,138 @@
+//! The tested program, running, with its log in a file.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use ksmith::control::Client;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::wait_until;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
+pub const SOCKET: &str = "/run/ksmith/control";
+
+/// A ksmith at work. Ended on drop, gently at first, so that it restores.
+pub struct Running {
+    child: Child,
+    tree: tempfile::TempDir,
+}
+
+impl Running {
+    /// Starts the program with these arguments.
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::start_with(arguments, |_| ())
+    }
+
+    /// Starts it after `adjust` has had a look at the command.
+    pub fn start_with(arguments: &[&str], adjust: impl FnOnce(&mut Command)) -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        let log = File::create(tree.path().join("log")).unwrap();
+        let out = File::create(tree.path().join("out")).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(log).env_remove("JOURNAL_STREAM");
+        adjust(&mut command);
+        Self { child: command.spawn().unwrap(), tree }
+    }
+
+    /// A daemon with these lines as its configuration, once it answers.
+    pub fn daemon(config: &str, arguments: &[&str]) -> Self {
+        let (file, path) = config_file(config);
+        let mut all = vec!["daemon", "--config", &path];
+        all.extend(arguments);
+        let mut daemon = Self::start(&all);
+        daemon.wait_ready();
+        // Read by now, and for a reload a test names a file of its own.
+        drop(file);
+        daemon
+    }
+
+    /// Waits until the daemon has taken its first turn.
+    pub fn wait_ready(&mut self) {
+        wait_until("the daemon answers", || {
+            assert_eq!(self.child.try_wait().unwrap(), None, "it ended: {}", self.log());
+            status().is_some_and(|status| status["daemon"]["pid"] == self.pid())
+        });
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said on standard error so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.tree.path().join("log")).unwrap()
+    }
+
+    /// What it has printed so far.
+    pub fn out(&self) -> String {
+        fs::read_to_string(self.tree.path().join("out")).unwrap()
+    }
+
+    /// Waits until the log has `text`.
+    pub fn wait_for(&self, text: &str) {
+        wait_until(&format!("the log says {text:?}"), || self.log().contains(text));
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_until("the program ends", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap()
+    }
+
+    /// Ends it by SIGTERM; it must end well.
+    pub fn end(mut self) -> String {
+        self.signal(Signal::TERM);
+        let ended = self.wait();
+        assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{}", self.log());
+        self.log()
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.signal(Signal::KILL);
+        assert_eq!(self.wait().signal(), Some(9));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            for _ in 0..500 {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A configuration file and its path.
+pub fn config_file(text: &str) -> (tempfile::NamedTempFile, String) {
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    fs::write(file.path(), text).unwrap();
+    let path: PathBuf = file.path().to_owned();
+    (file, path.display().to_string())
+}
+
+/// What a running daemon says.
+pub fn status() -> Option<Value> {
+    Client::connect(SOCKET.as_ref()).ok()?.status().ok().map(|answer| answer.json)
+}
+
+/// Runs the program to its end: exit code, standard output, standard error.
+pub fn ksmith(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().expect("not ended by a signal"), text(output.stdout), text(output.stderr))
+}
