@@ -10,6 +10,7 @@ pub mod demo;
 pub mod doctor;
 pub mod domains;
 pub mod estimate;
+pub mod guest_service;
 pub mod guests;
 pub mod lab;
 pub mod live;

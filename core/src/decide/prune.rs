@@ -33,8 +33,8 @@ pub struct Prunable {
     pub id: ProcessId,
     /// Saved less metadata.
     pub profit_bytes: i64,
-    /// Whether it is offered to KSM now. Without an answer it counts as offered.
-    pub mergeable: Option<bool>,
+    /// Whether it is offered to KSM now. `None`, nobody can say: it counts as offered unless we switched it off.
+    pub offered: Option<bool>,
     /// Why its memory can't merge.
     pub obstacle: Option<String>,
 }
@@ -118,10 +118,10 @@ impl Prune {
     }
 
     fn next(&self, seen: &mut Seen, now: Duration, full_scans: u64, guest: &Prunable) -> Option<(bool, String)> {
-        let is_offered = guest.mergeable != Some(false);
+        let is_offered = guest.offered != Some(false);
         match seen.state {
             State::Ordered { .. } => return None,
-            State::Off { since, for_good } if !is_offered || guest.mergeable.is_none() => {
+            State::Off { since, for_good } if guest.offered != Some(true) => {
                 let pause = self.pause(seen.times);
                 if for_good || now.saturating_sub(since) < pause {
                     return None;
@@ -183,7 +183,7 @@ mod tests {
 
     fn guest(pid: u32, profit_bytes: i64) -> Prunable {
         let id = ProcessId { pid, start_ticks: 1 };
-        Prunable { id, profit_bytes, mergeable: Some(true), obstacle: None }
+        Prunable { id, profit_bytes, offered: Some(true), obstacle: None }
     }
 
     fn at(seconds: u64) -> Duration {
@@ -194,7 +194,7 @@ mod tests {
     fn step(prune: &mut Prune, seconds: u64, scans: u64, guest: &mut Prunable) -> Option<bool> {
         let orders = prune.decide(at(seconds), scans, std::slice::from_ref(guest));
         let order = orders.first()?;
-        guest.mergeable = Some(order.on);
+        guest.offered = Some(order.on);
         prune.done(order.id, at(seconds), true, guest.obstacle.is_some());
         Some(order.on)
     }
@@ -251,9 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_that_nobody_can_ask_stays_off_as_it_was_switched() {
+        let mut prune = prune();
+        let one = Prunable { offered: None, ..guest(1, -(1 << 20)) };
+        prune.decide(at(0), 0, std::slice::from_ref(&one));
+        assert_eq!(prune.decide(at(1), 3, std::slice::from_ref(&one)).len(), 1);
+        prune.done(one.id, at(1), true, false);
+        for second in 2..100 {
+            assert_eq!(prune.decide(at(second), second * 10, std::slice::from_ref(&one)), []);
+        }
+        assert!(prune.decide(at(101), 0, std::slice::from_ref(&one))[0].on);
+    }
+
+    #[test]
     fn who_was_switched_by_hand_is_left_as_it_is() {
         let mut prune = prune();
-        let mut off = Prunable { mergeable: Some(false), ..guest(1, -(1 << 20)) };
+        let mut off = Prunable { offered: Some(false), ..guest(1, -(1 << 20)) };
         for scans in 0..100 {
             assert_eq!(step(&mut prune, scans * 1000, scans, &mut off), None);
         }
@@ -261,7 +274,7 @@ mod tests {
         while step(&mut prune, 0, 3, &mut one) != Some(false) {
             step(&mut prune, 0, 0, &mut one);
         }
-        one.mergeable = Some(true);
+        one.offered = Some(true);
         assert_eq!(step(&mut prune, 1, 10, &mut one), None, "another chance");
     }
 

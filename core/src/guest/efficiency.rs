@@ -1,11 +1,11 @@
 //! How well merging does on the host, in the ratios that the kernel's documentation suggests.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel::Ksm;
 
 /// The three ratios. `None` where the divisor is 0 or this kernel lacks a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Efficiency {
     /// `pages_sharing` / `pages_shared`.
     pub sharing_per_shared: Option<f64>,

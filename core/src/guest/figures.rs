@@ -1,13 +1,13 @@
 //! What a guest takes, saves and costs.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::account::Share;
 use crate::kernel::{RMAP_ITEM_BYTES, SmapsRollup};
 use crate::sample::Process;
 
 /// A guest's books in bytes, summed over its processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Resident; merged pages count in full, and what its processes share counts in each.
     pub rss_bytes: u64,
@@ -31,7 +31,7 @@ pub struct Figures {
 /// Under KSM the three hold together: PSS divides a merged page among all that map it, private is what nobody
 /// else maps, and shared, as `ps_mem` prints it, is the difference: this guest's part of what it shares. The
 /// zero pages that KSM maps count nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
     /// Resident, each page divided by the number of its mappings.
     pub pss_bytes: Option<u64>,
@@ -61,6 +61,12 @@ impl Memory {
 }
 
 impl Figures {
+    /// Adds savings of a process whose memory was counted already.
+    pub fn add_saved(&mut self, saved_bytes: u64) {
+        self.saved_bytes = self.saved_bytes.saturating_add(saved_bytes);
+        self.profit_bytes = self.profit_bytes.saturating_add_unsigned(saved_bytes);
+    }
+
     /// Adds a process with its share of the host's savings. Its [`Memory`] is added apart.
     pub fn add(&mut self, process: &Process, share: &Share, page_size: u64) {
         let metadata = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);

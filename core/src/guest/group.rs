@@ -33,7 +33,11 @@ pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Id
         });
         let Some(guest) = guests.get_mut(place) else { continue };
         guest.processes.push(process.id);
-        guest.figures.add(process, share, sample.page_size);
+        match known {
+            // The books give it a part; everything else was counted with its parent.
+            Some(Identity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
+            _ => guest.figures.add(process, share, sample.page_size),
+        }
         guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
             (Some(a), Some(b)) => Some(a || b),
             (a, b) => a.or(b),
@@ -79,7 +83,8 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         metadata: None,
         domain: None,
         mergeable: None,
-        obstacle: known.and_then(|known| known.obstacle),
+        offered: None,
+        obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
         figures: Figures::default(),
         errors: Vec::new(),
     }
@@ -160,6 +165,19 @@ pub(super) mod tests {
         let uml = |parent| identity("linux umid=u", "/", parent);
         let found = grouped(&[(10, uml(1)), (11, uml(10)), (20, uml(1)), (21, uml(20)), (22, uml(21))]);
         assert_eq!(found, [("u".to_owned(), vec![10, 11]), ("u".to_owned(), vec![20, 21, 22])]);
+    }
+
+    #[test]
+    fn memory_that_two_processes_have_in_common_counts_once() {
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        sample.processes = vec![process(10, 100), process(11, 100)];
+        sample.ksm.pages_sharing = Reading::Value(100);
+        let first = identity("p", "/system.slice/a.service", 1);
+        let twin = Identity { is_twin: true, ..identity("p", "/system.slice/a.service", 10) };
+        let (guests, rest) = group(&sample, |id| Some(if id.pid == 10 { &first } else { &twin }));
+        let figures = guests[0].figures;
+        assert_eq!((figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes), (100 * 4096, 4096, 6400));
+        assert_eq!((figures.saved_bytes, figures.profit_bytes, rest), (100 * 4096, 100 * 4096 - 6400, 0));
     }
 
     #[test]

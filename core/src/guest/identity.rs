@@ -26,6 +26,8 @@ pub struct Identity {
     pub user: Option<String>,
     /// Its parent's PID: user-mode Linux runs its guest's programs as children.
     pub parent: u32,
+    /// Whether its memory is its parent's (`CLONE_VM`), and so counted there already.
+    pub is_twin: bool,
     /// Why its memory can't merge.
     pub obstacle: Option<&'static str>,
     /// Where to ask its hypervisor.
@@ -57,6 +59,7 @@ impl Identity {
             unit,
             user,
             parent,
+            is_twin: false,
             obstacle: match kind {
                 Kind::Qemu => qemu::obstacle(line),
                 // Its RAM is a shared file mapping.

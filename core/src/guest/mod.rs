@@ -72,7 +72,7 @@ impl fmt::Display for Kind {
 }
 
 /// One guest at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// Its own name where it has one; two guests may have the same.
     pub name: String,
@@ -94,10 +94,13 @@ pub struct Guest {
     pub metadata: Option<String>,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
-    /// Whether any of its memory is mergeable. `None`: this kernel does not say until ksmd has been there.
+    /// Whether any of its memory is mergeable: for a virtual machine whose monitor tells, its RAM. `None`: this
+    /// kernel does not say until ksmd has been there.
     pub mergeable: Option<bool>,
+    /// Whether its monitor says that its RAM is offered to KSM. `None`: there is no monitor that could be asked.
+    pub offered: Option<bool>,
     /// Why its memory can't merge whatever is tried, in a word: `vfio`, `shared`, `hugepages`.
-    pub obstacle: Option<&'static str>,
+    pub obstacle: Option<String>,
     /// What it takes, saves and costs.
     pub figures: Figures,
     /// What could not be found out about it, one sentence each.

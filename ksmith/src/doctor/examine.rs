@@ -15,6 +15,8 @@ use super::patient::{NoPatient, Patient};
 use super::report::Report;
 use crate::estimate::frames::Frames;
 use crate::estimate::pace::Pace;
+use crate::estimate::pinned::Quiet;
+use crate::estimate::process::Detail;
 use crate::estimate::salt::Salt;
 use crate::estimate::scan::{Context, Scratch, page_size};
 use crate::estimate::target::{By, Selection, Targets};
@@ -103,7 +105,7 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
         return Some("its pages: /proc/kpageflags is for root".to_owned());
     }
     let selection = Selection { pids: vec![patient.pid], guests: Vec::new(), all: true, by: By::Process };
-    let targets = match Targets::select(&selection) {
+    let targets = match Targets::select(&selection, Detail::Figures) {
         Ok(found) => found.targets,
         Err(error) => return Some(format!("its pages: {error}")),
     };
@@ -114,9 +116,11 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
         Ok(salt) => salt,
         Err(error) => return Some(format!("its pages: no random numbers: {error}")),
     };
-    let context = Context { salt, pace: Pace::new(None), frames, page_size: seen.page_size };
+    let context = Context { salt, pace: Pace::new(None), frames, quiet: Quiet::never(), page_size: seen.page_size };
     let first_at = Instant::now();
     let mut scratch = Scratch::new();
+    // Pages that a fork shares are looked at like any others.
+    scratch.look_again();
     let places = draw(&context, &targets[own].memory.pagemap, seen);
     let drawn = first_look(&context, &targets[own], &mut scratch, places.into_iter());
     // Read after the first look: only passes that began later count.

@@ -29,7 +29,7 @@ pub fn first_look(
     places: impl Iterator<Item = (usize, u64, bool)>,
 ) -> Vec<Drawn> {
     let look = |(mapping, address, was_merged)| {
-        let fingerprint = scratch.look(context, &target.memory, address).ok()??;
+        let fingerprint = scratch.look(context, &target.memory, address).ok()?.0?;
         Some(Drawn { mapping, address, fingerprint, was_merged })
     };
     places.filter_map(look).collect()
@@ -48,9 +48,9 @@ pub fn last_look(
         None => Then::Gone,
         Some((_, flags)) if flags.is_merged() || flags.is_zero_page() => Then::Merged,
         Some(_) => match scratch.look(context, &target.memory, drawn.address) {
-            Ok(Some(fingerprint)) if fingerprint == drawn.fingerprint => Then::Same,
-            Ok(Some(_)) => Then::Changed,
-            Ok(None) | Err(_) => Then::Gone,
+            Ok((Some(fingerprint), _)) if fingerprint == drawn.fingerprint => Then::Same,
+            Ok((Some(_), _)) => Then::Changed,
+            Ok((None, _)) | Err(_) => Then::Gone,
         },
     };
     let is_huge = now.is_some_and(|(_, flags)| flags.is_huge());

@@ -10,7 +10,7 @@ mod exact;
 pub(crate) mod frames;
 mod heat_map;
 pub(crate) mod pace;
-mod pinned;
+pub(crate) mod pinned;
 mod places;
 pub(crate) mod process;
 mod progress;

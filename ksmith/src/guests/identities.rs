@@ -4,6 +4,7 @@ use ksmith_core::guest::{Cgroup, Identity};
 use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::sample::ProcessId;
 
+use super::twins;
 use super::users::Users;
 use crate::root::Root;
 
@@ -16,7 +17,9 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Identity
     // Last: what was read before belongs to this process only if it is still there.
     let stat = text("stat").and_then(|text| PidStat::parse(&text));
     let stat = stat.value().filter(|stat| stat.start_ticks == id.start_ticks)?;
-    Some(Identity::of(&stat.comm, &line, cgroup.as_ref(), stat.parent, user))
+    let mut identity = Identity::of(&stat.comm, &line, cgroup.as_ref(), stat.parent, user);
+    identity.is_twin = root.is_host() && twins::have_one_memory(id.pid, stat.parent);
+    Some(identity)
 }
 
 /// Whether this very process is there. Two processes may have had its PID.

@@ -9,6 +9,7 @@ use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
 use super::identities::is_alive;
+use super::twins::have_one_memory;
 use crate::root::Root;
 
 /// Fills in PSS, private and shared memory of all guests, the small ones first, until `budget` is used up. Says in
@@ -23,8 +24,14 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
             left_out += 1;
             continue;
         }
-        let sums: Vec<Reading<SmapsRollup>> = guest.processes.iter().map(|id| rollup(root, *id)).collect();
-        denied += usize::from(sums.iter().any(|sums| *sums == Reading::Denied));
+        let mut processes: Vec<ProcessId> = Vec::new();
+        for id in &guest.processes {
+            if !processes.iter().any(|other| have_one_memory(id.pid, other.pid)) {
+                processes.push(*id);
+            }
+        }
+        let sums: Vec<Reading<SmapsRollup>> = processes.iter().map(|id| rollup(root, *id)).collect();
+        denied += usize::from(sums.contains(&Reading::Denied));
         guest.set_memory(sums.iter().map(|sums| sums.value().map(Memory::of)));
     }
     let mut errors = Vec::new();

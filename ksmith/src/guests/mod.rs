@@ -5,6 +5,7 @@
 //! never waits.
 
 mod identities;
+mod journal;
 mod libvirt;
 mod mconsole;
 mod memory;
@@ -13,6 +14,7 @@ mod patient;
 mod probe;
 mod qmp;
 mod switch;
+mod twins;
 mod users;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ pub use ksmith_core::guest::{Guest, Kind, NotOne, find};
 use ksmith_core::guest::{Identity, Monitor as Place, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
+pub use self::journal::{ListError, OffList, SwitchedOff};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};
 pub use self::memory::{merged_now, read_memory};
@@ -108,6 +111,18 @@ impl Guests {
         Some(Target { name: guest.name.clone(), ..self.target_of(guest.id(), known)? })
     }
 
+    /// What is needed to switch the guest whose first process this is, sample or not. `None` if it is gone.
+    pub fn target_by_id(&self, id: ProcessId) -> Option<Target> {
+        self.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))
+    }
+
+    /// Forgets what a guest's monitor said: its switch was thrown.
+    pub fn ask_again(&mut self, id: ProcessId) {
+        if let Some(known) = self.known.get_mut(&id) {
+            (known.probed.told, known.due, known.pause) = (None, Duration::ZERO, FIRST_RETRY);
+        }
+    }
+
     fn named(&self, sample: &Sample) -> List {
         let (mut guests, unattributed_bytes) = group(sample, |id| self.identity(id));
         for guest in &mut guests {
@@ -180,6 +195,9 @@ impl Known {
         guest.uuid = guest.uuid.take().or_else(|| told?.uuid.clone()).or_else(|| libvirt?.uuid.clone());
         guest.memory_bytes = guest.memory_bytes.or(self.probed.memory_bytes);
         guest.metadata = libvirt.and_then(|status| status.metadata.clone());
+        guest.offered = told.map(|told| told.backends.iter().any(|backend| backend.merge && !backend.share));
+        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count.
+        guest.mergeable = guest.mergeable.map(|mergeable| mergeable && guest.offered != Some(false));
         guest.errors.extend(self.probed.error.clone());
         let has_own_name = self.identity.as_ref().is_some_and(|identity| identity.name != *identity.program);
         if let Some(name) = self.probed.name.as_ref().filter(|_| !has_own_name) {

@@ -91,6 +91,8 @@ mod tests {
     use super::super::monitor::ask;
     use super::*;
 
+    type Act = fn(UnixStream);
+
     /// A socket whose one peer is served by `act`.
     fn socket(act: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn who_hangs_closes_or_talks_nonsense_is_told_and_left() {
         let greet = |stream: &mut UnixStream| writeln!(stream, r#"{{"QMP": {{}}}}"#).unwrap();
-        let cases: [(fn(UnixStream), &str); 4] = [
+        let cases: [(Act, &str); 4] = [
             (|_stream| std::thread::sleep(Duration::from_secs(60)), "does not answer in time"),
             (drop, "closed the connection"),
             (

@@ -122,6 +122,11 @@ impl Target {
         change().map_err(|source| SwitchError::Monitor { name: self.name.clone(), source: source.into() })
     }
 
+    /// Whether its monitor can be reached without libvirt.
+    pub(super) fn has_own_socket(&self) -> bool {
+        self.identity.monitors.iter().any(|place| matches!(place, Place::Path(_)))
+    }
+
     /// The way to its monitor: its own socket first, since libvirt marks a guest that was spoken to.
     pub(super) fn monitor(&self, root: &Root) -> Result<Box<dyn Monitor>, MonitorError> {
         let mut last = None;

@@ -171,6 +171,8 @@ impl From<Ineligible> for Cause {
     fn from(reason: Ineligible) -> Self {
         match reason {
             Ineligible::Shared => Self::Shared,
+            // It is one page, which has no equal but itself.
+            Ineligible::Forked => Self::Unique,
             Ineligible::Hugetlb => Self::Hugetlb,
             Ineligible::File => Self::File,
             Ineligible::Device => Self::Device,

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use super::xdr::{Reader, Short, Writer};
 use super::{LibvirtError, Uri};
-use crate::guests::monitor::PATIENCE;
 use crate::guests::patient::Patient;
 
 const REMOTE: u32 = 0x2000_8086;
@@ -32,6 +31,12 @@ const OK: u32 = 0;
 const AUTH_NONE: u32 = 0;
 /// `VIR_DOMAIN_XML_SECURE | VIR_DOMAIN_XML_INACTIVE`: what a definition is made of.
 const WHOLE_DEFINITION: u32 = 1 | 2;
+
+/// libvirt is asked only when a guest is to be switched, and may be busy with its domains.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Before it takes a definition libvirt may start every QEMU that is installed, to see what each can do.
+const PATIENCE_TO_DEFINE: Duration = Duration::from_secs(180);
 
 /// Length and header.
 const HEADER: usize = 28;
@@ -64,12 +69,16 @@ impl From<Short> for LibvirtError {
 impl Libvirt {
     /// Connects to the first daemon of the URI that is there.
     pub(in super::super) fn connect(uri: &Uri) -> Result<Self, LibvirtError> {
+        Self::connect_within(uri, PATIENCE)
+    }
+
+    fn connect_within(uri: &Uri, patience: Duration) -> Result<Self, LibvirtError> {
         let mut last = None;
         for path in uri.sockets() {
-            match Patient::connect(&path, PATIENCE) {
+            match Patient::connect(&path, patience) {
                 Ok(stream) => {
                     let mut libvirt = Self { path, stream, serial: 0 };
-                    libvirt.open(uri)?;
+                    libvirt.open(uri, patience)?;
                     return Ok(libvirt);
                 }
                 // A socket that stayed behind says less than the one that is meant.
@@ -80,8 +89,8 @@ impl Libvirt {
         Err(last.unwrap_or_else(|| LibvirtError::Refused(format!("{uri} has no socket"))))
     }
 
-    fn open(&mut self, uri: &Uri) -> Result<(), LibvirtError> {
-        let answer = self.call(REMOTE, AUTH_LIST, Writer::default(), PATIENCE)?;
+    fn open(&mut self, uri: &Uri, patience: Duration) -> Result<(), LibvirtError> {
+        let answer = self.call(REMOTE, AUTH_LIST, Writer::default(), patience)?;
         let mut ways = Reader(&answer);
         let count = ways.number()?;
         let is_open = count == 0 || (0..count.min(16)).any(|_| ways.number() == Ok(AUTH_NONE));
@@ -89,8 +98,7 @@ impl Libvirt {
             return Err(LibvirtError::Authentication);
         }
         let arguments = Writer::default().some_string(&uri.to_string()).number(0);
-        // A daemon that was asleep may have to look at all its domains first.
-        self.call(REMOTE, CONNECT_OPEN, arguments, PATIENCE * 10)?;
+        self.call(REMOTE, CONNECT_OPEN, arguments, patience)?;
         Ok(())
     }
 
@@ -123,7 +131,7 @@ impl Libvirt {
 
     /// Replaces the persistent definition of the domain that it names.
     pub(in super::super) fn define(&mut self, xml: &str) -> Result<(), LibvirtError> {
-        self.call(REMOTE, DOMAIN_DEFINE_XML, Writer::default().string(xml), PATIENCE * 4).map(|_| ())
+        self.call(REMOTE, DOMAIN_DEFINE_XML, Writer::default().string(xml), PATIENCE_TO_DEFINE).map(|_| ())
     }
 
     fn call(
@@ -241,7 +249,8 @@ mod tests {
         let (_directory, uri) = daemon(|stream| serve(stream, |_| (0, Writer::default().number(1).number(2))));
         assert!(matches!(Libvirt::connect(&uri), Err(LibvirtError::Authentication)));
         let (_directory, uri) = daemon(|_stream| std::thread::sleep(Duration::from_secs(60)));
-        assert!(Libvirt::connect(&uri).unwrap_err().to_string().contains("does not answer in time"));
+        let error = Libvirt::connect_within(&uri, Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("does not answer in time"), "{error}");
         let (_directory, uri) = daemon(|mut stream| stream.write_all(b"HTTP/1.1 400 no\r\n").unwrap());
         assert!(Libvirt::connect(&uri).is_err());
         let (_directory, uri) = daemon(drop);
