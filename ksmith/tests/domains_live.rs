@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ksmith::lab::Part;
-use support::program::{Running, status};
+use support::program::{Running, ksmith, status};
 use support::{KernelLock, guest, number, wait_until};
 
 /// Pages of known content in each guest: no two are alike, and all guests have the same.
@@ -26,6 +26,8 @@ const EAGER: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pa
 /// What others run on this machine counts to domain a, which must not change what becomes of b.
 const ONE: &str = "[domains]\nmode = \"one\"\nadmit = \"a\"\ndefault = \"a\"\n[[domains.rule]]\ndomain = \"b\"\nname = \
                    \"foreign-*\"\n[[domains.rule]]\ndomain = \"b\"\nname = \"ksmith\"\n";
+
+const UUID: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
 
 /// A directory with the content and the guests' sockets.
 struct Machines(tempfile::TempDir);
@@ -199,6 +201,7 @@ fn in_mode_one_no_page_is_ever_shared_between_domains() {
     passes(4);
     for watch in [watch, watch_late, watch_never] {
         let (ram, all, looks) = watch.end();
+        println!("{looks} looks: {ram} pages of RAM merged, {all} in all");
         assert!(looks > 50, "{looks} looks");
         assert_eq!(ram, 0, "pages of a foreign guest's RAM were merged: {}", daemon.log());
         assert!(all <= FIRMWARE, "{all} pages");
@@ -220,13 +223,17 @@ fn what_qemu_can_not_switch_off_keeps_ksmd_parked() {
     let Some(_lock) = KernelLock::take() else { return };
     let Some(machines) = Machines::new() else { return };
     let _own = ["own-1", "own-2"].map(|name| machines.ready(name));
-    let foreign = machines.ready("foreign-1");
+    let foreign = machines.start_with("foreign-1", &["-uuid", UUID]);
+    wait_until("the guest is filled", || foreign.rss_pages() > PAGES && foreign.is_mergeable());
     let watch = Watch::over(vec![foreign.0.id()]);
     let daemon = Running::daemon(&format!("{EAGER}{ONE}"), &[]);
     wait_until("its RAM is switched off and the rest is told", || state().1.contains("mem-merge=off"));
     assert!(!foreign.offers_ram());
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!((number("run"), watch.end().1), (0, 0));
+    // By its UUID, too, the doctor finds it; its RAM is not marked any more.
+    let (code, out, _) = ksmith(&["--json", "doctor", UUID]);
+    assert!(code == 0 && out.contains(&format!("\"pid\": {}", foreign.0.id())), "{out}");
     drop(foreign);
     wait_until("ksmd scans", || number("run") == 1);
     daemon.end();

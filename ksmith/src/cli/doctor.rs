@@ -12,9 +12,10 @@ use super::{Failure, Global, exit, print};
 use crate::act::{self, Journal, StateDir};
 use crate::config::Config;
 use crate::control::Client;
-use crate::doctor::{NoPatient, Options, examine, find};
+use crate::doctor::{NoPatient, Options, Patient, examine, find};
 use crate::guests::{Guests, Uri};
 use crate::observe::Observer;
+use crate::root::Root;
 
 /// Find out why KSM does not do here what it could, and say what to do.
 ///
@@ -26,7 +27,7 @@ use crate::observe::Observer;
 /// something found keeps KSM from its work or endangers the host.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A process, or a guest by its name
+    /// A process, or a guest by its name or UUID
     #[arg(value_name = "GUEST|PID")]
     who: Option<String>,
     /// The longest to look at a process: three passes of ksmd make most answers certain
@@ -47,7 +48,7 @@ impl DoctorArgs {
             .map_err(|_| Failure::usage("--seconds takes a number of seconds, such as 30"))?;
         let root = global.root();
         let mut reports = Vec::new();
-        for patient in find(&root, who).map_err(failure)? {
+        for patient in patients(&root, who)? {
             reports.push(examine(&root, &patient, Options { longest }).map_err(failure)?);
         }
         if global.json {
@@ -60,6 +61,22 @@ impl DoctorArgs {
         Ok(ExitCode::SUCCESS)
     }
 }
+
+/// The processes of a guest by its name, its UUID or any of its PIDs; a process that is no guest by its PID.
+fn patients(root: &Root, who: &str) -> Result<Vec<Patient>, Failure> {
+    let unknown = match find(root, who) {
+        Err(error @ NoPatient::Unknown(_)) => error,
+        found => return found.map_err(failure),
+    };
+    let sample = Observer::new(root.clone()).sample();
+    let list = Guests::new(root.clone(), Uri::default()).list_within(&sample, PATIENCE);
+    let Ok(guest) = ksmith_core::guest::find(&list.guests, who) else { return Err(failure(unknown)) };
+    let found = guest.processes.iter().map(|id| find(root, &id.pid.to_string()));
+    Ok(found.collect::<Result<Vec<_>, _>>().map_err(failure)?.into_iter().flatten().collect())
+}
+
+/// For hypervisors to tell their UUID.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn failure(error: NoPatient) -> Failure {
     let code = if matches!(error, NoPatient::Denied(_)) { exit::IMPOSSIBLE } else { exit::FAILED };

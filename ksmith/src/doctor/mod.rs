@@ -14,5 +14,5 @@ mod patient;
 mod report;
 
 pub use examine::{Options, examine};
-pub use patient::{NoPatient, find};
+pub use patient::{NoPatient, Patient, find};
 pub use report::Report;

@@ -62,6 +62,13 @@ impl DomainsConfig {
         rule.map(Rule::domain).or(self.default.as_deref())
     }
 
+    /// Notes with each guest which domain it belongs to.
+    pub fn assign(&self, guests: &mut [Guest]) {
+        for guest in guests {
+            guest.domain = self.domain_of(guest).map(str::to_owned);
+        }
+    }
+
     /// Whether domains are kept apart, and not only told apart.
     pub fn is_enforced(&self) -> bool {
         self.mode != DomainMode::Report
