@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Answer, Request, ScanAnswer, StatusAnswer};
+use crate::show::GuestsReport;
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -74,6 +75,17 @@ impl Client {
     pub fn status(&mut self) -> Result<StatusAnswer, ClientError> {
         match self.ask(Request::Status)? {
             Answer::Status(answer) => Ok(answer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// All guests.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
+        match self.ask(Request::Guests)? {
+            Answer::Guests(report) => Ok(*report),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -10,12 +10,16 @@ use ksmith_core::account::Totals;
 use ksmith_core::sample::Sample;
 use serde::{Deserialize, Serialize};
 
+use crate::show::GuestsReport;
+
 /// What may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// The newest sample and what was decided on it.
     Status,
+    /// All guests.
+    Guests,
     /// So many clean passes; answered when they are done.
     Scan {
         /// How many, at least 1.
@@ -29,6 +33,8 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(StatusAnswer),
+    /// To [`Request::Guests`].
+    Guests(Box<GuestsReport>),
     /// To [`Request::Scan`].
     Scan(ScanAnswer),
     /// To anything that can't be done.
