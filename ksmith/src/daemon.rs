@@ -4,6 +4,7 @@
 //! requests and takes in process events. Threads that wait for signals, the control socket and the kernel's
 //! events only send. Whatever ends it, the settings are restored: [`crate::act::Control`] does so when dropped.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -115,8 +116,11 @@ impl Daemon {
         signals.forward(sender.clone(), Message::Signal)?;
         let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
             |error| {
-                let path = self.config.daemon.control_socket.display();
-                anyhow::anyhow!("can't listen on the control socket {path}: {error}")
+                let path = &self.config.daemon.control_socket;
+                match error.kind() {
+                    io::ErrorKind::AlreadyExists => ConfigError::Occupied { path: path.clone() }.into(),
+                    _ => anyhow::anyhow!("can't listen on the control socket {}: {error}", path.display()),
+                }
             },
         )?;
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();

@@ -423,3 +423,16 @@ fn a_socket_that_can_not_be_had_changes_nothing() {
     assert!(err.contains("can't listen on the control socket /nonexistent/control"), "{err}");
     assert_restored(&lock);
 }
+
+#[test]
+fn a_mistyped_socket_deletes_nothing() {
+    let Some(lock) = KernelLock::take() else { return };
+    let precious = tempfile::NamedTempFile::new().unwrap();
+    fs::write(precious.path(), "dear").unwrap();
+    let (_file, config) = config_file(&format!("[daemon]\ncontrol_socket = {:?}\n", precious.path()));
+    let (code, _, err) = ksmith(&["daemon", "--config", &config]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("names something that is no socket; it is left alone"), "{err}");
+    assert_eq!(fs::read_to_string(precious.path()).unwrap(), "dear");
+    assert_restored(&lock);
+}

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,20 +39,17 @@ pub struct Socket(PathBuf);
 impl Drop for Socket {
     fn drop(&mut self) {
         // A file that stays behind is removed by the next daemon.
-        let _ = fs::remove_file(&self.0);
+        let _ = remove_socket(&self.0);
     }
 }
 
 /// Listens at `path`, which only root may connect to, and sends each request on, made into a message by `wrap`.
-/// Call it only with the lock held: a socket file that is there already is taken for a dead daemon's.
+/// Call it only with the lock held: a socket that is there already is taken for a dead daemon's.
 ///
 /// # Errors
-/// The socket can't be made.
+/// The socket can't be made. [`io::ErrorKind::AlreadyExists`]: there is something else than a socket at `path`.
 pub fn serve<T: Send + 'static>(path: &Path, sender: Sender<T>, wrap: fn(Asked) -> T) -> io::Result<Socket> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_socket(path)?;
     let listener = UnixListener::bind(path)?;
     let socket = Socket(path.to_owned());
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -77,6 +74,16 @@ pub fn serve<T: Send + 'static>(path: &Path, sender: Sender<T>, wrap: fn(Asked) 
         }
     })?;
     Ok(socket)
+}
+
+/// Removes a socket, and nothing else: the path is an operator's, who may have mistyped it.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn converse<T>(stream: UnixStream, sender: &Sender<T>, wrap: fn(Asked) -> T) -> io::Result<()> {
@@ -162,6 +169,20 @@ mod tests {
         let mut endless = UnixStream::connect(&path).unwrap();
         let _ = endless.write_all(&[b'x'; 100_000]);
         assert!(Client::connect(&path).unwrap().status().is_err());
+    }
+
+    #[test]
+    fn whatever_is_no_socket_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        fs::write(&file, "dear").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&file, &link, &directory.path().to_owned()] {
+            let (sender, _asked) = unbounded::<Asked>();
+            let error = serve(path, sender, |asked| asked).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{}", path.display());
+        }
+        assert_eq!(fs::read_to_string(&link).unwrap(), "dear");
     }
 
     #[test]
