@@ -5,14 +5,15 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use rustix::event::{PollFd, PollFlags};
 use tracing::debug;
 
-use super::{Answer, Request};
+use super::{Answer, Request, STOPPED};
 
 /// A request, and where its answer goes.
 #[derive(Debug)]
@@ -21,7 +22,29 @@ pub struct Asked {
     pub request: Request,
     /// Takes one answer. That nobody waits for it any more is no error.
     pub reply: Sender<Answer>,
+    peer: Weak<()>,
 }
+
+impl Asked {
+    /// Splits it into what is asked, where the answer goes, and whether anybody waits for it.
+    pub fn into_parts(self) -> (Request, Sender<Answer>, Peer) {
+        (self.request, self.reply, Peer(self.peer))
+    }
+}
+
+/// Whoever asked.
+#[derive(Debug)]
+pub struct Peer(Weak<()>);
+
+impl Peer {
+    /// Whether it has hung up.
+    pub fn has_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+/// How often a peer that waits is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Open connections at most: root alone can connect, and needs few.
 const CONNECTIONS: usize = 16;
@@ -105,11 +128,29 @@ fn converse<T>(stream: UnixStream, sender: &Sender<T>, wrap: fn(Asked) -> T) -> 
             Err(error) => return answer(&stream, &Answer::Error { message: format!("no request: {error}") }),
         };
         let (reply, answers) = bounded(1);
+        let waiting = Arc::new(());
         let ended = || io::Error::other("the daemon is ending");
-        sender.send(wrap(Asked { request, reply })).map_err(|_| ended())?;
-        let given = answers.recv().unwrap_or(Answer::Error { message: "the daemon is ending".to_owned() });
+        let asked = Asked { request, reply, peer: Arc::downgrade(&waiting) };
+        sender.send(wrap(asked)).map_err(|_| ended())?;
+        let given = loop {
+            match answers.recv_timeout(LOOK) {
+                Ok(given) => break given,
+                Err(RecvTimeoutError::Timeout) if has_hung_up(&stream) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break Answer::Error { message: STOPPED.to_owned() },
+            }
+        };
+        drop(waiting);
         answer(&stream, &given)?;
     }
+}
+
+/// Whether nobody is at the other end. One that will say no more but listens still is there.
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::empty())];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let found = rustix::event::poll(&mut polled, Some(&now));
+    found.is_ok_and(|number| number > 0) && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 fn answer(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
@@ -169,6 +210,36 @@ mod tests {
         let mut endless = UnixStream::connect(&path).unwrap();
         let _ = endless.write_all(&[b'x'; 100_000]);
         assert!(Client::connect(&path).unwrap().status().is_err());
+    }
+
+    #[test]
+    fn a_peer_that_hangs_up_is_noticed_and_one_that_only_listens_waits() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let (sender, asked) = unbounded::<Asked>();
+        let _socket = serve(&path, sender, |asked| asked).unwrap();
+        let ask = || {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{\"request\":\"scan\",\"passes\":2}\n").unwrap();
+            (stream, asked.recv().unwrap().into_parts())
+        };
+        let (stream, (_, _reply, peer)) = ask();
+        assert!(!peer.has_gone());
+        drop(stream);
+        while !peer.has_gone() {
+            std::thread::yield_now();
+        }
+        let (stream, (_, reply, peer)) = ask();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        std::thread::sleep(LOOK * 3);
+        assert!(!peer.has_gone());
+        drop(reply);
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains(STOPPED), "{line}");
     }
 
     #[test]
