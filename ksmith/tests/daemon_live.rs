@@ -406,7 +406,7 @@ fn another_writer_is_named_and_not_at_every_turn() {
     let daemon = Running::daemon(HELD, &[]);
     // It comes after the daemon, which would refuse to start beside it.
     let ksmtuned = Ksmtuned::start();
-    for _ in 0..3 {
+    for _ in 0..2 {
         wait_until("the setting holds", || number("pages_to_scan") == 321);
         write("pages_to_scan", "77");
     }
