@@ -10,18 +10,23 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::decide::{OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
-use crate::act;
+use crate::act::{self, StateDir};
 use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
+use crate::domains::Warden;
+use crate::guest_service::GuestService;
+use crate::guests::Guests;
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
+use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{Caught, Signal};
 
@@ -61,11 +66,14 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Daemon {
     controller: Controller<LiveHost>,
+    tenants: Guests,
+    warden: Warden,
     config: Config,
     source: ConfigSource,
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    guests: Option<GuestService>,
     watchdog: Option<Duration>,
     /// The newest answer about the status, and since when it is so.
     answered: Option<(Instant, Answer)>,
@@ -130,11 +138,14 @@ impl Daemon {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         Ok(Self {
             controller,
+            tenants: Guests::new(Root::host(), config.guests.libvirt_uri.clone()),
+            warden: Warden::new(Root::host(), config.domains.clone()),
             config,
             source,
             started: Instant::now(),
             last: None,
             scan: None,
+            guests: None,
             watchdog: sd_notify::watchdog_enabled(),
             answered: None,
             warned: BTreeMap::new(),
@@ -159,6 +170,9 @@ impl Daemon {
             },
         )?;
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
+        let host = Root::host();
+        let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
+        self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -173,20 +187,28 @@ impl Daemon {
         }
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        self.guests = None;
         Ok(self.controller.into_host())
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
     fn turn(&mut self) -> Duration {
-        let tick = self.controller.tick();
+        let Self { controller, tenants, warden, .. } = self;
+        for pid in warden.take_unknown() {
+            controller.host_mut().observer.notice(ProcessEvent::Exec(pid));
+        }
+        let tick = controller.tick_guarded(|sample, decision| warden.guard(sample, tenants, decision));
         self.log(&tick);
         if self.watchdog.is_some() {
             notify(&[NotifyState::Watchdog]);
         }
         self.finish_scan(&tick);
         self.answered = None;
+        if let Some(guests) = &mut self.guests {
+            guests.look(&tick.sample);
+        }
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
-        let wait = tick.decision.check_after.min(wait);
+        let wait = tick.decision.check_after.min(wait).min(self.warden.longest_wait());
         self.last = Some(tick);
         wait
     }
@@ -290,9 +312,13 @@ impl Daemon {
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
+                if let Some(guests) = &self.guests {
+                    guests.configure(config.guests.clone());
+                }
                 let limits = config.limits.clone();
                 // A policy that is the same goes on with what it knows. ksmtuned's has a file of its own besides.
                 let is_same = config.policy == self.config.policy && config.policy.kind != PolicyKind::Ksmtuned;
+                self.warden.configure(config.domains.clone());
                 self.config = config;
                 match &mut self.scan {
                     // The scan in progress goes on under its own limits; the new policy takes over after it.
@@ -318,6 +344,16 @@ impl Daemon {
             Request::Status => {
                 let status = self.status();
                 let _ = reply.send(status);
+                false
+            }
+            Request::Guests => {
+                match &self.guests {
+                    Some(guests) => guests.report(self.controller.host_mut().observer.sample(), reply),
+                    None => {
+                        let message = "guests are not watched".to_owned();
+                        let _ = reply.send(Answer::Error { message });
+                    }
+                }
                 false
             }
             Request::Scan { .. } if self.scan.is_some() => {
@@ -382,9 +418,13 @@ impl Daemon {
             return Answer::Error { message: "the daemon has not looked yet".to_owned() };
         };
         let own = OwnUse::now();
+        // Looked at anew: the last turn's sample is from before its own changes.
+        let sample = self.controller.host_mut().observer.sample();
+        let guests = self.tenants.list(&sample).guests;
+        let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {
-            // Looked at anew: the last turn's sample is from before its own changes.
-            sample: self.controller.host_mut().observer.sample(),
+            sample,
+            domains: Some(domains),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

@@ -214,7 +214,7 @@ impl Journal {
 }
 
 /// Puts `text` in the place of the file at `path`, whole or not at all.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("json.new");
     let write = || {
         let mut file = OpenOptions::new()

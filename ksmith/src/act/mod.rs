@@ -27,6 +27,7 @@ pub use control::{Control, HeldBy, TakeError};
 pub use error::ActError;
 pub use headroom::{Headroom, NoHeadroom};
 pub use holders::{Holder, HolderKind, find};
+pub(crate) use journal::replace;
 pub use journal::{Journal, JournalError};
 pub use lock::{Lock, LockError};
 pub use pause::{PauseError, Paused};

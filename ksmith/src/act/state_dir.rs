@@ -33,6 +33,11 @@ impl StateDir {
         self.0.join("journal.json")
     }
 
+    /// The path of the list of guests that were switched off.
+    pub fn guests(&self) -> PathBuf {
+        self.0.join("guests.json")
+    }
+
     /// The lock's path.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
@@ -40,7 +45,7 @@ impl StateDir {
 
     /// Makes the directory, for its owner only. One that exists must not be writable by others: who can write
     /// a journal decides what root writes to KSM, and which processes it continues.
-    pub(super) fn make(&self) -> io::Result<()> {
+    pub(crate) fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let found = fs::metadata(&self.0)?;
         let ours = rustix::process::geteuid().as_raw();

@@ -7,8 +7,10 @@ mod demo;
 mod docs;
 mod doctor;
 mod estimate;
+mod guests;
 mod knobs;
 mod memory_guest;
+mod merge;
 mod print;
 mod restore;
 mod scan;
@@ -90,6 +92,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Status(status::StatusArgs),
+    Guests(guests::GuestsArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -98,6 +101,7 @@ enum Command {
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
     Set(knobs::SetArgs),
+    Merge(merge::MergeArgs),
     Unmerge(unmerge::UnmergeArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
@@ -150,6 +154,7 @@ impl Cli {
         let global = &self.global;
         match &self.command {
             Command::Status(args) => args.run(global),
+            Command::Guests(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
@@ -158,6 +163,7 @@ impl Cli {
             Command::Enable(args) => args.run(global),
             Command::Disable(args) => args.run(global),
             Command::Set(args) => args.run(global),
+            Command::Merge(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Config(command) => command.run(global),

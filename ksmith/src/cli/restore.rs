@@ -6,6 +6,9 @@ use clap::Args;
 
 use super::{Failure, Global, control, print};
 use crate::act::{Journal, RestoreError, StateDir, Writer, restore};
+use crate::config::Config;
+use crate::guests::OffList;
+use crate::root::Root;
 
 /// Put back what a ksmith that was killed left behind: every setting, and programs that it had paused.
 ///
@@ -31,6 +34,9 @@ impl RestoreArgs {
             RestoreError::OwnerAlive { .. } => anyhow::Error::from(Failure::impossible(error.to_string())),
             error => error.into(),
         })?;
+        let mut restored = restored;
+        restored.notes.extend(self.guests(global, &root)?);
+        let was_empty = was_empty && restored.notes.is_empty();
         let changes: Vec<String> = restored.changes.iter().map(ToString::to_string).collect();
         if global.json {
             let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
@@ -51,5 +57,11 @@ impl RestoreArgs {
             _ => {}
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Switches on the guests that a daemon switched off.
+    fn guests(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<String>> {
+        let libvirt = Config::load(global.config.as_deref())?.guests.libvirt_uri;
+        Ok(OffList::open(&StateDir::of(root))?.restore(root, &libvirt, self.dry_run))
     }
 }

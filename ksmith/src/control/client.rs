@@ -8,6 +8,7 @@ use std::time::Duration;
 use ksmith_core::decide::Share;
 
 use super::{Answer, Request, STOPPED, ScanAnswer, StatusAnswer};
+use crate::show::GuestsReport;
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -93,6 +94,17 @@ impl Client {
     pub fn status(&mut self) -> Result<StatusAnswer, ClientError> {
         match self.ask(Request::Status)? {
             Answer::Status(answer) => Ok(answer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// All guests.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
+        match self.ask(Request::Guests)? {
+            Answer::Guests(report) => Ok(*report),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -11,12 +11,16 @@ use ksmith_core::decide::{Limits, Share};
 use ksmith_core::sample::{Process, Sample};
 use serde::{Deserialize, Serialize};
 
+use crate::show::GuestsReport;
+
 /// What may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// The newest sample and what was decided on it.
     Status,
+    /// All guests.
+    Guests,
     /// So many clean passes; answered when they are done.
     Scan {
         /// How many, at least 1.
@@ -52,6 +56,8 @@ pub fn scan_limits(configured: &Limits, max_cpu: Share) -> Limits {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(StatusAnswer),
+    /// To [`Request::Guests`].
+    Guests(Box<GuestsReport>),
     /// To [`Request::Scan`].
     Scan(ScanAnswer),
     /// To anything that can't be done.
