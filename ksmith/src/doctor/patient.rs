@@ -78,6 +78,9 @@ impl Patient {
     }
 
     /// One of its files.
+    ///
+    /// # Errors
+    /// It ended, or we may not.
     pub fn file(&self, name: &str) -> io::Result<File> {
         Ok(File::from(openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
