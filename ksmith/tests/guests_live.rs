@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ksmith::guests::{Guest, Guests, Kind, Uri, find};
 use ksmith::lab::Part;
-use ksmith::observe::Observer;
+use ksmith::observe::{Observer, ProcessEvent, ProcessEvents};
 use ksmith::root::Root;
 use ksmith_core::account::Totals;
 use ksmith_core::sample::Sample;
@@ -161,6 +161,36 @@ fn a_qmp_socket_that_hangs_or_is_somebody_elses_costs_the_guest_nothing() {
     kill(stopped.pid(), "CONT");
     liar.kill().unwrap();
     liar.wait().unwrap();
+}
+
+#[test]
+fn starts_and_exits_are_told_as_they_happen() {
+    let (sender, receiver) = crossbeam_channel::unbounded::<Vec<ProcessEvent>>();
+    let Ok(_events) = ProcessEvents::listen(sender) else {
+        return support::skipped("there are no process events here");
+    };
+    let told = |wanted: ProcessEvent, since: Instant| {
+        let deadline = since + Duration::from_secs(60);
+        while !receiver.recv_deadline(deadline).expect("the event is told").contains(&wanted) {}
+        since.elapsed()
+    };
+    let (mut starts, mut exits) = (Vec::new(), Vec::new());
+    for _ in 0..50 {
+        let started = Instant::now();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        starts.push(told(ProcessEvent::Started(child.id()), started));
+        let ended = Instant::now();
+        child.kill().unwrap();
+        exits.push(told(ProcessEvent::Exited(child.id()), ended));
+        child.wait().unwrap();
+    }
+    // Not judged: a figure for whoever reads the log.
+    starts.sort_unstable();
+    exits.sort_unstable();
+    eprintln!(
+        "told of a start after {:?} (longest {:?}), of an exit after {:?} (longest {:?})",
+        starts[25], starts[49], exits[25], exits[49]
+    );
 }
 
 fn connect_now(path: &Path) -> std::io::Result<std::os::fd::OwnedFd> {
