@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{
     Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
     ProfitConfig, PruneLimits, Score, ScoreConfig,
@@ -26,6 +27,8 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// What no policy may exceed.
     pub limits: Limits,
+    /// Who may share pages with whom.
+    pub domains: DomainsConfig,
     /// The daemon itself.
     pub daemon: DaemonConfig,
     /// Guests.
@@ -191,10 +194,10 @@ impl Config {
     /// # Errors
     /// A key that does not exist, or a value that its key does not take.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::Meaningless {
-            path: path.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
-        })
+        let meaningless = |message: String| ConfigError::Meaningless { path: path.to_owned(), message };
+        let config: Self =
+            toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
+        config.domains.fault().map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 
     /// The policy in charge, ready to decide.

@@ -54,11 +54,16 @@ impl<H: Host> Controller<H> {
 
     /// Observes, decides and acts once.
     pub fn tick(&mut self) -> Tick {
+        self.tick_guarded(|_, decision| decision)
+    }
+
+    /// The same, with a guard that may change what the policy has decided, before the limits are applied.
+    pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, Decision) -> Decision) -> Tick {
         let sample = self.host.sample();
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
-        let decision = self.policy.decide(&view);
+        let decision = guard(&sample, self.policy.decide(&view));
         let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
         let mut wanted = decision.knobs.differing_from(&sample.ksm);
         // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.

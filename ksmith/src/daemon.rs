@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::decide::{Limits, OnDemand, Policy};
 use ksmith_core::knobs::Knobs;
 use sd_notify::NotifyState;
@@ -17,7 +18,9 @@ use crate::act::StateDir;
 use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
+use crate::domains::Warden;
 use crate::guest_service::GuestService;
+use crate::guests::Guests;
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
@@ -52,6 +55,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Daemon {
     controller: Controller<LiveHost>,
+    tenants: Guests,
+    warden: Warden,
     config: Config,
     source: ConfigSource,
     started: Instant,
@@ -101,6 +106,8 @@ impl Daemon {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         Ok(Self {
             controller,
+            tenants: Guests::new(Root::host(), config.guests.libvirt_uri.clone()),
+            warden: Warden::new(Root::host(), config.domains.clone()),
             config,
             source,
             started: Instant::now(),
@@ -148,7 +155,11 @@ impl Daemon {
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
     fn turn(&mut self) -> Duration {
-        let tick = self.controller.tick();
+        let Self { controller, tenants, warden, .. } = self;
+        for pid in warden.take_unknown() {
+            controller.host_mut().observer.notice(ProcessEvent::Exec(pid));
+        }
+        let tick = controller.tick_guarded(|sample, decision| warden.guard(sample, tenants, decision));
         self.log(&tick);
         if self.watchdog.is_some() {
             notify(&[NotifyState::Watchdog]);
@@ -158,7 +169,7 @@ impl Daemon {
             guests.look(&tick.sample);
         }
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
-        let wait = tick.decision.check_after.min(wait);
+        let wait = tick.decision.check_after.min(wait).min(self.warden.longest_wait());
         self.last = Some(tick);
         wait
     }
@@ -224,6 +235,7 @@ impl Daemon {
                     guests.configure(config.guests.clone());
                 }
                 let limits = config.limits.clone();
+                self.warden.configure(config.domains.clone());
                 self.config = config;
                 match &mut self.scan {
                     // The scan in progress goes on under its own limits; the new policy takes over after it.
@@ -293,9 +305,13 @@ impl Daemon {
             return Answer::Error { message: "the daemon has not looked yet".to_owned() };
         };
         let own = OwnUse::now();
+        // Looked at anew: the last turn's sample is from before its own changes.
+        let sample = self.controller.host_mut().observer.sample();
+        let guests = self.tenants.list(&sample).guests;
+        let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {
-            // Looked at anew: the last turn's sample is from before its own changes.
-            sample: self.controller.host_mut().observer.sample(),
+            sample,
+            domains: Some(domains),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

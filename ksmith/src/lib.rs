@@ -7,6 +7,8 @@ pub mod control;
 pub mod controller;
 pub mod daemon;
 pub mod demo;
+pub mod doctor;
+pub mod domains;
 pub mod estimate;
 pub mod guest_service;
 pub mod guests;

@@ -81,12 +81,16 @@ fn qemu_is_found_with_all_its_facts_and_gone_when_it_exits() {
     let directory = tempfile::tempdir().unwrap();
     let uuid = "5f1b9f14-0001-4000-8000-00000000a001";
     let qemu = Qemu::start(directory.path(), "facts", None, &["-uuid", uuid]);
-    let report = json(directory.path(), &["guests", "--json"]);
-    let row = row(&report, qemu.pid()).expect("the guest");
+    let mut before = Value::Null;
+    let mut row = Value::Null;
+    wait_until("it has taken the memory that it starts with", || {
+        before = std::mem::take(&mut row);
+        row = self::row(&json(directory.path(), &["guests", "--json"]), qemu.pid()).expect("the guest");
+        row["rss_bytes"] == before["rss_bytes"] && row["errors"] == serde_json::json!([])
+    });
     assert_eq!((row["name"].as_str(), row["uuid"].as_str()), (Some("facts"), Some(uuid)));
     assert_eq!((row["kind"].as_str(), row["memory_bytes"].as_u64()), (Some("qemu"), Some(64 << 20)));
     assert_eq!((row["mergeable"].as_bool(), row["user"].as_str()), (Some(true), Some("root")));
-    assert_eq!(row["errors"], serde_json::json!([]));
     let bytes = |key: &str| row[key].as_u64().unwrap();
     assert_eq!(bytes("private_bytes") + bytes("shared_bytes"), bytes("pss_bytes"));
     assert!(bytes("pss_bytes") <= bytes("rss_bytes") + PAGE as u64 && bytes("pss_bytes") > 1 << 20);

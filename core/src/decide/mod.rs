@@ -2,6 +2,7 @@
 
 mod advisor;
 mod bounds;
+pub mod domains;
 mod duty;
 mod fixed;
 mod ground;

@@ -51,6 +51,7 @@ impl GuestsArgs {
                 GuestsReport::new(&sample, guests, unattributed_bytes)
             }
         };
+        config.domains.assign(&mut report.guests);
         let budget = if self.pss { None } else { Some(PSS_BUDGET) };
         report.errors.extend(read_memory(&root, &mut report.guests, budget));
         let view = report.view(self.by, self.sort);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::contents::{Contents, Part};
-use super::region::Region;
+use super::region::{Kind, Region};
 
 const PAGE: usize = 4096;
 
@@ -23,7 +23,8 @@ struct Filled {
 /// It prints `ready` when its memory holds what `contents` says. Then each line on standard input is a command,
 /// answered with one line: `verify` (`ok`, or `bad N` with the number of pages that are not what they should
 /// be), `rewrite PART` (gives the part with that index new content of this guest's own), `refill PART` (puts
-/// the first content back).
+/// the first content back), `hold PART` (keeps one page in 512 in a pipe, as I/O in flight does, so that it can't be
+/// merged nor its huge page be split), `opt-out` (takes all memory of the process back from KSM).
 ///
 /// # Errors
 /// No memory, or the other end of standard output is gone.
@@ -33,7 +34,7 @@ pub fn serve(contents: &Contents, commands: impl BufRead, mut answers: impl Writ
     for (index, &part) in contents.0.iter().enumerate() {
         let region = match part.pages() {
             0 => None,
-            pages => Some(Region::new(pages * PAGE)?),
+            pages => Some(Region::of_kind(kind(part), pages * PAGE)?),
         };
         let mut filled = Filled { part, index: index as u64, generation: 0, region };
         filled.fill();
@@ -56,6 +57,16 @@ pub fn serve(contents: &Contents, commands: impl BufRead, mut answers: impl Writ
     Ok(())
 }
 
+fn kind(part: Part) -> Kind {
+    match part {
+        Part::Shared { .. } => Kind::Shared,
+        Part::Unmarked { .. } => Kind::Unmarked,
+        Part::Hugetlb { .. } => Kind::Hugetlb,
+        Part::Huge { .. } => Kind::Huge,
+        _ => Kind::Mergeable,
+    }
+}
+
 fn obey(parts: &[Arc<Mutex<Filled>>], command: &str) -> String {
     let part = |index: &str| index.parse::<usize>().ok().and_then(|index| parts.get(index));
     match command.split_once(' ') {
@@ -67,6 +78,16 @@ fn obey(parts: &[Arc<Mutex<Filled>>], command: &str) -> String {
             lock(part).rewrite();
             "ok".to_owned()
         }),
+        Some(("hold", index)) => part(index).map_or("no such part".to_owned(), |part| {
+            match lock(part).region.as_mut().map(Region::hold) {
+                Some(Err(error)) => error.to_string(),
+                _ => "ok".to_owned(),
+            }
+        }),
+        None if command == "opt-out" => match super::opt_out::opt_out() {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        },
         Some(("refill", index)) => part(index).map_or("no such part".to_owned(), |part| {
             let mut part = lock(part);
             part.generation = 0;
@@ -137,7 +158,10 @@ fn stream(part: Part, index: u64, generation: u64, number: usize) -> Option<impl
     let own = || mix(u64::from(std::process::id()) << 32 | index << 16).wrapping_add(mix(generation));
     let origin = match part {
         Part::Zero { .. } if generation == 0 => return None,
-        Part::Equal { seed, .. } if generation == 0 => mix(seed ^ 0x6b73_6d69_7468).wrapping_add(number << 16),
+        Part::Equal { seed, .. } | Part::Huge { seed, .. } if generation == 0 => {
+            mix(seed ^ 0x6b73_6d69_7468).wrapping_add(number << 16)
+        }
+        Part::Same { seed, .. } if generation == 0 => mix(seed ^ 0x7361_6d65),
         _ => own().wrapping_add(number << 16),
     };
     Some((0..).map(move |word: u64| mix(origin.wrapping_add(word))))
@@ -184,7 +208,12 @@ mod tests {
     #[test]
     fn verify_counts_pages_that_are_not_what_they_should_be() {
         let part = Part::Equal { seed: 1, pages: 4 };
-        let mut filled = Filled { part, index: 0, generation: 0, region: Some(Region::new(4 * PAGE).unwrap()) };
+        let mut filled = Filled {
+            part,
+            index: 0,
+            generation: 0,
+            region: Some(Region::of_kind(Kind::Mergeable, 4 * PAGE).unwrap()),
+        };
         filled.fill();
         filled.region.as_mut().unwrap().bytes_mut()[2 * PAGE + 5] ^= 1;
         assert_eq!(filled.wrong_pages(), 1);

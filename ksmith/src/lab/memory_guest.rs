@@ -113,6 +113,14 @@ impl MemoryGuest {
         self.done(&format!("refill {part}"))
     }
 
+    /// Keeps some pages of a part in a pipe, as I/O in flight does.
+    ///
+    /// # Errors
+    /// The guest ended, has no such part, or was refused.
+    pub fn hold(&mut self, part: usize) -> Result<(), GuestError> {
+        self.done(&format!("hold {part}"))
+    }
+
     fn done(&mut self, command: &str) -> Result<(), GuestError> {
         let answer = self.tell(command)?;
         self.expect(command, "ok", answer)

@@ -6,6 +6,7 @@
 mod contents;
 mod inside;
 mod memory_guest;
+mod opt_out;
 mod region;
 
 pub use contents::{BadPart, Contents, Part};

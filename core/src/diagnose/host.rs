@@ -1,4 +1,4 @@
-//! `ksmith doctor`: why KSM does not do here what one hoped, from what can be seen, with the remedy.
+//! The host: why KSM does not do here what one hoped, from what can be seen, with the remedy.
 
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub struct Circumstances {
     pub holders: Vec<(String, String)>,
     /// Whether settings that an earlier ksmith changed still wait to be restored.
     pub unrestored: bool,
+    /// Guests that do not trust each other may share pages: what that means, in a sentence.
+    pub side_channel: Option<String>,
 }
 
 /// Everything found, the worst first. Empty when all is well.
@@ -66,6 +68,7 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         zero_pages(sample),
         sparse_giants(sample, circumstances),
         unrestored(circumstances),
+        side_channel(circumstances),
     ];
     let mut findings: Vec<Finding> = checks.into_iter().flatten().collect();
     findings.extend(circumstances.holders.iter().map(|(who, remedy)| {
@@ -306,6 +309,13 @@ fn unrestored(circumstances: &Circumstances) -> Option<Finding> {
     })
 }
 
+fn side_channel(circumstances: &Circumstances) -> Option<Finding> {
+    let meaning = circumstances.side_channel.as_ref()?;
+    let remedy = "if they belong to tenants who do not trust each other: [domains] with mode = \"one\" or \"node\" in \
+                  /etc/ksmith.toml (docs/domains.md)";
+    Some(finding("side-channel", Severity::Note, meaning, remedy))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,6 +369,7 @@ mod tests {
         assert_eq!(found(|s, _| s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime)), ["advisor"]);
         assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
         assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
+        assert_eq!(found(|_, c| c.side_channel = Some("x".into())), ["side-channel"]);
         assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);
         let nothing = found(|s, _| {
             s.processes.clear();
