@@ -165,6 +165,12 @@ pub enum ConfigError {
         /// What and where.
         message: String,
     },
+    /// Something else than a socket is where the control socket should be.
+    #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
+    Occupied {
+        /// What is there.
+        path: PathBuf,
+    },
     /// The file that ksmtuned would read is not what it takes.
     #[error("{}: {error}", path.display())]
     Ksmtuned {

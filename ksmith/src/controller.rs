@@ -93,6 +93,17 @@ impl<H: Host> Controller<H> {
         std::mem::replace(&mut self.policy, policy)
     }
 
+    /// Brings settings about by themselves, apart from any decision: what was decided before no longer holds.
+    pub fn put_back(&mut self, knobs: &Knobs) -> Applied {
+        self.in_force = Knobs::none();
+        self.host.apply(knobs)
+    }
+
+    /// Puts other limits in force; the policy goes on.
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// What the samples so far amount to.
     pub fn history(&self) -> &History {
         &self.history
@@ -275,6 +286,19 @@ mod tests {
         let ksm = &controller.host_mut().sample.ksm;
         assert_eq!((ksm.pages_to_scan.get(), ksm.run_state()), (Some(500), Some(Run::Running)));
         assert_eq!(controller.host_mut().asked_for, ["advisor_mode=none pages_to_scan=500 run=1"]);
+    }
+
+    #[test]
+    fn what_is_put_back_is_nobody_elses_doing() {
+        let mut controller = controller([scanning(500)]);
+        controller.tick();
+        controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
+        controller.put_back(&Knobs::none().with(Knob::PagesToScan, 100).with(Knob::Run, 0));
+        let tick = controller.tick();
+        assert_eq!((tick.foreign.len(), tick.sample.ksm.run_state()), (0, Some(Run::Stopped)));
+        controller.limit(Limits { max_pages_to_scan: 9, ..Limits::default() });
+        controller.replace(Box::new(Told([scanning(500)].into())), controller.limits.clone());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=9 run=1"]);
     }
 
     #[test]

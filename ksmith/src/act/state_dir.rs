@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::root::Root;
 
-/// `/run/ksmith`, or where a test or the configuration puts it. Emptied by a reboot, like the settings that
-/// it is about.
+/// `/run/ksmith`, or where a test puts it. Emptied by a reboot, like the settings that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir(PathBuf);
 

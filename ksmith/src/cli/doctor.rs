@@ -1,17 +1,18 @@
 //! `ksmith doctor`
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use ksmith_core::decide::domains::DomainsReport;
-use ksmith_core::diagnose::{Circumstances, Severity, diagnose};
+use ksmith_core::diagnose::{Circumstances, Daemon, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 
 use super::{Failure, Global, exit, print};
-use crate::act::{self, Journal, StateDir};
+use crate::act::{self, Journal, JournalError, StateDir};
 use crate::config::Config;
-use crate::control::Client;
+use crate::control::{Client, ClientError};
 use crate::doctor::{NoPatient, Options, Patient, examine, find};
 use crate::guests::{Guests, Uri};
 use crate::observe::Observer;
@@ -87,8 +88,12 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let root = global.root();
     let config = Config::load(global.config.as_deref())?;
     let state = StateDir::of(&root);
-    let daemon = root.is_host() && Client::connect(&config.daemon.control_socket).is_ok();
     let journal = Journal::open(&state);
+    let daemon = if root.is_host() {
+        in_charge(Client::connect(&config.daemon.control_socket), journal.as_ref().ok())
+    } else {
+        Daemon::Absent
+    };
     let mut observer = Observer::new(root.clone());
     let sample = observer.sample();
     let guests = Guests::new(root.clone(), Uri::default()).list(&sample).guests;
@@ -100,7 +105,11 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|holder| (holder.to_string(), format!("`{}`", holder.remedy())))
             .collect(),
-        unrestored: !daemon && journal.is_ok_and(|journal| !journal.is_empty()),
+        unrestored: daemon != Daemon::Present && journal.as_ref().is_ok_and(|journal| !journal.is_empty()),
+        damaged_journal: match journal {
+            Err(JournalError::Damaged { why, .. }) => Some(why),
+            _ => None,
+        },
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };
     let findings = diagnose(&sample, &circumstances);
@@ -123,4 +132,15 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     }
     let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);
     Ok(if is_ill { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Who answers on the control socket is in charge, and so is whoever has settings to restore when it ends: a scan
+/// or a demo listens nowhere.
+fn in_charge(answer: Result<Client, ClientError>, journal: Option<&Journal>) -> Daemon {
+    match answer {
+        Ok(_) => Daemon::Present,
+        Err(_) if journal.is_some_and(Journal::is_owner_alive) => Daemon::Present,
+        Err(ClientError::Connect { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Daemon::Hidden,
+        Err(_) => Daemon::Absent,
+    }
 }

@@ -202,7 +202,7 @@ impl Failure {
 
 /// The exit code that an error stands for.
 pub fn code_of(error: &anyhow::Error) -> u8 {
-    use crate::act::{LockError, TakeError};
+    use crate::act::{JournalError, LockError, TakeError};
     use crate::config::ConfigError;
 
     for cause in error.chain() {
@@ -214,6 +214,13 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         }
         let held = cause.downcast_ref::<TakeError>();
         if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {
+            return exit::IMPOSSIBLE;
+        }
+        // Trying again does not make it whole.
+        let is_damaged = |journal: &JournalError| matches!(journal, JournalError::Damaged { .. });
+        if matches!(held, Some(TakeError::Journal(journal)) if is_damaged(journal))
+            || cause.downcast_ref().is_some_and(is_damaged)
+        {
             return exit::IMPOSSIBLE;
         }
     }

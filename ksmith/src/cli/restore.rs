@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Failure, Global, control, print};
-use crate::act::{Journal, RestoreError, StateDir, Writer, restore};
+use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
 use crate::config::Config;
 use crate::guests::OffList;
 use crate::root::Root;
@@ -22,12 +22,21 @@ pub struct RestoreArgs {
     /// Put back even under a ksmith that is running
     #[arg(long)]
     force: bool,
+    /// Give up what the journal says: set it aside under another name, and change no setting
+    #[arg(long, conflicts_with = "dry_run")]
+    discard: bool,
 }
 
 impl RestoreArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
-        let journal = Journal::open(&StateDir::of(&root))?;
+        let state = StateDir::of(&root);
+        // Before the journal is read: a ksmith that starts meanwhile would note what is about to be restored.
+        let _lock = if self.dry_run || self.force { None } else { Some(lock(&state)?) };
+        if self.discard {
+            return discard(global, &state);
+        }
+        let journal = Journal::open(&state)?;
         let was_empty = journal.is_empty();
         let mut writer = Writer::new(&root, self.dry_run).with_journal(journal);
         let restored = restore(&mut writer, self.force).map_err(|error| match error {
@@ -64,4 +73,27 @@ impl RestoreArgs {
         let libvirt = Config::load(global.config.as_deref())?.guests.libvirt_uri;
         Ok(OffList::open(&StateDir::of(root))?.restore(root, &libvirt, self.dry_run))
     }
+}
+
+fn lock(state: &StateDir) -> anyhow::Result<Lock> {
+    Lock::take(state).map_err(|error| match error {
+        LockError::Held { pid: Some(pid) } => {
+            Failure::impossible(RestoreError::OwnerAlive { pid }.to_string()).into()
+        }
+        error @ LockError::Held { pid: None } => Failure::impossible(error.to_string()).into(),
+        error => error.into(),
+    })
+}
+
+fn discard(global: &Global, state: &StateDir) -> anyhow::Result<ExitCode> {
+    let aside = Journal::discard(state)?;
+    if global.json {
+        print::json(&serde_json::json!({ "discarded": aside }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match aside {
+        Some(aside) => print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?,
+        None => print::line("there is no journal to give up")?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -80,7 +80,7 @@ impl Patient {
     /// One of its files.
     ///
     /// # Errors
-    /// It is gone, or the file is not for us.
+    /// The process is gone, or the file is not for us.
     pub fn file(&self, name: &str) -> io::Result<File> {
         Ok(File::from(openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }

@@ -8,7 +8,10 @@ use std::time::Duration;
 use super::contents::{Contents, Part};
 use super::region::{Kind, Region};
 
-const PAGE: usize = 4096;
+/// The host's page size: what ksmd compares.
+fn page_size() -> usize {
+    rustix::param::page_size()
+}
 
 /// One part in memory. `generation` counts rewrites: it is part of the content of what was rewritten.
 struct Filled {
@@ -34,7 +37,7 @@ pub fn serve(contents: &Contents, commands: impl BufRead, mut answers: impl Writ
     for (index, &part) in contents.0.iter().enumerate() {
         let region = match part.pages() {
             0 => None,
-            pages => Some(Region::of_kind(kind(part), pages * PAGE)?),
+            pages => Some(Region::of_kind(kind(part), pages * page_size())?),
         };
         let mut filled = Filled { part, index: index as u64, generation: 0, region };
         filled.fill();
@@ -127,7 +130,7 @@ impl Filled {
     fn fill(&mut self) {
         let (part, index, generation) = (self.part, self.index, self.generation);
         let Some(region) = &mut self.region else { return };
-        for (number, page) in region.bytes_mut().chunks_exact_mut(PAGE).enumerate() {
+        for (number, page) in region.bytes_mut().chunks_exact_mut(page_size()).enumerate() {
             match stream(part, index, generation, number) {
                 None => page.fill(0),
                 Some(stream) => {
@@ -148,7 +151,7 @@ impl Filled {
                     stream.zip(page.chunks_exact(8)).any(|(word, bytes)| bytes != word.to_ne_bytes().as_slice())
                 }
             };
-        region.bytes().chunks_exact(PAGE).enumerate().filter(is_wrong).count()
+        region.bytes().chunks_exact(page_size()).enumerate().filter(is_wrong).count()
     }
 }
 
@@ -212,10 +215,10 @@ mod tests {
             part,
             index: 0,
             generation: 0,
-            region: Some(Region::of_kind(Kind::Mergeable, 4 * PAGE).unwrap()),
+            region: Some(Region::of_kind(Kind::Mergeable, 4 * page_size()).unwrap()),
         };
         filled.fill();
-        filled.region.as_mut().unwrap().bytes_mut()[2 * PAGE + 5] ^= 1;
+        filled.region.as_mut().unwrap().bytes_mut()[2 * page_size() + 5] ^= 1;
         assert_eq!(filled.wrong_pages(), 1);
     }
 }
