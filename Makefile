@@ -11,7 +11,8 @@ RUST := 1.95
 
 # What is needed, as command:package. A C compiler links.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux
+TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
+               virsh:libvirt-clients linux.uml:user-mode-linux
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
@@ -73,7 +74,7 @@ packages=; for tool in $(1); do command -v "$${tool%%:*}" > /dev/null || package
 if [ -z "$$packages" ]; then exit 0; fi; \
 if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
     echo "installing$$packages"; export DEBIAN_FRONTEND=noninteractive; \
-    { apt-get install -yq $$packages || { apt-get update -q && apt-get install -yq $$packages; }; } < /dev/null && exit 0; \
+    { apt-get install -yq --no-install-recommends $$packages || { apt-get update -q && apt-get install -yq --no-install-recommends $$packages; }; } < /dev/null && exit 0; \
 fi; \
 echo "missing:$$packages (install them as root); what needs them fails or skips, and says so" >&2
 endef

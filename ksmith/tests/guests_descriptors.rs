@@ -11,6 +11,7 @@ use std::time::Duration;
 use ksmith::guests::{Guest, Guests, Kind, Uri};
 use ksmith::observe::Observer;
 use ksmith::root::Root;
+use support::KernelLock;
 use vm::{Qemu, has};
 
 fn find(observer: &mut Observer, guests: &mut Guests, pid: &str) -> Option<Guest> {
@@ -24,6 +25,7 @@ fn fifty_starts_and_exits_leave_nothing_behind() {
     if !has("qemu-system-x86_64") {
         return;
     }
+    let Some(_lock) = KernelLock::take() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut observer = Observer::new(Root::host());
     let mut guests = Guests::new(Root::host(), Uri::default());

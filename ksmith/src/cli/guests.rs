@@ -32,7 +32,7 @@ pub struct GuestsArgs {
 }
 
 /// For private and shared memory, unless all of it is asked for.
-const PSS_BUDGET: Duration = Duration::from_millis(100);
+const PSS_BUDGET: Duration = Duration::from_millis(60);
 
 /// For hypervisors to answer, where no daemon has asked them before.
 const PATIENCE: Duration = Duration::from_secs(1);

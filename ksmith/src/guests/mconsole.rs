@@ -63,7 +63,12 @@ impl Mconsole {
         let named = line.option("uml_dir").map(PathBuf::from);
         let usual = home.map(|home| Path::new(home).join(".uml"));
         let places = [named, usual, Some(PathBuf::from("/tmp/uml"))];
-        places.into_iter().flatten().find_map(|place| in_directory(root, &place, line.option("umid"), pid))
+        // Hidden from us (a private /tmp, a protected home), it is there in the guest's own view.
+        let own_view = PathBuf::from(format!("/proc/{pid}/root"));
+        places.into_iter().flatten().find_map(|place| {
+            let hidden = own_view.join(place.strip_prefix("/").ok()?);
+            [place, hidden].iter().find_map(|place| in_directory(root, place, line.option("umid"), pid))
+        })
     }
 
     /// Its socket.

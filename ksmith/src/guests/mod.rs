@@ -39,6 +39,9 @@ use crate::root::Root;
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 const LAST_RETRY: Duration = Duration::from_secs(600);
 
+/// How often one that answers is asked: somebody may have thrown its switch.
+const ROUND: Duration = Duration::from_secs(30);
+
 /// Who the processes of samples are.
 #[derive(Debug)]
 pub struct Guests {
@@ -176,13 +179,16 @@ impl Guests {
             }
             if self.prober.as_mut().is_some_and(|prober| prober.ask(target)) {
                 known.due = now + known.pause;
-                known.pause = (known.pause * 2).min(LAST_RETRY);
             }
         }
     }
 
     fn learn(&mut self, id: ProcessId, probed: Probed) {
         if let Some(known) = self.known.get_mut(&id) {
+            known.pause = match probed.error {
+                None => ROUND,
+                Some(_) => (known.pause * 2).min(LAST_RETRY),
+            };
             known.probed = probed;
         }
     }

@@ -26,9 +26,9 @@ const GROUP: u32 = 1;
 /// Room for some thousand events while the thread does not run.
 const RECEIVE_BUFFER: usize = 2 << 20;
 
-/// How long events gather before they are sent: bounds the thread's wake-ups at 5 a second, and lets short-lived
-/// processes cancel out. Nobody looks at a process sooner anyway.
-const GATHER: Duration = Duration::from_millis(200);
+/// How long events gather before they are sent: bounds the thread's wake-ups at 16 a second, lets short-lived
+/// processes cancel out, and has a start or an exit told within a tenth of a second.
+const GATHER: Duration = Duration::from_millis(60);
 
 /// How long the kernel has to answer; it does so at once or never.
 const ANSWER: Duration = Duration::from_secs(1);
