@@ -58,6 +58,7 @@ impl Stage for SimulatedStage {
             Part::Zero { pages } => plan.zero(count(pages)),
             Part::Unique { pages } => plan.unique(count(pages)),
             Part::Churn { pages, every } => plan.rewritten(count(pages), every),
+            Part::Work { pages, .. } => plan.unique(count(pages)),
         });
         self.machine.start(plan);
         Ok(())

@@ -4,9 +4,13 @@
 //! is in it, [`MemoryGuest`] starts, drives and ends it from outside, and [`serve`] is what runs inside.
 
 mod contents;
+mod filled;
 mod inside;
+pub mod measure;
 mod memory_guest;
 mod region;
+pub mod scenario;
+mod worker;
 
 pub use contents::{BadPart, Contents, Part};
 pub use inside::serve;
