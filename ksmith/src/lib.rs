@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod demo;
 pub mod lab;
 pub mod live;
+pub mod live_bench;
 pub mod log;
 pub mod observe;
 pub mod own_use;

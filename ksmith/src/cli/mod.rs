@@ -7,6 +7,7 @@ mod demo;
 mod docs;
 mod doctor;
 mod knobs;
+mod lab;
 mod memory_guest;
 mod print;
 mod restore;
@@ -99,6 +100,8 @@ enum Command {
     Unmerge(unmerge::UnmergeArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
+    Lab(lab::LabCommand),
+    #[command(subcommand)]
     Config(config::ConfigCommand),
     Completions(docs::CompletionsArgs),
     #[command(hide = true)]
@@ -157,6 +160,7 @@ impl Cli {
             Command::Set(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
             Command::Restore(args) => args.run(global),
+            Command::Lab(command) => command.run(global),
             Command::Config(command) => command.run(global),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

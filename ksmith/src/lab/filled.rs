@@ -65,7 +65,9 @@ impl Filled {
 
     /// Pages that do not hold what they should. What a worker rewrites can't be told.
     pub(super) fn wrong_pages(&self) -> usize {
-        let Some(region) = self.region.as_ref().filter(|_| !matches!(self.part, Part::Work { .. })) else { return 0 };
+        let Some(region) = self.region.as_ref().filter(|_| !matches!(self.part, Part::Work { .. })) else {
+            return 0;
+        };
         let is_wrong =
             |(number, page): &(usize, &[u8])| match stream(self.part, self.index, self.generation, *number) {
                 None => page.iter().any(|&byte| byte != 0),

@@ -105,7 +105,6 @@ mod tests {
         assert_eq!(answers, "ready\nok\nok\nok\nok\nno such part\nunknown command\nno such work\ndone 0\nok\n");
     }
 
-
     #[test]
     fn a_worker_works_when_told_and_is_counted() {
         let contents = Contents(vec![Part::Equal { seed: 1, pages: 4 }, Part::Work { pages: 4, percent: 100 }]);

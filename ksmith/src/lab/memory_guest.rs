@@ -53,17 +53,23 @@ impl MemoryGuest {
     /// # Errors
     /// The program can't be started.
     pub fn start(program: &Path, contents: &Contents) -> Result<Self, GuestError> {
-        Self::start_by(program, Command::new(program), contents)
+        Self::start_by(program, Command::new(program), None, contents)
     }
 
-    /// Starts a guest by a command of the caller's, which adds what the guest needs to be told.
+    /// Starts a guest by a command of the caller's, which needs no arguments yet, perhaps with a name.
     ///
     /// # Errors
     /// The program can't be started.
-    pub(super) fn start_by(program: &Path, mut command: Command, contents: &Contents) -> Result<Self, GuestError> {
+    pub(super) fn start_by(
+        program: &Path,
+        mut command: Command,
+        name: Option<&str>,
+        contents: &Contents,
+    ) -> Result<Self, GuestError> {
         let fail = |source| GuestError::Start { program: program.display().to_string(), source };
         let mut child = command
             .arg("memory-guest")
+            .args(name.map(|name| format!("--name={name}")))
             .args(contents.0.iter().map(ToString::to_string))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

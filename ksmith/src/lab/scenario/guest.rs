@@ -109,9 +109,11 @@ fn part(spec: &file::Part, memory: f64) -> Result<Part, String> {
         (PartKind::Work, None, None, percent @ (None | Some(0..=100))) => {
             Ok(Part::Work { pages, percent: percent.unwrap_or(0) })
         }
-        _ => Err("a part takes kind and size, and: equal a seed; churn every_ms, over 0; work perhaps percent, up to \
+        _ => Err(
+            "a part takes kind and size, and: equal a seed; churn every_ms, over 0; work perhaps percent, up to \
                   100; nothing else"
-            .to_owned()),
+                .to_owned(),
+        ),
     }
 }
 

@@ -173,10 +173,8 @@ pub fn find(name: &str, places: &[PathBuf]) -> Result<PathBuf, ScenarioError> {
     }
     let named = places.iter().map(|place| place.join(format!("{name}.toml"))).find(|path| path.exists());
     named.ok_or_else(|| {
-        let known: Vec<String> = list(places)
-            .iter()
-            .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-            .collect();
+        let known: Vec<String> =
+            list(places).iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
         let known = if known.is_empty() { "none here".to_owned() } else { known.join(", ") };
         ScenarioError::Unknown { name: name.to_owned(), known }
     })

@@ -75,7 +75,8 @@ fn the_short_form_shrinks_time_and_memory() {
 
 #[test]
 fn a_lifetime_ends_a_guest_unless_it_ends_later_than_the_scenario() {
-    let text = GOOD.replace("every = 20\n", "every = 20\nlifetime = 275\n").replace("at = 200\nstop", "at = 250\nstop");
+    let text =
+        GOOD.replace("every = 20\n", "every = 20\nlifetime = 275\n").replace("at = 200\nstop", "at = 250\nstop");
     let scenario = parse(&text, Form::Long).unwrap();
     let stops: Vec<_> = scenario.actions.iter().filter(|a| matches!(a.deed, Deed::Stop(_))).collect();
     // The first is stopped before its lifetime is over; the second would end after the end.
@@ -127,8 +128,7 @@ fn every_shipped_scenario_can_be_played_in_both_forms() {
     let places = [Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")];
     let all = list(&places);
     let names: Vec<_> = all.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
-    let shipped =
-        ["build", "burst", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
+    let shipped = ["build", "burst", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
     assert_eq!(names, shipped);
     for path in all {
         let short = Scenario::load(&path, Form::Short).unwrap();
