@@ -101,7 +101,8 @@ fn a_tiny_scenario_is_played_measured_and_undone() {
     assert!(number(1, "passes") > number(0, "passes"), "{scenario}");
     assert!(number(1, "ksmd_cpu_seconds") > number(0, "ksmd_cpu_seconds"), "{scenario}");
     // Without KSM nothing is saved, and nobody controls it.
-    assert_eq!((number(2, "saved_bytes"), number(2, "ksmd_cpu_seconds")), (0.0, 0.0));
+    assert_eq!(number(2, "saved_bytes"), 0.0);
+    assert!(number(2, "ksmd_cpu_seconds") < 0.01, "to be woken once is all: {scenario}");
     assert_eq!((number(2, "controller_cpu_seconds"), median(2, "seconds_to_50")), (0.0, None));
     for place in 0..3 {
         assert_eq!(number(place, "wrong_pages"), 0.0);
@@ -175,11 +176,11 @@ fn a_ksmtuned_that_is_really_there_competes() {
 #[test]
 fn a_host_whose_ksm_is_in_use_is_left_alone() {
     let Some(lock) = KernelLock::take() else { return };
-    let _guest = guest(&[Part::Unique { pages: 16 }]);
+    let _guest = guest(&[Part::Unique { pages: 16_384 }]);
     let tree = tempfile::tempdir().unwrap();
     let (code, _, err) = ksmith(&["lab", "run", &tiny(tree.path(), 5), "--policies", "none"]);
     assert_eq!(code, 3, "{err}");
-    assert!(err.contains("KSM is in use on this host (0 B saved, 1 processes offer memory"), "{err}");
+    assert!(err.contains("KSM is in use on this host (0 B saved,"), "{err}");
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 }
 

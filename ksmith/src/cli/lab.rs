@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use ksmith_core::kernel::Run;
 use ksmith_core::units::{Bytes, Span};
 
 use super::{Failure, Global, control, print};
@@ -138,6 +139,9 @@ impl LabRunArgs {
     }
 }
 
+/// Memory of others that hardly blurs the figures, in bytes.
+const LITTLE: u64 = 32 << 20;
+
 /// A host whose KSM works for somebody, or that lacks what the scenarios need, is left alone.
 fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     for scenario in &plan.scenarios {
@@ -151,13 +155,16 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
         }
     }
     let sample = Observer::new(root.clone()).sample();
-    let others = sample.processes.iter().filter(|process| process.may_merge()).count();
+    let others = sample.processes.iter().filter(|process| process.may_merge());
+    let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
     let saved = sample.ksm.saved_pages() * sample.page_size;
-    if sample.ksm.run_state() == Some(ksmith_core::kernel::Run::Running) || saved > 0 || others > 0 {
+    if sample.ksm.run_state() == Some(Run::Running) || saved > 0 || offered > LITTLE {
         return Err(Failure::impossible(format!(
-            "KSM is in use on this host ({} saved, {others} processes offer memory; see ksmith status): the lab would \
+            "KSM is in use on this host ({} saved, {} processes with {} offer memory; see ksmith status): the lab would \
              unmerge it and measure it along. End them, or run the lab on another host",
-            Bytes::from(saved)
+            Bytes::from(saved),
+            others.count(),
+            Bytes::from(offered)
         )));
     }
     let needed = plan.scenarios.iter().map(Scenario::peak_bytes).max().unwrap_or(0);

@@ -27,6 +27,9 @@ pub(super) struct Stage<'a> {
     pub(super) rewrite_time: Duration,
 }
 
+/// A guest that is told something, and the part that becomes its own (`true`) or what it was by that.
+type Told = (usize, Option<(usize, bool)>);
+
 impl<'a> Stage<'a> {
     pub(super) fn new(program: &'a Path, instances: &'a [Instance], began: Instant) -> Self {
         Self {
@@ -45,7 +48,7 @@ impl<'a> Stage<'a> {
     /// Does what happens at one moment, each kind of deed by all guests at the same time.
     pub(super) fn perform(&mut self, actions: &[Action]) -> Result<(), LabError> {
         let mut started = Vec::new();
-        let mut told: BTreeMap<String, Vec<(usize, Option<(usize, bool)>)>> = BTreeMap::new();
+        let mut told: BTreeMap<String, Vec<Told>> = BTreeMap::new();
         for action in actions {
             match action.deed {
                 Deed::Start(guest) => {
@@ -141,7 +144,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, command: &str, whom: &[(usize, Option<(usize, bool)>)]) -> Result<(), LabError> {
+    fn tell(&mut self, command: &str, whom: &[Told]) -> Result<(), LabError> {
         let mark = |known: &mut Known, when: bool| {
             for (guest, changed) in whom {
                 if let Some((part, is_rewritten)) = changed.filter(|(_, is_rewritten)| *is_rewritten == when) {
