@@ -139,3 +139,13 @@ fn every_shipped_scenario_can_be_played_in_both_forms() {
         assert!(short.peak_bytes() <= 4 << 30 && long.peak_bytes() <= 8 << 30, "{}", long.name);
     }
 }
+
+#[test]
+fn the_example_of_the_documentation_can_be_played() {
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lab.md")).unwrap();
+    let blocks: Vec<&str> = docs.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert_eq!(blocks.len(), 2);
+    let scenario = parse(&blocks.concat(), Form::Short).unwrap();
+    assert_eq!(scenario.instances.len(), 4);
+    assert_eq!(scenario.limits.max_cpu.part(), 0.2);
+}
