@@ -9,9 +9,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:$(CURDIR)/target/tools/bin
 # As in Cargo.toml: rust-version.
 RUST := 1.95
 
-# What is needed, as command:package. A C compiler links; tests of the terminal view drive tmux.
+# What is needed, as command:package. A C compiler links.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS  := $(BUILD_TOOLS) tmux:tmux flock:util-linux
+TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers

@@ -16,4 +16,5 @@ pub mod knobs;
 pub mod reading;
 pub mod sample;
 pub mod sim;
+pub mod sketch;
 pub mod units;

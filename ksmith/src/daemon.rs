@@ -185,7 +185,13 @@ impl Daemon {
                         return false;
                     }
                 }
-                Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
+                Ok(Message::Processes(events)) => {
+                    self.controller.host_mut().observer.notice_all(events);
+                    // The channel gives what it has even when the deadline has passed.
+                    if Instant::now() >= deadline {
+                        return false;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
                 Err(RecvTimeoutError::Disconnected) => return true,

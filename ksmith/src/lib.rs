@@ -7,6 +7,7 @@ pub mod control;
 pub mod controller;
 pub mod daemon;
 pub mod demo;
+pub mod estimate;
 pub mod lab;
 pub mod live;
 pub mod live_bench;

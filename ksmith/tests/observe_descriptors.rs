@@ -52,7 +52,8 @@ fn a_guests_files_are_open_while_it_lives_and_two_hundred_leave_nothing() {
         let pid = guest.pid();
         observer.refresh();
         assert!(shows(&observer.sample(), pid));
-        assert!(open_files_of(pid) >= 3, "the directory, stat and ksm_stat");
+        // ksm_stat is opened when it is first read: for a process that was just looked at, not yet.
+        assert!(open_files_of(pid) >= 2, "the directory and stat");
         drop(guest);
         assert!(!shows(&observer.sample(), pid));
         assert_eq!(open_files_of(pid), 0);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{History, Limits};
+use super::{History, Limits, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
 
@@ -12,6 +12,12 @@ const BATCH: Duration = Duration::from_millis(5);
 /// From this part of a CPU on, ksmd does not sleep at all: the shortest sleep there is, one tick of the
 /// kernel's clock (4 ms at 250 Hz), would keep it below.
 const NO_SLEEP: f64 = 0.9;
+
+/// Steps in which the share moves between its bounds.
+const STEPS: f64 = 20.0;
+
+/// Per cent of the last ten seconds in which work waited for a CPU that take back what was idle.
+const PRESSED: f32 = 20.0;
 
 /// Changes of the batch smaller than this are not worth a write.
 const TOLERANCE: f64 = 0.1;
@@ -46,23 +52,20 @@ impl Duty {
         // As long a sleep as a full batch leaves room for; share < 0.9 makes this at least half a millisecond.
         let sleep = BATCH.as_secs_f64() * 1000.0 * (1.0 - share) / share;
         let sleep = sleep.max(f64::from(limits.min_sleep_milliseconds)).clamp(1.0, 10_000.0).round();
-        let first = sleep * 1e6 * share / (1.0 - share).max(0.01) / history.ns_per_page().max(1.0);
         let batch = match (self.batch, history.ksmd_share()) {
-            (Some((batch, meant)), Some(measured))
-                if meant == share && self.settled(now.at) && measured > 0.001 =>
-            {
-                let measured = measured.min(0.99);
-                let correction = odds(share) / odds(measured);
+            // What was measured is the share that was meant until now; idle CPUs may have changed that since.
+            (Some((batch, meant)), Some(measured)) if self.settled(now.at) && measured > 0.001 => {
+                let correction = odds(meant) / odds(measured.min(0.99));
                 batch * correction.clamp(0.25, 4.0)
             }
-            (Some((batch, meant)), _) if meant == share => batch,
-            _ => first,
+            (Some((batch, _)), _) => batch,
+            (None, _) => sleep * 1e6 * share / (1.0 - share).max(0.01) / history.ns_per_page().max(1.0),
         };
         // The kernel's rounding may make sleeps several times longer than asked; the batch then has to be too.
         let batch = batch.clamp(1.0, (whole * 8.0).max(1.0));
         let current = self.batch.map_or(0.0, |(batch, _)| batch);
         let kept = steady(current, batch);
-        if kept != current {
+        if self.batch != Some((kept, share)) {
             self.changed = now.at;
         }
         self.batch = Some((kept, share));
@@ -89,23 +92,28 @@ fn settings(batch: f64, sleep_ms: u64) -> Knobs {
     Knobs::none().with(Knob::PagesToScan, (batch as u64).max(1)).with(Knob::SleepMillisecs, sleep_ms)
 }
 
-/// The share of a CPU that ksmd may take now, from 0 to 1.
+/// The share of a CPU that ksmd may take now, from 0 to 1, in steps of a twentieth.
 ///
-/// CPUs that nobody else uses are free to take, up to the limit; when there are none, `busy` (0 to 1) of a CPU
-/// is what it keeps. ksmd's own use counts as free: it would stop at once.
-pub fn share(busy: f64, history: &History, limits: &Limits) -> f64 {
+/// CPUs that nobody else uses are free to take, up to the limit; when there are none, or when work waits for a
+/// CPU for a fifth of the time, `busy` (0 to 1) of a CPU is what it keeps. ksmd's own use counts as free: it would
+/// stop at once.
+pub fn share(busy: f64, view: &View<'_>) -> f64 {
+    let View { now, history, limits } = *view;
     let most = limits.max_cpu.part();
+    if now.cpu_pressure.value().is_some_and(|psi| psi.some.avg10 >= PRESSED) {
+        return busy.min(most);
+    }
     let Some(idle) = history.idle_cpus() else { return most };
     let free = idle + history.ksmd_share().unwrap_or(0.0);
-    // A quarter of a CPU is left idle for the guests' next move.
-    (free - 0.25).clamp(busy.min(most), most)
+    // A quarter of a CPU is left idle for the guests' next move. Steps, since what is idle is never quite the same.
+    (((free - 0.25) * STEPS).round() / STEPS).clamp(busy.min(most), most)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::Share;
-    use crate::kernel::CpuTimes;
+    use crate::kernel::{CpuTimes, Psi, Stall};
     use crate::reading::Reading;
 
     /// A ksmd that spends `cost` ns per page and sleeps `slack` ns longer than told.
@@ -144,8 +152,31 @@ mod tests {
     }
 
     #[test]
+    fn a_share_that_moves_all_the_time_is_held_on_average() {
+        let mut duty = Duty::default();
+        let mut history = History::default();
+        let (mut cpu, mut visited, mut meant) = (0.0, 0.0, 0.0);
+        for tick in 0..80 {
+            let mut sample = Sample { at: Duration::from_millis(250 * tick), ..Sample::default() };
+            sample.ksmd_cpu_ns = Reading::Value(cpu as u64);
+            sample.ksm.pages_scanned = Reading::Value(visited as u64);
+            history.push(&sample);
+            let target = if tick % 2 == 0 { 0.3 } else { 0.35 };
+            let knobs = duty.knobs(target, &sample, &history, &Limits::default());
+            let batch = knobs.get(Knob::PagesToScan).unwrap() as f64 * 4000.0;
+            // Each sleep is 3 ms longer than asked.
+            let share = batch / (batch + knobs.get(Knob::SleepMillisecs).unwrap() as f64 * 1e6 + 3e6);
+            cpu += share * 250e6;
+            visited += share * 250e6 / 4000.0;
+            meant += target * 250e6;
+        }
+        assert!((cpu / meant - 1.0).abs() < 0.1, "{}", cpu / meant);
+    }
+
+    #[test]
     fn busy_cpus_leave_ksmd_its_minimum_and_idle_ones_the_limit() {
         let mut history = History::default();
+        let mut now = Sample::default();
         let mut cpu = |busy, idle| {
             let times = CpuTimes { busy_ticks: busy, idle_ticks: idle, cpus: 2 };
             history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
@@ -153,7 +184,11 @@ mod tests {
         };
         let limits = Limits { max_cpu: Share::new(0.8).unwrap(), ..Limits::default() };
         cpu(0, 0);
-        assert_eq!(share(0.2, &cpu(100, 0), &limits), 0.2);
-        assert_eq!(share(0.2, &cpu(100, 100), &limits), 0.8);
+        let (busy, idle) = (cpu(100, 0), cpu(100, 100));
+        assert_eq!(share(0.2, &View { now: &now, history: &busy, limits: &limits }), 0.2);
+        assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.8);
+        let some = Stall { avg10: 30.0, ..Stall::default() };
+        now.cpu_pressure = Reading::Value(Psi { some, full: None });
+        assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.2);
     }
 }

@@ -36,7 +36,7 @@ impl Policy for OnDemand {
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let round = *self.round.get_or_insert_with(|| Round::begin(self.passes, true, 0, view.now));
-        let outcome = round.outcome(view.now);
+        let outcome = round.outcome(view);
         self.is_done |= round.is_done(view.now);
         if self.is_done {
             return Decision {
@@ -45,7 +45,7 @@ impl Policy for OnDemand {
                 check_after: Duration::from_secs(1),
             };
         }
-        let share = duty::share(view.limits.max_cpu.part(), view.history, view.limits);
+        let share = duty::share(view.limits.max_cpu.part(), view);
         let knobs = self.duty.knobs(share, view.now, view.history, view.limits);
         Decision {
             knobs: knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, 0).with(Knob::Run, 1),

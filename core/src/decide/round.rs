@@ -11,11 +11,24 @@ use crate::units::Bytes;
 pub struct Round {
     /// When it began.
     pub began: Duration,
-    cpu_ns: u64,
+    cpu_ns: Option<u64>,
     saved_bytes: u64,
     visited: u64,
     count: Count,
+    moved: Moved,
 }
+
+/// When ksmd last got anywhere, and where it was then.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    at: Duration,
+    full_scans: u64,
+    visited: u64,
+    tracked: u64,
+}
+
+/// A ksmd that gets nowhere for so long has nothing to scan. It wakes up all the same, so its CPU time moves.
+const STALLED: Duration = Duration::from_secs(5);
 
 /// The counting of looks, from when memory last grew.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +50,6 @@ pub struct Outcome {
     pub saved_bytes: i64,
     /// ksmd's CPU, in seconds.
     pub cpu_seconds: f64,
-    /// Pages visited. 0 before Linux 6.6.
-    pub visited: u64,
 }
 
 impl Outcome {
@@ -59,11 +70,23 @@ impl Round {
     pub fn begin(passes: u64, clean: bool, grown_pages: u64, now: &Sample) -> Self {
         Self {
             began: now.at,
-            cpu_ns: now.ksmd_cpu_ns.get().unwrap_or(0),
+            cpu_ns: now.ksmd_cpu_ns.get(),
             saved_bytes: saved(now),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
             count: Count::begin(passes, clean, grown_pages, now),
+            moved: Moved::of(now),
         }
+    }
+
+    /// Notes whether ksmd got anywhere, and returns whether it has not for too long: nobody offers it memory.
+    pub fn is_stalled(&mut self, now: &Sample) -> bool {
+        let here = Moved::of(now);
+        if (here.full_scans, here.visited, here.tracked)
+            != (self.moved.full_scans, self.moved.visited, self.moved.tracked)
+        {
+            self.moved = here;
+        }
+        now.at.saturating_sub(self.moved.at) > STALLED
     }
 
     /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
@@ -102,15 +125,18 @@ impl Round {
         now.ksm.full_scans.get().unwrap_or(0) < self.count.full_scans
     }
 
-    /// What it brought so far.
-    pub fn outcome(&self, now: &Sample) -> Outcome {
-        let cpu_ns = now.ksmd_cpu_ns.get().unwrap_or(0).saturating_sub(self.cpu_ns);
+    /// What it brought so far. Where ksmd's CPU time can't be read (in a PID namespace of our own, say) it is
+    /// reckoned from the visits, or is taken for the whole time before Linux 6.6.
+    pub fn outcome(&self, view: &View<'_>) -> Outcome {
+        let now = view.now;
         let gained = i128::from(saved(now)) - i128::from(self.saved_bytes);
-        Outcome {
-            saved_bytes: i64::try_from(gained).unwrap_or(i64::MAX),
-            cpu_seconds: cpu_ns as f64 / 1e9,
-            visited: now.ksm.pages_scanned.get().unwrap_or(0).saturating_sub(self.visited),
-        }
+        let visits = now.ksm.pages_scanned.get().map(|visited| visited.saturating_sub(self.visited));
+        let cpu = match (self.cpu_ns, now.ksmd_cpu_ns.get(), visits) {
+            (Some(before), Some(cpu_ns), _) => cpu_ns.saturating_sub(before) as f64,
+            (_, _, Some(visits)) => visits as f64 * view.history.ns_per_page(),
+            _ => now.at.saturating_sub(self.began).as_nanos() as f64,
+        };
+        Outcome { saved_bytes: i64::try_from(gained).unwrap_or(i64::MAX), cpu_seconds: cpu / 1e9 }
     }
 
     /// When to look next: at the foreseen end, so that ksmd does not run on into another pass, but often enough to
@@ -121,6 +147,17 @@ impl Round {
         let Some(visits) = self.visits_left(view.now) else { return LATEST };
         let left = visits as f64 * view.history.ns_per_page() / share.max(0.01);
         Duration::from_nanos(left as u64).clamp(SOONEST, LATEST)
+    }
+}
+
+impl Moved {
+    fn of(now: &Sample) -> Self {
+        Self {
+            at: now.at,
+            full_scans: now.ksm.full_scans.get().unwrap_or(0),
+            visited: now.ksm.pages_scanned.get().unwrap_or(0),
+            tracked: now.ksm.tracked_pages(),
+        }
     }
 }
 

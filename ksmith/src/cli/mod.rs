@@ -6,6 +6,7 @@ mod daemon;
 mod demo;
 mod docs;
 mod doctor;
+mod estimate;
 mod knobs;
 mod lab;
 mod memory_guest;
@@ -91,6 +92,7 @@ impl Global {
 enum Command {
     Status(status::StatusArgs),
     Doctor(doctor::DoctorArgs),
+    Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
     Scan(scan::ScanArgs),
@@ -152,6 +154,7 @@ impl Cli {
         match &self.command {
             Command::Status(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
+            Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
             Command::Scan(args) => args.run(global),
@@ -182,6 +185,11 @@ impl Failure {
     /// Exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: exit::USAGE, message: message.into() }
+    }
+
+    /// This exit code.
+    pub fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
     }
 
     /// Exit code 3.

@@ -14,9 +14,19 @@ impl Table {
         Self { rows: vec![headings.map(str::to_owned).to_vec()] }
     }
 
+    /// A table whose columns are known only when it is made.
+    pub fn of_columns(headings: Vec<String>) -> Self {
+        Self { rows: vec![headings] }
+    }
+
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());
+    }
+
+    /// Adds a row to a table of [`Table::of_columns`].
+    pub fn cells(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the guests did since ksmd last looked at all of their memory: grew, were active, came or went.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::sample::{Process, ProcessId, Sample};
 
@@ -17,7 +17,7 @@ struct Mark {
 /// The processes with mergeable memory, compared with the last complete look.
 #[derive(Debug, Clone, Default)]
 pub struct Guests {
-    marks: HashMap<ProcessId, Mark>,
+    marks: FxHashMap<ProcessId, Mark>,
     /// Merged pages of processes that have left since the last complete look.
     left_pages: u64,
 }

@@ -31,6 +31,8 @@ use super::duty::{self, Duty};
 use super::round::{self, Outcome, Round};
 use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
+use crate::reading::Reading;
+use crate::sample::Sample;
 use crate::units::{Bytes, Span};
 
 /// Clock ticks per second in /proc: `USER_HZ`, 100 on every architecture that KSM runs on.
@@ -47,9 +49,6 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// How far expectations of new memory are trusted at least.
 const UNTRIED: f64 = 0.1;
-
-/// A round in which ksmd did nothing for this long has nothing to scan.
-const STALLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 enum Phase {
@@ -128,7 +127,7 @@ impl Profit {
     }
 
     fn scan(&mut self, trip: &Trip, why: &str, view: &View<'_>) -> Decision {
-        let share = duty::share(self.config.busy_cpu_percent / 100.0, view.history, view.limits);
+        let share = duty::share(self.config.busy_cpu_percent / 100.0, view);
         let knobs = self
             .duty
             .knobs(share, view.now, view.history, view.limits)
@@ -138,19 +137,24 @@ impl Profit {
         let kind = if trip.clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
-            knobs: self.always(knobs),
+            knobs: self.always(knobs, view.now),
             reason: Reason::new(trip.errand.state(), text),
             check_after: trip.round.check_after(share, view),
         }
     }
 
-    fn always(&self, knobs: Knobs) -> Knobs {
-        knobs.with(Knob::UseZeroPages, u64::from(self.config.zero_pages))
+    /// Adds what holds in every state. From Linux 4.12 to 6.5 pages merged with the zero page are counted nowhere:
+    /// nobody could say what they save.
+    fn always(&self, knobs: Knobs, now: &Sample) -> Knobs {
+        match now.ksm.ksm_zero_pages {
+            Reading::Absent => knobs,
+            _ => knobs.with(Knob::UseZeroPages, u64::from(self.config.zero_pages)),
+        }
     }
 
     /// Judges a round that has ended, and parks, for a short while if a further look is expected to pay.
     fn settle(&mut self, trip: &Trip, view: &View<'_>) -> Decision {
-        let outcome = trip.round.outcome(view.now);
+        let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
         if matches!(trip.errand, Errand::Sustain | Errand::Probe) {
@@ -219,7 +223,8 @@ impl Profit {
 
     /// The decision of a parked policy that stays parked.
     fn watch(&self, changes: Changes, view: &View<'_>) -> Decision {
-        let knobs = self.always(Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0));
+        let knobs = Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0);
+        let knobs = self.always(knobs, view.now);
         let (text, check_after) = match &self.phase {
             Some(Phase::Parked { until, next, why, .. }) => {
                 let left = until.saturating_sub(view.now.at);
@@ -236,6 +241,14 @@ impl Profit {
             _ => ("no process has mergeable memory".to_owned(), WATCH),
         };
         Decision { knobs, reason: Reason::new("parked", text), check_after }
+    }
+
+    /// Whether the guests did enough since `since` to have changed memory worth looking at: computed, or obtained or
+    /// copied pages.
+    fn is_active(&self, changes: Changes, now: &Sample, since: Duration) -> bool {
+        let elapsed = now.at.saturating_sub(since).as_secs_f64();
+        let computed = changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * elapsed;
+        computed || changes.faults.saturating_mul(now.page_size) >= self.growth_bytes()
     }
 
     fn first_interval(&self) -> Duration {
@@ -280,12 +293,13 @@ impl Policy for Profit {
                 if trip.round.is_done(view.now) {
                     return self.settle(&trip, view);
                 }
-                let outcome = trip.round.outcome(view.now);
-                if outcome.cpu_seconds == 0.0 && view.now.at.saturating_sub(trip.round.began) > STALLED {
+                if trip.round.is_stalled(view.now) {
+                    self.interval = (self.interval * 2).min(self.longest_interval());
                     let why = "ksmd found nothing to scan".to_owned();
-                    return self.park(Errand::Probe, self.first_interval(), why, view);
+                    return self.park(Errand::Probe, self.interval, why, view);
                 }
-                self.scan(&trip, &outcome.so_far(), view)
+                self.phase = Some(Phase::Scanning(trip));
+                self.scan(&trip, &trip.round.outcome(view).so_far(), view)
             }
             Some(Phase::Parked { since, until, next, .. }) => {
                 if has_grown {
@@ -296,18 +310,13 @@ impl Policy for Profit {
                     return self.begin(Errand::Tidy, changes, view);
                 }
                 let is_due = view.now.at >= until;
-                if is_due && (next == Errand::Sustain || is_active(changes, view.now.at.saturating_sub(since))) {
+                if is_due && (next == Errand::Sustain || self.is_active(changes, view.now, since)) {
                     return self.begin(next, changes, view);
                 }
                 self.watch(changes, view)
             }
         }
     }
-}
-
-/// Whether the guests did enough in `elapsed` to have changed memory worth looking at.
-fn is_active(changes: Changes, elapsed: Duration) -> bool {
-    changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * elapsed.as_secs_f64()
 }
 
 fn cpu_time(changes: Changes) -> Duration {

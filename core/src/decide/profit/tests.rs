@@ -5,10 +5,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Profit, ProfitConfig};
-use crate::decide::testing::holds_for_any;
+use crate::decide::testing::{Host, holds_for_any};
 use crate::decide::{Decision, History, Limits, Policy, Share, View};
 use crate::field::KernelVersion;
-use crate::knobs::Knobs;
+use crate::knobs::{Knob, Knobs};
+use crate::reading::Reading;
 use crate::sim::{Config, Machine, Plan, clones};
 
 const MIB: u32 = 256;
@@ -182,6 +183,50 @@ fn kernels_without_newer_files_are_served_too() {
         assert!(run.saved_part() > 0.99, "Linux {kernel}: {}", run.saved_part());
         assert_eq!(run.machine.sample().ksm.run.get(), Some(0), "Linux {kernel} is parked");
     }
+}
+
+#[test]
+fn where_nobody_offers_memory_a_round_is_given_up() {
+    // Linux 6.1 with a hypervisor: nobody knows yet whether it offers memory, and ksmd finds that it does not.
+    let mut host = Host::linux_6_1();
+    host.vm(1, 1 << 20);
+    let mut policy = Profit::new(ProfitConfig::default());
+    let mut states = Vec::new();
+    for _ in 0..40 {
+        // ksmd wakes up, which takes time, and gets nowhere.
+        states.push(host.after(1).ksmd_cpu_ms(1).decide(&mut policy).reason.state);
+    }
+    states.dedup();
+    assert_eq!(states, ["burst", "parked"]);
+}
+
+#[test]
+fn without_ksmds_cpu_time_rounds_are_judged_by_their_visits() {
+    let mut host = Host::linux_6_18();
+    host.vm(1, 1 << 20);
+    host.sample.ksmd_cpu_ns = Reading::Absent;
+    let mut policy = Profit::new(ProfitConfig::default());
+    assert_eq!(host.decide(&mut policy).reason.state, "burst");
+    for _ in 0..20 {
+        host.sample.ksm.pages_scanned = Reading::Value(host.sample.ksm.pages_scanned.get().unwrap() + 10_000);
+        assert_eq!(host.after(1).decide(&mut policy).reason.state, "burst", "it gets on, so it is not given up");
+    }
+    host.pass(1, 256).pass(1, 0).pass(1, 0);
+    let text = host.decide(&mut policy).reason.text;
+    // 200,000 visits of 4 us each.
+    assert!(text.starts_with("burst saved 1.00 MiB in 0.80 CPU-s (1.2 MiB/CPU-s"), "{text}");
+}
+
+#[test]
+fn empty_pages_are_left_alone_where_nobody_counts_them() {
+    let mut host = Host::linux_6_1();
+    host.vm(1, 1 << 20);
+    let decision = host.decide(&mut Profit::new(ProfitConfig::default()));
+    assert_eq!(decision.knobs.get(Knob::UseZeroPages), None);
+    let mut host = Host::linux_6_18();
+    host.vm(1, 1 << 20);
+    let decision = host.decide(&mut Profit::new(ProfitConfig::default()));
+    assert_eq!(decision.knobs.get(Knob::UseZeroPages), Some(1));
 }
 
 #[test]

@@ -1,0 +1,47 @@
+//! What merging would save, from fingerprints of pages: the sketches and the estimators over them.
+//!
+//! A *fingerprint* is a 64-bit hash of a page under a salt of the run; equal fingerprints count as equal
+//! pages. For N pages the expected number of false pairs is N²/2⁶⁵: 0.002 for a terabyte of 4 KiB pages.
+//! Pages of zeros are counted apart and have no fingerprint, since KSM may treat them apart.
+//!
+//! Three ways to the same [`Outcome`]: [`exact`] holds every fingerprint, [`Sketch`] a bounded set of contents
+//! with all their copies, and [`Probes`] a few pages picked by position, which can only bound the answer.
+//! `docs/estimate.md` derives the formulas and names their sources.
+
+mod bounds;
+pub mod exact;
+mod group;
+mod interval;
+mod mix;
+mod outcome;
+mod pairs;
+#[cfg(test)]
+mod populations;
+mod positions;
+mod probes;
+mod rules;
+mod threshold;
+mod verdict;
+
+pub use bounds::Bounds;
+pub use interval::{Interval, proportion};
+pub use mix::mix;
+pub use outcome::{GuestOutcome, Outcome, SecondLook};
+pub use pairs::Pairs;
+pub use positions::Positions;
+pub use probes::{Probe, Probes};
+pub use rules::MergeRules;
+pub use threshold::{JoinError, Sketch};
+pub use verdict::{Advice, CostModel, Costs, Verdict};
+
+/// The value that stands for a page of zeros in a list of fingerprints: [`fingerprint`] never gives it.
+pub const ZERO: u64 = 0;
+
+/// The value that stands for a page that takes no part, because it changes or is gone.
+pub const SKIPPED: u64 = 1;
+
+/// A hash as a fingerprint: the two reserved values are mapped to others.
+#[inline]
+pub fn fingerprint(hash: u64) -> u64 {
+    if hash <= SKIPPED { hash + 2 } else { hash }
+}

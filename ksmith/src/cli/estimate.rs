@@ -1,0 +1,156 @@
+//! `ksmith estimate`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use ksmith_core::kernel::number;
+use ksmith_core::sketch::MergeRules;
+
+use super::{Failure, Global, print};
+use crate::estimate::{By, EstimateError, Mode, Options, Selection, estimate, write_heat_map};
+
+/// Say what KSM would save here, in seconds and without turning it on.
+///
+/// Reads the memory of guests as it is and says how much of it is zero, equal within a guest, equal across guests
+/// and changing, what KSM would save and cost, and whether to do it. Nothing is disturbed: merged pages stay
+/// merged, nothing is faulted in, no guest is stopped, no content is kept.
+///
+/// Without PIDs, --guest or --all it looks at every process with mergeable memory, or at every virtual machine if
+/// there is none. Needs root or CAP_SYS_PTRACE, but no KSM.
+#[derive(Debug, Args)]
+pub struct EstimateArgs {
+    /// Processes to look at, whether they opted in or not
+    #[arg(value_name = "PID")]
+    pids: Vec<u32>,
+    /// Look at the guest of this name; may be given several times
+    #[arg(long, value_name = "NAME")]
+    guest: Vec<String>,
+    /// Look at every process with mergeable memory, or at every virtual machine if there is none
+    #[arg(long)]
+    all: bool,
+    /// Read everything and remember each page: exact, for 8 to 24 bytes of memory per page
+    #[arg(long, conflicts_with_all = ["sketch", "sample"])]
+    exact: bool,
+    /// Read everything and remember at most 32 MiB: within 0.4 % of the memory looked at (this is the default)
+    #[arg(long, conflicts_with = "sample")]
+    sketch: bool,
+    /// Read only P per cent of the pages: says at least and at most so much, sometimes far apart
+    #[arg(long, value_name = "P")]
+    sample: Option<f64>,
+    /// Look again after so many seconds, to tell pages that change and so never merge
+    #[arg(long, value_name = "SECONDS")]
+    again: Option<f64>,
+    /// Threads that read (half of the cores)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Read at most so many bytes per second: 500M, 2G
+    #[arg(long, value_name = "B/s", value_parser = rate)]
+    max_rate: Option<u64>,
+    /// Show what each two guests share; with a FILE.svg, also as a heat map
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    matrix: Option<Option<PathBuf>>,
+    /// Count all processes of a program, a user or a control group as one guest
+    #[arg(long, value_name = "WHAT")]
+    by: Option<Grouping>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Grouping {
+    Program,
+    User,
+    Cgroup,
+    Domain,
+}
+
+impl EstimateArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if !global.root().is_host() {
+            return Err(failure(&EstimateError::NotHost).into());
+        }
+        let report = estimate(&self.options(global)?).map_err(|error| failure(&error))?;
+        if let (Some(Some(path)), Some(matrix)) = (&self.matrix, &report.matrix) {
+            write_heat_map(matrix, path)?;
+        }
+        if global.json {
+            print::json(&report)?
+        } else {
+            print::text(&report)?
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn options(&self, global: &Global) -> Result<Options, Failure> {
+        let by = match self.by {
+            None => By::Process,
+            Some(Grouping::Program) => By::Program,
+            Some(Grouping::User) => By::User,
+            Some(Grouping::Cgroup) => By::Cgroup,
+            Some(Grouping::Domain) => {
+                return Err(Failure::usage("no merge domains are configured on this host; try --by cgroup"));
+            }
+        };
+        let selection = Selection { pids: self.pids.clone(), guests: self.guest.clone(), all: self.all, by };
+        let mut options = Options::new(selection);
+        options.mode = match self.sample {
+            Some(per_cent) => Mode::Sample(per_cent / 100.0),
+            None if self.exact => Mode::Exact,
+            None => Mode::Sketch,
+        };
+        options.again = match self.again {
+            Some(pause) => {
+                let wrong = |_| Failure::usage("--again takes a number of seconds, such as 10");
+                Some(Duration::try_from_secs_f64(pause).map_err(wrong)?)
+            }
+            None => None,
+        };
+        options.threads = self.threads.map_or(options.threads, usize::from);
+        options.max_rate = self.max_rate;
+        options.wants_pairs = self.matrix.is_some();
+        options.wants_progress = true;
+        let setting =
+            |name| global.root().text(format!("sys/kernel/mm/ksm/{name}")).and_then(|text| number(&text)).get();
+        let usual = MergeRules::default();
+        options.rules = MergeRules {
+            max_page_sharing: setting("max_page_sharing").unwrap_or(usual.max_page_sharing),
+            use_zero_pages: setting("use_zero_pages").map_or(usual.use_zero_pages, |on| on != 0),
+        };
+        Ok(options)
+    }
+}
+
+fn failure(error: &EstimateError) -> Failure {
+    Failure::with_code(error.exit_code(), error.to_string())
+}
+
+/// `500M`, `2GiB`, `1e9` would be too clever: digits and one of K, M, G, T, in powers of 1024.
+fn rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no rate: give bytes per second, such as 500M or 2G");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].trim_end_matches("iB").trim_end_matches('B') {
+        "" => 1,
+        "K" | "k" => 1 << 10,
+        "M" | "m" => 1 << 20,
+        "G" | "g" => 1 << 30,
+        "T" | "t" => 1_u64 << 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)?;
+    if bytes == 0 { Err(wrong()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_units() {
+        assert_eq!(rate("500M"), Ok(500 << 20));
+        assert_eq!(rate("2GiB"), Ok(2 << 30));
+        assert_eq!(rate("4096"), Ok(4096));
+        for wrong in ["", "0", "M", "2X", "-1", "99999999T"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Which processes to look at, and whose they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::error::{EstimateError, Unreadable};
+use super::process::{Detail, Memory, Process};
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// These processes.
+    pub pids: Vec<u32>,
+    /// Guests by name.
+    pub guests: Vec<String>,
+    /// Every process with mergeable memory, or every virtual machine if there is none. So it is, too, if nothing
+    /// else is asked for.
+    pub all: bool,
+    /// What counts as one guest.
+    pub by: By,
+}
+
+/// What counts as one guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// Each process.
+    #[default]
+    Process,
+    /// All processes of a program.
+    Program,
+    /// All processes of a user.
+    User,
+    /// All processes of a control group.
+    Cgroup,
+}
+
+/// One process that is read.
+#[derive(Debug)]
+pub struct Target {
+    /// Its PID.
+    pub pid: u32,
+    /// The number of its guest.
+    pub guest: u32,
+    /// Its memory.
+    pub memory: Memory,
+    exited: AtomicBool,
+}
+
+impl Target {
+    /// Whether it ended while it was read.
+    pub fn has_exited(&self) -> bool {
+        self.exited.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it ended.
+    pub fn note_exit(&self) {
+        self.exited.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A guest: one process, or those that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its processes.
+    pub pids: Vec<u32>,
+}
+
+/// A process that is left out, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its PID.
+    pub pid: u32,
+    /// Why.
+    pub why: Unreadable,
+}
+
+/// Everything that will be read.
+#[derive(Debug, Default)]
+pub struct Targets {
+    /// Guests, in the order in which they will be shown.
+    pub guests: Vec<Guest>,
+    /// Their processes.
+    pub targets: Vec<Target>,
+    /// What was asked for and can't be had.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Targets {
+    /// Finds the processes and opens their memory.
+    ///
+    /// # Errors
+    /// There is nothing that can be read.
+    pub fn select(selection: &Selection, detail: Detail) -> Result<Self, EstimateError> {
+        let mut found = Self::default();
+        let mut processes = Vec::new();
+        for &pid in &selection.pids {
+            match Process::open(pid) {
+                Ok(process) => processes.push(process),
+                Err(why) => found.skipped.push(Skipped { pid, why }),
+            }
+        }
+        if !selection.guests.is_empty() {
+            let all = every_process();
+            for name in &selection.guests {
+                let before = processes.len();
+                let named = all.iter().filter(|process| *process.name == **name).map(|process| process.pid);
+                processes.extend(named.filter_map(|pid| Process::open(pid).ok()));
+                if processes.len() == before {
+                    return Err(EstimateError::NoSuchGuest(name.clone()));
+                }
+            }
+        }
+        if selection.all || (selection.pids.is_empty() && selection.guests.is_empty()) {
+            processes.extend(mergeable_or_machines()?);
+        }
+        processes.sort_by_key(|process| process.pid);
+        processes.dedup_by_key(|process| process.pid);
+        found.open(processes, selection.by, detail);
+        let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
+        match found.targets.is_empty() {
+            true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
+            true => Err(EstimateError::NoneLeft(std::mem::take(&mut found.skipped))),
+            false => Ok(found),
+        }
+    }
+
+    fn open(&mut self, processes: Vec<Process>, by: By, detail: Detail) {
+        let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
+        for process in processes {
+            let memory = match process.memory(detail) {
+                Ok(memory) => memory,
+                Err(why) => {
+                    self.skipped.push(Skipped { pid: process.pid, why });
+                    continue;
+                }
+            };
+            let key = match by {
+                By::Process => process.pid.to_string(),
+                By::Program => process.program.to_string(),
+                By::User => process.user().map_or_else(|| "unknown user".to_owned(), user_name),
+                By::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
+            };
+            let guest = *numbers.entry(key.clone()).or_insert_with(|| {
+                let name = if by == By::Process { Arc::clone(&process.name) } else { key.into() };
+                self.guests.push(Guest { name, pids: Vec::new() });
+                (self.guests.len() - 1) as u32
+            });
+            if let Some(guest) = self.guests.get_mut(guest as usize) {
+                guest.pids.push(process.pid);
+            }
+            self.targets.push(Target { pid: process.pid, guest, memory, exited: AtomicBool::new(false) });
+        }
+    }
+}
+
+/// Every process of this host that is not the kernel's, oneself left out.
+fn every_process() -> Vec<Process> {
+    let own = std::process::id();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| pid != own).filter_map(|pid| Process::open(pid).ok()).collect()
+}
+
+fn mergeable_or_machines() -> Result<Vec<Process>, EstimateError> {
+    let (mergeable, others): (Vec<_>, Vec<_>) = every_process().into_iter().partition(Process::is_involved);
+    if !mergeable.is_empty() {
+        return Ok(mergeable);
+    }
+    let hidden = others.iter().filter(|process| process.hides_ksm()).count();
+    let machines: Vec<_> = others.into_iter().filter(|process| process.is_vm).collect();
+    match machines.is_empty() {
+        false => Ok(machines),
+        true if hidden > 0 && !rustix::process::geteuid().is_root() => Err(EstimateError::NoPrivilege(hidden)),
+        true => Err(EstimateError::NothingFound),
+    }
+}
+
+/// The user's name from /etc/passwd, or the number.
+fn user_name(uid: u32) -> String {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let is_it = |line: &&str| line.split(':').nth(2).and_then(|id| id.parse().ok()) == Some(uid);
+    let name = text.lines().find(is_it).and_then(|line| line.split(':').next());
+    name.map_or_else(|| uid.to_string(), str::to_owned)
+}
+
+/// The text without what a terminal would act upon: whoever may make a control group chooses its name.
+fn printable(text: String) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
