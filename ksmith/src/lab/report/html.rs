@@ -14,7 +14,7 @@ table { border-collapse: collapse; font-size: .87em; width: 100% } th { font-wei
 th, td { text-align: right; padding: .2em .5em; border-bottom: 1px solid #e4e4e4; white-space: nowrap }
 th { white-space: normal } th:first-child, td:first-child { text-align: left }
 .mark { display: inline-block; width: .8em; height: .8em; margin-right: .45em } .small { color: #777; font-size: .85em }
-.legend span { margin-right: 1.1em; white-space: nowrap } .bad { color: #b00; font-weight: 600 }
+.legend > span { margin-right: 1.1em; white-space: nowrap } .bad { color: #b00; font-weight: 600 }
 svg { max-width: 100%; height: auto }
 </style></head><body>
 ";
