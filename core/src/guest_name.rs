@@ -3,6 +3,7 @@
 //! Both texts belong to the process, which may have put anything there: control characters and marks that
 //! reorder text are taken out, and the length is bounded.
 
+use crate::guest::Kind;
 use crate::kernel::CommandLine;
 
 /// The name of a process, and whether it is a guest's hypervisor.
@@ -74,6 +75,19 @@ impl Vmm {
     }
 }
 
+/// Which hypervisor a process runs, if its command line starts a guest.
+pub fn kind_of(comm: &str, line: &CommandLine) -> Option<Kind> {
+    let hypervisor = Vmm::of_program(line.program()).or_else(|| Vmm::of_program(comm))?;
+    hypervisor.runs_guest(line).then_some(match hypervisor {
+        Vmm::Qemu => Kind::Qemu,
+        Vmm::Firecracker => Kind::Firecracker,
+        Vmm::CloudHypervisor => Kind::CloudHypervisor,
+        Vmm::Crosvm => Kind::Crosvm,
+        Vmm::Kvmtool => Kind::Kvmtool,
+        Vmm::Uml => Kind::Uml,
+    })
+}
+
 /// Whether a process of this name may be a hypervisor, so that its command line is worth a look.
 pub fn may_be_vm(comm: &str) -> bool {
     Vmm::of_program(comm).is_some()
@@ -123,7 +137,7 @@ fn stem(socket: &str) -> Option<String> {
 }
 
 /// The text without what a terminal would act upon, cut to [`NAME_MAX`].
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !is_dangerous(*c)).take(NAME_MAX).collect::<String>().trim().to_owned()
 }
 

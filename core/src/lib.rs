@@ -10,6 +10,7 @@ pub mod account;
 pub mod decide;
 pub mod diagnose;
 pub mod field;
+pub mod guest;
 pub mod guest_name;
 pub mod kernel;
 pub mod knobs;

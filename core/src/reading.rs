@@ -81,11 +81,6 @@ impl<T> Reading<T> {
             Self::Malformed(why) => Reading::Malformed(why.clone()),
         }
     }
-
-    /// Whether this is denied or malformed. Absent is not a fault.
-    pub fn is_fault(&self) -> bool {
-        matches!(self, Self::Denied | Self::Malformed(_))
-    }
 }
 
 impl<T: Copy> Reading<T> {
@@ -126,14 +121,6 @@ impl<T: Serialize> Serialize for Reading<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn absent_is_no_fault_and_denied_and_malformed_are() {
-        assert!(!Reading::<u64>::Absent.is_fault());
-        assert!(!Reading::Value(1).is_fault());
-        assert!(Reading::<u64>::Denied.is_fault());
-        assert!(Reading::<u64>::Malformed(Malformed::new(1, "a number", "x")).is_fault());
-    }
 
     #[test]
     fn a_failed_parser_makes_a_value_malformed_and_leaves_absent_alone() {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
 
@@ -34,8 +36,23 @@ pub struct Sample {
     pub hidden_processes: u64,
 }
 
+impl Sample {
+    /// Pages that living processes have merged, zero pages included. `None` where one of them hides its figures or
+    /// the kernel has none (before 5.19).
+    ///
+    /// The host's gauges go on counting a process that has ended until ksmd comes by: with `run` = 0 for ever.
+    pub fn merged_by_the_living(&self) -> Option<u64> {
+        if self.hidden_processes > 0 {
+            return None;
+        }
+        self.processes.iter().try_fold(0_u64, |sum, process| {
+            Some(sum.saturating_add(process.ksm.merging_pages?).saturating_add(process.zero_pages()))
+        })
+    }
+}
+
 /// A process for good: the kernel reuses PIDs, but not together with a start time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The PID.
     pub pid: u32,
@@ -84,5 +101,32 @@ impl Process {
     /// Pages of this process that map the kernel's zero page through KSM.
     pub fn zero_pages(&self) -> u64 {
         self.ksm.zero_pages.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merging(pages: Option<u64>) -> Process {
+        Process {
+            id: ProcessId { pid: 1, start_ticks: 1 },
+            name: "guest".into(),
+            is_vm: false,
+            rss_bytes: 0,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            ksm: KsmStat { merging_pages: pages, zero_pages: Some(2), ..KsmStat::default() },
+        }
+    }
+
+    #[test]
+    fn what_the_living_have_merged_is_known_only_if_all_show_it() {
+        let sample = |processes| Sample { processes, ..Sample::default() };
+        assert_eq!(sample(vec![]).merged_by_the_living(), Some(0));
+        assert_eq!(sample(vec![merging(Some(3)), merging(Some(4))]).merged_by_the_living(), Some(11));
+        assert_eq!(sample(vec![merging(Some(3)), merging(None)]).merged_by_the_living(), None);
+        let hiding = Sample { hidden_processes: 1, ..sample(vec![merging(Some(3))]) };
+        assert_eq!(hiding.merged_by_the_living(), None);
     }
 }

@@ -3,13 +3,18 @@
 
 use std::fs;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{
     Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
-    ProfitConfig, Score, ScoreConfig,
+    ProfitConfig, PruneLimits, Score, ScoreConfig,
 };
 use serde::Deserialize;
+
+use crate::guests::Uri;
 
 /// Where the configuration is looked for when none is named. That it is not there is no error.
 pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
@@ -22,8 +27,47 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// What no policy may exceed.
     pub limits: Limits,
+    /// Who may share pages with whom.
+    pub domains: DomainsConfig,
     /// The daemon itself.
     pub daemon: DaemonConfig,
+    /// Guests.
+    pub guests: GuestsConfig,
+}
+
+/// `[guests]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GuestsConfig {
+    /// Which libvirt to ask, on this host: `qemu:///system`.
+    pub libvirt_uri: Uri,
+    /// Switch off guests that cost more than they bring, and those whose memory can't merge.
+    pub prune: bool,
+    /// Full passes over which a guest must have been at a loss.
+    pub prune_after_passes: NonZeroU64,
+    /// How long such a guest stays off before it is tried again; doubles each time.
+    pub prune_retry_seconds: u64,
+}
+
+impl Default for GuestsConfig {
+    fn default() -> Self {
+        Self {
+            libvirt_uri: Uri::default(),
+            prune: false,
+            prune_after_passes: NonZeroU64::MIN.saturating_add(9),
+            prune_retry_seconds: 6 * 3600,
+        }
+    }
+}
+
+impl GuestsConfig {
+    /// What pruning goes by. `None`: guests are left alone.
+    pub fn prune_limits(&self) -> Option<PruneLimits> {
+        self.prune.then(|| PruneLimits {
+            after_passes: self.prune_after_passes.get(),
+            retry: Duration::from_secs(self.prune_retry_seconds),
+        })
+    }
 }
 
 /// `[daemon]`
@@ -121,6 +165,12 @@ pub enum ConfigError {
         /// What and where.
         message: String,
     },
+    /// Something else than a socket is where the control socket should be.
+    #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
+    Occupied {
+        /// What is there.
+        path: PathBuf,
+    },
     /// The file that ksmtuned would read is not what it takes.
     #[error("{}: {error}", path.display())]
     Ksmtuned {
@@ -150,10 +200,10 @@ impl Config {
     /// # Errors
     /// A key that does not exist, or a value that its key does not take.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::Meaningless {
-            path: path.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
-        })
+        let meaningless = |message: String| ConfigError::Meaningless { path: path.to_owned(), message };
+        let config: Self =
+            toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
+        config.domains.fault().map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 
     /// The policy in charge, ready to decide.
@@ -212,6 +262,7 @@ mod tests {
             ("[limits\nmax_cpu = \"20%\"", "line 1, column 8", "unclosed table"),
             ("[policy.score]\nsharing_pages_per_point = 0", "line 2, column 27", "nonzero"),
             ("[policy.advisor]\nmax_cpu_percent = 101", "line 2, column 19", "a number from 0 to 100"),
+            ("[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"", "line 2, column 15", "no libvirt URI"),
             ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
         ] {
             let error = parse(text).unwrap_err();
@@ -240,6 +291,15 @@ mod tests {
         let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
         assert_eq!(config.policy.profit.growth_mib, 16.0);
         assert_eq!(config.limits.max_cpu.part(), 0.2);
+    }
+
+    #[test]
+    fn guests_are_pruned_only_when_told_to() {
+        assert_eq!(Config::default().guests.prune_limits(), None);
+        let config = parse("[guests]\nprune = true\nprune_after_passes = 2\nprune_retry_seconds = 60").unwrap();
+        let limits = config.guests.prune_limits().unwrap();
+        assert_eq!((limits.after_passes, limits.retry.as_secs()), (2, 60));
+        assert!(parse("[guests]\nprune_after_passes = 0").is_err());
     }
 
     #[test]

@@ -54,11 +54,16 @@ impl<H: Host> Controller<H> {
 
     /// Observes, decides and acts once.
     pub fn tick(&mut self) -> Tick {
+        self.tick_guarded(|_, decision| decision)
+    }
+
+    /// The same, with a guard that may change what the policy has decided, before the limits are applied.
+    pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, Decision) -> Decision) -> Tick {
         let sample = self.host.sample();
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
-        let decision = self.policy.decide(&view);
+        let decision = guard(&sample, self.policy.decide(&view));
         let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
         let mut wanted = decision.knobs.differing_from(&sample.ksm);
         // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.
@@ -86,6 +91,17 @@ impl<H: Host> Controller<H> {
     pub fn replace(&mut self, policy: Box<dyn Policy>, limits: Limits) -> Box<dyn Policy> {
         self.limits = limits;
         std::mem::replace(&mut self.policy, policy)
+    }
+
+    /// Brings settings about by themselves, apart from any decision: what was decided before no longer holds.
+    pub fn put_back(&mut self, knobs: &Knobs) -> Applied {
+        self.in_force = Knobs::none();
+        self.host.apply(knobs)
+    }
+
+    /// Puts other limits in force; the policy goes on.
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// What the samples so far amount to.
@@ -270,6 +286,19 @@ mod tests {
         let ksm = &controller.host_mut().sample.ksm;
         assert_eq!((ksm.pages_to_scan.get(), ksm.run_state()), (Some(500), Some(Run::Running)));
         assert_eq!(controller.host_mut().asked_for, ["advisor_mode=none pages_to_scan=500 run=1"]);
+    }
+
+    #[test]
+    fn what_is_put_back_is_nobody_elses_doing() {
+        let mut controller = controller([scanning(500)]);
+        controller.tick();
+        controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
+        controller.put_back(&Knobs::none().with(Knob::PagesToScan, 100).with(Knob::Run, 0));
+        let tick = controller.tick();
+        assert_eq!((tick.foreign.len(), tick.sample.ksm.run_state()), (0, Some(Run::Stopped)));
+        controller.limit(Limits { max_pages_to_scan: 9, ..Limits::default() });
+        controller.replace(Box::new(Told([scanning(500)].into())), controller.limits.clone());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=9 run=1"]);
     }
 
     #[test]

@@ -4,21 +4,29 @@
 //! requests and takes in process events. Threads that wait for signals, the control socket and the kernel's
 //! events only send. Whatever ends it, the settings are restored: [`crate::act::Control`] does so when dropped.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use ksmith_core::decide::{Limits, OnDemand, Policy};
-use ksmith_core::knobs::Knobs;
+use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::decide::{OnDemand, Policy, Share};
+use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
+use crate::act::{self, StateDir};
 use crate::config::{Config, ConfigError, PolicyKind};
-use crate::control::{self, Answer, Asked, Figures, Request, ScanAnswer, StatusAnswer};
+use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
+use crate::domains::Warden;
+use crate::guest_service::GuestService;
+use crate::guests::Guests;
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
+use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{Caught, Signal};
 
@@ -45,16 +53,32 @@ const INBOX: usize = 256;
 /// A turn is taken at least this often, so that the figures shown are not old and the watchdog is content.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+/// How often the same setting's change by somebody else is worth a line.
+const SAME_WARNING: Duration = Duration::from_secs(60);
+
+/// How often the service manager is told what happens.
+const SAME_STATUS: Duration = Duration::from_secs(10);
+
+/// How old an answer about the status may be.
+const FRESH: Duration = Duration::from_millis(100);
+
 /// The daemon, in charge of the live host.
 #[derive(Debug)]
 pub struct Daemon {
     controller: Controller<LiveHost>,
+    tenants: Guests,
+    warden: Warden,
     config: Config,
     source: ConfigSource,
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    guests: Option<GuestService>,
     watchdog: Option<Duration>,
+    /// The newest answer about the status, and since when it is so.
+    answered: Option<(Instant, Answer)>,
+    warned: BTreeMap<String, Instant>,
+    told: Option<(Instant, String)>,
 }
 
 /// Where the configuration comes from, to be read again on SIGHUP.
@@ -86,6 +110,23 @@ struct Scan {
     waiting: Box<dyn Policy>,
     before: Option<Figures>,
     reply: crossbeam_channel::Sender<Answer>,
+    peer: Peer,
+    /// What the scan changes, as it was.
+    settings: Knobs,
+}
+
+/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
+fn changed_by_scan(found: &Knobs) -> Knobs {
+    use ksmith_core::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
+    let is_on = found.get(AdvisorMode) == Some(1);
+    let restorable = |(knob, value): &(Knob, u64)| match knob {
+        // The kernel refuses it while its advisor is on.
+        PagesToScan => !is_on,
+        Run => *value <= 1,
+        AdvisorMode | SleepMillisecs | SmartScan => true,
+        _ => false,
+    };
+    found.iter().filter(restorable).collect()
 }
 
 impl Daemon {
@@ -97,12 +138,18 @@ impl Daemon {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         Ok(Self {
             controller,
+            tenants: Guests::new(Root::host(), config.guests.libvirt_uri.clone()),
+            warden: Warden::new(Root::host(), config.domains.clone()),
             config,
             source,
             started: Instant::now(),
             last: None,
             scan: None,
+            guests: None,
             watchdog: sd_notify::watchdog_enabled(),
+            answered: None,
+            warned: BTreeMap::new(),
+            told: None,
         })
     }
 
@@ -115,11 +162,17 @@ impl Daemon {
         signals.forward(sender.clone(), Message::Signal)?;
         let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
             |error| {
-                let path = self.config.daemon.control_socket.display();
-                anyhow::anyhow!("can't listen on the control socket {path}: {error}")
+                let path = &self.config.daemon.control_socket;
+                match error.kind() {
+                    io::ErrorKind::AlreadyExists => ConfigError::Occupied { path: path.clone() }.into(),
+                    _ => anyhow::anyhow!("can't listen on the control socket {}: {error}", path.display()),
+                }
             },
         )?;
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
+        let host = Root::host();
+        let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
+        self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -134,40 +187,93 @@ impl Daemon {
         }
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        self.guests = None;
         Ok(self.controller.into_host())
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
     fn turn(&mut self) -> Duration {
-        let tick = self.controller.tick();
+        let Self { controller, tenants, warden, .. } = self;
+        for pid in warden.take_unknown() {
+            controller.host_mut().observer.notice(ProcessEvent::Exec(pid));
+        }
+        let tick = controller.tick_guarded(|sample, decision| warden.guard(sample, tenants, decision));
         self.log(&tick);
         if self.watchdog.is_some() {
             notify(&[NotifyState::Watchdog]);
         }
         self.finish_scan(&tick);
+        self.answered = None;
+        if let Some(guests) = &mut self.guests {
+            guests.look(&tick.sample);
+        }
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
-        let wait = tick.decision.check_after.min(wait);
+        let wait = tick.decision.check_after.min(wait).min(self.warden.longest_wait());
         self.last = Some(tick);
         wait
     }
 
-    fn log(&self, tick: &Tick) {
-        let before = self.last.as_ref();
+    fn log(&mut self, tick: &Tick) {
         let reason = &tick.decision.reason;
-        for foreign in &tick.foreign {
-            warn!("another program changed a setting: {foreign}; setting it back");
-        }
+        self.warn_of_others(&tick.foreign);
         for change in &tick.applied.changes {
-            debug!("{change} ({reason})");
+            // These two move with the load, many times a minute.
+            if change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ") {
+                debug!("{change} ({reason})");
+            } else {
+                info!("{change} ({reason})");
+            }
         }
+        let before = self.last.as_ref();
         // An error that persists is said once, not at every turn.
         let known = before.map_or(&[][..], |before| &before.applied.errors);
         for error in tick.applied.errors.iter().filter(|error| !known.contains(error)) {
             error!("{error}");
         }
-        if before.is_none_or(|before| before.decision.reason.state != reason.state) {
-            info!("{reason}");
-            notify(&[NotifyState::Status(&reason.to_string())]);
+        match before.map(|before| &before.decision.reason) {
+            Some(before) if before == reason => {}
+            Some(before) if before.state == reason.state => debug!("{reason}"),
+            _ => info!("{reason}"),
+        }
+        self.tell_service_manager(reason.to_string());
+    }
+
+    /// Says that somebody else writes, and who it may be: once a minute for each setting.
+    fn warn_of_others(&mut self, foreign: &[String]) {
+        let now = Instant::now();
+        let warned = &mut self.warned;
+        let is_due = |sentence: &&String| {
+            let knob = sentence.split(' ').next().unwrap_or_default();
+            let is_due = warned.get(knob).is_none_or(|then| now.duration_since(*then) >= SAME_WARNING);
+            if is_due {
+                warned.insert(knob.to_owned(), now);
+            }
+            is_due
+        };
+        let due: Vec<&String> = foreign.iter().filter(is_due).collect();
+        if due.is_empty() {
+            return;
+        }
+        let holders = act::find(self.controller.host_mut().control.writer().root());
+        let suspects: Vec<String> =
+            holders.iter().map(|holder| format!("it may be {holder}: {}", holder.remedy())).collect();
+        let suspects = if suspects.is_empty() {
+            "no program that is known to control KSM runs here".to_owned()
+        } else {
+            suspects.join("; ")
+        };
+        for sentence in due {
+            warn!("another program changed a setting: {sentence}; setting it back; {suspects}");
+        }
+    }
+
+    /// Tells the service manager the newest sentence, and spares it those that come thick and fast.
+    fn tell_service_manager(&mut self, sentence: String) {
+        let is_due =
+            self.told.as_ref().is_none_or(|(then, told)| then.elapsed() >= SAME_STATUS && *told != sentence);
+        if is_due {
+            notify(&[NotifyState::Status(&sentence)]);
+            self.told = Some((Instant::now(), sentence));
         }
     }
 
@@ -185,16 +291,14 @@ impl Daemon {
                         return false;
                     }
                 }
-                Ok(Message::Processes(events)) => {
-                    self.controller.host_mut().observer.notice_all(events);
-                    // The channel gives what it has even when the deadline has passed.
-                    if Instant::now() >= deadline {
-                        return false;
-                    }
-                }
+                Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
                 Err(RecvTimeoutError::Disconnected) => return true,
+            }
+            // The channel gives what it has even when the deadline has passed.
+            if Instant::now() >= deadline {
+                return false;
             }
         }
     }
@@ -208,11 +312,19 @@ impl Daemon {
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
+                if let Some(guests) = &self.guests {
+                    guests.configure(config.guests.clone());
+                }
                 let limits = config.limits.clone();
+                // A policy that is the same goes on with what it knows. ksmtuned's has a file of its own besides.
+                let is_same = config.policy == self.config.policy && config.policy.kind != PolicyKind::Ksmtuned;
+                self.warden.configure(config.domains.clone());
                 self.config = config;
                 match &mut self.scan {
                     // The scan in progress goes on under its own limits; the new policy takes over after it.
+                    Some(_) if is_same => {}
                     Some(scan) => scan.waiting = policy,
+                    None if is_same => self.controller.limit(limits),
                     None => {
                         self.controller.replace(policy, limits);
                     }
@@ -225,7 +337,8 @@ impl Daemon {
     }
 
     /// Answers a request. Returns whether a turn is to be taken at once.
-    fn answer(&mut self, Asked { request, reply }: Asked) -> bool {
+    fn answer(&mut self, asked: Asked) -> bool {
+        let (request, reply, peer) = asked.into_parts();
         // That the peer has gone meanwhile is its own affair, here and below.
         match request {
             Request::Status => {
@@ -233,17 +346,33 @@ impl Daemon {
                 let _ = reply.send(status);
                 false
             }
+            Request::Guests => {
+                match &self.guests {
+                    Some(guests) => guests.report(self.controller.host_mut().observer.sample(), reply),
+                    None => {
+                        let message = "guests are not watched".to_owned();
+                        let _ = reply.send(Answer::Error { message });
+                    }
+                }
+                false
+            }
             Request::Scan { .. } if self.scan.is_some() => {
                 let message = "a scan is in progress already".to_owned();
                 let _ = reply.send(Answer::Error { message });
                 false
             }
-            Request::Scan { passes } => {
-                info!("scanning on demand: {passes} passes");
+            Request::Scan { passes, max_cpu } => {
+                let Some(max_cpu) = max_cpu.map_or(Some(Share::WHOLE), Share::new) else {
+                    let message = "max_cpu must be over 0 and at most 1".to_owned();
+                    let _ = reply.send(Answer::Error { message });
+                    return false;
+                };
+                let limits = control::scan_limits(&self.config.limits, max_cpu);
+                info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
                 let policy = Box::new(OnDemand::new(passes.clamp(1, 1000)));
-                let limits = Limits { max_cpu: self.config.limits.max_cpu, ..Limits::default() };
                 let waiting = self.controller.replace(policy, limits);
-                self.scan = Some(Scan { waiting, before: None, reply });
+                let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
+                self.scan = Some(Scan { waiting, before: None, reply, peer, settings: changed_by_scan(&found) });
                 true
             }
         }
@@ -252,25 +381,50 @@ impl Daemon {
     fn finish_scan(&mut self, tick: &Tick) {
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
-        let nothing = tick.sample.processes.is_empty() && tick.sample.ksm.tracked_pages() == 0;
-        if tick.decision.reason.state != OnDemand::DONE && !nothing {
+        let state = tick.decision.reason.state;
+        let answer = if scan.peer.has_gone() {
+            info!("whoever asked for the scan has gone; it ends");
+            Answer::Error { message: "nobody waits for the scan".to_owned() }
+        } else if let Some(error) = tick.applied.errors.first() {
+            Answer::Error { message: format!("the scan was given up: {error}") }
+        } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
+            Answer::Error { message: control::NOTHING_TO_SCAN.to_owned() }
+        } else if state == OnDemand::DONE {
+            Answer::Scan(ScanAnswer { before, after: Figures::of(&tick.sample) })
+        } else {
             return;
-        }
+        };
         if let Some(scan) = self.scan.take() {
-            let after = Figures::of(&tick.sample);
-            let _ = scan.reply.send(Answer::Scan(ScanAnswer { before, after }));
+            for error in self.controller.put_back(&scan.settings).errors {
+                error!("{error}");
+            }
             self.controller.replace(scan.waiting, self.config.limits.clone());
+            let _ = scan.reply.send(answer);
         }
     }
 
+    /// The status, never older than [`FRESH`]: whoever asks without pause does not make us look without pause.
     fn status(&mut self) -> Answer {
+        if let Some((_, answer)) = self.answered.as_ref().filter(|(then, _)| then.elapsed() < FRESH) {
+            return answer.clone();
+        }
+        let answer = self.status_now();
+        self.answered = Some((Instant::now(), answer.clone()));
+        answer
+    }
+
+    fn status_now(&mut self) -> Answer {
         let Some(tick) = &self.last else {
             return Answer::Error { message: "the daemon has not looked yet".to_owned() };
         };
         let own = OwnUse::now();
+        // Looked at anew: the last turn's sample is from before its own changes.
+        let sample = self.controller.host_mut().observer.sample();
+        let guests = self.tenants.list(&sample).guests;
+        let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {
-            // Looked at anew: the last turn's sample is from before its own changes.
-            sample: self.controller.host_mut().observer.sample(),
+            sample,
+            domains: Some(domains),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

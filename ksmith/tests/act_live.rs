@@ -140,7 +140,10 @@ fn what_needs_nothing_merged_is_refused_and_done_by_the_safe_sequence() {
     }
     // Running, so that the sequence has something to put back.
     control.writer().set(Knob::Run, 1).unwrap();
-    let changes = safe_sequence(control.writer(), Knob::MaxPageSharing, 512, Unmerge::default()).unwrap();
+    let changes = safe_sequence(control.writer(), Knob::MaxPageSharing, 512, Unmerge::default(), |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(changes, ["run 1 -> 2", "max_page_sharing 256 -> 512", "run 2 -> 1"]);
     assert_unharmed(&mut guests);

@@ -10,9 +10,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ksmith::control::Client;
 use ksmith::lab::{MemoryGuest, Part};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -83,13 +85,13 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
             unmerge();
         }
     }
-    for round in 0..10 {
+    for (round, by_restore) in (0..10).map(|round| (round, true)).chain([2, 5, 8].map(|round| (round, false))) {
         let daemon = bursting(&config, round);
         merging += u32::from(number("pages_sharing") > 0);
         daemon.kill();
         assert!(!lock.changed_settings().is_empty(), "nobody can have restored yet");
         assert!(Path::new(SOCKET).exists(), "a killed daemon leaves its socket behind");
-        if round % 2 == 0 {
+        if by_restore {
             let (code, out, err) = ksmith(&["restore"]);
             assert_eq!(code, 0, "{err}");
             assert!(out.contains("restored run 1 -> 0") && out.ends_with("all settings restored\n"), "{out}");
@@ -106,7 +108,7 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
         }
         unmerge();
     }
-    assert!(merging >= 3, "only {merging} of 30 were ended while pages merged");
+    assert!(merging >= 3, "only {merging} of 33 were ended while pages merged");
     assert_unharmed(&mut guests);
 }
 
@@ -277,6 +279,146 @@ fn the_socket_answers_root_and_nobody_else_and_survives_garbage() {
     assert_unharmed(&mut guests);
 }
 
+/// A process whose program is called as a hypervisor's, and which offers no memory to KSM.
+struct EmptyVm(Child, #[expect(dead_code, reason = "the program is there as long as this is")] tempfile::TempDir);
+
+impl EmptyVm {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("qemu-system-x86_64");
+        fs::copy("/bin/sleep", &program).unwrap();
+        Self(Command::new(program).arg("120").spawn().unwrap(), directory)
+    }
+}
+
+impl Drop for EmptyVm {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_scan_where_nobody_offers_memory_is_refused() {
+    let Some(lock) = KernelLock::take() else { return };
+    let _vm = EmptyVm::start();
+    let refused = || {
+        let (code, _, err) = ksmith(&["scan"]);
+        assert_eq!(code, 3, "{err}");
+        assert!(err.contains("no process offers memory to KSM"), "{err}");
+    };
+    refused();
+    let daemon = Running::daemon(HELD, &[]);
+    refused();
+    daemon.end();
+    assert_restored(&lock);
+}
+
+#[test]
+fn a_scan_keeps_the_operators_limits_and_ends_with_whoever_asked() {
+    let Some(lock) = KernelLock::take() else { return };
+    let parts = [Part::Equal { seed: 15, pages: 4096 }];
+    let _guests = [guest(&parts), guest(&parts)];
+    let limits = "[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n";
+    // The policy leaves `run` alone: it is the scan's to put back.
+    let config =
+        format!("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ pages_to_scan = 40 }}\n{limits}");
+    let daemon = Running::daemon(&config, &[]);
+    wait_until("the policy is in charge", || number("pages_to_scan") == 40);
+    let mut client = Running::start(&["scan", "--passes", "1000", "--max-cpu", "25%"]);
+    wait_until("the scan is on", || number("run") == 1);
+    assert!(number("pages_to_scan") <= 50 && number("sleep_millisecs") >= 30);
+    daemon.wait_for("scanning on demand: 1000 passes with at most 25 % of a CPU");
+    client.signal(Signal::INT);
+    client.wait();
+    daemon.wait_for("whoever asked for the scan has gone");
+    wait_until("ksmd is left as it was", || number("run") == 0 && number("pages_to_scan") == 40);
+    assert_eq!((number("smart_scan"), number("sleep_millisecs")), (1, 20), "as before the scan");
+
+    let mut client = Running::start(&["scan", "--passes", "1000", "--take-over"]);
+    wait_until("another scan is on", || number("run") == 1);
+    assert!(client.log().contains("--take-over means nothing here"), "{}", client.log());
+    let log = daemon.end();
+    assert_eq!(client.wait().code(), Some(1));
+    assert!(client.log().contains("the daemon was stopped before the scan was done"), "{}", client.log());
+    assert!(!log.contains("another program"), "{log}");
+    assert_restored(&lock);
+}
+
+#[test]
+fn endless_questions_do_not_keep_the_policy_from_its_turn() {
+    let Some(lock) = KernelLock::take() else { return };
+    let daemon = Running::daemon(HELD, &[]);
+    wait_until("the setting holds", || number("pages_to_scan") == 321);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Client::connect(SOCKET.as_ref()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.status().unwrap();
+                }
+            });
+        }
+        write("pages_to_scan", "77");
+        let started = std::time::Instant::now();
+        while number("pages_to_scan") != 321 && started.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(number("pages_to_scan"), 321, "{}", daemon.log());
+    daemon.end();
+    assert_restored(&lock);
+}
+
+#[test]
+fn a_reload_that_changes_no_policy_starts_nothing_over() {
+    let Some(lock) = KernelLock::take() else { return };
+    let parts = [Part::Equal { seed: 16, pages: 4096 }];
+    let _guests = [guest(&parts), guest(&parts)];
+    let (file, path) = config_file("");
+    let mut daemon = Running::start(&["daemon", "--config", &path]);
+    daemon.wait_ready();
+    daemon.wait_for("parked: burst");
+    wait_until("ksmd is parked", || number("run") == 0);
+    let passes = number("full_scans");
+    for limits in ["", "[limits]\nmax_cpu = \"50%\"\n"] {
+        fs::write(file.path(), limits).unwrap();
+        let seen = daemon.log().matches("configuration read again").count();
+        daemon.signal(Signal::HUP);
+        wait_until("it is read", || daemon.log().matches("configuration read again").count() > seen);
+        assert_eq!(status().unwrap()["daemon"]["state"], "parked");
+    }
+    assert_eq!(number("full_scans"), passes);
+    let log = daemon.end();
+    // What matters to an operator is in the log without being asked for, with its reason.
+    for change in ["run 0 -> 1 (burst: ", "run 1 -> 0 (parked: ", "smart_scan 1 -> 0 (burst: "] {
+        assert!(log.contains(change), "{change}: {log}");
+    }
+    assert!(!log.contains("DEBUG"), "{log}");
+    assert_restored(&lock);
+}
+
+#[test]
+fn another_writer_is_named_and_not_at_every_turn() {
+    let Some(lock) = KernelLock::take() else { return };
+    let daemon = Running::daemon(HELD, &[]);
+    // It comes after the daemon, which would refuse to start beside it.
+    let ksmtuned = Ksmtuned::start();
+    for _ in 0..2 {
+        wait_until("the setting holds", || number("pages_to_scan") == 321);
+        write("pages_to_scan", "77");
+    }
+    wait_until("the setting holds again", || number("pages_to_scan") == 321);
+    let log = daemon.end();
+    let named = format!("it may be ksmtuned (pid {}): systemctl stop ksmtuned", ksmtuned.pid);
+    assert_eq!(log.matches("another program changed a setting: pages_to_scan").count(), 1, "{log}");
+    assert!(log.contains(&named), "{log}");
+    drop(ksmtuned);
+    assert_restored(&lock);
+}
+
 #[test]
 fn only_one_is_in_charge_and_it_is_named() {
     let Some(lock) = KernelLock::take() else { return };
@@ -421,5 +563,18 @@ fn a_socket_that_can_not_be_had_changes_nothing() {
     let (code, _, err) = ksmith(&["daemon", "--config", &config]);
     assert_eq!(code, 1);
     assert!(err.contains("can't listen on the control socket /nonexistent/control"), "{err}");
+    assert_restored(&lock);
+}
+
+#[test]
+fn a_mistyped_socket_deletes_nothing() {
+    let Some(lock) = KernelLock::take() else { return };
+    let precious = tempfile::NamedTempFile::new().unwrap();
+    fs::write(precious.path(), "dear").unwrap();
+    let (_file, config) = config_file(&format!("[daemon]\ncontrol_socket = {:?}\n", precious.path()));
+    let (code, _, err) = ksmith(&["daemon", "--config", &config]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("names something that is no socket; it is left alone"), "{err}");
+    assert_eq!(fs::read_to_string(precious.path()).unwrap(), "dear");
     assert_restored(&lock);
 }

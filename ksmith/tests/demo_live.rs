@@ -11,7 +11,7 @@ use ksmith::lab::Part;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use support::program::{Running, ksmith};
-use support::{KernelLock, clean_passes, guest, number, offering, wait_until, write};
+use support::{KernelLock, clean_passes, guest, ksm, number, offering, wait_until, write};
 
 /// The demo's guests that are there: children of nobody else are called so.
 fn guests() -> Vec<u32> {
@@ -46,6 +46,66 @@ fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
         assert!(figure(key) > 0.0, "{key}: {report}");
     }
     assert_eq!((&report["wrong_pages"], &report["restored"]), (&0.into(), &true.into()), "{report}");
+    nothing_is_left(&lock);
+}
+
+/// What `ksmith demo --size 16` prints, which must go well.
+fn small_demo() -> Value {
+    let (code, out, err) = ksmith(&["demo", "--json", "--size", "16"]);
+    assert_eq!(code, 0, "{err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn one_demo_after_the_other_is_the_same() {
+    let Some(lock) = KernelLock::take() else { return };
+    for _ in 0..2 {
+        let report = small_demo();
+        assert_eq!((number("pages_sharing"), number("ksm_zero_pages")), (0, 0), "the books are closed");
+        assert!(report["saved_bytes"].as_u64() <= report["mergeable_bytes"].as_u64(), "{report}");
+    }
+    nothing_is_left(&lock);
+}
+
+#[test]
+fn what_ended_processes_have_left_in_the_gauges_is_no_use() {
+    let Some(lock) = KernelLock::take() else { return };
+    let parts = [Part::Equal { seed: 6, pages: 4096 }];
+    let guests = [guest(&parts), guest(&parts)];
+    clean_passes(3);
+    drop(guests);
+    assert!(number("pages_sharing") >= 4096, "with ksmd stopped the gauges stay");
+    write("smart_scan", "1");
+    write("pages_to_scan", "100");
+    write("sleep_millisecs", "20");
+    let report = small_demo();
+    assert!(report["saved_bytes"].as_u64() <= report["mergeable_bytes"].as_u64(), "{report}");
+    nothing_is_left(&lock);
+}
+
+#[test]
+fn the_kernels_advisor_comes_back_after_the_demo() {
+    let Some(_lock) = KernelLock::take() else { return };
+    write("advisor_mode", "scan-time");
+    write("advisor_min_pages_to_scan", "700");
+    // Back from where the advisor goes to: it begins anew with the new minimum only when switched on.
+    assert_ne!(number("pages_to_scan"), 700);
+    assert_eq!(small_demo()["restored"], true);
+    assert_eq!((ksm("advisor_mode").as_str(), number("pages_to_scan")), ("none [scan-time]", 700));
+}
+
+#[test]
+fn guests_that_do_not_fit_are_refused() {
+    let Some(lock) = KernelLock::take() else { return };
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.strip_suffix(" kB"));
+    let mib: u64 = available.unwrap().trim().parse::<u64>().unwrap() / 1024;
+    let size = (mib / 4 + 1).to_string();
+    for force in [&[][..], &["--force"]] {
+        let (code, out, err) = ksmith(&[&["demo", "--json", "--size", &size], force].concat());
+        assert_eq!((code, out.as_str()), (3, ""), "{err}");
+        assert!(err.contains("the host is to keep 512 MiB") && err.contains("fits"), "{err}");
+    }
     nothing_is_left(&lock);
 }
 

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(share(0.2, &View { now: &now, history: &busy, limits: &limits }), 0.2);
         assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.8);
         let some = Stall { avg10: 30.0, ..Stall::default() };
-        now.cpu_pressure = Reading::Value(Psi { some, full: None });
+        now.cpu_pressure = Reading::Value(Psi { some });
         assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.2);
     }
 }

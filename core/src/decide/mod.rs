@@ -2,6 +2,7 @@
 
 mod advisor;
 mod bounds;
+pub mod domains;
 mod duty;
 mod fixed;
 mod ground;
@@ -10,6 +11,7 @@ mod ksmtuned;
 mod limits;
 mod on_demand;
 mod profit;
+mod prune;
 mod round;
 mod score;
 mod settings;
@@ -23,6 +25,7 @@ pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
 pub use limits::{Limits, Share};
 pub use on_demand::OnDemand;
 pub use profit::{Profit, ProfitConfig};
+pub use prune::{Prunable, Prune, PruneLimits, PruneOrder};
 pub use score::{Score, ScoreConfig};
 
 use std::fmt;

@@ -6,6 +6,7 @@ use super::duty::{self, Duty};
 use super::round::Round;
 use super::{Decision, Policy, Reason, View};
 use crate::knobs::{Knob, Knobs};
+use crate::sample::Sample;
 
 /// Sends ksmd over all mergeable memory a given number of times, then parks it.
 ///
@@ -17,15 +18,42 @@ pub struct OnDemand {
     round: Option<Round>,
     duty: Duty,
     is_done: bool,
+    progress: Option<Progress>,
+    is_stalled: bool,
 }
+
+/// How far ksmd had come, and since when it has not come further.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    mark: [u64; 3],
+    since: Duration,
+}
+
+/// ksmd that does nothing for so long, over its sleep, has nothing to do.
+const STALL: Duration = Duration::from_secs(5);
 
 impl OnDemand {
     /// The state of its reason once the passes are made.
     pub const DONE: &str = "done";
 
+    /// The state of its reason when ksmd does not get on, because nobody offers memory or something holds it.
+    pub const STALLED: &str = "stalled";
+
     /// `passes` clean passes, as fast as the limits allow.
     pub fn new(passes: u64) -> Self {
-        Self { passes, round: None, duty: Duty::default(), is_done: false }
+        Self { passes, round: None, duty: Duty::default(), is_done: false, progress: None, is_stalled: false }
+    }
+
+    /// Whether nothing has moved for longer than ksmd sleeps between two batches.
+    fn has_stalled(&mut self, view: &View<'_>) -> bool {
+        let now = view.now;
+        let mark = mark(now);
+        let progress = self.progress.get_or_insert(Progress { mark, since: now.at });
+        if progress.mark != mark {
+            *progress = Progress { mark, since: now.at };
+        }
+        let sleep = now.ksm.sleep_millisecs.get().unwrap_or(0).max(view.limits.min_sleep_milliseconds.into());
+        now.at.saturating_sub(progress.since) >= STALL.saturating_add(Duration::from_millis(sleep) * 2)
     }
 }
 
@@ -45,12 +73,67 @@ impl Policy for OnDemand {
                 check_after: Duration::from_secs(1),
             };
         }
+        self.is_stalled |= self.has_stalled(view);
+        if self.is_stalled {
+            return Decision {
+                knobs: Knobs::none().with(Knob::Run, 0),
+                reason: Reason::new(Self::STALLED, "ksmd does not get on: has any process memory for it?"),
+                check_after: Duration::from_secs(1),
+            };
+        }
         let share = duty::share(view.limits.max_cpu.part(), view);
         let knobs = self.duty.knobs(share, view.now, view.history, view.limits);
         Decision {
             knobs: knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, 0).with(Knob::Run, 1),
             reason: Reason::new("scan", outcome.so_far()),
             check_after: round.check_after(share, view),
+        }
+    }
+}
+
+/// What moves while ksmd works. Before Linux 6.6, which counts no visits, its CPU time stands for them.
+fn mark(now: &Sample) -> [u64; 3] {
+    let ksm = &now.ksm;
+    let visited = ksm.pages_scanned.get().or(now.ksmd_cpu_ns.get()).unwrap_or(0);
+    [ksm.full_scans.get().unwrap_or(0), visited, ksm.tracked_pages()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Host;
+    use super::*;
+    use crate::reading::Reading;
+
+    #[test]
+    fn a_scan_of_nothing_ends() {
+        for mut host in [Host::linux_6_18(), Host::linux_6_1()] {
+            let mut policy = OnDemand::new(2);
+            assert_eq!(host.decide(&mut policy).knobs.get(Knob::Run), Some(1));
+            assert_eq!(host.after(4).decide(&mut policy).reason.state, "scan");
+            let decision = host.after(4).decide(&mut policy);
+            assert_eq!((decision.reason.state, decision.knobs.get(Knob::Run)), (OnDemand::STALLED, Some(0)));
+            host.pass(1, 10);
+            assert_eq!(host.decide(&mut policy).reason.state, OnDemand::STALLED, "ended is ended");
+        }
+    }
+
+    #[test]
+    fn a_slow_scan_goes_on() {
+        let mut host = Host::linux_6_18();
+        let mut policy = OnDemand::new(2);
+        for visited in 1..20 {
+            host.sample.ksm.pages_scanned = Reading::Value(visited);
+            assert_eq!(host.after(4).decide(&mut policy).reason.state, "scan");
+        }
+        // The operator lets ksmd sleep for ten seconds between batches.
+        host.limits.min_sleep_milliseconds = 10_000;
+        assert_eq!(host.after(15).decide(&mut policy).reason.state, "scan");
+        assert_eq!(host.after(15).decide(&mut policy).reason.state, OnDemand::STALLED);
+
+        let mut host = Host::linux_6_1();
+        let mut policy = OnDemand::new(2);
+        for _ in 0..20 {
+            assert_eq!(host.after(4).ksmd_cpu_ms(1).decide(&mut policy).reason.state, "scan");
         }
     }
 }

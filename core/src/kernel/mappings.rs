@@ -32,6 +32,12 @@ pub struct Figures {
     pub anonymous: u64,
     /// Bytes in pages of hugetlbfs.
     pub hugetlb: u64,
+    /// Bytes in anonymous huge pages.
+    pub huge: u64,
+    /// Bytes that KSM has merged, its zero pages included (6.7). `None` where this kernel does not say.
+    pub merged: Option<u64>,
+    /// Bytes in swap.
+    pub swap: u64,
     /// The two-letter flags of the mapping (3.8).
     pub flags: Vec<[u8; 2]>,
 }
@@ -160,6 +166,9 @@ impl Figures {
                 "Rss" => add(&mut self.rss, &figure)?,
                 "Anonymous" => add(&mut self.anonymous, &figure)?,
                 "Private_Hugetlb" | "Shared_Hugetlb" => add(&mut self.hugetlb, &figure)?,
+                "AnonHugePages" => add(&mut self.huge, &figure)?,
+                "KSM" => add(self.merged.get_or_insert_default(), &figure)?,
+                "Swap" => add(&mut self.swap, &figure)?,
                 "VmFlags" => {
                     let flags = figure.rest.split_ascii_whitespace();
                     self.flags = flags.filter_map(|flag| <[u8; 2]>::try_from(flag.as_bytes()).ok()).collect();
@@ -209,6 +218,8 @@ VmFlags: rd mr pf io de dd sd
         assert_eq!(mappings[1].is_mergeable(), Some(true));
         assert_eq!(mappings[1].figures.as_ref().unwrap().anonymous, 512 << 20);
         assert_eq!(mappings[3].figures.as_ref().unwrap().hugetlb, 2 << 20);
+        let merged = |at: usize| mappings[at].figures.as_ref().unwrap().merged;
+        assert_eq!((merged(0), merged(1)), (None, Some(0)));
         assert_eq!(mappings[1].end - mappings[1].start, 1 << 30);
         assert!(mappings[1].is_accessible);
         assert!(!Mapping::parse_all("1000-2000 ---p 0 0:0 0\n").unwrap()[0].is_accessible);

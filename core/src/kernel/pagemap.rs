@@ -15,6 +15,11 @@ impl PageEntry {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 0
     }
 
+    /// In swap.
+    pub fn is_swapped(self) -> bool {
+        self.0 >> 62 & 1 == 1 && self.0 >> 63 == 0
+    }
+
     /// In memory, and of a file or shared.
     pub fn is_of_file(self) -> bool {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 1
@@ -41,6 +46,11 @@ impl FrameFlags {
         self.0 >> 21 & 1 == 1
     }
 
+    /// Part of a transparent huge page (4.0).
+    pub fn is_huge(self) -> bool {
+        self.0 >> 22 & 1 == 1
+    }
+
     /// The kernel's zero page, small or huge.
     pub fn is_zero_page(self) -> bool {
         self.0 >> 24 & 1 == 1
@@ -60,6 +70,7 @@ mod tests {
         assert!(!swapped.is_anonymous() && !swapped.is_of_file());
         assert!(PageEntry(1 << 63 | 1 << 61).is_of_file());
         assert!(FrameFlags(1 << 21).is_merged() && !FrameFlags(1 << 21).is_zero_page());
-        assert!(FrameFlags(1 << 24).is_zero_page());
+        assert!(swapped.is_swapped() && !anonymous.is_swapped());
+        assert!(FrameFlags(1 << 24).is_zero_page() && FrameFlags(1 << 22).is_huge());
     }
 }

@@ -10,6 +10,8 @@ pub struct SmapsRollup {
     pub rss: Option<u64>,
     /// Resident, each page divided by the number of mappings of it: merged pages too.
     pub pss: Option<u64>,
+    /// In pages that no other mapping has, clean and dirty.
+    pub private: Option<u64>,
     /// Anonymous and resident.
     pub anonymous: Option<u64>,
     /// Merged by KSM (6.7).
@@ -28,6 +30,10 @@ impl SmapsRollup {
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut sums = Self::default();
         for line in keyed::lines(text) {
+            if let "Private_Clean" | "Private_Dirty" = line.key {
+                sums.private = Some(sums.private.unwrap_or(0).saturating_add(line.kib()?));
+                continue;
+            }
             let field = match line.key {
                 "Rss" => &mut sums.rss,
                 "Pss" => &mut sums.pss,
@@ -52,9 +58,10 @@ mod tests {
 
     #[test]
     fn the_heading_is_skipped_and_kib_become_bytes() {
-        let text = "55d0-7ffe ---p 00000000 00:00 0      [rollup]\nRss:     884 kB\nPss:  123 kB\nKSM:   4 kB\n";
+        let text = "55d0-7ffe ---p 00000000 00:00 0      [rollup]\nRss:     884 kB\nPss:  123 kB\nKSM:   4 kB\n\
+                    Private_Clean:  8 kB\nPrivate_Dirty: 100 kB\n";
         let sums = SmapsRollup::parse(text).unwrap();
         assert_eq!((sums.rss, sums.pss, sums.ksm), (Some(884 * 1024), Some(123 * 1024), Some(4096)));
-        assert_eq!(sums.swap, None);
+        assert_eq!((sums.swap, sums.private), (None, Some(108 * 1024)));
     }
 }

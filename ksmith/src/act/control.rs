@@ -121,16 +121,10 @@ impl Control {
     }
 
     fn undo_what_a_killed_one_left(&mut self) -> Result<(), TakeError> {
-        if self.writer.journal().is_none_or(Journal::is_empty) {
-            return Ok(());
-        }
-        let restored = restore(&mut self.writer, false).map_err(|error| {
+        let notes = undo_what_a_killed_one_left(&mut self.writer).inspect_err(|_| {
             self.writer = Writer::new(self.writer.root(), true);
-            TakeError::Stale(error)
         })?;
-        self.notes.push("a ksmith that was killed had left its settings; they are restored".to_owned());
-        self.notes.extend(restored.changes.iter().map(|change| format!("restored {change}")));
-        self.notes.extend(restored.notes);
+        self.notes.extend(notes);
         Ok(())
     }
 
@@ -166,6 +160,19 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// Restores what the journal of `writer` says, if it says anything, and returns what a person should know of it.
+/// To be called under the lock.
+pub(super) fn undo_what_a_killed_one_left(writer: &mut Writer) -> Result<Vec<String>, TakeError> {
+    if writer.journal().is_none_or(Journal::is_empty) {
+        return Ok(Vec::new());
+    }
+    let restored = restore(writer, false).map_err(TakeError::Stale)?;
+    let mut notes = vec!["a ksmith that was killed had left its settings; they are restored".to_owned()];
+    notes.extend(restored.changes.iter().map(|change| format!("restored {change}")));
+    notes.extend(restored.notes);
+    Ok(notes)
 }
 
 impl Drop for Control {

@@ -44,15 +44,13 @@ pub enum JournalError {
         /// Why not.
         source: io::Error,
     },
-    /// It is there and is no journal. It was moved out of the way.
-    #[error("the journal {path} is damaged ({why}), so what it said can't be restored; it is kept as {aside}: \
-             compare it with /sys/kernel/mm/ksm, then try again",
-            path = .path.display(), aside = .aside.display())]
+    /// It is there and is no journal. It stays until somebody has looked at it.
+    #[error("the journal {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: compare \
+             it with /sys/kernel/mm/ksm, put right what differs, then give it up by: ksmith restore --discard",
+            path = .path.display())]
     Damaged {
-        /// Where it was.
+        /// Where it is.
         path: PathBuf,
-        /// Where it is now.
-        aside: PathBuf,
         /// What is wrong with it.
         why: String,
     },
@@ -91,7 +89,8 @@ impl Journal {
     /// settings it names are gone; it counts as absent.
     ///
     /// # Errors
-    /// It can't be read. A damaged one is moved aside, so that the next call finds none.
+    /// It can't be read, or is damaged. It stays as it is: who changed settings without it would take a killed
+    /// ksmith's settings for the originals.
     pub fn open(directory: &StateDir) -> Result<Self, JournalError> {
         let path = directory.journal();
         let boot_id = identity::boot_id();
@@ -109,13 +108,29 @@ impl Journal {
         };
         let (record, originals) = match parse(&text) {
             Ok(parsed) => parsed,
-            Err(why) => return Err(set_aside(path, why)),
+            Err(why) => return Err(JournalError::Damaged { path, why }),
         };
         if record.boot_id.is_some() && boot_id.is_some() && record.boot_id != boot_id {
             return Ok(empty);
         }
         let owner = Some(ProcessId { pid: record.pid, start_ticks: record.start_ticks });
         Ok(Self { owner, originals, paused: record.paused, ..empty })
+    }
+
+    /// Gives up what the journal says, sound or damaged: moves it to a free name beside it. Returns that name, or
+    /// `None` where there is no journal. To be called under the [`Lock`](super::Lock).
+    ///
+    /// # Errors
+    /// It can't be moved.
+    pub fn discard(directory: &StateDir) -> Result<Option<PathBuf>, JournalError> {
+        let path = directory.journal();
+        let mut names = (1_u32..).map(|n| path.with_extension(format!("json.discarded-{n}")));
+        let Some(aside) = names.find(|name| name.symlink_metadata().is_err()) else { return Ok(None) };
+        match fs::rename(&path, &aside) {
+            Ok(()) => Ok(Some(aside)),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(JournalError::Write { path, source }),
+        }
     }
 
     /// Where it is.
@@ -126,6 +141,11 @@ impl Journal {
     /// Whether there is nothing to undo.
     pub fn is_empty(&self) -> bool {
         self.originals.is_empty() && self.paused.is_empty()
+    }
+
+    /// Whether the ksmith that wrote it last still runs.
+    pub fn is_owner_alive(&self) -> bool {
+        self.owner.is_some_and(identity::is_alive)
     }
 
     /// Who wrote it last.
@@ -214,7 +234,7 @@ impl Journal {
 }
 
 /// Puts `text` in the place of the file at `path`, whole or not at all.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("json.new");
     let write = || {
         let mut file = OpenOptions::new()
@@ -254,17 +274,6 @@ fn parse(text: &[u8]) -> Result<(Record, Knobs), String> {
         originals.set(knob, value.ok_or_else(|| format!("{name} can't be {text:?}"))?);
     }
     Ok((record, originals))
-}
-
-/// Moves a damaged journal to the first free name beside it.
-fn set_aside(path: PathBuf, why: String) -> JournalError {
-    let names = (1..100).map(|n| path.with_extension(format!("json.damaged-{n}")));
-    let aside =
-        names.into_iter().find(|name| !name.exists()).unwrap_or_else(|| path.with_extension("json.damaged"));
-    match fs::rename(&path, &aside) {
-        Ok(()) => JournalError::Damaged { path, aside, why },
-        Err(source) => JournalError::Write { path, source },
-    }
 }
 
 #[cfg(test)]
@@ -321,16 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_is_kept_aside_and_named() {
+    fn a_damaged_one_stays_until_it_is_given_up() {
         let (_tree, directory) = directory();
+        assert_eq!(Journal::discard(&directory).unwrap(), None);
         for (n, bad) in ["", "{", "null", r#"{"version":1}"#].into_iter().enumerate() {
             directory.make().unwrap();
             fs::write(directory.journal(), bad).unwrap();
-            let error = Journal::open(&directory).unwrap_err();
-            let JournalError::Damaged { aside, .. } = &error else { panic!("{error}") };
-            assert!(error.to_string().contains(&aside.display().to_string()));
-            assert_eq!(fs::read_to_string(aside).unwrap(), bad);
-            assert!(aside.ends_with(format!("journal.json.damaged-{}", n + 1)));
+            for _ in 0..2 {
+                let error = Journal::open(&directory).unwrap_err();
+                assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+                assert_eq!(fs::read_to_string(directory.journal()).unwrap(), bad);
+            }
+            let aside = Journal::discard(&directory).unwrap().unwrap();
+            assert_eq!(fs::read_to_string(&aside).unwrap(), bad);
+            assert!(aside.ends_with(format!("journal.json.discarded-{}", n + 1)));
             assert!(Journal::open(&directory).unwrap().is_empty());
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`Control::take`] is the door for whoever changes settings for a while: it takes the lock, puts right what
 //! a killed ksmith left behind, deals with other controllers and gives out a [`Writer`] whose changes are
-//! undone when the [`Control`] goes. [`Writer`] alone is for changes that are meant to last. [`restore`] and
+//! undone when the [`Control`] goes. [`Lasting`] is the door for changes that are meant to last. [`restore`] and
 //! [`unmerge`] do by hand what their names say.
 
 mod control;
@@ -12,6 +12,7 @@ mod holders;
 mod identity;
 mod journal;
 mod knob_file;
+mod lasting;
 mod lock;
 mod pause;
 mod plan;
@@ -27,7 +28,9 @@ pub use control::{Control, HeldBy, TakeError};
 pub use error::ActError;
 pub use headroom::{Headroom, NoHeadroom};
 pub use holders::{Holder, HolderKind, find};
+pub(crate) use journal::replace;
 pub use journal::{Journal, JournalError};
+pub use lasting::Lasting;
 pub use lock::{Lock, LockError};
 pub use pause::{PauseError, Paused};
 pub use restore::{RestoreError, Restored, restore};

@@ -112,7 +112,9 @@ fn take(step: Step, writer: &mut Writer, restored: &mut Restored) -> Result<(), 
         Step::Set(knob, value) => {
             restored.changes.extend(writer.set(knob, value).map_err(|error| vec![error])?);
         }
-        Step::SetUnmerged(knob, value) => match safe_sequence(writer, knob, value, Unmerge::default()) {
+        Step::SetUnmerged(knob, value) => match safe_sequence(writer, knob, value, Unmerge::default(), |_| {
+            ControlFlow::Continue(())
+        }) {
             Ok(changes) => restored.changes.extend(changes),
             Err(errors) if lacks_memory(&errors) => {
                 let why = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");

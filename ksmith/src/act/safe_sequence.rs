@@ -7,16 +7,18 @@ use ksmith_core::knobs::Knob;
 use super::{ActError, Change, Headroom, Unmerge, Writer, unmerge};
 
 /// Brings `merge_across_nodes` or `max_page_sharing` to `value`: quiets ksmd, unmerges if anything is merged,
-/// writes, and puts `run` back. Any other knob is just set. Returns all changes, `run`'s included.
+/// writes, and puts `run` back. Any other knob is just set. Returns all changes, `run`'s included. `progress` is
+/// told of the unmerging, as by [`unmerge`], and may break it off.
 ///
 /// # Errors
-/// Memory does not suffice to unmerge (and `how.force` is not set), or a write failed. `run` is put back in
+/// Memory does not suffice to unmerge (and `how.force` is not set), it was broken off, or a write failed. `run` is put back in
 /// any case; both errors are returned if that fails as well.
 pub fn safe_sequence(
     writer: &mut Writer,
     knob: Knob,
     value: u64,
     how: Unmerge,
+    progress: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Vec<Change>, Vec<ActError>> {
     if !knob.needs_nothing_merged() {
         return writer.set(knob, value).map(Vec::from_iter).map_err(|error| vec![error]);
@@ -29,7 +31,7 @@ pub fn safe_sequence(
     };
     let mut changes = Vec::new();
     let mut errors = Vec::new();
-    match quiet(writer, knob, run, how, &mut changes).and_then(|()| writer.set(knob, value)) {
+    match quiet(writer, knob, run, how, progress, &mut changes).and_then(|()| writer.set(knob, value)) {
         Ok(change) => changes.extend(change),
         Err(error) => errors.push(error),
     }
@@ -49,6 +51,7 @@ fn quiet(
     knob: Knob,
     run: u64,
     how: Unmerge,
+    progress: impl FnMut(u64) -> ControlFlow<()>,
     changes: &mut Vec<Change>,
 ) -> Result<(), ActError> {
     if run == 1 && !Headroom::now(writer.root()).is_anything_merged {
@@ -57,8 +60,7 @@ fn quiet(
     // Looked at again: ksmd may have merged until its batch ended.
     if Headroom::now(writer.root()).is_anything_merged {
         let old = writer.get(Knob::Run)?.unwrap_or(run);
-        unmerge(writer, how, |_| ControlFlow::Continue(()))
-            .map_err(|source| ActError::NeedsUnmerge { knob, source })?;
+        unmerge(writer, how, progress).map_err(|source| ActError::NeedsUnmerge { knob, source })?;
         if old != 2 {
             changes.push(Change { knob: Knob::Run, old, new: 2 });
         }
@@ -74,6 +76,10 @@ mod tests {
     use super::*;
     use crate::root::Root;
 
+    fn go_on(_: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
     fn texts(changes: &[Change]) -> Vec<String> {
         changes.iter().map(ToString::to_string).collect()
     }
@@ -83,9 +89,11 @@ mod tests {
         let tree = whole_tree();
         let mut writer = Writer::new(&Root::at(tree.path()), false);
         writer.set(Knob::Run, 1).unwrap();
-        let changes = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default()).unwrap();
+        let changes = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap();
         assert_eq!(texts(&changes), ["run 1 -> 0", "max_page_sharing 256 -> 16", "run 0 -> 1"]);
-        assert!(safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default()).unwrap().is_empty());
+        assert!(
+            safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap().is_empty()
+        );
     }
 
     #[test]
@@ -95,7 +103,7 @@ mod tests {
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_shared"), "5\n").unwrap();
         let mut writer = Writer::new(&root, false);
         writer.set(Knob::Run, 1).unwrap();
-        let changes = safe_sequence(&mut writer, Knob::MergeAcrossNodes, 0, Unmerge::default()).unwrap();
+        let changes = safe_sequence(&mut writer, Knob::MergeAcrossNodes, 0, Unmerge::default(), go_on).unwrap();
         assert_eq!(texts(&changes), ["run 1 -> 2", "merge_across_nodes 1 -> 0", "run 2 -> 1"]);
     }
 
@@ -105,7 +113,7 @@ mod tests {
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_sharing"), "5\n").unwrap();
         let mut writer = Writer::new(&Root::at(tree.path()), false);
         writer.set(Knob::Run, 1).unwrap();
-        let errors = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default()).unwrap_err();
+        let errors = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap_err();
         assert_eq!(errors.len(), 1);
         assert!(errors[0].to_string().contains("max_page_sharing can only be changed while nothing is merged"));
         assert_eq!(writer.get(Knob::MaxPageSharing).unwrap(), Some(256));

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::root::Root;
 
-/// `/run/ksmith`, or where a test or the configuration puts it. Emptied by a reboot, like the settings that
-/// it is about.
+/// `/run/ksmith`, or where a test puts it. Emptied by a reboot, like the settings that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir(PathBuf);
 
@@ -33,6 +32,11 @@ impl StateDir {
         self.0.join("journal.json")
     }
 
+    /// The path of the list of guests that were switched off.
+    pub fn guests(&self) -> PathBuf {
+        self.0.join("guests.json")
+    }
+
     /// The lock's path.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
@@ -40,7 +44,7 @@ impl StateDir {
 
     /// Makes the directory, for its owner only. One that exists must not be writable by others: who can write
     /// a journal decides what root writes to KSM, and which processes it continues.
-    pub(super) fn make(&self) -> io::Result<()> {
+    pub(crate) fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let found = fs::metadata(&self.0)?;
         let ours = rustix::process::geteuid().as_raw();

@@ -1,7 +1,7 @@
 //! Taking control of KSM for a command, with the reasons why that may not be possible here.
 
 use super::{Failure, Global};
-use crate::act::{Control, StateDir};
+use crate::act::{self, Control, Lasting, StateDir};
 use crate::root::Root;
 
 /// The host to act upon, after making sure that it has KSM and that we may act.
@@ -41,4 +41,24 @@ pub fn take_in(directory: &StateDir, global: &Global, dry_run: bool, take_over: 
         tracing::warn!("{note}");
     }
     Ok(control)
+}
+
+/// The right to change settings for good; says on standard error what was restored first.
+///
+/// # Errors
+/// As [`require`], or another ksmith is at work.
+pub fn take_lasting(global: &Global, dry_run: bool) -> anyhow::Result<Lasting> {
+    let root = require(global)?;
+    let lasting = Lasting::take(&root, &StateDir::of(&root), dry_run)?;
+    for note in lasting.notes() {
+        tracing::warn!("{note}");
+    }
+    Ok(lasting)
+}
+
+/// Warns of programs that will write their own settings over ours.
+pub fn warn_of_holders(root: &Root) {
+    for holder in act::find(root) {
+        tracing::warn!("{holder} controls KSM too and will overwrite this: stop it first ({})", holder.remedy());
+    }
 }

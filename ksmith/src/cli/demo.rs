@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ksmith_core::kernel::Run;
+use ksmith_core::kernel::{Meminfo, Run};
 use ksmith_core::reading::Reading;
+use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, control, print};
@@ -50,7 +51,9 @@ impl DemoArgs {
             play(SimulatedStage::default(), &script, view)?
         } else {
             let mut observer = Observer::new(root);
-            self.check_unused(&mut observer)?;
+            let sample = observer.sample();
+            self.check_unused(&sample)?;
+            self.check_memory(&sample)?;
             let interrupts = signals::catch()?.listen()?;
             let control = control::take(global, false, false)?;
             let host = LiveHost { observer, control };
@@ -74,14 +77,15 @@ impl DemoArgs {
     }
 
     /// A host whose KSM works for somebody is not to be disturbed for a demo, and neither is one with memory that
-    /// the demo would merge along: that would stay merged, and count into the figures.
-    fn check_unused(&self, observer: &mut Observer) -> Result<(), Failure> {
+    /// the demo would merge along: that would stay merged, and count into the figures. What the gauges still count
+    /// of processes that have ended is nobody's use.
+    fn check_unused(&self, sample: &Sample) -> Result<(), Failure> {
         if self.force {
             return Ok(());
         }
-        let sample = observer.sample();
-        let ksm = &sample.ksm;
-        let (run, saved) = (ksm.run_state(), ksm.saved_pages() * sample.page_size);
+        let run = sample.ksm.run_state();
+        let gauged = sample.ksm.saved_pages();
+        let saved = sample.merged_by_the_living().map_or(gauged, |living| living.min(gauged)) * sample.page_size;
         if run == Some(Run::Running) || saved > 0 {
             let is = if run == Some(Run::Running) { "runs" } else { "has run" };
             return Err(Failure::impossible(format!(
@@ -103,6 +107,36 @@ impl DemoArgs {
         }
         Ok(())
     }
+
+    /// The guests take their memory for real, so a host that has not got it is left alone, `--force` or not.
+    fn check_memory(&self, sample: &Sample) -> Result<(), Failure> {
+        let Some(available) = sample.memory.value().and_then(Meminfo::obtainable) else { return Ok(()) };
+        let largest = largest_guest_mib(available);
+        if u64::from(self.size) <= largest {
+            return Ok(());
+        }
+        let remedy = match largest {
+            0..SMALLEST_MIB => "use --simulated".to_owned(),
+            _ => format!("--size {largest} fits, and so does --simulated"),
+        };
+        Err(Failure::impossible(format!(
+            "four guests of {} need {}, {} are available, and the host is to keep {MARGIN_MIB} MiB of them: {remedy}",
+            Bytes::from(u64::from(self.size) << 20),
+            Bytes::from(u64::from(self.size) << 22),
+            Bytes::from(available),
+        )))
+    }
+}
+
+/// Memory that the demo leaves to the host.
+const MARGIN_MIB: u64 = 512;
+
+/// The smallest `--size`.
+const SMALLEST_MIB: u64 = 4;
+
+/// The largest guest of which four fit into `available` bytes.
+fn largest_guest_mib(available: u64) -> u64 {
+    (available >> 20).saturating_sub(MARGIN_MIB) / 4
 }
 
 fn print(global: &Global, report: &Report) -> anyhow::Result<()> {

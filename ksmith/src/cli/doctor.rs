@@ -1,60 +1,146 @@
 //! `ksmith doctor`
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use ksmith_core::diagnose::{Circumstances, Severity, diagnose};
+use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::diagnose::{Circumstances, Daemon, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 
-use super::{Global, print};
-use crate::act::{self, Journal, StateDir};
+use super::{Failure, Global, exit, print};
+use crate::act::{self, Journal, JournalError, StateDir};
 use crate::config::Config;
-use crate::control::Client;
+use crate::control::{Client, ClientError};
+use crate::doctor::{NoPatient, Options, Patient, examine, find};
+use crate::guests::{Guests, Uri};
 use crate::observe::Observer;
+use crate::root::Root;
 
 /// Find out why KSM does not do here what it could, and say what to do.
 ///
-/// Looks only. Exit code 0 also when something is found; 1 when something found keeps KSM from its work or
-/// endangers the host.
+/// With a guest or a process: why its memory does not merge, each part of it with its cause, what shows it, and
+/// the remedy. Root sees its pages, and compares some of them with all mergeable memory of the host; others are
+/// told what they can't see.
+///
+/// Looks only: nothing is faulted in, and merged pages stay merged. Exit code 0 also when something is found; 1 when
+/// something found keeps KSM from its work or endangers the host.
 #[derive(Debug, Args)]
-pub struct DoctorArgs {}
+pub struct DoctorArgs {
+    /// A process, or a guest by its name or UUID
+    #[arg(value_name = "GUEST|PID")]
+    who: Option<String>,
+    /// The longest to look at a process: three passes of ksmd make most answers certain
+    #[arg(long, value_name = "SECONDS", default_value = "10", requires = "who")]
+    seconds: f64,
+}
 
 impl DoctorArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        match &self.who {
+            Some(who) => self.examine(global, who),
+            None => of_host(global),
+        }
+    }
+
+    fn examine(&self, global: &Global, who: &str) -> anyhow::Result<ExitCode> {
+        let longest = Duration::try_from_secs_f64(self.seconds)
+            .map_err(|_| Failure::usage("--seconds takes a number of seconds, such as 30"))?;
         let root = global.root();
-        let config = Config::load(global.config.as_deref())?;
-        let state = StateDir::of(&root);
-        let daemon = root.is_host() && Client::connect(&config.daemon.control_socket).is_ok();
-        let journal = Journal::open(&state);
-        let circumstances = Circumstances {
-            kernel: root.text("proc/sys/kernel/osrelease").value().and_then(|text| KernelVersion::parse(text)),
-            daemon,
-            holders: act::find(&root)
-                .iter()
-                .map(|holder| (holder.to_string(), format!("`{}`", holder.remedy())))
-                .collect(),
-            unrestored: !daemon && journal.is_ok_and(|journal| !journal.is_empty()),
-        };
-        let mut observer = Observer::new(root);
-        let findings = diagnose(&observer.sample(), &circumstances);
+        let mut reports = Vec::new();
+        for patient in patients(&root, who)? {
+            reports.push(examine(&root, &patient, Options { longest }).map_err(failure)?);
+        }
         if global.json {
-            print::json(&serde_json::json!({ "findings": findings }))?;
-        } else if findings.is_empty() {
-            print::line("nothing found: KSM can do its work here")?;
+            print::json(&serde_json::json!({ "processes": reports }))?;
         } else {
-            for finding in &findings {
-                let word = match finding.severity {
-                    Severity::Problem => "PROBLEM",
-                    Severity::Warning => "warning",
-                    Severity::Note => "note",
-                };
-                print::line(format_args!(
-                    "{word}  {} [{}]\n         do: {}",
-                    finding.what, finding.code, finding.remedy
-                ))?;
+            for report in &reports {
+                print::text(report)?;
             }
         }
-        let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);
-        Ok(if is_ill { ExitCode::from(super::exit::FAILED) } else { ExitCode::SUCCESS })
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The processes of a guest by its name, its UUID or any of its PIDs; a process that is no guest by its PID.
+fn patients(root: &Root, who: &str) -> Result<Vec<Patient>, Failure> {
+    let unknown = match find(root, who) {
+        Err(error @ NoPatient::Unknown(_)) => error,
+        found => return found.map_err(failure),
+    };
+    let sample = Observer::new(root.clone()).sample();
+    let list = Guests::new(root.clone(), Uri::default()).list_within(&sample, PATIENCE);
+    let Ok(guest) = ksmith_core::guest::find(&list.guests, who) else { return Err(failure(unknown)) };
+    let found = guest.processes.iter().map(|id| find(root, &id.pid.to_string()));
+    Ok(found.collect::<Result<Vec<_>, _>>().map_err(failure)?.into_iter().flatten().collect())
+}
+
+/// For hypervisors to tell their UUID.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn failure(error: NoPatient) -> Failure {
+    let code = if matches!(error, NoPatient::Denied(_)) { exit::IMPOSSIBLE } else { exit::FAILED };
+    Failure::with_code(code, error.to_string())
+}
+
+fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
+    let root = global.root();
+    let config = Config::load(global.config.as_deref())?;
+    let state = StateDir::of(&root);
+    let journal = Journal::open(&state);
+    let daemon = if root.is_host() {
+        in_charge(Client::connect(&config.daemon.control_socket), journal.as_ref().ok())
+    } else {
+        Daemon::Absent
+    };
+    let mut observer = Observer::new(root.clone());
+    let sample = observer.sample();
+    let guests = Guests::new(root.clone(), Uri::default()).list(&sample).guests;
+    let domains = DomainsReport::of(&config.domains, &guests, None);
+    let circumstances = Circumstances {
+        kernel: root.text("proc/sys/kernel/osrelease").value().and_then(|text| KernelVersion::parse(text)),
+        daemon,
+        holders: act::find(&root)
+            .iter()
+            .map(|holder| (holder.to_string(), format!("`{}`", holder.remedy())))
+            .collect(),
+        unrestored: daemon != Daemon::Present && journal.as_ref().is_ok_and(|journal| !journal.is_empty()),
+        damaged_journal: match journal {
+            Err(JournalError::Damaged { why, .. }) => Some(why),
+            _ => None,
+        },
+        side_channel: domains.may_share_across.then_some(domains.meaning),
+    };
+    let findings = diagnose(&sample, &circumstances);
+    if global.json {
+        print::json(&serde_json::json!({ "findings": findings }))?;
+    } else if findings.is_empty() {
+        print::line("nothing found: KSM can do its work here")?;
+    } else {
+        for finding in &findings {
+            let word = match finding.severity {
+                Severity::Problem => "PROBLEM",
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            };
+            print::line(format_args!(
+                "{word}  {} [{}]\n         do: {}",
+                finding.what, finding.code, finding.remedy
+            ))?;
+        }
+    }
+    let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);
+    Ok(if is_ill { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Who answers on the control socket is in charge, and so is whoever has settings to restore when it ends: a scan
+/// or a demo listens nowhere.
+fn in_charge(answer: Result<Client, ClientError>, journal: Option<&Journal>) -> Daemon {
+    match answer {
+        Ok(_) => Daemon::Present,
+        Err(_) if journal.is_some_and(Journal::is_owner_alive) => Daemon::Present,
+        Err(ClientError::Connect { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Daemon::Hidden,
+        Err(_) => Daemon::Absent,
     }
 }

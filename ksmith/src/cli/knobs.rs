@@ -1,14 +1,17 @@
 //! `ksmith enable`, `disable` and `set`: settings that last.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
 use ksmith_core::knobs::{Knob, Knobs};
 
 use super::{Failure, Global, control, print};
-use crate::act::{Change, Lock, StateDir, Unmerge, Writer, safe_sequence};
+use crate::act::{Change, Unmerge};
 use crate::root::Root;
+use crate::signals;
 
 /// Switch KSM on with the settings it has, until somebody switches it off.
 ///
@@ -31,7 +34,8 @@ pub struct DisableArgs {
 /// Set KSM's own settings by their kernel names, in the order that the kernel needs.
 ///
 /// merge_across_nodes and max_page_sharing can only change while nothing is merged: everything is unmerged
-/// first, if memory suffices for that, and ksmd is then put back to work.
+/// first, if memory suffices for that, and ksmd is then put back to work. Ctrl-C stops that half way, and ksmd is
+/// put back to work all the same.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: ksmith set pages_to_scan=1000 sleep_millisecs=10")]
 pub struct SetArgs {
@@ -44,6 +48,9 @@ pub struct SetArgs {
     /// Unmerge although memory may not suffice for it
     #[arg(long)]
     force: bool,
+    /// Give up unmerging after this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    patience: u64,
 }
 
 fn setting(text: &str) -> Result<(Knob, u64), String> {
@@ -55,13 +62,13 @@ fn setting(text: &str) -> Result<(Knob, u64), String> {
 
 impl EnableArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        bring_about(global, &Knobs::none().with(Knob::Run, 1), self.dry_run, false)
+        bring_about(global, &Knobs::none().with(Knob::Run, 1), self.dry_run, Unmerge::default())
     }
 }
 
 impl DisableArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        bring_about(global, &Knobs::none().with(Knob::Run, 0), self.dry_run, false)
+        bring_about(global, &Knobs::none().with(Knob::Run, 0), self.dry_run, Unmerge::default())
     }
 }
 
@@ -71,24 +78,34 @@ impl SetArgs {
         if knobs.get(Knob::Run) == Some(2) {
             return Err(Failure::usage("run=2 unmerges everything: use `ksmith unmerge`").into());
         }
-        bring_about(global, &knobs, self.dry_run, self.force)
+        let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
+        bring_about(global, &knobs, self.dry_run, how)
     }
 }
 
-fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, force: bool) -> anyhow::Result<ExitCode> {
+fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, how: Unmerge) -> anyhow::Result<ExitCode> {
     let root = control::require(global)?;
     let lacking: Vec<&str> =
         knobs.iter().map(|(knob, _)| knob).filter(|knob| lacks(&root, *knob)).map(Knob::name).collect();
     if !lacking.is_empty() {
         return Err(Failure::impossible(format!("this kernel does not have {}", lacking.join(", "))).into());
     }
-    // Settings that last: no journal. The lock keeps a daemon from undoing them at once.
-    let _lock = if dry_run { None } else { Some(take_lock(&root)?) };
-    let mut writer = Writer::new(&root, dry_run);
+    // Before anything is changed that a sudden end would leave behind.
+    let signals = signals::catch()?;
+    let mut lasting = control::take_lasting(global, dry_run)?;
+    control::warn_of_holders(&root);
+    let interrupts = signals.listen()?;
     let mut changes: Vec<Change> = Vec::new();
     for (knob, value) in knobs.iter() {
-        let how = Unmerge { force, ..Unmerge::default() };
-        match safe_sequence(&mut writer, knob, value, how) {
+        if !interrupts.is_empty() {
+            report(global, &changes, dry_run)?;
+            return Err(anyhow!("stopped as asked, before {knob}"));
+        }
+        let outcome = lasting.set(knob, value, how, |_| match interrupts.is_empty() {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        match outcome {
             Ok(made) => changes.extend(made),
             Err(errors) => {
                 report(global, &changes, dry_run)?;
@@ -103,10 +120,6 @@ fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, force: bool) -> an
 
 fn lacks(root: &Root, knob: Knob) -> bool {
     !root.path("sys/kernel/mm/ksm").join(knob.name()).exists()
-}
-
-fn take_lock(root: &Root) -> Result<Lock, Failure> {
-    Lock::take(&StateDir::of(root)).map_err(|error| Failure::impossible(error.to_string()))
 }
 
 fn report(global: &Global, changes: &[Change], dry_run: bool) -> anyhow::Result<()> {

@@ -7,9 +7,11 @@ mod demo;
 mod docs;
 mod doctor;
 mod estimate;
+mod guests;
 mod knobs;
 mod lab;
 mod memory_guest;
+mod merge;
 mod print;
 mod restore;
 mod scan;
@@ -91,6 +93,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Status(status::StatusArgs),
+    Guests(guests::GuestsArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -99,6 +102,7 @@ enum Command {
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
     Set(knobs::SetArgs),
+    Merge(merge::MergeArgs),
     Unmerge(unmerge::UnmergeArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
@@ -153,6 +157,7 @@ impl Cli {
         let global = &self.global;
         match &self.command {
             Command::Status(args) => args.run(global),
+            Command::Guests(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
@@ -161,6 +166,7 @@ impl Cli {
             Command::Enable(args) => args.run(global),
             Command::Disable(args) => args.run(global),
             Command::Set(args) => args.run(global),
+            Command::Merge(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Lab(command) => command.run(global),
@@ -200,7 +206,7 @@ impl Failure {
 
 /// The exit code that an error stands for.
 pub fn code_of(error: &anyhow::Error) -> u8 {
-    use crate::act::{LockError, TakeError};
+    use crate::act::{JournalError, LockError, TakeError};
     use crate::config::ConfigError;
 
     for cause in error.chain() {
@@ -212,6 +218,13 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         }
         let held = cause.downcast_ref::<TakeError>();
         if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {
+            return exit::IMPOSSIBLE;
+        }
+        // Trying again does not make it whole.
+        let is_damaged = |journal: &JournalError| matches!(journal, JournalError::Damaged { .. });
+        if matches!(held, Some(TakeError::Journal(journal)) if is_damaged(journal))
+            || cause.downcast_ref().is_some_and(is_damaged)
+        {
             return exit::IMPOSSIBLE;
         }
     }

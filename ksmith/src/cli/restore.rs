@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Failure, Global, control, print};
-use crate::act::{Journal, RestoreError, StateDir, Writer, restore};
+use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
+use crate::config::Config;
+use crate::guests::OffList;
+use crate::root::Root;
 
 /// Put back what a ksmith that was killed left behind: every setting, and programs that it had paused.
 ///
@@ -19,18 +22,30 @@ pub struct RestoreArgs {
     /// Put back even under a ksmith that is running
     #[arg(long)]
     force: bool,
+    /// Give up what the journal says: set it aside under another name, and change no setting
+    #[arg(long, conflicts_with = "dry_run")]
+    discard: bool,
 }
 
 impl RestoreArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
-        let journal = Journal::open(&StateDir::of(&root))?;
+        let state = StateDir::of(&root);
+        // Before the journal is read: a ksmith that starts meanwhile would note what is about to be restored.
+        let _lock = if self.dry_run || self.force { None } else { Some(lock(&state)?) };
+        if self.discard {
+            return discard(global, &state);
+        }
+        let journal = Journal::open(&state)?;
         let was_empty = journal.is_empty();
         let mut writer = Writer::new(&root, self.dry_run).with_journal(journal);
         let restored = restore(&mut writer, self.force).map_err(|error| match error {
             RestoreError::OwnerAlive { .. } => anyhow::Error::from(Failure::impossible(error.to_string())),
             error => error.into(),
         })?;
+        let mut restored = restored;
+        restored.notes.extend(self.guests(global, &root)?);
+        let was_empty = was_empty && restored.notes.is_empty();
         let changes: Vec<String> = restored.changes.iter().map(ToString::to_string).collect();
         if global.json {
             let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
@@ -52,4 +67,33 @@ impl RestoreArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+
+    /// Switches on the guests that a daemon switched off.
+    fn guests(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<String>> {
+        let libvirt = Config::load(global.config.as_deref())?.guests.libvirt_uri;
+        Ok(OffList::open(&StateDir::of(root))?.restore(root, &libvirt, self.dry_run))
+    }
+}
+
+fn lock(state: &StateDir) -> anyhow::Result<Lock> {
+    Lock::take(state).map_err(|error| match error {
+        LockError::Held { pid: Some(pid) } => {
+            Failure::impossible(RestoreError::OwnerAlive { pid }.to_string()).into()
+        }
+        error @ LockError::Held { pid: None } => Failure::impossible(error.to_string()).into(),
+        error => error.into(),
+    })
+}
+
+fn discard(global: &Global, state: &StateDir) -> anyhow::Result<ExitCode> {
+    let aside = Journal::discard(state)?;
+    if global.json {
+        print::json(&serde_json::json!({ "discarded": aside }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match aside {
+        Some(aside) => print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?,
+        None => print::line("there is no journal to give up")?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

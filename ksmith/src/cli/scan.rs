@@ -12,7 +12,7 @@ use ksmith_core::units::{Bytes, Span};
 
 use super::{Failure, Global, control, print};
 use crate::config::Config;
-use crate::control::{Client, Figures};
+use crate::control::{Client, ClientError, Figures, NOTHING_TO_SCAN, nothing_to_scan, scan_limits};
 use crate::controller::Controller;
 use crate::live::LiveHost;
 use crate::observe::Observer;
@@ -27,10 +27,10 @@ pub struct ScanArgs {
     /// How many passes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
     passes: u64,
-    /// The most CPU that ksmd may use, such as 50%
+    /// The most CPU that ksmd may use, such as 50%; less where the configuration's limit is less
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = |text: &str| Share::try_from(text.to_owned()))]
     max_cpu: Share,
-    /// Pause ksmtuned, if it controls KSM, until this is done
+    /// Pause ksmtuned, if it controls KSM, until this is done; a running daemon has seen to that
     #[arg(long)]
     take_over: bool,
 }
@@ -39,10 +39,19 @@ impl ScanArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
         let config = Config::load(global.config.as_deref())?;
+        let limits = scan_limits(&config.limits, self.max_cpu);
         let started = Instant::now();
         let (before, after) = match Client::connect(&config.daemon.control_socket) {
             Ok(mut client) => {
-                let answer = client.scan(self.passes)?;
+                if self.take_over {
+                    tracing::warn!(
+                        "--take-over means nothing here: a running ksmith controls KSM, and does the scan"
+                    );
+                }
+                let answer = client.scan(self.passes, self.max_cpu).map_err(|error| match error {
+                    ClientError::Refused(why) if why == NOTHING_TO_SCAN => Failure::impossible(why).into(),
+                    error => anyhow::Error::from(error),
+                })?;
                 (answer.before, answer.after)
             }
             Err(error) if error.is_nobody_there() => {
@@ -51,7 +60,7 @@ impl ScanArgs {
                     observer: Observer::new(root),
                     control: control::take(global, false, self.take_over)?,
                 };
-                let (before, after) = self.scan(&mut host, &interrupts)?;
+                let (before, after) = self.scan(&mut host, limits, &interrupts)?;
                 host.control.restore()?;
                 (Figures::of(&before), Figures::of(&after))
             }
@@ -60,8 +69,12 @@ impl ScanArgs {
         self.report(global, &before, &after, started)
     }
 
-    fn scan(&self, host: &mut LiveHost, interrupts: &Receiver<Signal>) -> anyhow::Result<(Sample, Sample)> {
-        let limits = Limits { max_cpu: self.max_cpu, ..Limits::default() };
+    fn scan(
+        &self,
+        host: &mut LiveHost,
+        limits: Limits,
+        interrupts: &Receiver<Signal>,
+    ) -> anyhow::Result<(Sample, Sample)> {
         let mut controller = Controller::new(host, Box::new(OnDemand::new(self.passes)), limits);
         let mut first = None;
         loop {
@@ -69,11 +82,9 @@ impl ScanArgs {
             if let Some(error) = tick.applied.errors.first() {
                 return Err(anyhow::anyhow!("{error}; the settings are being put back"));
             }
-            if tick.sample.processes.is_empty() && tick.sample.ksm.tracked_pages() == 0 {
-                return Err(Failure::impossible(
-                    "no process has mergeable memory, so there is nothing to scan; see `ksmith doctor`",
-                )
-                .into());
+            let is_stalled = tick.decision.reason.state == OnDemand::STALLED;
+            if is_stalled || nothing_to_scan(&tick.sample) {
+                return Err(Failure::impossible(NOTHING_TO_SCAN).into());
             }
             let before = first.get_or_insert_with(|| tick.sample.clone());
             if tick.decision.reason.state == OnDemand::DONE {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use ksmith_core::decide::History;
+use ksmith_core::decide::domains::DomainsReport;
 
 use super::{Global, print};
 use crate::config::Config;
 use crate::control::{self, Client};
+use crate::guests::{Guests, Uri};
 use crate::observe::Observer;
 use crate::show::Status;
 
@@ -37,6 +39,8 @@ impl StatusArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let is_live = root.is_host();
+        let config = Config::load(global.config.as_deref())?;
+        let mut guests = Guests::new(root.clone(), Uri::default());
         let mut observer = Observer::new(root);
         let mut history = History::default();
         history.push(&observer.sample());
@@ -46,7 +50,8 @@ impl StatusArgs {
         let sample = observer.sample();
         history.push(&sample);
         let ksmd_cpu_percent = history.ksmd_share().filter(|_| is_live).map(|share| share * 100.0);
-        let status = Status { sample, ksmd_cpu_percent, daemon: None };
+        let domains = Some(DomainsReport::of(&config.domains, &guests.list(&sample).guests, None));
+        let status = Status { sample, ksmd_cpu_percent, daemon: None, domains };
         if global.json {
             print::json(&status.to_json())?;
         } else {

@@ -9,7 +9,7 @@ use clap::Args;
 use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, control, print};
-use crate::act::{Lock, StateDir, Unmerge, UnmergeError, Writer, unmerge};
+use crate::act::{Unmerge, UnmergeError, unmerge};
 use crate::signals;
 
 /// Undo all merging: every process gets its own copy of every page again, and KSM is switched off.
@@ -31,18 +31,12 @@ pub struct UnmergeArgs {
 
 impl UnmergeArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let root = control::require(global)?;
-        let _lock = if self.dry_run {
-            None
-        } else {
-            let taken = Lock::take(&StateDir::of(&root));
-            Some(taken.map_err(|error| Failure::impossible(error.to_string()))?)
-        };
-        let interrupts = signals::catch()?.listen()?;
-        let mut writer = Writer::new(&root, self.dry_run);
+        let signals = signals::catch()?;
+        let mut lasting = control::take_lasting(global, self.dry_run)?;
+        let interrupts = signals.listen()?;
         let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
         let shows_progress = std::io::stderr().is_terminal();
-        let done = unmerge(&mut writer, how, |left_pages| {
+        let done = unmerge(lasting.writer(), how, |left_pages| {
             if shows_progress {
                 print::progress(format_args!("\r{left_pages} merged pages left  "));
             }

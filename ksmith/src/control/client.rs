@@ -5,7 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Answer, Request, ScanAnswer, StatusAnswer};
+use ksmith_core::decide::Share;
+
+use super::{Answer, Request, STOPPED, ScanAnswer, StatusAnswer};
+use crate::show::GuestsReport;
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -26,16 +29,33 @@ pub enum ClientError {
         source: io::Error,
     },
     /// It said nothing, or nothing that makes sense.
-    #[error("the daemon at {} does not answer as it should: {source}", path.display())]
+    #[error("the daemon at {} does not answer as it should: {source}; {}", path.display(), remedy(source))]
     Answer {
         /// The socket.
         path: PathBuf,
         /// What came instead.
         source: io::Error,
     },
+    /// It ended while a scan was in progress.
+    #[error("{STOPPED}")]
+    Stopped,
     /// It can't do it.
     #[error("the daemon refuses: {0}")]
     Refused(String),
+}
+
+fn has_hung_up(source: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(source.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// What to do about an answer that does not come, or makes no sense.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it may wait for the end of ksmd's batch: try again",
+        _ if has_hung_up(source) => "it may just have been stopped: try again",
+        _ => "it may be another version of ksmith: restart it",
+    }
 }
 
 impl ClientError {
@@ -78,15 +98,29 @@ impl Client {
         }
     }
 
+    /// All guests.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
+        match self.ask(Request::Guests)? {
+            Answer::Guests(report) => Ok(*report),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Asks for clean passes, and waits until they are done, however long that takes.
     ///
     /// # Errors
     /// It refuses, or ends meanwhile.
-    pub fn scan(&mut self, passes: u64) -> Result<ScanAnswer, ClientError> {
+    pub fn scan(&mut self, passes: u64, max_cpu: Share) -> Result<ScanAnswer, ClientError> {
         self.stream.get_ref().set_read_timeout(None).map_err(|source| self.broken(source))?;
-        match self.ask(Request::Scan { passes })? {
-            Answer::Scan(answer) => Ok(answer),
-            other => Err(self.unexpected(&other)),
+        match self.ask(Request::Scan { passes, max_cpu: Some(max_cpu.part()) }) {
+            Ok(Answer::Scan(answer)) => Ok(answer),
+            Ok(other) => Err(self.unexpected(&other)),
+            Err(ClientError::Answer { source, .. }) if has_hung_up(&source) => Err(ClientError::Stopped),
+            Err(ClientError::Refused(message)) if message == STOPPED => Err(ClientError::Stopped),
+            Err(error) => Err(error),
         }
     }
 
@@ -115,5 +149,40 @@ impl Client {
 
     fn unexpected(&self, answer: &Answer) -> ClientError {
         self.broken(io::Error::other(format!("an answer to another question: {answer:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_ends_amid_a_scan_is_told_from_one_that_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let listener = UnixListener::bind(&path).unwrap();
+        let refusal = format!("{{\"answer\":\"error\",\"message\":{STOPPED:?}}}\n");
+        let peer = std::thread::spawn(move || {
+            for answer in ["", &refusal, "{\"answer\":\"error\",\"message\":\"no\"}\n"] {
+                let mut stream = BufReader::new(listener.accept().unwrap().0);
+                stream.read_line(&mut String::new()).unwrap();
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let error = || Client::connect(&path).unwrap().scan(2, Share::WHOLE).unwrap_err().to_string();
+        assert_eq!([error(), error(), error()], [STOPPED, STOPPED, "the daemon refuses: no"]);
+        peer.join().unwrap();
+    }
+
+    #[test]
+    fn each_silence_has_its_remedy() {
+        let text = |kind: io::ErrorKind| {
+            ClientError::Answer { path: PathBuf::from("/run/c"), source: kind.into() }.to_string()
+        };
+        assert!(text(io::ErrorKind::WouldBlock).ends_with("it may wait for the end of ksmd's batch: try again"));
+        assert!(text(io::ErrorKind::UnexpectedEof).ends_with("it may just have been stopped: try again"));
+        assert!(text(io::ErrorKind::InvalidData).ends_with("restart it"));
     }
 }

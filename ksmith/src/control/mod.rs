@@ -4,23 +4,50 @@ mod client;
 mod server;
 
 pub use client::{Client, ClientError};
-pub use server::{Asked, serve};
+pub use server::{Asked, Peer, serve};
 
 use ksmith_core::account::Totals;
-use ksmith_core::sample::Sample;
+use ksmith_core::decide::{Limits, Share};
+use ksmith_core::sample::{Process, Sample};
 use serde::{Deserialize, Serialize};
 
+use crate::show::GuestsReport;
+
 /// What may be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// The newest sample and what was decided on it.
     Status,
+    /// All guests.
+    Guests,
     /// So many clean passes; answered when they are done.
     Scan {
         /// How many, at least 1.
         passes: u64,
+        /// The most CPU that ksmd may use for it, over 0 and up to 1; less where the configuration says so.
+        #[serde(default)]
+        max_cpu: Option<f64>,
     },
+}
+
+/// Why a scan that finds nothing to do is refused.
+pub const NOTHING_TO_SCAN: &str =
+    "no process offers memory to KSM, so there is nothing to scan; see `ksmith doctor`";
+
+/// Whether ksmd has nowhere to go. A hypervisor may be there whose memory is not offered.
+pub fn nothing_to_scan(sample: &Sample) -> bool {
+    sample.ksm.tracked_pages() == 0 && !sample.processes.iter().any(Process::may_merge)
+}
+
+/// Why a scan has no end: the daemon's, before it.
+const STOPPED: &str = "the daemon was stopped before the scan was done: start it, or scan again";
+
+/// The limits of a scan on demand: the operator's, and `max_cpu` if that is less than theirs.
+#[must_use]
+pub fn scan_limits(configured: &Limits, max_cpu: Share) -> Limits {
+    let max_cpu = if max_cpu < configured.max_cpu { max_cpu } else { configured.max_cpu };
+    Limits { max_cpu, ..configured.clone() }
 }
 
 /// What is answered.
@@ -29,6 +56,8 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(StatusAnswer),
+    /// To [`Request::Guests`].
+    Guests(Box<GuestsReport>),
     /// To [`Request::Scan`].
     Scan(ScanAnswer),
     /// To anything that can't be done.
@@ -87,10 +116,21 @@ mod tests {
     fn requests_are_one_json_object_each() {
         let read = |text| serde_json::from_str::<Request>(text);
         assert_eq!(read(r#"{"request":"status"}"#).unwrap(), Request::Status);
-        assert_eq!(read(r#"{"request":"scan","passes":2}"#).unwrap(), Request::Scan { passes: 2 });
+        assert_eq!(read(r#"{"request":"scan","passes":2}"#).unwrap(), Request::Scan { passes: 2, max_cpu: None });
+        let limited = Request::Scan { passes: 2, max_cpu: Some(0.5) };
+        assert_eq!(read(r#"{"request":"scan","passes":2,"max_cpu":0.5}"#).unwrap(), limited);
         for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""]
         {
             assert!(read(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_scan_keeps_to_the_operators_limits() {
+        let share = |part| Share::new(part).unwrap();
+        let configured = Limits { max_cpu: share(0.5), max_pages_to_scan: 700, min_sleep_milliseconds: 9 };
+        let of = |part| scan_limits(&configured, share(part));
+        assert_eq!(of(1.0), configured);
+        assert_eq!(of(0.2), Limits { max_cpu: share(0.2), ..configured.clone() });
     }
 }

@@ -60,7 +60,8 @@ impl Script {
             match *part {
                 Part::Equal { seed, pages } => copies.entry(seed).or_default().push(pages as u64),
                 Part::Zero { pages } => zero += pages as u64,
-                Part::Unique { .. } | Part::Churn { .. } | Part::Work { .. } => {}
+                // The script has no others.
+                _ => {}
             }
         }
         // All guests hold the same number of pages of a seed.

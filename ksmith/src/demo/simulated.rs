@@ -56,9 +56,8 @@ impl Stage for SimulatedStage {
         let plan = contents.0.iter().fold(Plan::new(name), |plan, part| match *part {
             Part::Equal { seed, pages } => plan.equal(seed as u16, count(pages)),
             Part::Zero { pages } => plan.zero(count(pages)),
-            Part::Unique { pages } => plan.unique(count(pages)),
             Part::Churn { pages, every } => plan.rewritten(count(pages), every),
-            Part::Work { pages, .. } => plan.unique(count(pages)),
+            other => plan.unique(count(other.pages())),
         });
         self.machine.start(plan);
         Ok(())

@@ -7,21 +7,21 @@
 
 mod error;
 mod exact;
-mod frames;
+pub(crate) mod frames;
 mod heat_map;
-mod pace;
-mod pinned;
+pub(crate) mod pace;
+pub(crate) mod pinned;
 mod places;
-mod process;
+pub(crate) mod process;
 mod progress;
 mod report;
 mod run;
-mod salt;
+pub(crate) mod salt;
 mod sample;
-mod scan;
+pub(crate) mod scan;
 mod sketch;
-mod target;
-mod work;
+pub(crate) mod target;
+pub(crate) mod work;
 
 pub use error::{EstimateError, Unreadable};
 pub use heat_map::{HeatMapError, write as write_heat_map};

@@ -30,6 +30,11 @@ impl Quiet {
         }
     }
 
+    /// Never certain: nothing is ever pinned.
+    pub fn never() -> Self {
+        Self { run: None, pages_shared: None, has_ksm: true }
+    }
+
     /// Whether nothing is merged and nothing is about to be. Not knowing counts as no.
     pub fn is_certain(&self) -> bool {
         let number = |file: &Option<File>| {

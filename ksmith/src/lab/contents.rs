@@ -14,6 +14,35 @@ pub enum Part {
         /// How many.
         pages: usize,
     },
+    /// `same:SEED:PAGES`: pages that all hold the same, as in other guests with that seed.
+    Same {
+        /// Guests with the same seed hold the same page.
+        seed: u64,
+        /// How many.
+        pages: usize,
+    },
+    /// `huge:SEED:PAGES`: as `equal`, in transparent huge pages where the kernel gives them.
+    Huge {
+        /// Guests with the same seed hold the same pages.
+        seed: u64,
+        /// How many.
+        pages: usize,
+    },
+    /// `shared:PAGES`: unique pages of a shared mapping, which KSM does not merge.
+    Shared {
+        /// How many.
+        pages: usize,
+    },
+    /// `unmarked:PAGES`: unique private pages that are not offered to KSM.
+    Unmarked {
+        /// How many.
+        pages: usize,
+    },
+    /// `hugetlb:PAGES`: unique pages of hugetlbfs, which must have been set aside; in whole huge pages.
+    Hugetlb {
+        /// How many.
+        pages: usize,
+    },
     /// `zero:PAGES`: pages that were written and hold only zeros.
     Zero {
         /// How many.
@@ -45,6 +74,11 @@ impl Part {
     pub fn pages(self) -> usize {
         match self {
             Self::Equal { pages, .. }
+            | Self::Same { pages, .. }
+            | Self::Huge { pages, .. }
+            | Self::Shared { pages }
+            | Self::Unmarked { pages }
+            | Self::Hugetlb { pages }
             | Self::Zero { pages }
             | Self::Unique { pages }
             | Self::Churn { pages, .. }
@@ -57,6 +91,11 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Equal { seed, pages } => write!(f, "equal:{seed}:{pages}"),
+            Self::Same { seed, pages } => write!(f, "same:{seed}:{pages}"),
+            Self::Huge { seed, pages } => write!(f, "huge:{seed}:{pages}"),
+            Self::Shared { pages } => write!(f, "shared:{pages}"),
+            Self::Unmarked { pages } => write!(f, "unmarked:{pages}"),
+            Self::Hugetlb { pages } => write!(f, "hugetlb:{pages}"),
             Self::Zero { pages } => write!(f, "zero:{pages}"),
             Self::Unique { pages } => write!(f, "unique:{pages}"),
             Self::Churn { pages, every } => write!(f, "churn:{pages}:{}", every.as_millis()),
@@ -67,7 +106,10 @@ impl fmt::Display for Part {
 
 /// Text that describes no part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not equal:SEED:PAGES, zero:PAGES, unique:PAGES, churn:PAGES:MILLISECONDS or work:PAGES:PERCENT")]
+#[error(
+    "{0:?} is not equal:SEED:PAGES, same:SEED:PAGES, huge:SEED:PAGES, zero:PAGES, unique:PAGES, shared:PAGES, \
+     unmarked:PAGES, hugetlb:PAGES, churn:PAGES:MILLISECONDS or work:PAGES:PERCENT"
+)]
 pub struct BadPart(String);
 
 impl FromStr for Part {
@@ -79,6 +121,11 @@ impl FromStr for Part {
         let pages = |word: &str| word.parse::<usize>().map_err(|_| BadPart(text.to_owned()));
         match words[..] {
             ["equal", seed, count] => Ok(Self::Equal { seed: number(seed)?, pages: pages(count)? }),
+            ["same", seed, count] => Ok(Self::Same { seed: number(seed)?, pages: pages(count)? }),
+            ["huge", seed, count] => Ok(Self::Huge { seed: number(seed)?, pages: pages(count)? }),
+            ["shared", count] => Ok(Self::Shared { pages: pages(count)? }),
+            ["unmarked", count] => Ok(Self::Unmarked { pages: pages(count)? }),
+            ["hugetlb", count] => Ok(Self::Hugetlb { pages: pages(count)? }),
             ["zero", count] => Ok(Self::Zero { pages: pages(count)? }),
             ["unique", count] => Ok(Self::Unique { pages: pages(count)? }),
             ["churn", count, every] => {
@@ -110,7 +157,8 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_print() {
-        for text in ["equal:7:1024", "zero:3", "unique:0", "churn:16:250", "work:9:30"] {
+        let texts = "equal:7:1024 same:1:2 huge:3:512 shared:1 unmarked:2 hugetlb:512 zero:3 unique:0 churn:16:250 work:9:30";
+        for text in texts.split(' ') {
             assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
         }
         for text in ["", "equal:7", "zero:-1", "churn:1:x", "other:1", "work:1:101"] {

@@ -1,9 +1,12 @@
 //! A part of a guest's memory that holds what it should.
 
 use super::contents::Part;
-use super::region::Region;
+use super::region::{Kind, Region};
 
-pub(super) const PAGE: usize = 4096;
+/// The host's page size: what ksmd compares.
+pub(super) fn page_size() -> usize {
+    rustix::param::page_size()
+}
 
 /// One part in memory. `generation` counts rewrites: it is part of the content of what was rewritten.
 pub(super) struct Filled {
@@ -21,11 +24,19 @@ impl Filled {
     pub(super) fn new(part: Part, index: usize) -> std::io::Result<Self> {
         let region = match part.pages() {
             0 => None,
-            pages => Some(Region::new(pages * PAGE)?),
+            pages => Some(Region::of_kind(kind(part), pages * page_size())?),
         };
         let mut filled = Self { part, index: index as u64, generation: 0, region };
         filled.fill();
         Ok(filled)
+    }
+
+    /// Keeps some pages in a pipe, as I/O in flight does.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn hold(&mut self) -> std::io::Result<()> {
+        self.region.as_mut().map_or(Ok(()), Region::hold)
     }
 
     /// Puts the first content back.
@@ -36,7 +47,7 @@ impl Filled {
 
     /// A sum over one page, as a program that reads it would need it. `None` where there is no page.
     pub(super) fn read(&self, number: usize) -> Option<u64> {
-        let page = self.region.as_ref()?.bytes().chunks_exact(PAGE).nth(number)?;
+        let page = self.region.as_ref()?.bytes().chunks_exact(page_size()).nth(number)?;
         Some(page.iter().fold(0, |sum: u64, &byte| sum.rotate_left(5).wrapping_add(u64::from(byte))))
     }
 
@@ -44,7 +55,7 @@ impl Filled {
     pub(super) fn write(&mut self, number: usize, round: u64) {
         let (part, index) = (self.part, self.index);
         let Some(region) = &mut self.region else { return };
-        let Some(page) = region.bytes_mut().chunks_exact_mut(PAGE).nth(number) else { return };
+        let Some(page) = region.bytes_mut().chunks_exact_mut(page_size()).nth(number) else { return };
         // Rounds count from 1: no page of this part ever holds what another holds.
         fill_page(page, part, index, round, number);
     }
@@ -58,7 +69,7 @@ impl Filled {
     fn fill(&mut self) {
         let (part, index, generation) = (self.part, self.index, self.generation);
         let Some(region) = &mut self.region else { return };
-        for (number, page) in region.bytes_mut().chunks_exact_mut(PAGE).enumerate() {
+        for (number, page) in region.bytes_mut().chunks_exact_mut(page_size()).enumerate() {
             fill_page(page, part, index, generation, number);
         }
     }
@@ -75,7 +86,17 @@ impl Filled {
                     stream.zip(page.chunks_exact(8)).any(|(word, bytes)| bytes != word.to_ne_bytes().as_slice())
                 }
             };
-        region.bytes().chunks_exact(PAGE).enumerate().filter(is_wrong).count()
+        region.bytes().chunks_exact(page_size()).enumerate().filter(is_wrong).count()
+    }
+}
+
+fn kind(part: Part) -> Kind {
+    match part {
+        Part::Shared { .. } => Kind::Shared,
+        Part::Unmarked { .. } => Kind::Unmarked,
+        Part::Hugetlb { .. } => Kind::Hugetlb,
+        Part::Huge { .. } => Kind::Huge,
+        _ => Kind::Mergeable,
     }
 }
 
@@ -96,7 +117,10 @@ fn stream(part: Part, index: u64, generation: u64, number: usize) -> Option<impl
     let own = || mix(u64::from(std::process::id()) << 32 | index << 16).wrapping_add(mix(generation));
     let origin = match part {
         Part::Zero { .. } if generation == 0 => return None,
-        Part::Equal { seed, .. } if generation == 0 => mix(seed ^ 0x6b73_6d69_7468).wrapping_add(number << 16),
+        Part::Equal { seed, .. } | Part::Huge { seed, .. } if generation == 0 => {
+            mix(seed ^ 0x6b73_6d69_7468).wrapping_add(number << 16)
+        }
+        Part::Same { seed, .. } if generation == 0 => mix(seed ^ 0x7361_6d65),
         _ => own().wrapping_add(number << 16),
     };
     Some((0..).map(move |word: u64| mix(origin.wrapping_add(word))))
@@ -133,7 +157,7 @@ mod tests {
     fn verify_counts_pages_that_are_not_what_they_should_be() {
         let part = Part::Equal { seed: 1, pages: 4 };
         let mut filled = Filled::new(part, 0).unwrap();
-        filled.region.as_mut().unwrap().bytes_mut()[2 * PAGE + 5] ^= 1;
+        filled.region.as_mut().unwrap().bytes_mut()[2 * page_size() + 5] ^= 1;
         assert_eq!(filled.wrong_pages(), 1);
     }
 }

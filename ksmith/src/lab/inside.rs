@@ -14,8 +14,9 @@ use super::worker::Worker;
 /// It prints `ready` when its memory holds what `contents` says. Then each line on standard input is a command,
 /// answered with one line: `verify` (`ok`, or `bad N` with the number of pages that are not what they should
 /// be), `rewrite PART` (gives the part with that index new content of this guest's own), `refill PART` (puts
-/// the first content back), `work PERCENT` (has the worker be that busy), `done` (`done N`: pages the worker has
-/// been through).
+/// the first content back), `hold PART` (keeps one page in 512 in a pipe, as I/O in flight does, so that it can't be
+/// merged nor its huge page be split), `opt-out` (takes all memory of the process back from KSM), `work PERCENT` (has
+/// the worker be that busy), `done` (`done N`: pages the worker has been through).
 ///
 /// # Errors
 /// No memory, or the other end of standard output is gone.
@@ -54,6 +55,14 @@ fn obey(parts: &[Arc<Mutex<Filled>>], worker: Option<&Worker>, command: &str) ->
             lock(part).rewrite();
             "ok".to_owned()
         }),
+        Some(("hold", index)) => part(index).map_or("no such part".to_owned(), |part| match lock(part).hold() {
+            Err(error) => error.to_string(),
+            Ok(()) => "ok".to_owned(),
+        }),
+        None if command == "opt-out" => match super::opt_out::opt_out() {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        },
         Some(("refill", index)) => part(index).map_or("no such part".to_owned(), |part| {
             lock(part).refill();
             "ok".to_owned()

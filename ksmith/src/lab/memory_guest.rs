@@ -127,6 +127,14 @@ impl MemoryGuest {
         self.done(&format!("refill {part}"))
     }
 
+    /// Keeps some pages of a part in a pipe, as I/O in flight does.
+    ///
+    /// # Errors
+    /// The guest ended, has no such part, or was refused.
+    pub fn hold(&mut self, part: usize) -> Result<(), GuestError> {
+        self.done(&format!("hold {part}"))
+    }
+
     /// Has the guest's worker be busy for this part of the time, from 0 to 100.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod filled;
 mod inside;
 pub mod measure;
 mod memory_guest;
+mod opt_out;
 pub mod play;
 mod region;
 pub mod report;

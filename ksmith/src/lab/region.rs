@@ -1,45 +1,105 @@
-//! Anonymous memory that is offered to KSM, as a slice.
+//! Anonymous memory, offered to KSM or of another kind, as a slice.
 
-#![allow(unsafe_code, reason = "a mapping is made, viewed and unmapped: four system calls and two slices")]
+#![allow(unsafe_code, reason = "a mapping is made, viewed and unmapped: a few system calls and slices")]
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
-/// A private anonymous mapping of whole pages, marked `MADV_MERGEABLE`. Unmapped on drop.
+/// What kind of memory a region is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Private and offered to KSM.
+    Mergeable,
+    /// The same, in transparent huge pages where the kernel gives them.
+    Huge,
+    /// Private and not offered.
+    Unmarked,
+    /// Shared: KSM refuses it.
+    Shared,
+    /// Of hugetlbfs.
+    Hugetlb,
+}
+
+/// Bytes in a huge page of the usual size.
+const HUGE: usize = 2 << 20;
+
+/// An anonymous mapping of whole pages. Unmapped on drop.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
     length: usize,
+    /// The beginning of the mapping, which is before `start` where that was aligned.
+    mapped: (NonNull<u8>, usize),
+    /// Pipes that hold some of its pages.
+    pipes: Vec<(OwnedFd, OwnedFd)>,
 }
 
 // SAFETY: the mapping belongs to this value alone; nothing about it is tied to a thread.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Maps `length` bytes (a multiple of the page size, not 0) and offers them to KSM where the kernel has it.
+    /// Maps `length` bytes (a multiple of the page size, not 0), and offers them to KSM if the kind is such and the
+    /// kernel has it.
     ///
     /// # Errors
-    /// No memory, or a kernel that refuses the mapping. A kernel without KSM is no error: see `mergeable`.
-    pub fn new(length: usize) -> io::Result<Self> {
+    /// No memory, a kernel that refuses the mapping, or no huge pages set aside. A kernel without KSM is no error.
+    pub fn of_kind(kind: Kind, length: usize) -> io::Result<Self> {
+        let flags = match kind {
+            Kind::Shared => MapFlags::SHARED,
+            Kind::Hugetlb => MapFlags::PRIVATE | MapFlags::HUGETLB,
+            _ => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        };
+        let asked = if kind == Kind::Huge { length + HUGE } else { length };
         // SAFETY: a new mapping at an address of the kernel's choosing overlaps nothing.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), asked, ProtFlags::READ | ProtFlags::WRITE, flags)
         }?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        let region = Self { start, length };
-        // SAFETY: the range is exactly our own mapping; merging does not change what is read from it.
-        match unsafe { rustix::mm::madvise(start.as_ptr().cast(), length, Advice::LinuxMergeable) } {
-            // EINVAL is the answer of a kernel without KSM.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(region),
+        let mapped = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
+        let ahead = if kind == Kind::Huge { mapped.as_ptr().align_offset(HUGE) } else { 0 };
+        // SAFETY: for huge pages the mapping is a huge page longer than asked, and `ahead` shorter than one.
+        let start = unsafe { mapped.add(ahead) };
+        let region = Self { start, length, mapped: (mapped, asked), pipes: Vec::new() };
+        match kind {
+            Kind::Mergeable => region.advise(Advice::LinuxMergeable)?,
+            Kind::Huge => {
+                region.advise(Advice::LinuxHugepage)?;
+                region.advise(Advice::LinuxMergeable)?;
+            }
+            Kind::Unmarked | Kind::Shared | Kind::Hugetlb => {}
+        }
+        Ok(region)
+    }
+
+    fn advise(&self, advice: Advice) -> io::Result<()> {
+        // SAFETY: the range is our own mapping; neither advice changes what is read from it.
+        match unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice) } {
+            // EINVAL is the answer of a kernel without KSM or huge pages.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Keeps the first of each 512 pages in a pipe, as I/O in flight does: the kernel can't merge it, nor split its
+    /// huge page.
+    ///
+    /// # Errors
+    /// No pipes.
+    pub fn hold(&mut self) -> io::Result<()> {
+        for offset in (0..self.length).step_by(HUGE) {
+            let (reader, writer) = rustix::pipe::pipe()?;
+            // SAFETY: the page is ours, stays mapped as long as the pipe is kept, and is only read.
+            unsafe {
+                let page = self.start.add(offset).cast();
+                let slice = IoSliceRaw::from_slice(std::slice::from_raw_parts(page.as_ptr(), 4096));
+                rustix::pipe::vmsplice(&writer, &[slice], SpliceFlags::empty())?;
+            }
+            self.pipes.push((reader, writer));
+        }
+        Ok(())
     }
 
     /// The memory.
@@ -59,7 +119,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: start and length are those of our own mapping, and no view of it outlives `self`.
         // Nothing can be done about a failure, and nothing depends on it.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        let _ = unsafe { rustix::mm::munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
     }
 }
 
@@ -69,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_region_is_zero_and_holds_what_is_written() {
-        let mut region = Region::new(8192).unwrap();
+        let mut region = Region::of_kind(Kind::Mergeable, 8192).unwrap();
         assert!(region.bytes().iter().all(|&byte| byte == 0));
         region.bytes_mut()[8191] = 7;
         assert_eq!(region.bytes()[8191], 7);

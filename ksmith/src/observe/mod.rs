@@ -18,6 +18,7 @@ mod host;
 mod kept_file;
 mod ksm_dir;
 mod ksmd;
+mod plain;
 mod proc_dir;
 mod processes;
 mod schedule;

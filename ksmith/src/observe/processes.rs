@@ -1,6 +1,6 @@
 //! The table of processes: the few with mergeable memory are read each tick, the many others looked at rarely.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::guest_name::may_be_vm;
@@ -12,6 +12,7 @@ use super::connector::ProcessEvent;
 use super::descriptors::Descriptors;
 use super::discovery::Discovery;
 use super::figures::{Figures, smaps_say_mergeable};
+use super::plain::{PlainTable, State};
 use super::proc_dir::ProcDir;
 use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
 use super::scratch::Scratch;
@@ -27,31 +28,17 @@ const FLAG_LOOKS: usize = 4;
 const FLAG_DELAY: Duration = Duration::from_secs(5);
 const FLAG_ROUND: Duration = Duration::from_secs(600);
 
+/// The kernel walks the page tables for `smaps`, some 3 ms for each resident GiB. A sample reads no further `smaps`
+/// after so many bytes.
+const FLAG_BYTES: u64 = 1 << 30;
+/// A process with more, a database say, is never asked: its memory counts from when ksmd first visits it.
+const FLAG_LARGEST: u64 = 8 << 30;
+
 /// While ksmd sleeps: in how many samples each watched process is read in full once.
 const FULL_ROUND: u32 = 16;
 
 /// Without events: how often to see whether the PID of a kernel thread or a zombie is another's by now.
 const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
-
-/// A process without mergeable memory, as far as we know. It is known by its PID alone and keeps nothing open:
-/// whatever process has the PID, the worst that can happen is a look in vain.
-struct Plain {
-    looks: u8,
-    due: Duration,
-    flags_due: Duration,
-    state: State,
-    scan: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// It may yet get mergeable memory.
-    Open,
-    /// We may not see its figures.
-    Hidden,
-    /// A kernel thread or a zombie: never looked at again as long as events arrive.
-    Memoryless,
-}
 
 /// What a look at a plain process found.
 enum Look {
@@ -82,7 +69,7 @@ pub(super) struct Processes {
     root: Root,
     proc: Option<ProcDir>,
     watched: BTreeMap<ProcessId, Watched>,
-    plain: HashMap<u32, Plain>,
+    plain: PlainTable,
     schedule: Schedule,
     flag_schedule: Schedule,
     discovery: Discovery,
@@ -100,7 +87,7 @@ impl Processes {
             root: root.clone(),
             proc: None,
             watched: BTreeMap::new(),
-            plain: HashMap::new(),
+            plain: PlainTable::default(),
             schedule: Schedule::default(),
             flag_schedule: Schedule::default(),
             discovery: Discovery::new(root),
@@ -157,9 +144,9 @@ impl Processes {
         }
         let limit = if is_first { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
         self.look_at_due(&proc, now, limit, scratch);
-        self.look_at_flags(&proc, now, scratch);
+        self.look_at_flags(&proc, now, sample.page_size, scratch);
         self.read_watched(&proc, scratch, sample);
-        sample.hidden_processes += self.plain.values().filter(|plain| plain.state == State::Hidden).count() as u64;
+        sample.hidden_processes += self.plain.hidden();
         self.proc = Some(proc);
         self.last = now;
     }
@@ -179,17 +166,16 @@ impl Processes {
             if self.watched_mut(pid).is_some() {
                 continue;
             }
-            match self.plain.get_mut(&pid) {
+            match self.plain.get_mut(pid) {
                 Some(plain) => plain.scan = self.scans,
                 None => self.enter(pid, looks, now),
             }
         }
-        self.plain.retain(|_, plain| plain.scan == self.scans);
+        self.plain.keep_found_by(self.scans);
     }
 
     fn enter(&mut self, pid: u32, looks: u8, due: Duration) {
-        let scan = self.scans;
-        self.plain.insert(pid, Plain { looks, due, flags_due: Duration::ZERO, state: State::Open, scan });
+        self.plain.enter(pid, looks, due, self.scans);
         self.schedule.push(due, pid);
     }
 
@@ -197,7 +183,7 @@ impl Processes {
         let mut looks = 0;
         while looks < limit {
             let Some((due, pid)) = self.schedule.pop_due(now) else { return };
-            let Some(plain) = self.plain.get(&pid).filter(|plain| plain.due == due) else { continue };
+            let Some(plain) = self.plain.get(pid).filter(|plain| plain.due == due) else { continue };
             looks += 1;
             // Events tell of a new program; without them only a look at the name does.
             let with_name = plain.looks <= OLD || !self.discovery.has_events();
@@ -209,12 +195,18 @@ impl Processes {
     fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, found: Look, scratch: &mut Scratch) {
         let is_watched = matches!(found, Look::Promising) && self.watch(proc, pid, false, scratch);
         if is_watched || matches!(found, Look::Gone) {
-            self.plain.remove(&pid);
+            self.plain.remove(pid);
             return;
         }
         let has_events = self.discovery.has_events();
         let round = round(self.plain.len());
-        let Some(plain) = self.plain.get_mut(&pid) else { return };
+        let state = match found {
+            Look::Hidden => State::Hidden,
+            Look::Memoryless => State::Memoryless,
+            _ => State::Open,
+        };
+        self.plain.set_state(pid, state);
+        let Some(plain) = self.plain.get_mut(pid) else { return };
         let is_new = plain.looks <= OLD;
         // An old process joins the round at a place of its own.
         let pause = match plain.looks {
@@ -222,12 +214,7 @@ impl Processes {
             looks => delay(looks.saturating_add(1)).unwrap_or(round),
         };
         plain.looks = plain.looks.saturating_add(1);
-        plain.state = match found {
-            Look::Hidden => State::Hidden,
-            Look::Memoryless => State::Memoryless,
-            _ => State::Open,
-        };
-        plain.due = match plain.state {
+        plain.due = match state {
             // Once and for all, as an event will tell when the PID is another's.
             State::Memoryless if has_events => return,
             State::Memoryless => now + MEMORYLESS_ROUND,
@@ -242,17 +229,21 @@ impl Processes {
 
     /// Looks at the flags of a few processes' mappings. Hypervisors are watched anyway and never asked: theirs is
     /// the memory in which this takes long.
-    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, scratch: &mut Scratch) {
-        let mut looks = 0;
-        while looks < FLAG_LOOKS {
+    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut Scratch) {
+        let (mut looks, mut walked) = (0, 0);
+        while looks < FLAG_LOOKS && walked < FLAG_BYTES {
             let Some((due, pid)) = self.flag_schedule.pop_due(now) else { return };
-            let Some(plain) = self.plain.get_mut(&pid).filter(|plain| plain.flags_due == due) else { continue };
+            let Some(plain) = self.plain.get_mut(pid).filter(|plain| plain.flags_due == due) else { continue };
             looks += 1;
             plain.flags_due = now + FLAG_ROUND;
             self.flag_schedule.push(plain.flags_due, pid);
+            let stat = proc.read(pid, "stat", scratch).and_then(PidStat::parse);
+            let resident = stat.value().map(|stat| stat.rss_pages.saturating_mul(page_size));
+            let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
+            walked += resident;
             let is_marked = proc.open_file(pid, "smaps").is_ok_and(smaps_say_mergeable);
             if is_marked && self.watch(proc, pid, true, scratch) {
-                self.plain.remove(&pid);
+                self.plain.remove(pid);
             }
         }
     }
@@ -304,7 +295,7 @@ impl Processes {
 
     /// Drops whatever is known under this PID.
     fn forget(&mut self, pid: u32) {
-        self.plain.remove(&pid);
+        self.plain.remove(pid);
         while let Some(id) = self.watched_mut(pid).map(|watched| watched.id) {
             if let Some(watched) = self.watched.remove(&id) {
                 self.descriptors.give_back(watched.descriptors());

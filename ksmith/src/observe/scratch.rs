@@ -18,6 +18,18 @@ pub(super) enum End {
     ShortRead,
     /// Only an empty read is the end: files of many records give them by the page (`/proc/vmstat`).
     EmptyRead,
+    /// What stands behind this text is not wanted. Searched for in each piece by itself: the text may be missed where
+    /// two pieces meet, and then more is read than need be.
+    Before(&'static str),
+}
+
+impl End {
+    fn is_in(self, piece: &[u8]) -> bool {
+        match self {
+            Self::ShortRead | Self::EmptyRead => false,
+            Self::Before(text) => piece.windows(text.len()).any(|window| window == text.as_bytes()),
+        }
+    }
 }
 
 /// A buffer with the text of the file read last.
@@ -37,12 +49,15 @@ impl Scratch {
     pub(super) fn fill(&mut self, file: impl AsFd, end: End) -> io::Result<()> {
         self.length = 0;
         loop {
-            let room = &mut self.bytes[self.length..];
+            let longest = if matches!(end, End::Before(_)) { self.length + FIRST } else { usize::MAX };
+            let until = longest.min(self.bytes.len());
+            let room = &mut self.bytes[self.length..until];
             let wanted = room.len();
             let count = retry_on_intr(|| pread(&file, &mut *room, self.length as u64))?;
+            let begin = self.length;
             self.length += count;
-            let is_short = count < wanted;
-            if count == 0 || (is_short && end == End::ShortRead) {
+            let is_short = count < wanted && end != End::EmptyRead;
+            if count == 0 || is_short || end.is_in(&self.bytes[begin..self.length]) {
                 return Ok(());
             }
             if self.length == self.bytes.len() {
@@ -98,6 +113,22 @@ mod tests {
         file.write_all(&vec![b'x'; LONGEST]).unwrap();
         scratch.fill(&file, End::EmptyRead).unwrap();
         assert_eq!(scratch.bytes().len(), LONGEST);
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut scratch = Scratch::new();
+        // Grown by another file before: the pieces stay as small as they were.
+        file.write_all(&vec![b'a'; FIRST * 8]).unwrap();
+        scratch.fill(&file, End::ShortRead).unwrap();
+        file.write_all(b"\nintr 1").unwrap();
+        file.write_all(&vec![b'b'; FIRST * 8]).unwrap();
+        scratch.fill(&file, End::Before("\nintr ")).unwrap();
+        assert_eq!(scratch.bytes().len(), FIRST * 9);
+        assert!(scratch.text().contains("aa\nintr 1bb"));
+        scratch.fill(&file, End::Before("nowhere")).unwrap();
+        assert_eq!(scratch.bytes().len(), FIRST * 16 + 7);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Showing: from what was seen and decided to text and JSON. Names neither observe nor act.
 
+mod guests;
 mod status;
 mod table;
 
+pub use guests::{By, GuestsReport, GuestsView, Sort};
 pub use status::{DaemonStatus, ProcessStatus, Status};
 pub use table::Table;

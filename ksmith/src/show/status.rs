@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ksmith_core::account::{self, Share, Totals};
+use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::kernel::{Run, Value};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
@@ -21,6 +22,8 @@ pub struct Status {
     pub ksmd_cpu_percent: Option<f64>,
     /// The daemon that controls KSM, if there is one.
     pub daemon: Option<DaemonStatus>,
+    /// Who may share with whom. `None` where guests were not looked at.
+    pub domains: Option<DomainsReport>,
 }
 
 /// What a running daemon says of itself.
@@ -114,6 +117,7 @@ impl Status {
             "unattributed_bytes": unattributed_bytes,
             "hidden_processes": self.sample.hidden_processes,
             "daemon": self.daemon,
+            "domains": self.domains,
             "errors": self.errors(),
         });
         if let serde_json::Value::Object(more) = more {
@@ -172,6 +176,9 @@ impl fmt::Display for Status {
             let warning = if totals.is_overexposed() { "  WARNING: more than the host has" } else { "" };
             writeln!(f, "exposure  {}  (headroom {headroom}){warning}", bytes(totals.exposure_bytes))?;
             writeln!(f, "settings  {}", knobs_in_words(&self.sample))?;
+            if let Some(domains) = &self.domains {
+                writeln!(f, "domains   {}", domains.meaning)?;
+            }
             self.fmt_processes(f)?;
         }
         for error in self.errors() {

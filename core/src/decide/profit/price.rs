@@ -54,7 +54,7 @@ mod tests {
     fn stalls_press_even_while_memory_seems_available() {
         let mut sample = sample(80);
         let some = Stall { avg10: 5.0, ..Stall::default() };
-        sample.memory_pressure = Reading::Value(Psi { some, full: None });
+        sample.memory_pressure = Reading::Value(Psi { some });
         assert_eq!(pressure(&sample), 0.5);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::lab::filled::PAGE;
+use crate::lab::filled::page_size;
 use crate::lab::{Contents, Part};
 
 /// Copies that share one frame at most: the kernel's default for `max_page_sharing`.
@@ -44,7 +44,8 @@ impl Known {
             match part {
                 Part::Equal { seed, pages } => parts.entry(seed).or_default().push(pages as u64),
                 Part::Zero { pages } => saved += pages as u64,
-                Part::Unique { .. } | Part::Churn { .. } | Part::Work { .. } => {}
+                // Scenarios have no others that could be saved.
+                _ => {}
             }
         }
         // Page n of a seed is in every part of that seed with more than n pages.
@@ -57,7 +58,7 @@ impl Known {
                 below = *size;
             }
         }
-        saved * PAGE as u64
+        saved * page_size() as u64
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     fn pages(known: &Known) -> u64 {
-        known.attainable_bytes() / PAGE as u64
+        known.attainable_bytes() / page_size() as u64
     }
 
     #[test]

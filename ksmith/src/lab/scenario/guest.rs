@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::Wrong;
 use super::file::{self, PartKind};
 use super::size::Size;
-use crate::lab::filled::PAGE;
+use crate::lab::filled::page_size;
 use crate::lab::{Contents, Part};
 
 /// What a guest is.
@@ -46,7 +46,7 @@ impl Kind {
     /// Memory that such a guest may come to use. 0: not known.
     pub fn bytes(&self) -> u64 {
         match self {
-            Self::Memory(contents) => contents.pages() as u64 * PAGE as u64,
+            Self::Memory(contents) => contents.pages() as u64 * page_size() as u64,
             // QEMU itself takes about as much as a small guest.
             Self::Qemu(qemu) => (qemu.memory_mib + 128) << 20,
             Self::Command(_) => 0,

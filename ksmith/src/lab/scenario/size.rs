@@ -28,7 +28,7 @@ impl TryFrom<String> for Size {
 impl Size {
     /// Whole pages, after scaling.
     pub(super) fn pages(self, scale: f64) -> usize {
-        (self.0 as f64 * scale / crate::lab::filled::PAGE as f64).round() as usize
+        (self.0 as f64 * scale / crate::lab::filled::page_size() as f64).round() as usize
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ksmith doctor`: why KSM does not do here what one hoped, from what can be seen, with the remedy.
+//! The host: why KSM does not do here what one hoped, from what can be seen, with the remedy.
 
 use std::time::Duration;
 
@@ -36,17 +36,33 @@ pub struct Finding {
     pub remedy: String,
 }
 
+/// Whether a ksmith is in charge of KSM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Daemon {
+    /// None is.
+    #[default]
+    Absent,
+    /// This user can't see whether one is.
+    Hidden,
+    /// One is: a daemon, or a scan or a demo in progress.
+    Present,
+}
+
 /// What is known besides the sample.
 #[derive(Debug, Clone, Default)]
 pub struct Circumstances {
     /// The running kernel.
     pub kernel: Option<KernelVersion>,
-    /// Whether a ksmith daemon is in charge.
-    pub daemon: bool,
+    /// Whether a ksmith is in charge.
+    pub daemon: Daemon,
     /// Other programs that control KSM, and how to stop them: `ksmtuned (pid 812)`, `systemctl stop ksmtuned`.
     pub holders: Vec<(String, String)>,
     /// Whether settings that an earlier ksmith changed still wait to be restored.
     pub unrestored: bool,
+    /// Guests that do not trust each other may share pages: what that means, in a sentence.
+    pub side_channel: Option<String>,
+    /// What is wrong with a journal that can't be read as one. No ksmith starts beside it.
+    pub damaged_journal: Option<String>,
 }
 
 /// Everything found, the worst first. Empty when all is well.
@@ -58,14 +74,16 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         run_state(sample, circumstances),
         nothing_mergeable(sample),
         pace(sample, circumstances),
-        smart_scan(sample),
+        smart_scan(sample, circumstances),
         advisor(sample, circumstances),
         exposure(sample),
-        metadata(sample),
+        metadata(sample, circumstances),
         chains(sample),
         zero_pages(sample),
         sparse_giants(sample, circumstances),
         unrestored(circumstances),
+        side_channel(circumstances),
+        damaged_journal(circumstances),
     ];
     let mut findings: Vec<Finding> = checks.into_iter().flatten().collect();
     findings.extend(circumstances.holders.iter().map(|(who, remedy)| {
@@ -107,10 +125,15 @@ fn ksm_itself(sample: &Sample) -> Option<Finding> {
 }
 
 fn run_state(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
-    match sample.ksm.run_state()? {
-        Run::Running => None,
-        Run::Stopped if circumstances.daemon => None,
-        Run::Stopped => Some(finding(
+    match (sample.ksm.run_state()?, circumstances.daemon) {
+        (Run::Running, _) | (_, Daemon::Present) => None,
+        (_, Daemon::Hidden) => Some(finding(
+            "perhaps-parked",
+            Severity::Note,
+            "ksmd does not scan now, and this user can't see whether a ksmith daemon has parked it",
+            "ask as root: `sudo ksmith doctor`",
+        )),
+        (Run::Stopped, Daemon::Absent) => Some(finding(
             "switched-off",
             Severity::Problem,
             format!(
@@ -119,7 +142,7 @@ fn run_state(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> 
             ),
             "`ksmith daemon` to let ksmith decide, `ksmith scan` for one good look, `ksmith enable` to switch it on",
         )),
-        Run::Unmerged => Some(finding(
+        (Run::Unmerged, Daemon::Absent) => Some(finding(
             "unmerged",
             Severity::Problem,
             "KSM is switched off and everything was unmerged (run=2)",
@@ -160,7 +183,7 @@ fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
 fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
     let ksm = &sample.ksm;
     let (pages, sleep) = (ksm.pages_to_scan.get()?, ksm.sleep_millisecs.get()?);
-    if circumstances.daemon || ksm.run_state() != Some(Run::Running) {
+    if circumstances.daemon != Daemon::Absent || ksm.run_state() != Some(Run::Running) {
         return None;
     }
     if pages == 0 {
@@ -194,7 +217,7 @@ fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
     })
 }
 
-fn smart_scan(sample: &Sample) -> Option<Finding> {
+fn smart_scan(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
     let ksm = &sample.ksm;
     let skipped = ksm.pages_skipped.get().unwrap_or(0);
     if ksm.smart_scan.get()? == 0 || skipped == 0 || ksm.run_state() != Some(Run::Running) {
@@ -207,12 +230,15 @@ fn smart_scan(sample: &Sample) -> Option<Finding> {
             "smart_scan skipped {skipped} pages so far: pages that did not merge early are visited ever more rarely, \
              and two equal ones whose visits never coincide never merge"
         ),
-        "`ksmith scan` makes passes that visit every page; `ksmith daemon` does so when it pays",
+        match circumstances.daemon {
+            Daemon::Present => "`ksmith scan` asks the daemon for passes that visit every page",
+            _ => "`ksmith scan` makes passes that visit every page; `ksmith daemon` does so when it pays",
+        },
     ))
 }
 
 fn advisor(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
-    if circumstances.daemon || sample.ksm.advisor_mode.get()? == AdvisorMode::None {
+    if circumstances.daemon != Daemon::Absent || sample.ksm.advisor_mode.get()? == AdvisorMode::None {
         return None;
     }
     Some(finding(
@@ -239,7 +265,7 @@ fn exposure(sample: &Sample) -> Option<Finding> {
     })
 }
 
-fn metadata(sample: &Sample) -> Option<Finding> {
+fn metadata(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
     let totals = Totals::of(sample);
     (totals.profit_bytes < 0 && sample.ksm.full_scans.get().unwrap_or(0) > 0).then(|| {
         finding(
@@ -250,7 +276,13 @@ fn metadata(sample: &Sample) -> Option<Finding> {
                 Bytes::from(totals.saved_bytes),
                 Bytes::from(totals.overhead_bytes)
             ),
-            "`ksmith unmerge` frees the metadata; `ksmith scan` first shows whether more would merge",
+            match circumstances.daemon {
+                Daemon::Present => {
+                    "`ksmith scan` shows whether more would merge; if not, end the daemon (`systemctl stop ksmith`), \
+                     and `ksmith unmerge` frees the metadata"
+                }
+                _ => "`ksmith unmerge` frees the metadata; `ksmith scan` first shows whether more would merge",
+            },
         )
     })
 }
@@ -306,6 +338,24 @@ fn unrestored(circumstances: &Circumstances) -> Option<Finding> {
     })
 }
 
+fn side_channel(circumstances: &Circumstances) -> Option<Finding> {
+    let meaning = circumstances.side_channel.as_ref()?;
+    let remedy = "if they belong to tenants who do not trust each other: [domains] with mode = \"one\" or \"node\" in \
+                  /etc/ksmith.toml (docs/domains.md)";
+    Some(finding("side-channel", Severity::Note, meaning, remedy))
+}
+
+fn damaged_journal(circumstances: &Circumstances) -> Option<Finding> {
+    let why = circumstances.damaged_journal.as_ref()?;
+    Some(finding(
+        "damaged-journal",
+        Severity::Problem,
+        format!("the journal of an earlier ksmith is damaged ({why}): its settings may still be in force"),
+        "compare /run/ksmith/journal.json with /sys/kernel/mm/ksm and put right what differs, then \
+         `ksmith restore --discard`: until then no ksmith changes anything",
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,6 +409,8 @@ mod tests {
         assert_eq!(found(|s, _| s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime)), ["advisor"]);
         assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
         assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
+        assert_eq!(found(|_, c| c.side_channel = Some("x".into())), ["side-channel"]);
+        assert_eq!(found(|_, c| c.damaged_journal = Some("EOF".into())), ["damaged-journal"]);
         assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);
         let nothing = found(|s, _| {
             s.processes.clear();
@@ -384,13 +436,30 @@ mod tests {
 
     #[test]
     fn a_daemon_that_parked_ksmd_is_no_fault() {
-        assert_eq!(
+        let beside = |daemon| {
             found(|s, c| {
                 s.ksm.run = Reading::Value(0);
-                c.daemon = true;
-            }),
-            [""; 0]
-        );
+                s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+                c.daemon = daemon;
+            })
+        };
+        assert_eq!(beside(Daemon::Present), [""; 0]);
+        assert_eq!(beside(Daemon::Hidden), ["perhaps-parked"]);
+        assert_eq!(beside(Daemon::Absent), ["switched-off", "advisor"]);
+    }
+
+    #[test]
+    fn beside_a_daemon_no_remedy_is_one_that_it_refuses() {
+        let mut sample = healthy();
+        sample.ksm.pages_unshared = Reading::Value(100_000);
+        sample.ksm.full_scans = Reading::Value(3);
+        let remedy = |daemon| {
+            let findings = diagnose(&sample, &Circumstances { daemon, ..Circumstances::default() });
+            assert_eq!(findings[0].code, "loss");
+            findings[0].remedy.clone()
+        };
+        assert!(remedy(Daemon::Absent).starts_with("`ksmith unmerge`"));
+        assert!(remedy(Daemon::Present).contains("`systemctl stop ksmith`), and `ksmith unmerge`"));
     }
 
     #[test]

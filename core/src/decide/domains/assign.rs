@@ -1,0 +1,89 @@
+//! Which domain a guest belongs to: ordered rules, the first that fits counts.
+
+use serde::Deserialize;
+use wildmatch::WildMatch;
+
+use crate::guest::Guest;
+
+/// One rule: it fits a guest that fits all that it names. `*` stands for any text, `?` for one character.
+///
+/// A process chooses its own command line, hence the name and the UUID of a virtual machine: where tenants start
+/// their own, name the user or the cgroup too.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct Rule {
+    domain: String,
+    name: Option<WildMatch>,
+    uuid: Option<String>,
+    metadata: Option<WildMatch>,
+    cgroup: Option<WildMatch>,
+    user: Option<WildMatch>,
+}
+
+/// A rule as it is written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    domain: String,
+    name: Option<String>,
+    uuid: Option<String>,
+    metadata: Option<String>,
+    cgroup: Option<String>,
+    user: Option<String>,
+}
+
+/// A rule without sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadRule {
+    /// It assigns to no domain.
+    #[error("a rule names the domain that it assigns to")]
+    NoDomain,
+    /// It would fit everybody.
+    #[error(
+        "a rule names at least one of name, uuid, metadata, cgroup and user; for all the rest there is default"
+    )]
+    FitsAll,
+}
+
+impl TryFrom<Written> for Rule {
+    type Error = BadRule;
+
+    fn try_from(written: Written) -> Result<Self, BadRule> {
+        let Written { domain, name, uuid, metadata, cgroup, user } = written;
+        if domain.is_empty() {
+            return Err(BadRule::NoDomain);
+        }
+        if [&name, &uuid, &metadata, &cgroup, &user].into_iter().all(Option::is_none) {
+            return Err(BadRule::FitsAll);
+        }
+        let pattern = |text: Option<String>| text.map(|text| WildMatch::new(&text));
+        Ok(Self {
+            domain,
+            name: pattern(name),
+            uuid,
+            metadata: pattern(metadata),
+            cgroup: pattern(cgroup),
+            user: pattern(user),
+        })
+    }
+}
+
+impl Rule {
+    /// The domain that it assigns to.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Whether the rule fits. What is not known of a guest fits nothing.
+    pub fn fits(&self, guest: &Guest) -> bool {
+        let fits = |pattern: &Option<WildMatch>, text: Option<&str>| {
+            pattern.as_ref().is_none_or(|pattern| text.is_some_and(|text| pattern.matches(text)))
+        };
+        let uuid = |wanted: &String| guest.uuid.as_deref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
+        fits(&self.name, Some(&guest.name))
+            && self.uuid.as_ref().is_none_or(uuid)
+            && fits(&self.metadata, guest.metadata.as_deref())
+            && fits(&self.cgroup, guest.cgroup.as_deref())
+            && fits(&self.user, guest.user.as_deref())
+    }
+}

@@ -1,0 +1,88 @@
+//! The `[domains]` table.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+
+use super::assign::Rule;
+use crate::guest::Guest;
+
+/// Who trusts whom, and what follows from it.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DomainsConfig {
+    /// What to do about guests of different domains.
+    pub mode: DomainMode,
+    /// The domain that may merge in mode `one`; without it, the one that gains most.
+    pub admit: Option<String>,
+    /// The NUMA node of each domain in mode `node`. Domains without one may not merge.
+    pub nodes: BTreeMap<String, u32>,
+    /// The domain of guests that no rule fits. Without it they belong to none, and may not merge with anybody.
+    pub default: Option<String>,
+    /// What to do about a guest outside that can't be switched off.
+    pub unswitchable: Unswitchable,
+    /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
+    /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
+    pub residue_mib: u32,
+    /// The most passes in any hour: merging is an attacker's clock, and this is how fast it ticks.
+    pub max_passes_per_hour: Option<NonZeroU32>,
+    /// Rules in their order.
+    pub rule: Vec<Rule>,
+}
+
+/// What to do about guests of different domains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DomainMode {
+    /// Say who may share with whom.
+    #[default]
+    Report,
+    /// One domain may merge.
+    One,
+    /// Each domain merges on its own NUMA node.
+    Node,
+}
+
+/// What to do about a guest outside that can't be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unswitchable {
+    /// Keep ksmd parked as long as it is there.
+    #[default]
+    Park,
+    /// Let it merge with the admitted domain.
+    Allow,
+}
+
+impl DomainsConfig {
+    /// The domain of a guest. `None`: it belongs to none.
+    pub fn domain_of(&self, guest: &Guest) -> Option<&str> {
+        let rule = self.rule.iter().find(|rule| rule.fits(guest));
+        rule.map(Rule::domain).or(self.default.as_deref())
+    }
+
+    /// Notes with each guest which domain it belongs to.
+    pub fn assign(&self, guests: &mut [Guest]) {
+        for guest in guests {
+            guest.domain = self.domain_of(guest).map(str::to_owned);
+        }
+    }
+
+    /// Whether domains are kept apart, and not only told apart.
+    pub fn is_enforced(&self) -> bool {
+        self.mode != DomainMode::Report
+    }
+
+    /// What is wrong with it as a whole.
+    pub fn fault(&self) -> Option<String> {
+        let mut owners: BTreeMap<u32, &str> = BTreeMap::new();
+        for (domain, &node) in &self.nodes {
+            if let Some(other) = owners.insert(node, domain) {
+                return Some(format!("domains.nodes gives node {node} to both {other} and {domain}"));
+            }
+        }
+        (self.mode == DomainMode::Node && self.nodes.is_empty())
+            .then(|| "domains.mode is \"node\", and domains.nodes gives no domain a node".to_owned())
+    }
+}

@@ -1,0 +1,112 @@
+//! Who may share with whom now, and what that means.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::config::{DomainMode, DomainsConfig};
+use crate::guest::Guest;
+
+/// The domains of a host at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DomainsReport {
+    /// `report`, `one` or `node`.
+    pub mode: &'static str,
+    /// Each domain with guests, and those that belong to none.
+    pub domains: Vec<DomainFigures>,
+    /// Whether pages of guests of different domains may be compared and merged.
+    pub may_share_across: bool,
+    /// What KSM's side channels mean here, in one sentence.
+    pub meaning: String,
+}
+
+/// One domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DomainFigures {
+    /// Its name; `None` for guests that belong to none.
+    pub domain: Option<String>,
+    /// Its guests.
+    pub guests: u64,
+    /// Those that offer memory to KSM, or might.
+    pub mergeable_guests: u64,
+    /// Their merged memory, zero pages included.
+    pub merged_bytes: u64,
+    /// Their part of what the host saves.
+    pub saved_bytes: u64,
+}
+
+/// What a guest can find out, and an attacker do.
+const CHANNEL: &str = "by the time that a write takes a guest can tell whether another holds a page that it knows";
+
+impl DomainsReport {
+    /// Draws it up. `admitted` is the domain that the guard admits, where one is at work.
+    pub fn of(config: &DomainsConfig, guests: &[Guest], admitted: Option<&str>) -> Self {
+        let mut sums: BTreeMap<Option<&str>, DomainFigures> = BTreeMap::new();
+        for guest in guests {
+            let domain = config.domain_of(guest);
+            let figures = sums.entry(domain).or_insert_with(|| DomainFigures {
+                domain: domain.map(str::to_owned),
+                guests: 0,
+                mergeable_guests: 0,
+                merged_bytes: 0,
+                saved_bytes: 0,
+            });
+            figures.guests += 1;
+            figures.mergeable_guests += u64::from(guest.mergeable != Some(false));
+            figures.merged_bytes += guest.figures.merged_bytes;
+            figures.saved_bytes += guest.figures.saved_bytes;
+        }
+        let domains: Vec<DomainFigures> = sums.into_values().collect();
+        let active: Vec<&DomainFigures> = domains.iter().filter(|figures| figures.mergeable_guests > 0).collect();
+        let offering: u64 = active.iter().map(|figures| figures.mergeable_guests).sum();
+        // Guests of no domain trust nobody, one another included.
+        let lone = active.iter().any(|figures| figures.domain.is_none() && figures.mergeable_guests > 1);
+        let is_mixed = active.len() > 1 || lone;
+        let may_share_across = is_mixed && config.mode == DomainMode::Report;
+        let meaning = match (config.mode, admitted) {
+            (DomainMode::Report, _) if offering < 2 => {
+                "fewer than two guests offer memory: nobody to learn from".to_owned()
+            }
+            (DomainMode::Report, _) if is_unconfigured(config) => {
+                format!("no domains are configured, and all {offering} guests may share pages: {CHANNEL}")
+            }
+            (DomainMode::Report, _) if may_share_across => {
+                format!("guests of {} may share pages: {CHANNEL}", names(&active))
+            }
+            (DomainMode::Report, _) => {
+                format!("only guests of {} may share pages now, and they trust each other", names(&active))
+            }
+            (DomainMode::One, Some(admitted)) => {
+                format!(
+                    "while the daemon runs, domain {admitted} alone may merge; no page is shared across domains"
+                )
+            }
+            (DomainMode::One, None) => {
+                "one domain alone may merge while the daemon runs; none is admitted now".to_owned()
+            }
+            (DomainMode::Node, _) => {
+                "while the daemon runs, each domain merges on its own NUMA node; no page is shared across domains"
+                    .to_owned()
+            }
+        };
+        let mode = match config.mode {
+            DomainMode::Report => "report",
+            DomainMode::One => "one",
+            DomainMode::Node => "node",
+        };
+        Self { mode, domains, may_share_across, meaning }
+    }
+}
+
+fn is_unconfigured(config: &DomainsConfig) -> bool {
+    config.rule.is_empty() && config.default.is_none()
+}
+
+/// `2 domains (a, b)`
+fn names(active: &[&DomainFigures]) -> String {
+    let names: Vec<&str> = active.iter().map(|figures| figures.domain.as_deref().unwrap_or("none")).collect();
+    match names[..] {
+        [name] => format!("domain {name}"),
+        _ => format!("{} domains ({})", names.len(), names.join(", ")),
+    }
+}

@@ -1,0 +1,334 @@
+//! Rules, the guard, its pace and its clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::decide::{Decision, Reason};
+use crate::guest::Guest;
+use crate::knobs::{Knob, Knobs};
+use crate::sample::{Process, ProcessId, Sample};
+
+fn config(text: &str) -> Result<DomainsConfig, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
+fn one() -> DomainsConfig {
+    DomainsConfig { mode: DomainMode::One, admit: Some("a".to_owned()), ..DomainsConfig::default() }
+}
+
+fn guest(name: &str) -> Guest {
+    let process = Process {
+        id: ProcessId { pid: 7, start_ticks: 1 },
+        name: name.into(),
+        is_vm: true,
+        rss_bytes: 0,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: Default::default(),
+    };
+    let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
+    crate::guest::group(&sample, |_| None).0.remove(0)
+}
+
+fn tenant(pid: u32, domain: Option<&str>, mergeable: Option<bool>) -> Tenant {
+    Tenant {
+        id: ProcessId { pid, start_ticks: 1 },
+        name: format!("g{pid}"),
+        domain: domain.map(str::to_owned),
+        mergeable,
+        unswitchable: None,
+        profit_bytes: 0,
+        rss_bytes: 0,
+        nodes: None,
+    }
+}
+
+const NOW: Duration = Duration::from_secs(1000);
+
+#[test]
+fn the_first_rule_that_fits_counts() {
+    let config = config(
+        "default = \"rest\"\n[[rule]]\ndomain = \"a\"\nname = \"web-?\"\nuser = \"alice\"\n[[rule]]\ndomain = \"b\"\n\
+         name = \"web-*\"\n[[rule]]\ndomain = \"c\"\nuuid = \"AB-1\"\n[[rule]]\ndomain = \"d\"\nmetadata = \"*tenant>d<*\"\n\
+         [[rule]]\ndomain = \"e\"\ncgroup = \"/machine.slice/*\"\n",
+    )
+    .unwrap();
+    let domain = |change: &dyn Fn(&mut Guest)| {
+        let mut guest = guest("web-1");
+        change(&mut guest);
+        config.domain_of(&guest).unwrap().to_owned()
+    };
+    assert_eq!(domain(&|guest| guest.user = Some("alice".to_owned())), "a");
+    assert_eq!(domain(&|_| ()), "b");
+    let other = |guest: &mut Guest| guest.name = "db".to_owned();
+    assert_eq!(domain(&other), "rest");
+    assert_eq!(domain(&|guest| (other(guest), guest.uuid = Some("ab-1".to_owned())).1), "c");
+    let metadata = Some("<m>\n<tenant>d</tenant></m>".to_owned());
+    assert_eq!(domain(&|guest| (other(guest), guest.metadata = metadata.clone()).1), "d");
+    assert_eq!(domain(&|guest| (other(guest), guest.cgroup = Some("/machine.slice/x/y".to_owned())).1), "e");
+}
+
+#[test]
+fn a_configuration_without_sense_is_refused() {
+    assert!(config("mode = \"two\"").unwrap_err().contains("unknown variant"));
+    assert!(config("[[rule]]\nname = \"x\"").unwrap_err().contains("names the domain"));
+    assert!(config("[[rule]]\ndomain = \"x\"").unwrap_err().contains("at least one of"));
+    assert!(config("[[rule]]\ndomain = \"x\"\nnmae = \"y\"").unwrap_err().contains("unknown field"));
+    assert!(config("max_passes_per_hour = 0").unwrap_err().contains("nonzero"));
+    let shared = config("mode = \"node\"\nnodes = { a = 0, b = 0 }").unwrap();
+    assert_eq!(shared.fault().unwrap(), "domains.nodes gives node 0 to both a and b");
+    assert!(config("mode = \"node\"").unwrap().fault().is_some());
+    assert_eq!(config("mode = \"one\"").unwrap().fault(), None);
+}
+
+#[test]
+fn without_rules_or_a_default_a_guest_belongs_to_none_and_is_outside() {
+    assert_eq!(DomainsConfig::default().domain_of(&guest("x")), None);
+    let mut domains = Domains::new(one());
+    let ruling = domains.rule(NOW, &[tenant(1, None, Some(true))], 0, None);
+    assert_eq!(ruling.park.unwrap(), "g1 (pid 1) belongs to no domain and is being switched off");
+}
+
+#[test]
+fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
+    let mut domains = Domains::new(one());
+    let mut tenants = [tenant(1, Some("a"), Some(true)), tenant(2, Some("b"), Some(true))];
+    let ruling = domains.rule(NOW, &tenants, 0, None);
+    assert_eq!(ruling.off, [tenants[1].id]);
+    assert_eq!(ruling.park.unwrap(), "g2 (pid 2) is of domain b, a is admitted and is being switched off");
+    // Ordered once; and that the switch says so is not enough where the kernel can tell.
+    let ruling = domains.rule(NOW, &tenants, 0, None);
+    assert!(ruling.off.is_empty() && ruling.park.is_some());
+    domains.done(tenants[1].id, NOW, Ok(()));
+    assert!(domains.rule(NOW, &tenants, 0, None).park.is_some());
+    tenants[1].mergeable = Some(false);
+    domains.done(tenants[1].id, NOW, Ok(()));
+    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling::default());
+    // Admitted now: it is switched on again, since it was off by our doing.
+    domains.configure(DomainsConfig { admit: Some("b".to_owned()), ..one() });
+    let ruling = domains.rule(NOW, &tenants, 0, None);
+    assert_eq!((ruling.on, ruling.off), (vec![tenants[1].id], vec![tenants[0].id]));
+}
+
+#[test]
+fn a_switch_that_fails_is_told_and_tried_again_later() {
+    let mut domains = Domains::new(one());
+    let tenants = [tenant(2, Some("b"), Some(true))];
+    domains.rule(NOW, &tenants, 0, None);
+    domains.done(tenants[0].id, NOW, Err("its monitor does not answer".to_owned()));
+    let ruling = domains.rule(NOW + Duration::from_secs(1), &tenants, 0, None);
+    assert!(ruling.off.is_empty());
+    assert!(ruling.park.unwrap().ends_with("could not be switched off: its monitor does not answer"));
+    assert_eq!(domains.rule(NOW + Duration::from_secs(5), &tenants, 0, None).off, [tenants[0].id]);
+}
+
+#[test]
+fn who_can_not_be_switched_keeps_ksmd_parked_unless_allowed() {
+    let tenants =
+        [Tenant { unswitchable: Some("it offered its memory itself".to_owned()), ..tenant(2, Some("b"), None) }];
+    let mut domains = Domains::new(one());
+    let ruling = domains.rule(NOW, &tenants, 0, None);
+    assert!(ruling.park.unwrap().ends_with("may merge: it offered its memory itself") && ruling.off.is_empty());
+    domains.configure(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
+    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling::default());
+}
+
+#[test]
+fn who_hides_keeps_ksmd_parked() {
+    let ruling = Domains::new(one()).rule(NOW, &[], 3, None);
+    assert!(ruling.park.unwrap().starts_with("3 processes hide"));
+    assert_eq!(Domains::new(DomainsConfig::default()).rule(NOW, &[], 3, None), Ruling::default());
+}
+
+#[test]
+fn the_domain_that_gains_most_is_admitted_and_stays_so() {
+    let mut domains = Domains::new(DomainsConfig { admit: None, ..one() });
+    let gaining = |pid, domain, profit_bytes, rss_bytes| Tenant {
+        profit_bytes,
+        rss_bytes,
+        ..tenant(pid, Some(domain), Some(true))
+    };
+    domains.rule(NOW, &[], 0, None);
+    assert_eq!(domains.admitted(), None);
+    domains.rule(NOW, &[gaining(1, "a", 10, 99), gaining(2, "b", 6, 0), gaining(3, "b", 6, 0)], 0, None);
+    assert_eq!(domains.admitted(), Some("b"));
+    domains.rule(NOW, &[gaining(1, "a", 100, 99), gaining(2, "b", 6, 0)], 0, None);
+    assert_eq!(domains.admitted(), Some("b"));
+    domains.rule(NOW, &[gaining(1, "a", 0, 5), gaining(4, "c", 0, 7)], 0, None);
+    assert_eq!(domains.admitted(), Some("c"), "more memory, where nothing has merged yet");
+}
+
+#[test]
+fn on_its_own_node_each_domain_may_merge() {
+    let nodes = BTreeMap::from([("a".to_owned(), 0), ("b".to_owned(), 1)]);
+    let mut domains = Domains::new(DomainsConfig { mode: DomainMode::Node, nodes, ..DomainsConfig::default() });
+    let bound = |pid, domain, nodes: &[u32]| Tenant {
+        nodes: Some(nodes.iter().copied().collect::<BTreeSet<_>>()),
+        ..tenant(pid, Some(domain), Some(true))
+    };
+    let good = [bound(1, "a", &[0]), bound(2, "b", &[1])];
+    assert_eq!(domains.rule(NOW, &good, 0, Some(0)), Ruling::default());
+    assert!(domains.rule(NOW, &good, 0, Some(1)).park.unwrap().starts_with("merge_across_nodes is not 0"));
+    assert!(domains.rule(NOW, &good, 0, None).park.is_some());
+    for bad in [bound(3, "b", &[0]), bound(3, "b", &[0, 1]), bound(3, "c", &[1]), tenant(3, Some("b"), Some(true))]
+    {
+        let ruling = domains.rule(NOW, std::slice::from_ref(&bad), 0, Some(0));
+        assert_eq!(ruling.off, [bad.id], "{bad:?}");
+        domains = Domains::new(domains.config().clone());
+    }
+}
+
+#[test]
+fn the_guards_pace_keeps_the_work_per_second() {
+    let knobs = Knobs::none().with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
+    let decision = Decision { knobs, reason: Reason::new("burst", "why"), check_after: Duration::from_secs(9) };
+    let paced = paced(decision);
+    assert_eq!(paced.knobs.to_string(), "pages_to_scan=25000 sleep_millisecs=500 run=1");
+    assert_eq!(paced.check_after, GUARD_LOOK);
+    let parked = parked(paced, "guarded", "somebody".to_owned(), Duration::from_millis(50));
+    assert_eq!((parked.knobs.get(Knob::Run), parked.reason.state), (Some(0), "guarded"));
+}
+
+#[test]
+fn a_clock_that_can_not_be_read_stands_still() {
+    let mut budget = PassBudget::new(NonZeroU32::MIN);
+    assert!(budget.look(NOW, None).is_some());
+    assert_eq!(budget.look(NOW, Some(5)), None);
+    assert_eq!(budget.look(NOW, Some(6)), Some(Duration::from_secs(3600)));
+    assert_eq!(budget.look(NOW + Duration::from_secs(3599), Some(6)), Some(Duration::from_secs(1)));
+    assert_eq!(budget.look(NOW + Duration::from_secs(3600), Some(6)), None);
+    // A reset of the counter is no gift.
+    assert!(budget.look(NOW + Duration::from_secs(3601), Some(1)).is_some());
+}
+
+#[test]
+fn the_report_says_who_may_learn_from_whom() {
+    let rules = "[[rule]]\ndomain = \"a\"\nname = \"a*\"\n[[rule]]\ndomain = \"b\"\nname = \"b*\"\n";
+    let meaning = |text: &str, names: &[&str], admitted| {
+        let mut guests: Vec<Guest> = names.iter().map(|name| guest(name)).collect();
+        for guest in &mut guests {
+            guest.mergeable = Some(!guest.name.ends_with("off"));
+            guest.figures.merged_bytes = 10;
+        }
+        DomainsReport::of(&config(text).unwrap(), &guests, admitted)
+    };
+    let none = meaning("", &["x", "y"], None);
+    assert!(none.may_share_across && none.meaning.starts_with("no domains are configured, and all 2 guests"));
+    let mixed = meaning(rules, &["a1", "a2", "b1"], None);
+    assert!(mixed.meaning.starts_with("guests of 2 domains (a, b) may share pages"), "{}", mixed.meaning);
+    assert_eq!(mixed.domains[0].merged_bytes, 20);
+    let apart = meaning(rules, &["a1", "a2", "b1off"], None);
+    assert!(!apart.may_share_across);
+    assert_eq!(apart.meaning, "only guests of domain a may share pages now, and they trust each other");
+    assert!(meaning(rules, &["x", "y"], None).may_share_across, "who belongs to no domain trusts nobody");
+    assert!(meaning(rules, &["a1"], None).meaning.starts_with("fewer than two"));
+    let one = meaning(&format!("mode = \"one\"\n{rules}"), &["a1", "b1"], Some("a"));
+    assert!(!one.may_share_across && one.meaning.contains("domain a alone may merge"));
+}
+
+fn any_tenant() -> impl Strategy<Value = Tenant> {
+    let domain = prop::sample::select(vec![None, Some("a"), Some("b"), Some("c")]);
+    let mergeable = prop::option::of(any::<bool>());
+    let nodes = prop::option::of(prop::collection::btree_set(0_u32..3, 0..3));
+    (0_u32..6, domain, mergeable, any::<bool>(), any::<i8>(), nodes).prop_map(
+        |(pid, domain, mergeable, can, profit, nodes)| Tenant {
+            unswitchable: (!can).then(|| "no".to_owned()),
+            profit_bytes: profit.into(),
+            nodes,
+            ..tenant(pid, domain, mergeable)
+        },
+    )
+}
+
+proptest! {
+    /// Whatever comes and goes and however switches end: while ksmd may run, nobody who may merge is outside the
+    /// admitted domain, or off its domain's node.
+    #[test]
+    fn nobody_outside_may_merge_while_ksmd_may_run(
+        steps in prop::collection::vec(
+            (prop::collection::vec(any_tenant(), 0..5), 0_u64..2, prop::option::of(0_u64..2), any::<Option<bool>>()),
+            1..12,
+        ),
+        is_node: bool, admit in prop::option::of(prop::sample::select(vec!["a", "b"])),
+    ) {
+        let mode = if is_node { DomainMode::Node } else { DomainMode::One };
+        let nodes = BTreeMap::from([("a".to_owned(), 0), ("b".to_owned(), 1)]);
+        let config = DomainsConfig { mode, admit: admit.map(str::to_owned), nodes, ..DomainsConfig::default() };
+        let mut domains = Domains::new(config.clone());
+        // Guests of kernels that say nothing, which were switched off.
+        let mut told: BTreeSet<ProcessId> = BTreeSet::new();
+        for (step, (mut tenants, hidden, across, outcome)) in steps.into_iter().enumerate() {
+            tenants.sort_by_key(|tenant| tenant.id);
+            tenants.dedup_by_key(|tenant| tenant.id);
+            let now = NOW + Duration::from_secs(step as u64);
+            let ruling = domains.rule(now, &tenants, hidden, across);
+            told.retain(|id| tenants.iter().any(|tenant| tenant.id == *id));
+            if ruling.park.is_none() {
+                prop_assert_eq!(hidden, 0);
+                prop_assert!(!is_node || across == Some(0));
+                for tenant in &tenants {
+                    let may_merge = tenant.mergeable.unwrap_or(!told.contains(&tenant.id));
+                    let inside = match (&tenant.domain, is_node) {
+                        (None, _) => false,
+                        (Some(domain), false) => domains.admitted() == Some(domain),
+                        (Some(domain), true) => {
+                            let own = config.nodes.get(domain).map(|node| BTreeSet::from([*node]));
+                            own.is_some() && tenant.nodes == own
+                        }
+                    };
+                    prop_assert!(inside || !may_merge, "{tenant:?} of {:?}", domains.admitted());
+                }
+            }
+            for id in ruling.off.iter().chain(&ruling.on) {
+                match outcome {
+                    None => {}
+                    Some(true) => {
+                        domains.done(*id, now, Ok(()));
+                        if ruling.off.contains(id) { told.insert(*id); } else { told.remove(id); }
+                    }
+                    Some(false) => domains.done(*id, now, Err("no".to_owned())),
+                }
+            }
+            for id in &ruling.on {
+                told.remove(id);
+            }
+        }
+    }
+
+    /// With at most one pass between two looks, no hour has more passes than allowed.
+    #[test]
+    fn no_hour_has_more_passes_than_allowed(
+        most in 1_u32..20,
+        looks in prop::collection::vec((1_u64..900, any::<bool>()), 1..300),
+    ) {
+        let mut budget = PassBudget::new(NonZeroU32::new(most).unwrap());
+        let (mut now, mut scans, mut ended) = (NOW, 0, Vec::new());
+        budget.look(now, Some(scans));
+        let mut may_scan = true;
+        for (seconds, ends) in looks {
+            now += Duration::from_secs(seconds);
+            if may_scan && ends {
+                scans += 1;
+                ended.push(now);
+            }
+            may_scan = budget.look(now, Some(scans)).is_none();
+        }
+        for (at, &end) in ended.iter().enumerate() {
+            let in_hour = ended[..=at].iter().filter(|&&other| end - other < Duration::from_secs(3600)).count();
+            prop_assert!(in_hour <= most as usize, "{in_hour} passes within an hour before {end:?}");
+        }
+    }
+
+    /// Nor does the budget keep ksmd from scanning for ever.
+    #[test]
+    fn a_full_hour_without_passes_frees_ksmd(most in 1_u32..20, scans in 1_u64..100) {
+        let mut budget = PassBudget::new(NonZeroU32::new(most).unwrap());
+        budget.look(NOW, Some(0));
+        budget.look(NOW, Some(scans));
+        prop_assert_eq!(budget.look(NOW + Duration::from_secs(3600), Some(scans)), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! `ksmith doctor`: what is wrong with KSM on this host, and why the memory of one process does not merge.
+
+mod host;
+pub mod process;
+
+pub use host::{Circumstances, Daemon, Finding, Severity, diagnose};

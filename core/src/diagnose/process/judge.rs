@@ -1,0 +1,205 @@
+//! The judgement: each byte that is in memory gets exactly one cause.
+//!
+//! What smaps and the page tables say is counted; what only contents can tell is taken from a sample and scaled to
+//! the pages that it stands for.
+
+use super::cause::Cause;
+use super::diagnosis::{CauseTotal, Diagnosis, MappingDiagnosis, Part, totals};
+use super::examination::{Equals, Examination, Examined, Look, Then};
+use crate::account::apportion;
+use crate::kernel::{Figures, Ineligible};
+
+/// Passes that must end between two looks so that every page was certainly visited twice in between: the first
+/// may have been half done at the first look.
+pub(super) const PASSES_FOR_TWO_VISITS: u64 = 3;
+
+/// A loss smaller than this part of the memory is not the main cause.
+const NOTABLE: f64 = 0.05;
+
+/// Judges a process.
+pub fn judge(seen: &Examination) -> Diagnosis {
+    let diagnoses: Vec<_> = seen.mappings.iter().filter_map(|mapping| of_mapping(seen, mapping)).collect();
+    let sums = totals(&diagnoses);
+    let causes = sums.iter().map(|&(cause, bytes)| CauseTotal {
+        cause,
+        bytes,
+        what: cause.words(),
+        evidence: super::evidence::evidence(cause, seen),
+        remedy: cause.remedy(),
+    });
+    Diagnosis { main: main(&sums), causes: causes.collect(), mappings: diagnoses, huge_bytes: huge_bytes(seen) }
+}
+
+/// The cause to name first: a loss if there is a notable one, else what most memory is subject to, pages of files
+/// and devices aside, which no one expects to merge.
+fn main(sums: &[(Cause, u64)]) -> Option<Cause> {
+    let expected = |cause: Cause| !matches!(cause, Cause::File | Cause::Device);
+    let all: u64 = sums.iter().filter(|(cause, _)| expected(*cause)).map(|(_, bytes)| bytes).sum();
+    let loss = sums.iter().find(|&&(cause, bytes)| cause.is_loss() && bytes as f64 >= NOTABLE * all as f64);
+    let most = sums.iter().find(|(cause, _)| expected(*cause)).or(sums.first());
+    loss.or(most).map(|&(cause, _)| cause)
+}
+
+fn huge_bytes(seen: &Examination) -> u64 {
+    let marked = seen.mappings.iter().filter(|examined| examined.mapping.is_mergeable() == Some(true));
+    marked.filter_map(|examined| Some(examined.mapping.figures.as_ref()?.huge)).sum()
+}
+
+/// `None` for a mapping without memory in it.
+fn of_mapping(seen: &Examination, examined: &Examined) -> Option<MappingDiagnosis> {
+    let mapping = &examined.mapping;
+    let figures = mapping.figures.as_ref()?;
+    let is_marked = mapping.is_mergeable() == Some(true);
+    let mut parts = match mapping.ineligible() {
+        Some(reason) => {
+            let bytes = if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss };
+            vec![Part { cause: reason.into(), bytes }]
+        }
+        None => private(seen, examined, figures, is_marked),
+    };
+    parts.retain(|part| part.bytes > 0);
+    parts.sort_by_key(|part| (std::cmp::Reverse(part.bytes), part.cause));
+    (!parts.is_empty()).then(|| MappingDiagnosis {
+        start: format!("{:x}", mapping.start),
+        end: format!("{:x}", mapping.end),
+        path: mapping.path.clone(),
+        is_marked,
+        parts,
+    })
+}
+
+/// A private mapping: pages of a file that were not written to, and anonymous ones.
+fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked: bool) -> Vec<Part> {
+    let page = seen.page_size.max(1);
+    let zero = examined.pages.map_or(0, |pages| pages.zero) * page;
+    // The kernel's zero page does not count as resident.
+    let of_file = figures.rss.saturating_sub(figures.anonymous);
+    let mut parts = vec![Part { cause: Cause::File, bytes: of_file }, Part { cause: Cause::ZeroPage, bytes: zero }];
+    let (merged, rest) = match examined.pages {
+        Some(pages) => (pages.merged * page, pages.unmerged * page),
+        None => {
+            let merged = figures.merged.unwrap_or(0).min(figures.anonymous);
+            (merged, figures.anonymous - merged)
+        }
+    };
+    parts.extend(merged_parts(seen, examined, merged));
+    if !is_marked {
+        let cause = if is_lost(seen) { Cause::OptInLost } else { Cause::NotMarked };
+        parts.push(Part { cause, bytes: rest + figures.swap });
+        return parts;
+    }
+    parts.push(Part { cause: Cause::Swapped, bytes: figures.swap });
+    if seen.drives_device == Some(true) {
+        parts.push(Part { cause: Cause::Vfio, bytes: rest });
+        return parts;
+    }
+    parts.extend(sampled(seen, &examined.looks, rest));
+    parts
+}
+
+/// A process that was meant to opt in whole, and has not opted in now.
+fn is_lost(seen: &Examination) -> bool {
+    let was_meant = seen.meant_to_opt_in.is_some() || seen.watch.lost_opt_in;
+    was_meant && seen.ksm.merge_any.is_none_or(|merge_any| !merge_any || seen.watch.lost_opt_in)
+}
+
+/// Merged memory, and what of it is kept in more than one frame.
+fn merged_parts(seen: &Examination, examined: &Examined, merged: u64) -> [Part; 2] {
+    let looks = &examined.merged_looks;
+    let surplus: f64 = looks.iter().map(|equals| surplus_share(seen, equals)).sum();
+    let share = surplus / looks.len().max(1) as f64;
+    let surplus = (merged as f64 * share).round() as u64;
+    let cause = Cause::ChainLimit;
+    [Part { cause: Cause::Merged, bytes: merged - surplus }, Part { cause, bytes: surplus }]
+}
+
+/// The part of a merged page that is lost because its content, with this page and all its equals, has more than
+/// one frame.
+fn surplus_share(seen: &Examination, equals: &Equals) -> f64 {
+    let pages = equals.merged + 1;
+    if equals.frames < 2 || pages <= seen.host.max_page_sharing {
+        return 0.0;
+    }
+    (pages.div_ceil(seen.host.max_page_sharing.max(2)) - 1) as f64 / pages as f64
+}
+
+/// Splits `bytes` that are not merged as the sampled pages among them suggest.
+fn sampled(seen: &Examination, looks: &[Look], bytes: u64) -> Vec<Part> {
+    let causes = looks.iter().filter_map(|look| cause_of(seen, look));
+    let mut counts = [0_u64; Cause::ALL.len()];
+    for cause in causes {
+        for (count, _) in counts.iter_mut().zip(Cause::ALL).filter(|(_, it)| *it == cause) {
+            *count += 1;
+        }
+    }
+    let pages = bytes / seen.page_size.max(1);
+    let (shares, rest) = apportion(pages, &counts, 0);
+    let part = |(cause, pages): (Cause, u64)| Part { cause, bytes: pages * seen.page_size };
+    let mut parts: Vec<Part> = Cause::ALL.into_iter().zip(shares).map(part).collect();
+    parts.push(part((Cause::Unseen, rest)));
+    parts
+}
+
+/// Why a sampled page is not merged. `None` if it is gone.
+fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
+    match look.then {
+        Then::Gone => return None,
+        Then::Merged => return Some(Cause::Merged),
+        Then::Changed => return Some(Cause::Changing),
+        Then::Same => {}
+    }
+    let Some(equals) = look.equals else { return Some(Cause::Unseen) };
+    let merges_alone = look.is_zero && seen.host.use_zero_pages;
+    Some(match () {
+        () if equals.copies > 0 || merges_alone => why_apart(seen, look, &equals),
+        () if seen.searched_pages < seen.searchable_pages => Cause::NoEqualSeen,
+        () => Cause::Unique,
+    })
+}
+
+/// Why a page that stays the same and has an equal is not merged.
+fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
+    let host = &seen.host;
+    // All its equals are merged, and their frames are full: the odd one out finds no partner.
+    let is_odd_one = equals.merged >= host.max_page_sharing && equals.merged == equals.copies;
+    match () {
+        () if !host.is_scanning => Cause::Stopped,
+        () if seen.watch.passes >= PASSES_FOR_TWO_VISITS => match () {
+            () if host.smart_scan && seen.watch.skipped > 0 && !is_odd_one => Cause::SmartScan,
+            () if is_odd_one => Cause::ChainLimit,
+            () if look.is_huge => Cause::HugePage,
+            () => Cause::Held,
+        },
+        () if has_unvisited(seen) || host.full_scans < 2 => Cause::NotVisitedTwice,
+        () if is_odd_one => Cause::ChainLimit,
+        () if host.smart_scan && host.pages_skipped > 0 && has_seen_passes(seen) => Cause::SmartScan,
+        () => Cause::NotVisitedTwice,
+    }
+}
+
+/// Whether ksmd tracks fewer pages of the process than are there to be tracked: some it has never seen. A
+/// fiftieth is left for pages that come and go meanwhile.
+pub(super) fn has_unvisited(seen: &Examination) -> bool {
+    let Some(tracked) = seen.ksm.rmap_items else { return false };
+    let present = present_pages(seen);
+    tracked.saturating_add(present / 50) < present
+}
+
+/// Anonymous pages in memory, in mappings that are marked.
+pub(super) fn present_pages(seen: &Examination) -> u64 {
+    let marked = seen.mappings.iter().filter(|examined| {
+        examined.mapping.is_mergeable() == Some(true) && examined.mapping.ineligible().is_none()
+    });
+    let pages = |examined: &Examined| match (examined.pages, &examined.mapping.figures) {
+        (Some(pages), _) => pages.merged + pages.unmerged,
+        (None, Some(figures)) => figures.anonymous / seen.page_size.max(1),
+        (None, None) => 0,
+    };
+    marked.map(pages).sum()
+}
+
+/// Whether the process is older than several passes at the present pace.
+fn has_seen_passes(seen: &Examination) -> bool {
+    let several = seen.host.pass_milliseconds as f64 / 1000.0 * PASSES_FOR_TWO_VISITS as f64;
+    seen.age_seconds.is_some_and(|age| age > several)
+}

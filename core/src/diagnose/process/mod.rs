@@ -1,0 +1,14 @@
+//! Why the memory of one process does not merge: from evidence to a cause for each part of it.
+
+mod cause;
+mod diagnosis;
+mod evidence;
+mod examination;
+mod judge;
+#[cfg(test)]
+mod tests;
+
+pub use cause::Cause;
+pub use diagnosis::{CauseTotal, Diagnosis, MappingDiagnosis, Part};
+pub use examination::{Equals, Examination, Examined, HostState, Look, Pages, Then, Watch};
+pub use judge::judge;

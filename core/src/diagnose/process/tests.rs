@@ -1,0 +1,207 @@
+//! One case for each cause, and that every byte has one.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kernel::{Figures, KsmStat, Mapping};
+
+const PAGE: u64 = 4096;
+
+/// 1,000 marked pages of which none is merged and four are sampled, on a host whose ksmd has passed often.
+fn patient(look: Look) -> Examination {
+    let flags = vec![*b"rd", *b"wr", *b"mg"];
+    let figures = Figures { rss: 1000 * PAGE, anonymous: 1000 * PAGE, flags, ..Figures::default() };
+    let mapping = Mapping { start: 0x1000, end: 0x40_0000, figures: Some(figures), ..Mapping::default() };
+    let pages = Some(Pages { unmerged: 1000, ..Pages::default() });
+    Examination {
+        page_size: PAGE,
+        ksm: KsmStat { rmap_items: Some(1000), ..KsmStat::default() },
+        drives_device: Some(false),
+        mappings: vec![Examined { mapping, pages, looks: vec![look; 4], merged_looks: Vec::new() }],
+        host: HostState {
+            is_scanning: true,
+            max_page_sharing: 256,
+            full_scans: 100,
+            pass_milliseconds: 1000,
+            ..HostState::default()
+        },
+        watch: Watch { seconds: 5.0, passes: 3, skipped: 0, lost_opt_in: false },
+        searched_pages: 5000,
+        searchable_pages: 5000,
+        age_seconds: Some(100.0),
+        ..Examination::default()
+    }
+}
+
+const EQUAL: Look = Look {
+    then: Then::Same,
+    is_huge: false,
+    is_zero: false,
+    equals: Some(Equals { copies: 1, merged: 0, frames: 0 }),
+};
+
+fn alone() -> Look {
+    Look { equals: Some(Equals::default()), ..EQUAL }
+}
+
+/// The main cause after `change`, which must be all there is.
+fn cause(look: Look, change: impl FnOnce(&mut Examination)) -> Cause {
+    let mut seen = patient(look);
+    change(&mut seen);
+    let diagnosis = judge(&seen);
+    assert_eq!(diagnosis.causes.len(), 1, "{:?}", diagnosis.causes);
+    assert_eq!(diagnosis.causes[0].bytes, 1000 * PAGE);
+    diagnosis.main.unwrap()
+}
+
+fn figures(seen: &mut Examination) -> &mut Figures {
+    seen.mappings[0].mapping.figures.as_mut().unwrap()
+}
+
+#[test]
+fn each_cause_is_told_from_the_others() {
+    assert_eq!(cause(EQUAL, |_| ()), Cause::Held);
+    assert_eq!(cause(Look { is_huge: true, ..EQUAL }, |_| ()), Cause::HugePage);
+    assert_eq!(cause(EQUAL, |seen| seen.host.is_scanning = false), Cause::Stopped);
+    assert_eq!(cause(alone(), |_| ()), Cause::Unique);
+    assert_eq!(cause(alone(), |seen| seen.searched_pages = 4999), Cause::NoEqualSeen);
+    assert_eq!(cause(Look { then: Then::Changed, ..EQUAL }, |_| ()), Cause::Changing);
+    assert_eq!(cause(Look { then: Then::Merged, ..EQUAL }, |_| ()), Cause::Merged);
+    assert_eq!(cause(Look { equals: None, ..EQUAL }, |_| ()), Cause::Unseen);
+    assert_eq!(cause(EQUAL, |seen| seen.drives_device = Some(true)), Cause::Vfio);
+    assert_eq!(cause(EQUAL, |seen| figures(seen).flags = vec![*b"rd"]), Cause::NotMarked);
+    assert_eq!(cause(EQUAL, |seen| seen.mappings[0].mapping.is_shared = true), Cause::Shared);
+    let hugetlb = |seen: &mut Examination| {
+        *figures(seen) = Figures { hugetlb: 1000 * PAGE, flags: vec![*b"ht"], ..Figures::default() };
+    };
+    assert_eq!(cause(EQUAL, hugetlb), Cause::Hugetlb);
+    assert_eq!(cause(EQUAL, |seen| figures(seen).flags.push(*b"pf")), Cause::Device);
+    let of_file = |seen: &mut Examination| {
+        figures(seen).anonymous = 0;
+        seen.mappings[0].pages = Some(Pages::default());
+    };
+    assert_eq!(cause(EQUAL, of_file), Cause::File);
+    let zero = |seen: &mut Examination| {
+        (figures(seen).rss, figures(seen).anonymous) = (0, 0);
+        seen.mappings[0].pages = Some(Pages { zero: 1000, ..Pages::default() });
+    };
+    assert_eq!(cause(EQUAL, zero), Cause::ZeroPage);
+    let swapped = |seen: &mut Examination| {
+        *figures(seen) = Figures { swap: 1000 * PAGE, flags: vec![*b"mg"], ..Figures::default() };
+        seen.mappings[0].pages = Some(Pages::default());
+    };
+    assert_eq!(cause(EQUAL, swapped), Cause::Swapped);
+}
+
+#[test]
+fn smart_scan_is_blamed_only_where_it_passed_over_pages() {
+    let trapped = |seen: &mut Examination| {
+        seen.host.smart_scan = true;
+        seen.watch.skipped = 500;
+    };
+    assert_eq!(cause(EQUAL, trapped), Cause::SmartScan);
+    assert_eq!(cause(EQUAL, |seen| seen.host.smart_scan = true), Cause::Held);
+    // Not watched for long enough: an inference, and the evidence says so.
+    let mut seen = patient(EQUAL);
+    seen.host.smart_scan = true;
+    seen.host.pages_skipped = 500;
+    seen.watch.passes = 2;
+    let diagnosis = judge(&seen);
+    assert_eq!(diagnosis.main, Some(Cause::SmartScan));
+    assert!(diagnosis.causes[0].evidence.as_ref().unwrap().starts_with("most likely"));
+    // A young process may simply not have been visited twice.
+    seen.age_seconds = Some(2.0);
+    assert_eq!(judge(&seen).main, Some(Cause::NotVisitedTwice));
+}
+
+#[test]
+fn a_process_that_ksmd_does_not_track_yet_was_not_visited() {
+    let unvisited = |seen: &mut Examination| {
+        seen.watch.passes = 0;
+        seen.ksm.rmap_items = Some(100);
+    };
+    assert_eq!(cause(EQUAL, unvisited), Cause::NotVisitedTwice);
+    assert_eq!(cause(EQUAL, |seen| (seen.watch.passes, seen.host.full_scans) = (0, 1)), Cause::NotVisitedTwice);
+}
+
+#[test]
+fn an_opt_in_is_lost_only_if_there_was_one() {
+    let lost = |seen: &mut Examination| {
+        figures(seen).flags.clear();
+        seen.ksm.merge_any = Some(false);
+        seen.meant_to_opt_in = Some("its service has MemoryKSM=yes".to_owned());
+    };
+    assert_eq!(cause(EQUAL, lost), Cause::OptInLost);
+    let mut seen = patient(EQUAL);
+    lost(&mut seen);
+    seen.ksm.merge_any = Some(true);
+    assert_eq!(judge(&seen).main, Some(Cause::NotMarked));
+    seen.watch.lost_opt_in = true;
+    assert_eq!(judge(&seen).main, Some(Cause::OptInLost));
+}
+
+#[test]
+fn a_chain_costs_its_frames_but_the_first_and_leaves_one_page_over() {
+    let mut seen = patient(EQUAL);
+    let equals = Equals { copies: 999, merged: 999, frames: 4 };
+    seen.mappings[0].pages = Some(Pages { merged: 1000, ..Pages::default() });
+    seen.mappings[0].merged_looks = vec![equals; 10];
+    let diagnosis = judge(&seen);
+    assert_eq!(diagnosis.bytes(Cause::ChainLimit), 3 * PAGE);
+    assert_eq!(diagnosis.main, Some(Cause::Merged));
+    let evidence = diagnosis.causes[1].evidence.as_deref();
+    assert_eq!(evidence, Some("one content has 1000 copies, and max_page_sharing is 256"));
+    // 256 merged copies and one that finds no partner.
+    let odd = Look { equals: Some(Equals { copies: 256, merged: 256, frames: 1 }), ..EQUAL };
+    assert_eq!(cause(odd, |_| ()), Cause::ChainLimit);
+    assert_eq!(cause(odd, |seen| seen.host.max_page_sharing = 300), Cause::Held);
+}
+
+#[test]
+fn zeros_need_no_equal_where_the_kernel_has_a_page_for_them() {
+    let zero = Look { is_zero: true, ..alone() };
+    assert_eq!(cause(zero, |_| ()), Cause::Unique);
+    assert_eq!(cause(zero, |seen| seen.host.use_zero_pages = true), Cause::Held);
+}
+
+#[test]
+fn a_notable_loss_comes_before_the_bulk() {
+    let mut seen = patient(alone());
+    seen.mappings[0].looks = [vec![alone(); 18], vec![EQUAL; 2]].concat();
+    assert_eq!(judge(&seen).main, Some(Cause::Held));
+    seen.mappings[0].looks = [vec![alone(); 98], vec![EQUAL; 2]].concat();
+    assert_eq!(judge(&seen).main, Some(Cause::Unique));
+}
+
+fn any_look() -> impl Strategy<Value = Look> {
+    let then = prop::sample::select(vec![Then::Same, Then::Changed, Then::Merged, Then::Gone]);
+    let equals = prop::option::of((0_u64..600, 0_u64..600, 0_u64..5));
+    (then, any::<bool>(), any::<bool>(), equals).prop_map(|(then, is_huge, is_zero, equals)| {
+        let equals = equals.map(|(copies, merged, frames)| Equals { copies, merged: merged.min(copies), frames });
+        Look { then, is_huge, is_zero, equals }
+    })
+}
+
+proptest! {
+    /// Each page in memory is accounted for exactly once, whatever was seen.
+    #[test]
+    fn every_page_has_one_cause(
+        looks in prop::collection::vec(any_look(), 0..20),
+        merged in 0_u64..5000, zero in 0_u64..5000, unmerged in 0_u64..5000, of_file in 0_u64..100, swap in 0_u64..9,
+        marked: bool, vfio: bool, scanning: bool, smart: bool, passes in 0_u64..5,
+    ) {
+        let mut seen = patient(EQUAL);
+        seen.mappings[0].looks = looks;
+        seen.mappings[0].pages = Some(Pages { merged, zero, unmerged });
+        let flags = if marked { vec![*b"mg"] } else { Vec::new() };
+        let rss = (merged + unmerged + of_file) * PAGE;
+        let anonymous = (merged + unmerged) * PAGE;
+        *figures(&mut seen) = Figures { rss, anonymous, swap: swap * PAGE, flags, ..Figures::default() };
+        seen.drives_device = Some(vfio);
+        seen.host.is_scanning = scanning;
+        seen.host.smart_scan = smart;
+        seen.watch.passes = passes;
+        let sum: u64 = judge(&seen).causes.iter().map(|total| total.bytes).sum();
+        prop_assert_eq!(sum, rss + (zero + swap) * PAGE);
+    }
+}

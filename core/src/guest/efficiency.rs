@@ -1,0 +1,73 @@
+//! How well merging does on the host, in the ratios that the kernel's documentation suggests.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::Ksm;
+
+/// The three ratios. `None` where the divisor is 0 or this kernel lacks a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Efficiency {
+    /// `pages_sharing` / `pages_shared`.
+    pub sharing_per_shared: Option<f64>,
+    /// `pages_unshared` / `pages_sharing`.
+    pub unshared_per_sharing: Option<f64>,
+    /// `pages_volatile` as a part of all pages that ksmd tracks.
+    pub volatile_part: Option<f64>,
+}
+
+/// What each ratio means: its name in the struct and in JSON, and one line.
+pub const MEANINGS: [(&str, &str); 3] = [
+    ("sharing_per_shared", "copies saved for each page kept: high is good, 1 means that pages only come in pairs"),
+    (
+        "unshared_per_sharing",
+        "pages looked at in vain for each one saved: above 64, metadata costs more than is saved",
+    ),
+    (
+        "volatile_part",
+        "part of the pages that changed too fast or, under smart_scan, were skipped: only cow_ksm tells real churn",
+    ),
+];
+
+impl Efficiency {
+    /// From the kernel's counters.
+    pub fn of(ksm: &Ksm) -> Self {
+        let ratio = |a: Option<u64>, b: Option<u64>| match (a?, b?) {
+            (_, 0) => None,
+            (a, b) => Some(a as f64 / b as f64),
+        };
+        let (shared, sharing) = (ksm.pages_shared.get(), ksm.pages_sharing.get());
+        let (unshared, volatile) = (ksm.pages_unshared.get(), ksm.pages_volatile.get());
+        let sum =
+            || [shared, sharing, unshared, volatile].into_iter().try_fold(0_u64, |sum, n| sum.checked_add(n?));
+        Self {
+            sharing_per_shared: ratio(sharing, shared),
+            unshared_per_sharing: ratio(unshared, sharing),
+            volatile_part: ratio(volatile, sum()),
+        }
+    }
+
+    /// The ratios in the order of [`MEANINGS`].
+    pub fn values(&self) -> [Option<f64>; 3] {
+        [self.sharing_per_shared, self.unshared_per_sharing, self.volatile_part]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Reading;
+
+    #[test]
+    fn ratios_are_those_of_the_counters() {
+        let mut ksm = Ksm { pages_shared: Reading::Value(10), pages_sharing: Reading::Value(40), ..Ksm::default() };
+        assert_eq!(Efficiency::of(&ksm), Efficiency { sharing_per_shared: Some(4.0), ..Efficiency::default() });
+        (ksm.pages_unshared, ksm.pages_volatile) = (Reading::Value(20), Reading::Value(30));
+        assert_eq!(Efficiency::of(&ksm).values(), [Some(4.0), Some(0.5), Some(0.3)]);
+    }
+
+    #[test]
+    fn nothing_merged_has_no_ratio() {
+        let ksm = Ksm { pages_shared: Reading::Value(0), pages_sharing: Reading::Value(0), ..Ksm::default() };
+        assert_eq!(Efficiency::of(&ksm), Efficiency::default());
+    }
+}

@@ -1,0 +1,101 @@
+//! What a guest takes, saves and costs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::Share;
+use crate::kernel::{RMAP_ITEM_BYTES, SmapsRollup};
+use crate::sample::Process;
+
+/// A guest's books in bytes, summed over its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Resident; merged pages count in full, and what its processes share counts in each.
+    pub rss_bytes: u64,
+    /// See [`Memory`]. `None`: not asked for, or not shown to us.
+    #[serde(flatten)]
+    pub memory: Memory,
+    /// Pages that KSM merged, zero pages included: what is mapped, not what is saved.
+    pub merged_bytes: u64,
+    /// Of these, pages that map the kernel's zero page.
+    pub zero_bytes: u64,
+    /// Its part of the host's savings: over all guests they add up to the host's figure, to the page.
+    pub saved_bytes: u64,
+    /// KSM's reverse mappings for its pages.
+    pub metadata_bytes: u64,
+    /// Saved less metadata.
+    pub profit_bytes: i64,
+}
+
+/// What only a walk over all page tables tells (`/proc/PID/smaps_rollup`): asked for rarely.
+///
+/// Under KSM the three hold together: PSS divides a merged page among all that map it, private is what nobody
+/// else maps, and shared, as `ps_mem` prints it, is the difference: this guest's part of what it shares. The
+/// zero pages that KSM maps count nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// Resident, each page divided by the number of its mappings.
+    pub pss_bytes: Option<u64>,
+    /// Mapped by nobody else.
+    pub private_bytes: Option<u64>,
+    /// This guest's part of the pages that others map too.
+    pub shared_bytes: Option<u64>,
+}
+
+impl Memory {
+    /// From the kernel's sums.
+    pub fn of(sums: &SmapsRollup) -> Self {
+        let shared = sums.pss.zip(sums.private).map(|(pss, private)| pss.saturating_sub(private));
+        Self { pss_bytes: sums.pss, private_bytes: sums.private, shared_bytes: shared }
+    }
+
+    /// The sums of two processes. One that is not known makes the sum unknown.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let add = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        Self {
+            pss_bytes: add(self.pss_bytes, other.pss_bytes),
+            private_bytes: add(self.private_bytes, other.private_bytes),
+            shared_bytes: add(self.shared_bytes, other.shared_bytes),
+        }
+    }
+}
+
+impl Figures {
+    /// Adds savings of a process whose memory was counted already.
+    pub fn add_saved(&mut self, saved_bytes: u64) {
+        self.saved_bytes = self.saved_bytes.saturating_add(saved_bytes);
+        self.profit_bytes = self.profit_bytes.saturating_add_unsigned(saved_bytes);
+    }
+
+    /// Adds a process with its share of the host's savings. Its [`Memory`] is added apart.
+    pub fn add(&mut self, process: &Process, share: &Share, page_size: u64) {
+        let metadata = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
+        self.rss_bytes = self.rss_bytes.saturating_add(process.rss_bytes);
+        self.merged_bytes = self.merged_bytes.saturating_add(share.merged_bytes);
+        self.zero_bytes = self.zero_bytes.saturating_add(process.zero_pages().saturating_mul(page_size));
+        self.saved_bytes = self.saved_bytes.saturating_add(share.saved_bytes);
+        self.metadata_bytes = self.metadata_bytes.saturating_add(metadata);
+        self.profit_bytes = self.profit_bytes.saturating_add(share.profit_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_and_shared_are_the_pss() {
+        let memory = Memory::of(&SmapsRollup { pss: Some(100), private: Some(60), ..SmapsRollup::default() });
+        assert_eq!((memory.private_bytes, memory.shared_bytes), (Some(60), Some(40)));
+        // The kernel rounds each: private may come out a little larger.
+        let memory = Memory::of(&SmapsRollup { pss: Some(59), private: Some(60), ..SmapsRollup::default() });
+        assert_eq!(memory.shared_bytes, Some(0));
+    }
+
+    #[test]
+    fn a_sum_with_an_unknown_part_is_unknown() {
+        let known = Memory { pss_bytes: Some(1), private_bytes: Some(1), shared_bytes: Some(0) };
+        assert_eq!(known.plus(known).pss_bytes, Some(2));
+        assert_eq!(known.plus(Memory::default()), Memory::default());
+    }
+}

@@ -1,0 +1,223 @@
+//! From processes to guests.
+
+use std::collections::HashMap;
+
+use super::{Figures, Guest, Identity, Kind, Memory};
+use crate::account;
+use crate::sample::{Process, ProcessId, Sample};
+
+/// What makes processes one guest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    /// One service or container.
+    Unit(String),
+    /// One process and, of user-mode Linux, its children.
+    Process(ProcessId),
+}
+
+/// The guests of a sample in the order of their first processes, and the bytes saved that belong to none of them
+/// because processes hide their figures. Together they are exactly the host's `saved_bytes`.
+///
+/// `identity` gives what is known of a process; one that it does not know counts as a plain process.
+pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Identity>) -> (Vec<Guest>, u64) {
+    let (shares, unattributed) = account::shares(sample);
+    let by_pid: HashMap<u32, (&Process, Option<&Identity>)> =
+        sample.processes.iter().map(|process| (process.id.pid, (process, identity(&process.id)))).collect();
+    let mut guests: Vec<Guest> = Vec::new();
+    let mut places: HashMap<Key, usize> = HashMap::new();
+    for (process, share) in sample.processes.iter().zip(&shares) {
+        let known = identity(&process.id);
+        let place = *places.entry(key(process, known, &by_pid)).or_insert_with(|| {
+            guests.push(of_first(process, known));
+            guests.len() - 1
+        });
+        let Some(guest) = guests.get_mut(place) else { continue };
+        guest.processes.push(process.id);
+        match known {
+            // The books give it a part; everything else was counted with its parent.
+            Some(Identity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
+            _ => guest.figures.add(process, share, sample.page_size),
+        }
+        guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
+            (Some(a), Some(b)) => Some(a || b),
+            (a, b) => a.or(b),
+        };
+    }
+    (guests, unattributed)
+}
+
+fn key(process: &Process, known: Option<&Identity>, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> Key {
+    match known {
+        Some(Identity { unit: Some(unit), .. }) => Key::Unit(unit.clone()),
+        Some(known) if known.kind == Kind::Uml => Key::Process(root_of(process, known, all)),
+        _ => Key::Process(process.id),
+    }
+}
+
+/// The first process of a user-mode Linux: up the parents as long as they are of the same guest.
+fn root_of(process: &Process, known: &Identity, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> ProcessId {
+    let (mut at, mut parent) = (process.id, known.parent);
+    // A table read over a while may name parents in a circle.
+    for _ in 0..all.len() {
+        match all.get(&parent) {
+            Some((process, Some(above))) if above.kind == Kind::Uml && above.name == known.name => {
+                (at, parent) = (process.id, above.parent);
+            }
+            _ => break,
+        }
+    }
+    at
+}
+
+fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
+    let known = known.cloned();
+    Guest {
+        name: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.name.clone()),
+        uuid: known.as_ref().and_then(|known| known.uuid.clone()),
+        kind: known.as_ref().map_or(Kind::Process, |known| known.kind),
+        processes: Vec::new(),
+        program: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.program.clone()),
+        memory_bytes: known.as_ref().and_then(|known| known.memory_bytes),
+        cgroup: known.as_ref().and_then(|known| known.cgroup.clone()),
+        user: known.as_ref().and_then(|known| known.user.clone()),
+        metadata: None,
+        domain: None,
+        mergeable: None,
+        offered: None,
+        obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
+        figures: Figures::default(),
+        errors: Vec::new(),
+    }
+}
+
+impl Guest {
+    /// Fills in what a walk over the page tables of each of its processes told. `None` for one makes the sum unknown.
+    pub fn set_memory(&mut self, of_processes: impl IntoIterator<Item = Option<Memory>>) {
+        let sum = of_processes.into_iter().map(Option::unwrap_or_default).reduce(Memory::plus);
+        self.figures.memory = sum.unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::account::Totals;
+    use crate::guest::Cgroup;
+    use crate::kernel::{CommandLine, KsmStat};
+    use crate::reading::Reading;
+
+    pub(in super::super) fn guest(name: &str, pid: u32) -> Guest {
+        let mut guest = of_first(&process(pid, 0), None);
+        name.clone_into(&mut guest.name);
+        guest.processes.push(ProcessId { pid, start_ticks: 1 });
+        guest
+    }
+
+    fn process(pid: u32, merging: u64) -> Process {
+        Process {
+            id: ProcessId { pid, start_ticks: 1 },
+            name: "p".into(),
+            is_vm: false,
+            rss_bytes: 4096,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            ksm: KsmStat { merging_pages: Some(merging), rmap_items: Some(merging), ..KsmStat::default() },
+        }
+    }
+
+    fn identity(arguments: &str, cgroup: &str, parent: u32) -> Identity {
+        let line = CommandLine::parse(arguments.replace(' ', "\0").as_bytes());
+        Identity::of(line.program(), &line, Some(&Cgroup(cgroup.to_owned())), parent, None)
+    }
+
+    fn grouped(processes: &[(u32, Identity)]) -> Vec<(String, Vec<u32>)> {
+        let sample = Sample {
+            page_size: 4096,
+            processes: processes.iter().map(|(pid, _)| process(*pid, 1)).collect(),
+            ..Sample::default()
+        };
+        let table: HashMap<u32, &Identity> = processes.iter().map(|(pid, identity)| (*pid, identity)).collect();
+        let (guests, _) = group(&sample, |id| table.get(&id.pid).copied());
+        let pids = |guest: &Guest| guest.processes.iter().map(|id| id.pid).collect();
+        guests.iter().map(|guest| (guest.name.clone(), pids(guest))).collect()
+    }
+
+    #[test]
+    fn processes_of_a_service_are_one_guest_and_plain_ones_each_their_own() {
+        let service = || identity("postgres", "/system.slice/pg.service", 1);
+        let found = grouped(&[
+            (10, service()),
+            (11, identity("sh", "/", 1)),
+            (12, service()),
+            (13, identity("sh", "/", 1)),
+        ]);
+        let expected = [("pg".to_owned(), vec![10, 12]), ("sh".to_owned(), vec![11]), ("sh".to_owned(), vec![13])];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn guests_of_one_name_stay_apart() {
+        let vm = || identity("qemu-system-x86_64 -name web", "/", 1);
+        assert_eq!(grouped(&[(10, vm()), (11, vm())]).len(), 2);
+        // Two user-mode Linuxes of the same name, each with a child; the second one's came to be its first.
+        let uml = |parent| identity("linux umid=u", "/", parent);
+        let found = grouped(&[(10, uml(1)), (11, uml(10)), (20, uml(1)), (21, uml(20)), (22, uml(21))]);
+        assert_eq!(found, [("u".to_owned(), vec![10, 11]), ("u".to_owned(), vec![20, 21, 22])]);
+    }
+
+    #[test]
+    fn memory_that_two_processes_have_in_common_counts_once() {
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        sample.processes = vec![process(10, 100), process(11, 100)];
+        sample.ksm.pages_sharing = Reading::Value(100);
+        let first = identity("p", "/system.slice/a.service", 1);
+        let twin = Identity { is_twin: true, ..identity("p", "/system.slice/a.service", 10) };
+        let (guests, rest) = group(&sample, |id| Some(if id.pid == 10 { &first } else { &twin }));
+        let figures = guests[0].figures;
+        assert_eq!((figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes), (100 * 4096, 4096, 6400));
+        assert_eq!((figures.saved_bytes, figures.profit_bytes, rest), (100 * 4096, 100 * 4096 - 6400, 0));
+    }
+
+    #[test]
+    fn parents_in_a_circle_do_not_hang() {
+        let uml = |parent| identity("linux umid=u", "/", parent);
+        assert_eq!(grouped(&[(10, uml(11)), (11, uml(10))]).len(), 2);
+    }
+
+    #[test]
+    fn a_process_that_nobody_knows_is_a_guest_too() {
+        let sample = Sample { page_size: 4096, processes: vec![process(5, 1)], ..Sample::default() };
+        let (guests, _) = group(&sample, |_| None);
+        assert_eq!((guests[0].name.as_str(), guests[0].kind, guests[0].id().pid), ("p", Kind::Process, 5));
+    }
+
+    proptest! {
+        #[test]
+        fn the_saved_column_adds_up_to_the_hosts_figure(
+            shape in prop::collection::vec((0_u64..1000, 0_u64..100, 0_usize..4), 0..40),
+            shared in 0_u64..10_000, sharing in 0_u64..10_000, zero in 0_u64..5000, hidden in 0_u64..2,
+        ) {
+            let mut sample = Sample { page_size: 4096, hidden_processes: hidden, ..Sample::default() };
+            sample.ksm.pages_shared = Reading::Value(shared);
+            sample.ksm.pages_sharing = Reading::Value(sharing);
+            sample.ksm.ksm_zero_pages = Reading::Value(zero);
+            let units: Vec<Identity> =
+                (0..4).map(|n| identity("p", &format!("/system.slice/{n}.service"), 1)).collect();
+            for (n, (merging, zero, _)) in shape.iter().enumerate() {
+                let mut process = process(n as u32, *merging);
+                process.ksm.zero_pages = Some(*zero);
+                sample.processes.push(process);
+            }
+            let of = |id: &ProcessId| shape.get(id.pid as usize).and_then(|(_, _, unit)| units.get(*unit));
+            let (guests, rest) = group(&sample, of);
+            let saved: u64 = guests.iter().map(|guest| guest.figures.saved_bytes).sum();
+            prop_assert_eq!(saved + rest, Totals::of(&sample).saved_bytes);
+            let processes: usize = guests.iter().map(|guest| guest.processes.len()).sum();
+            prop_assert_eq!(processes, sample.processes.len());
+            let merged: u64 = guests.iter().map(|guest| guest.figures.merged_bytes).sum();
+            prop_assert_eq!(merged, shape.iter().map(|(m, z, _)| (m + z) * 4096).sum::<u64>());
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `ksmith guests`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Global, print};
+use crate::config::Config;
+use crate::control::Client;
+use crate::guests::{Guests, List, read_memory};
+use crate::observe::Observer;
+use crate::show::{By, GuestsReport, Sort};
+
+/// Show each guest by name: what it takes, what merging saves and costs.
+///
+/// A guest is a virtual machine, a user-mode Linux, a systemd service, a container or any other process with
+/// mergeable memory. `saved` adds up to what the host saves; `profit` is saved less KSM's metadata, and negative
+/// for a guest that only costs. `private` and `shared` make up its part of the host's memory (PSS); they are dear
+/// to read, so on a host with large guests only what can be read in a moment is shown unless --pss asks for all.
+#[derive(Debug, Args)]
+pub struct GuestsArgs {
+    /// What makes a row
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    by: By,
+    /// What to order by
+    #[arg(long, value_enum, default_value_t, value_name = "COLUMN")]
+    sort: Sort,
+    /// Read private and shared memory of all guests, however long that takes
+    #[arg(long)]
+    pss: bool,
+}
+
+/// For private and shared memory, unless all of it is asked for.
+const PSS_BUDGET: Duration = Duration::from_millis(100);
+
+/// For hypervisors to answer, where no daemon has asked them before.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl GuestsArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let config = Config::load(global.config.as_deref())?;
+        let root = global.root();
+        let asked = if root.is_host() { ask_daemon(&config)? } else { None };
+        let mut report = match asked {
+            Some(report) => report,
+            None => {
+                let sample = Observer::new(root.clone()).sample();
+                let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
+                let List { guests, unattributed_bytes } = guests.list_within(&sample, PATIENCE);
+                GuestsReport::new(&sample, guests, unattributed_bytes)
+            }
+        };
+        config.domains.assign(&mut report.guests);
+        let budget = if self.pss { None } else { Some(PSS_BUDGET) };
+        report.errors.extend(read_memory(&root, &mut report.guests, budget));
+        let view = report.view(self.by, self.sort);
+        if global.json {
+            print::json(&view.to_json())?;
+        } else {
+            print::text(view)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The answer of a running daemon. `None` where there is none, or none that this user may ask.
+fn ask_daemon(config: &Config) -> anyhow::Result<Option<GuestsReport>> {
+    match Client::connect(&config.daemon.control_socket) {
+        Ok(mut client) => Ok(Some(client.guests()?)),
+        Err(error) if error.is_nobody_there() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

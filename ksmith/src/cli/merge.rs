@@ -1,0 +1,168 @@
+//! `ksmith merge on|off GUEST`
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use crossbeam_channel::bounded;
+use ksmith_core::units::Bytes;
+use serde_json::json;
+
+use super::{Failure, Global, print};
+use crate::act::Headroom;
+use crate::config::Config;
+use crate::guests::{Guest, Guests, SwitchError, Switched, Target, find, merged_now};
+use crate::observe::Observer;
+use crate::root::Root;
+
+/// Switch merging of one guest on or off while it runs.
+///
+/// Works on QEMU, through its own QMP socket or through libvirt. Off gives the guest its own copy of every merged
+/// page before it returns (about a second for each GiB that is merged; the guest's devices wait meanwhile), so it is
+/// first checked that memory suffices. A guest that offered its memory itself can't be switched from outside: then
+/// the exit code is 3, and the way that does work is said.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// On or off
+    #[arg(value_enum, value_name = "on|off")]
+    to: OnOff,
+    /// The guest's name, UUID or PID
+    guest: String,
+    /// Also from its next start on (libvirt: <nosharepages/> in its definition)
+    #[arg(long)]
+    permanent: bool,
+    /// Go ahead although memory may not suffice
+    #[arg(long)]
+    force: bool,
+    /// Say what would be switched, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A switch's two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    /// Offer its memory to KSM
+    On,
+    /// Take it back
+    Off,
+}
+
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(200);
+
+impl MergeArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = global.live_root()?;
+        let config = Config::load(global.config.as_deref())?;
+        let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri);
+        let list = guests.list(&Observer::new(root.clone()).sample());
+        let guest = find(&list.guests, &self.guest).map_err(|why| Failure::usage(why.to_string()))?;
+        let gone = || Failure::impossible(format!("{} has ended meanwhile", guest.name));
+        let target = guests.target(guest).ok_or_else(gone)?;
+        let on = self.to == OnOff::On;
+        target.check(on).map_err(failure)?;
+        let merged = merged_now(&root, guest.id()).unwrap_or(guest.figures.merged_bytes);
+        if !on && !self.force {
+            let headroom = Headroom { exposure_bytes: merged, ..Headroom::now(&root) };
+            headroom.check().map_err(|why| Failure::impossible(format!("{}: {why}", guest.name)))?;
+        }
+        let switched = self.throw(&root, guest, &target, on)?;
+        let is_made_permanent = match self.permanent {
+            true => Some(target.make_permanent(on, self.dry_run).map_err(failure)?),
+            false => None,
+        };
+        let left = merged_now(&root, guest.id()).unwrap_or(0);
+        self.report(global, guest, &switched, is_made_permanent, [merged.saturating_sub(left), left])?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Switches in a thread, and shows meanwhile how much is left to un-merge.
+    fn throw(&self, root: &Root, guest: &Guest, target: &Target, on: bool) -> anyhow::Result<Vec<Switched>> {
+        let (sender, done) = bounded(1);
+        let (root_there, target_there, dry_run) = (root.clone(), target.clone(), self.dry_run);
+        std::thread::Builder::new().name("switch".to_owned()).spawn(move || {
+            // Whoever asked waits for it.
+            let _ = sender.send(target_there.switch(&root_there, on, dry_run));
+        })?;
+        let shows_progress = std::io::stderr().is_terminal() && !on && !self.dry_run;
+        let mut has_shown = false;
+        loop {
+            match done.recv_timeout(TICK) {
+                Ok(outcome) => {
+                    if has_shown {
+                        print::progress("\n");
+                    }
+                    return outcome.map_err(failure);
+                }
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) if shows_progress => {
+                    let left = merged_now(root, guest.id()).unwrap_or(0);
+                    print::progress(format_args!("\r{} left to un-merge  ", Bytes::from(left)));
+                    has_shown = true;
+                }
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn report(
+        &self,
+        global: &Global,
+        guest: &Guest,
+        switched: &[Switched],
+        is_made_permanent: Option<bool>,
+        [unmerged_bytes, left_bytes]: [u64; 2],
+    ) -> anyhow::Result<()> {
+        let word = if self.to == OnOff::On { "on" } else { "off" };
+        if global.json {
+            return print::json(&json!({
+                "guest": guest.name,
+                "pid": guest.id().pid,
+                "merge": word,
+                "backends": switched.iter().map(|switched| &switched.backend).collect::<Vec<_>>(),
+                "unmerged_bytes": unmerged_bytes,
+                "left_bytes": left_bytes,
+                "permanent_changed": is_made_permanent,
+                "dry_run": self.dry_run,
+            }));
+        }
+        let name = format!("{} (pid {})", guest.name, guest.id().pid);
+        let backends: Vec<String> =
+            switched.iter().map(|it| format!("{} ({})", it.backend, Bytes::from(it.bytes))).collect();
+        match (switched.is_empty(), self.dry_run, self.to) {
+            (true, ..) => print::line(format_args!("{name}: merging was {word} already"))?,
+            (_, true, _) => print::line(format_args!("{name}: would switch {word}: {}", backends.join(", ")))?,
+            (_, _, OnOff::On) => {
+                print::line(format_args!("{name}: merging is on: {}", backends.join(", ")))?;
+            }
+            (_, _, OnOff::Off) => print::line(format_args!(
+                "{name}: merging is off: {}; {} went back to it. KSM's own counters follow when ksmd comes by next.",
+                backends.join(", "),
+                Bytes::from(unmerged_bytes),
+            ))?,
+        }
+        if self.to == OnOff::Off && !self.dry_run && left_bytes > 0 {
+            print::line(format_args!(
+                "{} stay merged: firmware and video memory, which QEMU offers for good unless it is started with \
+                 -machine mem-merge=off (libvirt: --permanent)",
+                Bytes::from(left_bytes)
+            ))?;
+        }
+        match is_made_permanent {
+            Some(true) if self.dry_run => print::line("libvirt's definition would be changed"),
+            Some(true) => print::line(format_args!("libvirt starts it with merging {word} from now on")),
+            Some(false) => print::line("libvirt's definition says so already"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn failure(error: SwitchError) -> anyhow::Error {
+    match error {
+        SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => Failure::impossible(error.to_string()).into(),
+        // One sentence: its causes are in it.
+        error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),
+    }
+}

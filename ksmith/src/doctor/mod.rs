@@ -1,0 +1,18 @@
+//! Examines a process, to find out why its memory does not merge: reads what the kernel shows of it and, with
+//! privilege, some of its pages, and hands the evidence to [`ksmith_core::diagnose::process`].
+//!
+//! Nothing is changed by it. Only pages that pagemap shows in memory are read, through `/proc/PID/mem`, so that
+//! nothing is faulted in and merged pages stay merged.
+
+mod equals;
+mod examine;
+mod host;
+mod intent;
+mod looks;
+mod pages;
+mod patient;
+mod report;
+
+pub use examine::{Options, examine};
+pub use patient::{NoPatient, Patient, find};
+pub use report::Report;

@@ -1,0 +1,228 @@
+//! The guard of the trust domains on the live host: it has the guests outside switched off, and keeps ksmd parked as
+//! long as anybody who may merge is outside or unknown.
+//!
+//! The decision is [`ksmith_core::decide::domains`]; here are the looks that it needs and the switches it orders.
+
+mod binding;
+mod residue;
+mod sweep;
+mod switcher;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ksmith_core::decide::Decision;
+use ksmith_core::decide::domains::{
+    DomainMode, Domains, DomainsConfig, GUARD_LOOK, PassBudget, Ruling, Tenant, paced, parked,
+};
+use ksmith_core::guest::Guest;
+use ksmith_core::kernel::RMAP_ITEM_BYTES;
+use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::units::{Bytes, Span};
+use tracing::{info, warn};
+
+use self::binding::Bindings;
+use self::residue::Residues;
+use self::switcher::Switcher;
+use crate::guests::Guests;
+use crate::root::Root;
+
+/// How soon to look again while ksmd is parked and somebody is being switched off.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Guards the domains of one host.
+#[derive(Debug)]
+pub struct Warden {
+    root: Root,
+    domains: Domains,
+    budget: Option<PassBudget>,
+    switcher: Switcher,
+    bindings: Bindings,
+    residues: Residues,
+    /// Why ksmd was parked at the last look.
+    parked: Option<String>,
+    /// Processes that ksmd tracks and that the observer has not found yet.
+    unknown: Vec<u32>,
+}
+
+impl Warden {
+    /// A guard that goes by this configuration.
+    pub fn new(root: Root, config: DomainsConfig) -> Self {
+        Self {
+            budget: config.max_passes_per_hour.map(PassBudget::new),
+            domains: Domains::new(config),
+            switcher: Switcher::new(root.clone()),
+            bindings: Bindings::default(),
+            residues: Residues::default(),
+            parked: None,
+            unknown: Vec::new(),
+            root,
+        }
+    }
+
+    /// Goes by another configuration from now on.
+    pub fn configure(&mut self, config: DomainsConfig) {
+        if config.max_passes_per_hour != self.domains.config().max_passes_per_hour {
+            self.budget = config.max_passes_per_hour.map(PassBudget::new);
+        }
+        self.domains.configure(config);
+    }
+
+    /// Whether there is anything to guard.
+    pub fn is_on_guard(&self) -> bool {
+        self.domains.config().is_enforced() || self.budget.is_some()
+    }
+
+    /// The domain that may merge, in mode `one`.
+    pub fn admitted(&self) -> Option<&str> {
+        self.domains.admitted()
+    }
+
+    /// Why ksmd was parked at the last look; `None` if it was not.
+    pub fn parked(&self) -> Option<&str> {
+        self.parked.as_deref()
+    }
+
+    /// Processes that the observer should look at without delay.
+    pub fn take_unknown(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unknown)
+    }
+
+    /// Holds the policy's decision to what the domains allow, and has guests switched.
+    pub fn guard(&mut self, sample: &Sample, guests: &mut Guests, decision: Decision) -> Decision {
+        if !self.is_on_guard() {
+            return decision;
+        }
+        let ruling =
+            if self.domains.config().is_enforced() { self.rule(sample, guests) } else { Ruling::default() };
+        let wait = self.budget.as_mut().and_then(|budget| budget.look(sample.at, sample.ksm.full_scans.get()));
+        let why = ruling.park.map(|why| ("guarded", why, SOON));
+        let why = why.or_else(|| {
+            let wait = wait?;
+            let why = format!("max_passes_per_hour is reached; the next pass may begin in {}", Span(wait));
+            Some(("metered", why, wait))
+        });
+        let decision = paced(decision);
+        let before = self.parked.take();
+        match why {
+            None => decision,
+            Some((state, why, again)) => {
+                if before.as_ref() != Some(&why) && state == "guarded" {
+                    info!("ksmd is kept parked: {why}");
+                }
+                self.parked = Some(why.clone());
+                let again = again.max(SOON);
+                parked(Decision { check_after: again, ..decision }, state, why, again)
+            }
+        }
+    }
+
+    fn rule(&mut self, sample: &Sample, guests: &mut Guests) -> Ruling {
+        while let Some(done) = self.switcher.outcome() {
+            match &done.result {
+                Ok(()) => info!("merging of {} switched {}", done.name, if done.on { "on" } else { "off" }),
+                Err(why) => warn!("{why}"),
+            }
+            self.residues.forget(done.id);
+            self.domains.done(done.id, sample.at, done.result);
+        }
+        let list = guests.list(sample);
+        let mergeable: BTreeMap<ProcessId, Option<bool>> =
+            sample.processes.iter().map(|process| (process.id, process.ksm.mergeable)).collect();
+        let tenants: Vec<Tenant> =
+            list.guests.iter().map(|guest| self.tenant(sample, guest, guests, &mergeable)).collect();
+        let across = sample.ksm.merge_across_nodes.get();
+        let mut ruling = self.domains.rule(sample.at, &tenants, sample.hidden_processes, across);
+        self.unknown = sweep::untold(&self.root, sample);
+        if let Some(pid) = self.unknown.first() {
+            let more = format!("process {pid} offers memory to KSM and is not known yet");
+            ruling.park = Some(ruling.park.map_or(more.clone(), |park| park));
+        }
+        for (ids, on) in [(&ruling.off, false), (&ruling.on, true)] {
+            for id in ids {
+                let target =
+                    list.guests.iter().find(|guest| guest.id() == *id).and_then(|guest| guests.target(guest));
+                match target {
+                    Some(target) => self.switcher.order(target, on),
+                    None => self.domains.done(*id, sample.at, Err("who it is is not known yet".to_owned())),
+                }
+            }
+        }
+        ruling
+    }
+
+    fn tenant(
+        &mut self,
+        sample: &Sample,
+        guest: &Guest,
+        guests: &Guests,
+        mergeable: &BTreeMap<ProcessId, Option<bool>>,
+    ) -> Tenant {
+        let config = self.domains.config();
+        // A guest of which nothing is known but its process belongs to no domain, whatever its name.
+        let is_known = guests.identity(&guest.id()).is_some();
+        let domain = config.domain_of(guest).filter(|_| is_known).map(str::to_owned);
+        let mut unswitchable =
+            guests.target(guest).and_then(|target| target.check(false).err()).map(|error| error.to_string());
+        let mut mergeable = of_all(guest.processes.iter().map(|id| mergeable.get(id).copied().flatten()));
+        if mergeable == Some(true) && self.domains.is_switched_off(guest.id()) {
+            let tolerated = u64::from(config.residue_mib) << 20;
+            let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
+            match self.residues.bytes(&self.root, &guest.processes, sample.at, tracked) {
+                Some(left) if left <= tolerated => mergeable = Some(false),
+                Some(left) => {
+                    let left = Bytes::from(left);
+                    unswitchable = Some(format!(
+                        "{left} of its firmware's and devices' memory stays mergeable, for which QEMU has no switch; \
+                         start it with -machine mem-merge=off (libvirt: <nosharepages/>), or tolerate it by \
+                         domains.residue_mib"
+                    ));
+                }
+                None => {}
+            }
+        }
+        let is_node = config.mode == DomainMode::Node;
+        let nodes = if is_node { self.bindings.nodes(&self.root, &guest.processes, sample.at) } else { None };
+        Tenant {
+            id: guest.id(),
+            name: guest.name.clone(),
+            domain,
+            mergeable,
+            unswitchable,
+            profit_bytes: guest.figures.profit_bytes,
+            rss_bytes: guest.figures.rss_bytes,
+            nodes,
+        }
+    }
+
+    /// The longest time between two looks at the present state.
+    pub fn longest_wait(&self) -> Duration {
+        if self.is_on_guard() { GUARD_LOOK * 8 } else { Duration::MAX }
+    }
+}
+
+/// Whether any process of a guest is mergeable: one that is not known leaves it unknown.
+fn of_all(processes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut all = Some(false);
+    for mergeable in processes {
+        match mergeable {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => all = None,
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_that_is_not_known_leaves_a_guest_unknown() {
+        let of = |processes: &[Option<bool>]| of_all(processes.iter().copied());
+        assert_eq!(of(&[Some(false), Some(false)]), Some(false));
+        assert_eq!(of(&[Some(false), None]), None);
+        assert_eq!(of(&[None, Some(true)]), Some(true));
+    }
+}

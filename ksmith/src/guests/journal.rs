@@ -1,0 +1,172 @@
+//! The guests that the daemon switched off, on disk before it does so: whoever restores switches them on again.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use ksmith_core::sample::ProcessId;
+use serde::{Deserialize, Serialize};
+
+use super::{Guests, SwitchError, Target, Uri};
+use crate::act::{StateDir, replace};
+use crate::root::Root;
+
+/// A guest that was switched off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchedOff {
+    /// Its first process. A guest that was started anew is another one.
+    pub process: ProcessId,
+    /// Its name.
+    pub name: String,
+}
+
+/// What went wrong with the file.
+#[derive(Debug, thiserror::Error)]
+#[error("the list of guests that were switched off, {path}, can't be used: {source}", path = .path.display())]
+pub struct ListError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The list, in `guests.json` of the state directory.
+#[derive(Debug)]
+pub struct OffList {
+    directory: StateDir,
+    guests: Vec<SwitchedOff>,
+}
+
+impl OffList {
+    /// Reads the list; that there is none is no error.
+    ///
+    /// # Errors
+    /// It can't be read, or is no such list.
+    pub fn open(directory: &StateDir) -> Result<Self, ListError> {
+        let path = directory.guests();
+        let guests = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|why| ListError { path, source: why.into() })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(ListError { path, source }),
+        };
+        Ok(Self { directory: directory.clone(), guests })
+    }
+
+    /// Who is on it.
+    pub fn guests(&self) -> &[SwitchedOff] {
+        &self.guests
+    }
+
+    /// Notes a guest that is about to be switched off.
+    ///
+    /// # Errors
+    /// The file can't be written: then the guest must not be switched.
+    pub fn note(&mut self, target: &Target) -> Result<(), ListError> {
+        self.change(|guests| {
+            guests.retain(|guest| guest.process != target.id);
+            guests.push(SwitchedOff { process: target.id, name: target.name.clone() });
+        })
+    }
+
+    /// Strikes out a guest that is on again or gone. With nobody left the file goes.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn strike(&mut self, process: ProcessId) -> Result<(), ListError> {
+        self.change(|guests| guests.retain(|guest| guest.process != process))
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Vec<SwitchedOff>)) -> Result<(), ListError> {
+        let mut guests = self.guests.clone();
+        change(&mut guests);
+        if guests == self.guests {
+            return Ok(());
+        }
+        let path = self.directory.guests();
+        let write = || -> io::Result<()> {
+            if guests.is_empty() {
+                return fs::remove_file(&path);
+            }
+            self.directory.make()?;
+            replace(&path, &serde_json::to_vec_pretty(&guests)?)
+        };
+        match write() {
+            Err(source) if source.kind() != io::ErrorKind::NotFound || !guests.is_empty() => {
+                Err(ListError { path, source })
+            }
+            _ => {
+                self.guests = guests;
+                Ok(())
+            }
+        }
+    }
+
+    /// Switches everybody on again, and says what came of it. Who is gone is struck out.
+    pub fn restore(&mut self, root: &Root, libvirt: &Uri, dry_run: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        for guest in self.guests.clone() {
+            let outcome = match Guests::new(root.clone(), libvirt.clone()).target_by_id(guest.process) {
+                Some(target) => target.switch(root, true, dry_run).map(|_| true),
+                None => Ok(false),
+            };
+            let is_settled = match outcome {
+                Ok(true) => {
+                    notes.push(format!("merging of {} (pid {}) is on again", guest.name, guest.process.pid));
+                    true
+                }
+                Ok(false) | Err(SwitchError::Gone { .. }) => true,
+                Err(error) => {
+                    notes.push(format!("{error}; it stays switched off"));
+                    false
+                }
+            };
+            if is_settled
+                && !dry_run
+                && let Err(error) = self.strike(guest.process)
+            {
+                notes.push(error.to_string());
+            }
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_noted_is_there_for_the_next_ksmith_until_struck_out() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        let own = ksmith_core::kernel::PidStat::parse(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap();
+        let id = ProcessId { pid: std::process::id(), start_ticks: own.start_ticks };
+        let target = Guests::new(Root::host(), Uri::default()).target_by_id(id).unwrap();
+        let mut list = OffList::open(&directory).unwrap();
+        assert!(list.guests().is_empty());
+        list.note(&target).unwrap();
+        list.note(&target).unwrap();
+        let mut next = OffList::open(&directory).unwrap();
+        assert_eq!(next.guests(), [SwitchedOff { process: id, name: target.name.clone() }]);
+        next.strike(id).unwrap();
+        assert!(!directory.guests().exists());
+        assert!(OffList::open(&directory).unwrap().guests().is_empty());
+    }
+
+    #[test]
+    fn who_is_gone_is_struck_out_without_a_word() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        directory.make().unwrap();
+        fs::write(directory.guests(), r#"[{"process":{"pid":1,"start_ticks":999999},"name":"old"}]"#).unwrap();
+        let mut list = OffList::open(&directory).unwrap();
+        assert_eq!(list.restore(&Root::host(), &Uri::default(), false), [""; 0]);
+        assert!(!directory.guests().exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_list_is_an_error() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path());
+        fs::write(directory.guests(), "{").unwrap();
+        assert!(OffList::open(&directory).unwrap_err().to_string().contains("guests.json"));
+    }
+}

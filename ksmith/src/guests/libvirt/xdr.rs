@@ -1,0 +1,90 @@
+//! XDR (RFC 4506), as far as libvirt's calls need it: numbers of four bytes, strings, and bytes of a fixed length.
+
+/// Text that ends too early or is no UTF-8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the message ends too early")]
+pub(super) struct Short;
+
+/// Writes a message.
+#[derive(Debug, Default)]
+pub(super) struct Writer(pub(super) Vec<u8>);
+
+impl Writer {
+    pub(super) fn number(mut self, number: u32) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    /// Bytes of a length that both sides know.
+    pub(super) fn fixed(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    pub(super) fn string(self, text: &str) -> Self {
+        self.number(u32::try_from(text.len()).unwrap_or(u32::MAX)).fixed(text.as_bytes())
+    }
+
+    /// A string that might be absent, and is not.
+    pub(super) fn some_string(self, text: &str) -> Self {
+        self.number(1).string(text)
+    }
+}
+
+/// Reads a message.
+#[derive(Debug)]
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn number(&mut self) -> Result<u32, Short> {
+        let (number, rest) = self.0.split_first_chunk::<4>().ok_or(Short)?;
+        self.0 = rest;
+        Ok(u32::from_be_bytes(*number))
+    }
+
+    pub(super) fn fixed(&mut self, length: usize) -> Result<&'a [u8], Short> {
+        let padded = length.checked_next_multiple_of(4).ok_or(Short)?;
+        let (bytes, rest) = self.0.split_at_checked(padded).ok_or(Short)?;
+        self.0 = rest;
+        bytes.get(..length).ok_or(Short)
+    }
+
+    pub(super) fn string(&mut self) -> Result<String, Short> {
+        let length = self.number()?;
+        let bytes = self.fixed(usize::try_from(length).map_err(|_| Short)?)?;
+        Ok(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    pub(super) fn optional_string(&mut self) -> Result<Option<String>, Short> {
+        match self.number()? {
+            0 => Ok(None),
+            _ => self.string().map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn strings_are_padded_to_four_bytes() {
+        let bytes = Writer::default().number(7).string("abcde").some_string("x").fixed(&[9; 16]).0;
+        assert_eq!(&bytes[..16], b"\0\0\0\x07\0\0\0\x05abcde\0\0\0");
+        let mut reader = Reader(&bytes);
+        assert_eq!((reader.number(), reader.string()), (Ok(7), Ok("abcde".to_owned())));
+        assert_eq!((reader.optional_string(), reader.fixed(16)), (Ok(Some("x".to_owned())), Ok(&[9; 16][..])));
+        assert_eq!(reader.number(), Err(Short));
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_panics(bytes: Vec<u8>) {
+            let mut reader = Reader(&bytes);
+            while reader.optional_string().is_ok() && !reader.0.is_empty() {}
+        }
+    }
+}

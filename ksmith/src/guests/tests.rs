@@ -1,0 +1,64 @@
+use ksmith_core::sample::Process;
+
+use super::*;
+
+/// A tree with processes: PID, command line, cgroup.
+fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
+    let tree = tempfile::tempdir().unwrap();
+    for (pid, line, cgroup) in processes {
+        let directory = tree.path().join(format!("proc/{pid}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let comm: String = line.split(' ').next().unwrap().rsplit('/').next().unwrap().chars().take(15).collect();
+        let stat = format!("{pid} ({comm}) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 10 0\n");
+        std::fs::write(directory.join("stat"), stat).unwrap();
+        std::fs::write(directory.join("cmdline"), line.replace(' ', "\0")).unwrap();
+        std::fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        std::fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+    }
+    std::fs::create_dir_all(tree.path().join("etc")).unwrap();
+    std::fs::write(tree.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
+    tree
+}
+
+fn sample(processes: &[(u32, &str)]) -> Sample {
+    let process = |&(pid, name): &(u32, &str)| Process {
+        id: ProcessId { pid, start_ticks: 7 },
+        name: name.into(),
+        is_vm: false,
+        rss_bytes: 1 << 20,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: Default::default(),
+    };
+    Sample { page_size: 4096, processes: processes.iter().map(process).collect(), ..Sample::default() }
+}
+
+#[test]
+fn processes_are_named_by_their_files() {
+    let tree = tree(&[
+        (10, "/usr/bin/qemu-system-x86_64 -name web -m 256 -uuid 00000000-1111-2222-3333-444444444444", "/a"),
+        (11, "redis", "/system.slice/redis.service"),
+        (12, "redis", "/system.slice/redis.service"),
+    ]);
+    let mut guests = Guests::new(Root::at(tree.path()), Uri::default());
+    let list = guests.list(&sample(&[(10, "web"), (11, "redis"), (12, "redis"), (13, "gone")]));
+    let found: Vec<_> =
+        list.guests.iter().map(|guest| (guest.name.as_str(), guest.kind, guest.processes.len())).collect();
+    assert_eq!(found, [("web", Kind::Qemu, 1), ("redis", Kind::Service, 2), ("gone", Kind::Process, 1)]);
+    let web = find(&list.guests, "00000000-1111-2222-3333-444444444444").unwrap();
+    assert_eq!((web.memory_bytes, web.user.as_deref()), (Some(256 << 20), Some("root")));
+    assert_eq!(find(&list.guests, "12").unwrap().name, "redis");
+}
+
+#[test]
+fn a_process_that_executes_another_program_is_named_anew_and_one_that_left_is_forgotten() {
+    let before = tree(&[(10, "sh", "/")]);
+    let mut guests = Guests::new(Root::at(before.path()), Uri::default());
+    assert_eq!(guests.list(&sample(&[(10, "sh")])).guests[0].program, "sh");
+    let after = tree(&[(10, "qemu-system-x86_64 -name late", "/")]);
+    guests.root = Root::at(after.path());
+    assert_eq!(guests.list(&sample(&[(10, "sh")])).guests[0].program, "sh", "its files are read once");
+    assert_eq!(guests.list(&sample(&[(10, "late")])).guests[0].name, "late");
+    guests.list(&sample(&[]));
+    assert!(guests.known.is_empty());
+}

@@ -1,0 +1,331 @@
+//! Guests on the running kernel: real QEMU, libvirt and user-mode Linux, found, counted and switched.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+mod support;
+#[path = "support/vm.rs"]
+mod vm;
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ksmith::guests::{Guest, Guests, Kind, Uri, find};
+use ksmith::lab::Part;
+use ksmith::observe::Observer;
+use ksmith::root::Root;
+use ksmith_core::account::Totals;
+use ksmith_core::sample::Sample;
+use serde_json::Value;
+use support::{KernelLock, clean_passes, guest, wait_until};
+use vm::{Domain, FILLED_PAGES, Libvirt, PAGE, Qemu, UmlKit, content, has};
+
+/// The host as ksmith sees it.
+struct Host {
+    observer: Observer,
+    guests: Guests,
+}
+
+impl Host {
+    fn new() -> Self {
+        Self { observer: Observer::new(Root::host()), guests: Guests::new(Root::host(), Uri::default()) }
+    }
+
+    fn look(&mut self) -> (Sample, Vec<Guest>, u64) {
+        self.observer.refresh();
+        let sample = self.observer.sample();
+        let list = self.guests.list_within(&sample, Duration::from_secs(10));
+        (sample, list.guests, list.unattributed_bytes)
+    }
+
+    fn find(&mut self, wanted: &str) -> Option<Guest> {
+        let (_, guests, _) = self.look();
+        find(&guests, wanted).ok().cloned()
+    }
+
+    fn merged_pages(&mut self, pid: u32) -> u64 {
+        self.find(&pid.to_string()).expect("the guest").figures.merged_bytes / PAGE as u64
+    }
+}
+
+/// ksmith without a daemon.
+fn ksmith(directory: &Path, arguments: &[&str]) -> Output {
+    let config = directory.join("ksmith.toml");
+    std::fs::write(&config, format!("[daemon]\ncontrol_socket = \"{}/none\"\n", directory.display())).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_ksmith")).arg("--config").arg(&config).args(arguments).output().unwrap()
+}
+
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(directory: &Path, arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(ksmith(directory, arguments))).unwrap()
+}
+
+/// The rows of a `guests --json` whose first PID is this.
+fn row(report: &Value, pid: u32) -> Option<Value> {
+    let rows = report["guests"].as_array().unwrap();
+    rows.iter().find(|row| row["pids"][0] == pid).cloned()
+}
+
+#[test]
+fn qemu_is_found_with_all_its_facts_and_gone_when_it_exits() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let uuid = "5f1b9f14-0001-4000-8000-00000000a001";
+    let qemu = Qemu::start(directory.path(), "facts", None, &["-uuid", uuid]);
+    let report = json(directory.path(), &["guests", "--json"]);
+    let row = row(&report, qemu.pid()).expect("the guest");
+    assert_eq!((row["name"].as_str(), row["uuid"].as_str()), (Some("facts"), Some(uuid)));
+    assert_eq!((row["kind"].as_str(), row["memory_bytes"].as_u64()), (Some("qemu"), Some(64 << 20)));
+    assert_eq!((row["mergeable"].as_bool(), row["user"].as_str()), (Some(true), Some("root")));
+    assert_eq!(row["errors"], serde_json::json!([]));
+    let bytes = |key: &str| row[key].as_u64().unwrap();
+    assert_eq!(bytes("private_bytes") + bytes("shared_bytes"), bytes("pss_bytes"));
+    assert!(bytes("pss_bytes") <= bytes("rss_bytes") + PAGE as u64 && bytes("pss_bytes") > 1 << 20);
+    let pid = qemu.pid();
+    drop(qemu);
+    assert!(self::row(&json(directory.path(), &["guests", "--json"]), pid).is_none());
+}
+
+#[test]
+fn two_guests_of_one_name_are_told_apart() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let one = Qemu::start(directory.path(), "twin", None, &[]);
+    let two = Qemu::start(directory.path(), "twin", None, &[]);
+    let output = ksmith(directory.path(), &["merge", "off", "twin"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    for pid in [one.pid(), two.pid()] {
+        assert!(error.contains(&format!("pid {pid}")), "{error}");
+    }
+    let switched = json(directory.path(), &["merge", "off", &two.pid().to_string(), "--json"]);
+    assert_eq!((switched["pid"].as_u64(), &switched["backends"][0]), (Some(two.pid().into()), &"pc.ram".into()));
+    let report = json(directory.path(), &["guests", "--json"]);
+    assert_eq!(row(&report, one.pid()).unwrap()["mergeable"], true);
+    assert_eq!(row(&report, two.pid()).unwrap()["mergeable"], false);
+}
+
+/// A process that is called as QEMU is, with a QMP socket that `act` serves.
+#[test]
+fn a_qmp_socket_that_hangs_closes_or_sends_garbage_costs_the_guest_nothing() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // QEMU connects its monitor's wire to a program of ours: who listens is QEMU, who talks is not. So the guest's
+    // socket is one that QEMU itself serves, in three states: taken by somebody, stopped, and not QMP at all.
+    let busy = Qemu::start(directory.path(), "busy", None, &[]);
+    let mut holders = Vec::new();
+    while let Ok(stream) = connect_now(&busy.socket) {
+        holders.push(stream);
+    }
+    let stopped = Qemu::start(directory.path(), "stopped", None, &[]);
+    kill(stopped.pid(), "STOP");
+    let serial = directory.path().join("serial");
+    let garbage = Qemu::start(
+        directory.path(),
+        "garbage",
+        None,
+        &[
+            "-chardev",
+            &format!("socket,id=odd,path={},server=on,wait=off", serial.display()),
+            "-serial",
+            "chardev:odd",
+        ],
+    );
+    let started = Instant::now();
+    let report = json(directory.path(), &["guests", "--json"]);
+    // Three that hang, half a second each, asked at once: what follows bounds a hang and no more.
+    assert!(started.elapsed() < Duration::from_secs(20), "somebody waited: {:?}", started.elapsed());
+    let errors = |pid: u32| row(&report, pid).expect("listed by its process")["errors"].to_string();
+    assert!(errors(busy.pid()).contains("fails: "), "{}", errors(busy.pid()));
+    assert!(errors(stopped.pid()).contains("does not answer in time"), "{}", errors(stopped.pid()));
+    assert_eq!(errors(garbage.pid()), "[]");
+    kill(stopped.pid(), "CONT");
+
+    // A socket that another process serves is not even spoken to.
+    let foreign = directory.path().join("foreign");
+    let listener = UnixListener::bind(&foreign).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let liar = Command::new("sh")
+        .args([
+            "-c",
+            "exec -a qemu-system-x86_64 sleep 1000 -qmp unix:\"$0\",server=on",
+            &foreign.display().to_string(),
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    drop(liar.map(|mut child| child.kill()));
+    drop(garbage);
+}
+
+fn connect_now(path: &Path) -> std::io::Result<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn kill(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn user_mode_linux_is_found_named_and_gone_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(kit) = UmlKit::make(directory.path()) else { return };
+    let name = format!("ku-{}", std::process::id());
+    let uml = kit.start(&name);
+    let mut host = Host::new();
+    wait_until("its guest's memory is known", || {
+        let found = host.find(&name);
+        found.is_some_and(|guest| guest.processes.len() > 1 && guest.memory_bytes.is_some())
+    });
+    let report = json(directory.path(), &["guests", "--json"]);
+    let row = row(&report, uml.pid()).expect("the guest");
+    assert_eq!((row["name"].as_str(), row["kind"].as_str()), (Some(name.as_str()), Some("uml")));
+    assert_eq!((row["memory_bytes"].as_u64(), row["obstacle"].as_str()), (Some(64 << 20), Some("shared")));
+    assert_eq!(row["errors"], serde_json::json!([]), "its console answers");
+    // Its helpers have the same memory: it counts once.
+    assert!(row["pss_bytes"].as_u64().unwrap() < 64 << 20, "{row}");
+    let output = ksmith(directory.path(), &["merge", "off", &name]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("shared file"));
+    drop(uml);
+    wait_until("it is gone", || host.find(&name).is_none());
+}
+
+#[test]
+fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::take() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let content = content(directory.path(), 5);
+    // Nothing but the RAM is offered: QEMU's firmware would stay merged, see the test through libvirt.
+    let ram_alone = ["-machine", "pc,mem-merge=off,memory-backend=ram0"];
+    let backend = ["-object", "memory-backend-ram,id=ram0,size=64M,merge=on"];
+    let options = [ram_alone, backend].concat();
+    let guests: Vec<Qemu> =
+        (0..3).map(|n| Qemu::start(directory.path(), &format!("equal{n}"), Some(&content), &options)).collect();
+    let pids: Vec<u32> = guests.iter().map(Qemu::pid).collect();
+    let mut host = Host::new();
+    host.look();
+    clean_passes(3);
+    let before: Vec<u64> = pids.iter().map(|pid| host.merged_pages(*pid)).collect();
+    assert!(before.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{before:?}");
+
+    let said = ok(ksmith(directory.path(), &["merge", "off", "equal0"]));
+    assert!(said.contains("merging is off: ram0 (64.0 MiB)"), "{said}");
+    assert_eq!(ksm_kib(pids[0]), 0, "at once, whatever ksmd does");
+    clean_passes(2);
+    let after: Vec<u64> = pids.iter().map(|pid| host.merged_pages(*pid)).collect();
+    assert_eq!(after[0], 0, "{after:?}");
+    assert!(after[1..].iter().all(|pages| *pages >= FILLED_PAGES as u64), "{before:?} -> {after:?}");
+
+    ok(ksmith(directory.path(), &["merge", "on", "equal0"]));
+    clean_passes(3);
+    let again: Vec<u64> = pids.iter().map(|pid| host.merged_pages(*pid)).collect();
+    assert!(again.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{again:?}");
+    eprintln!("merged pages: {before:?}, off {after:?}, on {again:?}");
+    let said = ok(ksmith(directory.path(), &["merge", "on", "equal0"]));
+    assert!(said.contains("was on already"), "{said}");
+}
+
+#[test]
+fn the_same_through_libvirt() {
+    let Some(_libvirt) = Libvirt::start() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let content = content(directory.path(), 6);
+    let id = std::process::id();
+    let domains: Vec<Domain> =
+        (0..3).map(|n| Domain::start(directory.path(), &format!("ksmith-{id}-{n}"), &content)).collect();
+    let mut host = Host::new();
+    let found = host.find(&domains[0].uuid()).expect("by its UUID");
+    assert_eq!((found.name, found.kind), (format!("ksmith-{id}-0"), Kind::Qemu));
+    assert!(found.metadata.unwrap().contains("blue"));
+    clean_passes(3);
+    let merged = |host: &mut Host| domains.iter().map(|domain| host.merged_pages(domain.pid)).collect::<Vec<_>>();
+    let before = merged(&mut host);
+    assert!(before.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{before:?}");
+    let said = ok(ksmith(directory.path(), &["merge", "off", &format!("ksmith-{id}-1")]));
+    // 256 KiB of firmware, which QEMU offers apart from the RAM and for good.
+    let firmware_kib = ksm_kib(domains[1].pid);
+    assert!(firmware_kib <= 512, "{firmware_kib} KiB");
+    assert!(firmware_kib == 0 || said.contains("stay merged: firmware"), "{said}");
+    clean_passes(2);
+    let after = merged(&mut host);
+    assert_eq!(after[1] * 4, firmware_kib, "of the RAM nothing");
+    assert!(after[0] >= FILLED_PAGES as u64 && after[2] >= FILLED_PAGES as u64, "{before:?} -> {after:?}");
+    ok(ksmith(directory.path(), &["merge", "on", &format!("ksmith-{id}-1")]));
+    clean_passes(3);
+    let again = merged(&mut host);
+    assert!(again.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{again:?}");
+    eprintln!("merged pages: {before:?}, off {after:?}, on {again:?}");
+}
+
+/// `KSM:` of a process: what is merged right now.
+fn ksm_kib(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("KSM:")).expect("Linux 6.7");
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn the_saved_column_adds_up_while_guests_come_and_go() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let equal =
+        || guest(&[Part::Equal { seed: 77, pages: 512 }, Part::Zero { pages: 64 }, Part::Unique { pages: 64 }]);
+    let mut guests: Vec<_> = (0..4).map(|_| equal()).collect();
+    support::write("use_zero_pages", "1");
+    support::write("smart_scan", "0");
+    support::write("pages_to_scan", "2000");
+    support::write("sleep_millisecs", "1");
+    support::write("run", "1");
+    let mut host = Host::new();
+    let (mut looks, mut most) = (0, 0);
+    for round in 0..40 {
+        if round % 4 == 3 {
+            guests.remove(0);
+            guests.push(equal());
+        }
+        let (sample, found, rest) = host.look();
+        let saved: u64 = found.iter().map(|guest| guest.figures.saved_bytes).sum();
+        assert_eq!(saved + rest, Totals::of(&sample).saved_bytes);
+        assert_eq!(saved % PAGE as u64, 0);
+        most = most.max(saved);
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(looks == 40 && most >= 3 * 512 * PAGE as u64, "nothing was merged meanwhile: {most}");
+}
+
+#[test]
+fn who_offered_its_memory_itself_is_refused_with_what_does_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let memory = guest(&[Part::Unique { pages: 16 }]);
+    let output = ksmith(directory.path(), &["merge", "off", &memory.pid().to_string()]);
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("offered its memory itself") || error.contains("MemoryKSM"), "{error}");
+    let output = ksmith(directory.path(), &["merge", "off", "no-such-guest"]);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,274 @@
+//! Real virtual machines for tests: QEMU by itself and under libvirt, and user-mode Linux. They boot nothing: what
+//! matters is that their memory holds what the test says.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::support::{skipped, wait_until};
+
+pub const PAGE: usize = 4096;
+
+/// Pages of a guest's memory that the test fills; each differs from the others.
+pub const FILLED_PAGES: usize = 4096;
+
+/// Where the filled pages lie in the guest: above the firmware's own.
+const AT: &str = "0x1000000";
+
+/// Whether a program can be started; if not it is said loudly.
+pub fn has(program: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .chain([PathBuf::from("/usr/sbin")])
+        .any(|directory| directory.join(program).exists());
+    if !found {
+        skipped(&format!("{program} is not installed"));
+    }
+    found
+}
+
+/// A file with the guest's filled pages: the same for the same seed.
+pub fn content(directory: &Path, seed: u64) -> PathBuf {
+    let path = directory.join(format!("content-{seed}"));
+    let mut bytes = Vec::with_capacity(FILLED_PAGES * PAGE);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while bytes.len() < FILLED_PAGES * PAGE {
+        // xorshift64: no two of these pages are equal.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_ne_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+    // libvirt's QEMU runs as another user.
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    path
+}
+
+/// A QEMU that was started by the test. Ended on drop.
+pub struct Qemu {
+    child: Child,
+    pub socket: PathBuf,
+}
+
+impl Qemu {
+    /// A machine with 64 MiB, of which 16 hold `content`. Its processors never start.
+    pub fn start(directory: &Path, name: &str, content: Option<&Path>, more: &[&str]) -> Self {
+        let number = fs::read_dir(directory).unwrap().count();
+        let socket = directory.join(format!("qmp-{name}-{number}"));
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-accel", "tcg", "-S", "-nodefaults", "-display", "none", "-m", "64"])
+            .args([
+                "-name",
+                &format!("guest={name}"),
+                "-qmp",
+                &format!("unix:{},server=on,wait=off", socket.display()),
+            ])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if let Some(content) = content {
+            command.args(["-device", &format!("loader,file={},addr={AT},force-raw=on", content.display())]);
+        }
+        let mut child = command.spawn().expect("QEMU starts");
+        wait_until("QEMU serves QMP", || {
+            assert!(child.try_wait().unwrap().is_none(), "QEMU ended");
+            socket.exists()
+        });
+        Self { child, socket }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// libvirt's daemons: those that run, or ours until dropped.
+pub struct Libvirt {
+    ours: Vec<u32>,
+}
+
+impl Libvirt {
+    /// `None`, said loudly, where there is no libvirt.
+    pub fn start() -> Option<Self> {
+        if !["libvirtd", "virtlogd", "virsh", "qemu-system-x86_64"].into_iter().all(has) {
+            return None;
+        }
+        let mut ours = Vec::new();
+        for (program, pid_file) in [("virtlogd", "/run/virtlogd.pid"), ("libvirtd", "/run/libvirtd.pid")] {
+            let running = || -> Option<u32> {
+                let pid: u32 = fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
+                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+                (comm.trim() == program).then_some(pid)
+            };
+            if running().is_some() {
+                continue;
+            }
+            let started = Command::new(program).arg("-d").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !started.is_ok_and(|status| status.success()) {
+                skipped(&format!("{program} can't be started here"));
+                return None;
+            }
+            wait_until("libvirt's daemon is there", || running().is_some());
+            ours.extend(running());
+        }
+        wait_until("libvirt answers", || virsh(&["list"]).is_some());
+        Some(Self { ours })
+    }
+}
+
+impl Drop for Libvirt {
+    fn drop(&mut self) {
+        for pid in &self.ours {
+            let _ = Command::new("kill").arg(pid.to_string()).status();
+        }
+    }
+}
+
+/// Runs virsh; `None` if it fails.
+pub fn virsh(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("virsh").args(["-q", "-c", "qemu:///system"]).args(arguments).output().unwrap();
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A running domain that libvirt forgets when it is dropped.
+pub struct Domain {
+    name: String,
+    pub pid: u32,
+}
+
+impl Domain {
+    pub fn start(directory: &Path, name: &str, content: &Path) -> Self {
+        fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
+        let loader = format!("loader,file={},addr={AT},force-raw=on", content.display());
+        let xml = format!(
+            "<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>{name}</name>
+             <memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='pc'>hvm</type></os>
+             <metadata><k:tenant xmlns:k='http://ksmith.example/test'>blue</k:tenant></metadata>
+             <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><controller type='usb' model='none'/>
+             <memballoon model='none'/></devices><qemu:commandline><qemu:arg value='-device'/>
+             <qemu:arg value='{loader}'/></qemu:commandline></domain>"
+        );
+        let path = directory.join(format!("{name}.xml"));
+        fs::write(&path, xml).unwrap();
+        // Transient: what a failed test leaves behind is gone with the process.
+        virsh(&["create", &path.display().to_string(), "--paused"]).expect("the domain starts");
+        let pid_file = format!("/run/libvirt/qemu/{name}.pid");
+        let pid = fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+        Self { name: name.to_owned(), pid }
+    }
+
+    pub fn uuid(&self) -> String {
+        virsh(&["domuuid", &self.name]).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let _ = virsh(&["destroy", &self.name]);
+    }
+}
+
+/// A user-mode Linux whose only program waits. Ended on drop.
+pub struct Uml {
+    child: Child,
+    pub home: PathBuf,
+}
+
+/// Waits for ever, without a C library: that would look for the processor's wide registers, see below.
+const INIT: &str =
+    "void _start(void) { for (;;) __asm__ volatile(\"syscall\" : : \"a\"(34) : \"rcx\", \"r11\", \"memory\"); }";
+
+/// User-mode Linux 6.1 hands its guests' registers over in a room that is too small on processors with AMX, and dies.
+/// Without the kernel's answer about wide registers it makes do with the old ones.
+const NARROW: &str = r"
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+long ptrace(int request, ...) {
+    va_list list;
+    va_start(list, request);
+    long pid = va_arg(list, long);
+    void *address = va_arg(list, void *), *data = va_arg(list, void *);
+    va_end(list);
+    if ((request == 0x4204 || request == 0x4205) && (long) address == 0x202) {
+        errno = EIO;
+        return -1;
+    }
+    long peeked = 0;
+    int peeks = request >= 1 && request <= 3;
+    long result = syscall(SYS_ptrace, request, pid, address, peeks ? (void *) &peeked : data);
+    return result >= 0 && peeks ? peeked : result;
+}
+";
+
+/// What user-mode Linux needs, compiled once. `None`, said loudly, where that can't be.
+pub struct UmlKit {
+    directory: PathBuf,
+}
+
+impl UmlKit {
+    pub fn make(directory: &Path) -> Option<Self> {
+        if !has("linux.uml") || !has("cc") {
+            return None;
+        }
+        let compile = |name: &str, text: &str, options: &[&str]| {
+            let source = directory.join(format!("{name}.c"));
+            fs::write(&source, text).unwrap();
+            let mut command = Command::new("cc");
+            command.args(options).arg("-o").arg(directory.join(name)).arg(&source);
+            assert!(command.status().unwrap().success(), "{name} compiles");
+        };
+        compile("init", INIT, &["-static", "-nostdlib", "-O1"]);
+        compile("narrow.so", NARROW, &["-shared", "-fPIC", "-O1"]);
+        Some(Self { directory: directory.to_owned() })
+    }
+
+    pub fn start(&self, name: &str) -> Uml {
+        let home = self.directory.join("home");
+        fs::create_dir_all(&home).unwrap();
+        let child = Command::new("linux.uml")
+            .args(["mem=64M", &format!("umid={name}"), "rootfstype=hostfs", "rootflags=/", "ro"])
+            .arg(format!("init={}", self.directory.join("init").display()))
+            .args(["con=null", "con0=null,fd:1", "ssl=null"])
+            .process_group(0)
+            .env("HOME", &home)
+            .env("TMPDIR", "/dev/shm")
+            .env("LD_PRELOAD", self.directory.join("narrow.so"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("user-mode Linux starts");
+        Uml { child, home }
+    }
+}
+
+impl Uml {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Uml {
+    fn drop(&mut self) {
+        // Its helpers and its guest's programs are processes of their own, which outlive it; all are in its group.
+        let group = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
