@@ -6,7 +6,6 @@ use super::duty::{self, Duty};
 use super::round::Round;
 use super::{Decision, Policy, Reason, View};
 use crate::knobs::{Knob, Knobs};
-use crate::sample::Sample;
 
 /// Sends ksmd over all mergeable memory a given number of times, then parks it.
 ///
@@ -18,19 +17,8 @@ pub struct OnDemand {
     round: Option<Round>,
     duty: Duty,
     is_done: bool,
-    progress: Option<Progress>,
     is_stalled: bool,
 }
-
-/// How far ksmd had come, and since when it has not come further.
-#[derive(Debug, Clone, Copy)]
-struct Progress {
-    mark: [u64; 3],
-    since: Duration,
-}
-
-/// ksmd that does nothing for so long, over its sleep, has nothing to do.
-const STALL: Duration = Duration::from_secs(5);
 
 impl OnDemand {
     /// The state of its reason once the passes are made.
@@ -41,19 +29,7 @@ impl OnDemand {
 
     /// `passes` clean passes, as fast as the limits allow.
     pub fn new(passes: u64) -> Self {
-        Self { passes, round: None, duty: Duty::default(), is_done: false, progress: None, is_stalled: false }
-    }
-
-    /// Whether nothing has moved for longer than ksmd sleeps between two batches.
-    fn has_stalled(&mut self, view: &View<'_>) -> bool {
-        let now = view.now;
-        let mark = mark(now);
-        let progress = self.progress.get_or_insert(Progress { mark, since: now.at });
-        if progress.mark != mark {
-            *progress = Progress { mark, since: now.at };
-        }
-        let sleep = now.ksm.sleep_millisecs.get().unwrap_or(0).max(view.limits.min_sleep_milliseconds.into());
-        now.at.saturating_sub(progress.since) >= STALL.saturating_add(Duration::from_millis(sleep) * 2)
+        Self { passes, round: None, duty: Duty::default(), is_done: false, is_stalled: false }
     }
 }
 
@@ -63,9 +39,11 @@ impl Policy for OnDemand {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        let round = *self.round.get_or_insert_with(|| Round::begin(self.passes, true, 0, view.now));
+        let round = self.round.get_or_insert_with(|| Round::begin(self.passes, true, 0, view.now));
         let outcome = round.outcome(view);
         self.is_done |= round.is_done(view.now);
+        self.is_stalled |= round.is_stalled(view.now);
+        let round = *round;
         if self.is_done {
             return Decision {
                 knobs: Knobs::none().with(Knob::Run, 0),
@@ -73,7 +51,6 @@ impl Policy for OnDemand {
                 check_after: Duration::from_secs(1),
             };
         }
-        self.is_stalled |= self.has_stalled(view);
         if self.is_stalled {
             return Decision {
                 knobs: Knobs::none().with(Knob::Run, 0),
@@ -89,13 +66,6 @@ impl Policy for OnDemand {
             check_after: round.check_after(share, view),
         }
     }
-}
-
-/// What moves while ksmd works. Before Linux 6.6, which counts no visits, its CPU time stands for them.
-fn mark(now: &Sample) -> [u64; 3] {
-    let ksm = &now.ksm;
-    let visited = ksm.pages_scanned.get().or(now.ksmd_cpu_ns.get()).unwrap_or(0);
-    [ksm.full_scans.get().unwrap_or(0), visited, ksm.tracked_pages()]
 }
 
 #[cfg(test)]
@@ -127,6 +97,7 @@ mod tests {
         }
         // The operator lets ksmd sleep for ten seconds between batches.
         host.limits.min_sleep_milliseconds = 10_000;
+        assert_eq!(host.after(1).decide(&mut policy).reason.state, "scan");
         assert_eq!(host.after(15).decide(&mut policy).reason.state, "scan");
         assert_eq!(host.after(15).decide(&mut policy).reason.state, OnDemand::STALLED);
 

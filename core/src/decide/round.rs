@@ -23,12 +23,15 @@ pub struct Round {
 struct Moved {
     at: Duration,
     full_scans: u64,
-    visited: u64,
+    worked: u64,
     tracked: u64,
 }
 
-/// A ksmd that gets nowhere for so long has nothing to scan. It wakes up all the same, so its CPU time moves.
+/// A ksmd that gets nowhere for so long, over its sleep, has nothing to scan.
 const STALLED: Duration = Duration::from_secs(5);
+
+/// CPU time that ksmd does not use by waking up alone: that takes it some microseconds.
+const WORK_NS: u64 = 1_000_000;
 
 /// The counting of looks, from when memory last grew.
 #[derive(Debug, Clone, Copy)]
@@ -81,12 +84,13 @@ impl Round {
     /// Notes whether ksmd got anywhere, and returns whether it has not for too long: nobody offers it memory.
     pub fn is_stalled(&mut self, now: &Sample) -> bool {
         let here = Moved::of(now);
-        if (here.full_scans, here.visited, here.tracked)
-            != (self.moved.full_scans, self.moved.visited, self.moved.tracked)
+        if (here.full_scans, here.worked, here.tracked)
+            != (self.moved.full_scans, self.moved.worked, self.moved.tracked)
         {
             self.moved = here;
         }
-        now.at.saturating_sub(self.moved.at) > STALLED
+        let sleep = Duration::from_millis(now.ksm.sleep_millisecs.get().unwrap_or(0));
+        now.at.saturating_sub(self.moved.at) > STALLED.saturating_add(sleep * 2)
     }
 
     /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
@@ -155,7 +159,11 @@ impl Moved {
         Self {
             at: now.at,
             full_scans: now.ksm.full_scans.get().unwrap_or(0),
-            visited: now.ksm.pages_scanned.get().unwrap_or(0),
+            // Before Linux 6.6, which counts no visits, its CPU time stands for them.
+            worked: match (now.ksm.pages_scanned.get(), now.ksmd_cpu_ns.get()) {
+                (Some(visits), _) => visits,
+                (None, cpu_ns) => cpu_ns.unwrap_or(0) / WORK_NS,
+            },
             tracked: now.ksm.tracked_pages(),
         }
     }
