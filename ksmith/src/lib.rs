@@ -14,6 +14,7 @@ pub mod guest_service;
 pub mod guests;
 pub mod lab;
 pub mod live;
+pub mod live_bench;
 pub mod log;
 pub mod observe;
 pub mod own_use;

@@ -17,7 +17,7 @@ use support::skipped;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
 /// Commands that change something, with arguments that would do so.
-const ACTING: [&[&str]; 8] = [
+const ACTING: [&[&str]; 9] = [
     &["daemon"],
     &["scan"],
     &["enable"],
@@ -25,6 +25,7 @@ const ACTING: [&[&str]; 8] = [
     &["set", "run=1"],
     &["unmerge"],
     &["restore"],
+    &["lab", "run", "burst"],
     &["set", "run=1", "--dry-run"],
 ];
 

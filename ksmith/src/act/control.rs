@@ -2,9 +2,13 @@
 
 use std::fmt;
 
+use ksmith_core::knobs::Knob;
+
 use super::pause::Paused;
 use super::restore::restore;
-use super::{Holder, Journal, JournalError, Lock, LockError, PauseError, RestoreError, Restored, StateDir, Writer};
+use super::{
+    ActError, Holder, Journal, JournalError, Lock, LockError, PauseError, RestoreError, Restored, StateDir, Writer,
+};
 use super::{find, holders::HolderKind};
 use crate::root::Root;
 
@@ -89,6 +93,20 @@ impl Control {
     /// Through which to change settings.
     pub fn writer(&mut self) -> &mut Writer {
         &mut self.writer
+    }
+
+    /// Notes every setting as it is now, so that it is restored whoever changes it meanwhile: a program that was
+    /// started for that, with or without a journal of its own.
+    ///
+    /// # Errors
+    /// A setting can't be read or the journal can't be written.
+    pub fn note_all(&mut self) -> Result<(), ActError> {
+        for knob in Knob::ALL {
+            if let Some(value) = self.writer.get(knob)? {
+                self.writer.note(knob, value)?;
+            }
+        }
+        Ok(())
     }
 
     /// Restores everything now, and says what was done.
@@ -178,7 +196,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
 
-    use ksmith_core::knobs::{Knob, Knobs};
+    use ksmith_core::knobs::Knobs;
 
     use super::super::writer::tests::whole_tree;
     use super::*;
@@ -215,6 +233,17 @@ mod tests {
         }));
         assert!(panicked.is_err());
         assert_eq!(run(tree.path()), "0");
+    }
+
+    #[test]
+    fn what_others_change_is_restored_once_it_is_noted() {
+        let tree = whole_tree();
+        let mut control = take(tree.path()).unwrap();
+        control.note_all().unwrap();
+        fs::write(tree.path().join("sys/kernel/mm/ksm/pages_to_scan"), "4321\n").unwrap();
+        fs::write(tree.path().join("sys/kernel/mm/ksm/run"), "1\n").unwrap();
+        let changes: Vec<_> = control.restore().unwrap().changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["run 1 -> 0", "pages_to_scan 4321 -> 100"]);
     }
 
     #[test]

@@ -27,7 +27,16 @@ pub fn require(global: &Global) -> Result<Root, Failure> {
 /// As [`require`], or somebody else controls KSM.
 pub fn take(global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<Control> {
     let root = require(global)?;
-    let control = Control::take(&root, &StateDir::of(&root), dry_run, take_over)?;
+    take_in(&StateDir::of(&root), global, dry_run, take_over)
+}
+
+/// Control over KSM until dropped, with lock and journal in another directory than usual.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_in(directory: &StateDir, global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<Control> {
+    let root = require(global)?;
+    let control = Control::take(&root, directory, dry_run, take_over)?;
     for note in control.notes() {
         tracing::warn!("{note}");
     }

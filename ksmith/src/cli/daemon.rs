@@ -1,10 +1,12 @@
 //! `ksmith daemon`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::{Global, control, print};
+use crate::act::StateDir;
 use crate::config::PolicyKind;
 use crate::controller::Controller;
 use crate::daemon::{ConfigSource, Daemon, plan};
@@ -28,6 +30,9 @@ pub struct DaemonArgs {
     /// Look once, say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Keep lock and journal here. For the lab, which holds the usual ones: nobody else is locked out.
+    #[arg(long, hide = true, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
 }
 
 impl DaemonArgs {
@@ -38,7 +43,11 @@ impl DaemonArgs {
         let policy = config.policy()?;
         // Before control is taken too: an end in between would leave a paused ksmtuned behind.
         let signals = signals::catch()?;
-        let control = control::take(global, self.dry_run, self.take_over)?;
+        let directory = match &self.state_dir {
+            Some(directory) => StateDir::at(directory),
+            None => StateDir::of(&global.live_root()?),
+        };
+        let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
         let host = LiveHost { observer: Observer::new(global.live_root()?), control };
         if self.dry_run {
             let tick = Controller::new(host, policy, config.limits.clone()).tick();

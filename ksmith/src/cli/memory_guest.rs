@@ -12,6 +12,9 @@ pub struct MemoryGuestArgs {
     /// What to hold
     #[arg(value_name = "PART", value_parser = |text: &str| text.parse::<Part>())]
     parts: Vec<Part>,
+    /// What to be called; heeded by whoever reads the command line of this process
+    #[arg(long)]
+    name: Option<String>,
 }
 
 impl MemoryGuestArgs {

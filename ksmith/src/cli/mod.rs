@@ -9,6 +9,7 @@ mod doctor;
 mod estimate;
 mod guests;
 mod knobs;
+mod lab;
 mod memory_guest;
 mod merge;
 mod print;
@@ -105,6 +106,8 @@ enum Command {
     Unmerge(unmerge::UnmergeArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
+    Lab(lab::LabCommand),
+    #[command(subcommand)]
     Config(config::ConfigCommand),
     Completions(docs::CompletionsArgs),
     #[command(hide = true)]
@@ -166,6 +169,7 @@ impl Cli {
             Command::Merge(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
             Command::Restore(args) => args.run(global),
+            Command::Lab(command) => command.run(global),
             Command::Config(command) => command.run(global),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -60,6 +60,13 @@ pub enum Part {
         /// Time between two rewrites of the whole part.
         every: Duration,
     },
+    /// `work:PAGES:PERCENT`: unique pages that a thread rewrites and reads, busy for this part of the time.
+    Work {
+        /// How many.
+        pages: usize,
+        /// How busy at first: from 0, idle, to 100.
+        percent: u8,
+    },
 }
 
 impl Part {
@@ -74,7 +81,8 @@ impl Part {
             | Self::Hugetlb { pages }
             | Self::Zero { pages }
             | Self::Unique { pages }
-            | Self::Churn { pages, .. } => pages,
+            | Self::Churn { pages, .. }
+            | Self::Work { pages, .. } => pages,
         }
     }
 }
@@ -91,6 +99,7 @@ impl fmt::Display for Part {
             Self::Zero { pages } => write!(f, "zero:{pages}"),
             Self::Unique { pages } => write!(f, "unique:{pages}"),
             Self::Churn { pages, every } => write!(f, "churn:{pages}:{}", every.as_millis()),
+            Self::Work { pages, percent } => write!(f, "work:{pages}:{percent}"),
         }
     }
 }
@@ -99,7 +108,7 @@ impl fmt::Display for Part {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not equal:SEED:PAGES, same:SEED:PAGES, huge:SEED:PAGES, zero:PAGES, unique:PAGES, shared:PAGES, \
-     unmarked:PAGES, hugetlb:PAGES or churn:PAGES:MILLISECONDS"
+     unmarked:PAGES, hugetlb:PAGES, churn:PAGES:MILLISECONDS or work:PAGES:PERCENT"
 )]
 pub struct BadPart(String);
 
@@ -121,6 +130,10 @@ impl FromStr for Part {
             ["unique", count] => Ok(Self::Unique { pages: pages(count)? }),
             ["churn", count, every] => {
                 Ok(Self::Churn { pages: pages(count)?, every: Duration::from_millis(number(every)?) })
+            }
+            ["work", count, percent] => {
+                let percent = percent.parse().ok().filter(|percent| *percent <= 100);
+                Ok(Self::Work { pages: pages(count)?, percent: percent.ok_or_else(|| BadPart(text.to_owned()))? })
             }
             _ => Err(BadPart(text.to_owned())),
         }
@@ -144,11 +157,11 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_print() {
-        let texts = "equal:7:1024 same:1:2 huge:3:512 shared:1 unmarked:2 hugetlb:512 zero:3 unique:0 churn:16:250";
+        let texts = "equal:7:1024 same:1:2 huge:3:512 shared:1 unmarked:2 hugetlb:512 zero:3 unique:0 churn:16:250 work:9:30";
         for text in texts.split(' ') {
             assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
         }
-        for text in ["", "equal:7", "zero:-1", "churn:1:x", "other:1"] {
+        for text in ["", "equal:7", "zero:-1", "churn:1:x", "other:1", "work:1:101"] {
             assert!(text.parse::<Part>().is_err(), "{text}");
         }
     }

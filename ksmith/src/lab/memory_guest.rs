@@ -53,9 +53,23 @@ impl MemoryGuest {
     /// # Errors
     /// The program can't be started.
     pub fn start(program: &Path, contents: &Contents) -> Result<Self, GuestError> {
+        Self::start_by(program, Command::new(program), None, contents)
+    }
+
+    /// Starts a guest by a command of the caller's, which needs no arguments yet, perhaps with a name.
+    ///
+    /// # Errors
+    /// The program can't be started.
+    pub(super) fn start_by(
+        program: &Path,
+        mut command: Command,
+        name: Option<&str>,
+        contents: &Contents,
+    ) -> Result<Self, GuestError> {
         let fail = |source| GuestError::Start { program: program.display().to_string(), source };
-        let mut child = Command::new(program)
+        let mut child = command
             .arg("memory-guest")
+            .args(name.map(|name| format!("--name={name}")))
             .args(contents.0.iter().map(ToString::to_string))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -121,6 +135,46 @@ impl MemoryGuest {
         self.done(&format!("hold {part}"))
     }
 
+    /// Has the guest's worker be busy for this part of the time, from 0 to 100.
+    ///
+    /// # Errors
+    /// The guest ended or has nothing to work on.
+    pub fn work(&mut self, percent: u8) -> Result<(), GuestError> {
+        self.done(&format!("work {percent}"))
+    }
+
+    /// Pages that the guest's worker has been through: 0 without a worker.
+    ///
+    /// # Errors
+    /// The guest ended.
+    pub fn work_done(&mut self) -> Result<u64, GuestError> {
+        let answer = self.tell("done")?;
+        match answer.strip_prefix("done ").and_then(|count| count.parse().ok()) {
+            Some(count) => Ok(count),
+            None => self.expect("done", "done N", answer).map(|()| 0),
+        }
+    }
+
+    /// Tells several guests to do something and waits until all have, so that they do it at the same time.
+    ///
+    /// # Errors
+    /// A guest ended or refused.
+    pub(super) fn all_do<'a>(
+        guests: impl IntoIterator<Item = &'a mut Self>,
+        command: &str,
+    ) -> Result<(), GuestError> {
+        let mut told = Vec::new();
+        for guest in guests {
+            guest.say(command)?;
+            told.push(guest);
+        }
+        for guest in told {
+            let answer = guest.answer()?;
+            guest.expect(command, "ok", answer)?;
+        }
+        Ok(())
+    }
+
     fn done(&mut self, command: &str) -> Result<(), GuestError> {
         let answer = self.tell(command)?;
         self.expect(command, "ok", answer)
@@ -134,9 +188,13 @@ impl MemoryGuest {
     }
 
     fn tell(&mut self, command: &str) -> Result<String, GuestError> {
-        let pid = self.pid();
-        writeln!(self.commands, "{command}").map_err(|source| GuestError::Gone { pid, source })?;
+        self.say(command)?;
         self.answer()
+    }
+
+    fn say(&mut self, command: &str) -> Result<(), GuestError> {
+        let pid = self.pid();
+        writeln!(self.commands, "{command}").map_err(|source| GuestError::Gone { pid, source })
     }
 
     fn answer(&mut self) -> Result<String, GuestError> {

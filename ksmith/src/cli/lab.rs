@@ -1,0 +1,270 @@
+//! `ksmith lab`
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use ksmith_core::kernel::Run;
+use ksmith_core::units::{Bytes, Span};
+
+use super::{Failure, Global, control, print};
+use crate::lab::competitor::{Competitor, DEFAULT};
+use crate::lab::play::{Plan, Progress, play};
+use crate::lab::report;
+use crate::lab::results::{CompetitorResults, Results, ScenarioResults};
+use crate::lab::scenario::{self, Form, Scenario};
+use crate::live_bench::LiveBench;
+use crate::observe::Observer;
+use crate::root::Root;
+use crate::show::Table;
+use crate::signals;
+
+/// Compare policies on this host's kernel: same guests, same events, measured
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    Run(LabRunArgs),
+    List(LabListArgs),
+}
+
+/// Play scenarios under each of the policies and say which does best.
+///
+/// A scenario is a TOML file that says which guests there are and what happens to them when: see `ksmith lab list`
+/// and docs/lab.md. Each run starts from the same state of the host (nothing merged, the kernel's own settings), and
+/// all competitors take turns within each repeat. Every policy runs as a daemon of its own, the ksmtuned script as the
+/// real thing. At the end, and on Ctrl-C, everything is put back. A host whose KSM is in use is left alone.
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    /// Names of shipped scenarios, or TOML files
+    #[arg(required = true, value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    /// Who competes: built-in policies by name, fixed:PRESET, script:ksmtuned, script:ksmtuned-eager, config:FILE,
+    /// reference (every page, all the time) and none [default: all that are to be had here]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Runs of each scenario under each competitor
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Which form of the scenarios to play
+    #[arg(long, value_enum, default_value_t)]
+    form: Form,
+    /// Write results.json, report.html and what the controllers said into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// List the scenarios, and who can compete here.
+#[derive(Debug, Args)]
+pub struct LabListArgs {}
+
+impl LabCommand {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Run(args) => args.run(global),
+            Self::List(_) => list(global),
+        }
+    }
+}
+
+/// Where scenarios are looked for: in the working directory as in ksmith's own sources, then where packages put them.
+fn places() -> Vec<PathBuf> {
+    ["scenarios", "/usr/local/share/ksmith/scenarios", "/usr/share/ksmith/scenarios"].map(PathBuf::from).to_vec()
+}
+
+impl LabRunArgs {
+    fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = control::require(global)?;
+        let plan = self.plan()?;
+        check_host(&root, &plan)?;
+        if let Some(out) = &self.out {
+            fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
+        }
+        let interrupts = signals::catch()?.listen()?;
+        let mut bench = LiveBench::new(control::take(global, false, false)?)?;
+        let runs = plan.competitors.len() as u32 * plan.repeat;
+        let total: Duration = plan.scenarios.iter().map(|scenario| scenario.duration * runs).sum();
+        let progress = Progress::new(total);
+        let played = play(&plan, &mut bench, &interrupts, &progress);
+        progress.finish();
+        // Nothing of the last run stays merged, whatever came of it.
+        let is_reset = crate::lab::play::Bench::reset(&mut bench);
+        let restored = bench.restore();
+        let results = played?;
+        // Before anything is said of them: hours of measuring are not lost to a setting that can't be put back.
+        self.write(&results)?;
+        print_results(global, &results)?;
+        is_reset.map_err(|why| anyhow::anyhow!("the last run is not undone: {why}"))?;
+        restored?;
+        let is_sound = |c: &CompetitorResults| c.runs.iter().all(|run| run.measures.wrong_pages == 0);
+        if !results.scenarios.iter().flat_map(|s| &s.competitors).all(is_sound) {
+            return Err(anyhow::anyhow!("guests' memory did not hold what it should: see wrong_pages"));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+        let places = places();
+        let scenarios = self.scenarios.iter().map(|name| {
+            let path = scenario::find(name, &places)?;
+            Scenario::load(&path, self.form)
+        });
+        let scenarios = scenarios.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
+        let named = self.policies.iter().map(|name| Competitor::parse(name));
+        let mut competitors = named.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
+        if competitors.is_empty() {
+            competitors = Competitor::defaults();
+        }
+        Ok(Plan {
+            program: env::current_exe().context("can't find the ksmith program, which guests are started with")?,
+            scenarios,
+            form: self.form,
+            competitors,
+            repeat: self.repeat,
+            logs: self.out.as_ref().map(|out| out.join("logs")),
+        })
+    }
+
+    fn write(&self, results: &Results) -> anyhow::Result<()> {
+        let Some(out) = &self.out else { return Ok(()) };
+        let write = |name: &str, text: String| {
+            let path = out.join(name);
+            fs::write(&path, text).with_context(|| format!("can't write {}", path.display()))
+        };
+        write("results.json", serde_json::to_string(results)?)?;
+        write("report.html", report::page(results)?)
+    }
+}
+
+/// Memory of others that hardly blurs the figures, in bytes.
+const LITTLE: u64 = 32 << 20;
+
+/// A host whose KSM works for somebody, or that lacks what the scenarios need, is left alone.
+fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
+    for scenario in &plan.scenarios {
+        let missing = scenario.missing_files();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            return Err(Failure::impossible(format!(
+                "scenario {} needs files that are not here: {missing}",
+                scenario.name
+            )));
+        }
+    }
+    let sample = Observer::new(root.clone()).sample();
+    let others = sample.processes.iter().filter(|process| process.may_merge());
+    let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
+    let saved = sample.ksm.saved_pages() * sample.page_size;
+    if sample.ksm.run_state() == Some(Run::Running) || saved > 0 || offered > LITTLE {
+        return Err(Failure::impossible(format!(
+            "KSM is in use on this host ({} saved, {} processes with {} offer memory; see ksmith status): the lab would \
+             unmerge it and measure it along. End them, or run the lab on another host",
+            Bytes::from(saved),
+            others.count(),
+            Bytes::from(offered)
+        )));
+    }
+    let needed = plan.scenarios.iter().map(Scenario::peak_bytes).max().unwrap_or(0);
+    let available = sample.memory.value().and_then(|memory| memory.available).unwrap_or(u64::MAX);
+    // A tenth more, for the kernel's own needs and the controllers.
+    if needed.saturating_add(needed / 10) > available {
+        return Err(Failure::impossible(format!(
+            "the scenarios need {} of memory and {} are available: use --form short, or a smaller scenario",
+            Bytes::from(needed),
+            Bytes::from(available)
+        )));
+    }
+    Ok(())
+}
+
+fn print_results(global: &Global, results: &Results) -> anyhow::Result<()> {
+    if global.json {
+        return print::json(results);
+    }
+    for scenario in &results.scenarios {
+        print::line(format_args!("\n{}: {}\n{}", scenario.name, scenario.about, table(scenario)))?;
+    }
+    Ok(())
+}
+
+fn table(scenario: &ScenarioResults) -> Table {
+    let mut table = Table::new([
+        "medians", "saved", "50 %", "90 %", "99 %", "GiB-s", "of ref", "ksmd CPU", "own CPU", "own RSS",
+        "late CPU", "breaks", "work",
+    ]);
+    for competitor in &scenario.competitors {
+        let figure = |key: &str, text: &dyn Fn(f64) -> String| competitor.median(key).map_or("-".to_owned(), text);
+        let time = |key: &str| competitor.median(key).map_or("never".to_owned(), |s| format!("{s:.1} s"));
+        let percent = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{:.1} %", 100.0 * ratio));
+        let bytes = |bytes: f64| Bytes::from(bytes as u64).to_string();
+        table.row([
+            competitor.name.clone(),
+            figure("saved_bytes", &bytes),
+            time("seconds_to_50"),
+            time("seconds_to_90"),
+            time("seconds_to_99"),
+            figure("gib_seconds", &|x| format!("{x:.1}")),
+            percent(competitor.share_of_reference),
+            figure("ksmd_cpu_seconds", &|s| format!("{s:.2} s")),
+            figure("controller_cpu_seconds", &|s| format!("{s:.2} s")),
+            figure("controller_rss_bytes", &bytes),
+            figure("late_percent", &|x| format!("{x:.2} %")),
+            figure("breaks", &|x| format!("{x:.0}")),
+            percent(competitor.work_ratio),
+        ]);
+    }
+    table
+}
+
+fn list(global: &Global) -> anyhow::Result<ExitCode> {
+    let scenarios: Vec<(PathBuf, Scenario, Scenario)> = scenario::list(&places())
+        .into_iter()
+        .map(|path| {
+            let (short, long) = (Scenario::load(&path, Form::Short)?, Scenario::load(&path, Form::Long)?);
+            Ok::<_, scenario::ScenarioError>((path, short, long))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let competitors: Vec<(&str, Result<Competitor, String>)> =
+        DEFAULT.iter().map(|name| (*name, Competitor::parse(name).map_err(|why| why.to_string()))).collect();
+    if global.json {
+        let scenarios = scenarios.iter().map(|(path, short, long)| scenario_json(path, short, long));
+        let here = competitors.iter().filter(|(_, competitor)| competitor.is_ok()).map(|(name, _)| *name);
+        let whole = serde_json::json!({
+            "scenarios": scenarios.collect::<Vec<_>>(),
+            "competitors": here.collect::<Vec<_>>(),
+        });
+        print::json(&whole)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if scenarios.is_empty() {
+        print::line("no scenarios here: name a TOML file, or go to a directory with scenarios/ in it")?;
+    }
+    for (_, short, long) in &scenarios {
+        let times = format!("{}, long {}", Span(short.duration), Span(long.duration));
+        print::line(format_args!("{:<10} {} (short {times})", short.name, short.about))?;
+    }
+    print::line("\ncompetitors:")?;
+    for (name, competitor) in &competitors {
+        match competitor {
+            Ok(_) => print::line(format_args!("  {name}"))?,
+            Err(why) => print::line(format_args!("  {name}: {why}"))?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn scenario_json(path: &Path, short: &Scenario, long: &Scenario) -> serde_json::Value {
+    serde_json::json!({
+        "name": short.name,
+        "about": short.about,
+        "path": path,
+        "short_seconds": short.duration.as_secs_f64(),
+        "long_seconds": long.duration.as_secs_f64(),
+        "short_peak_bytes": short.peak_bytes(),
+        "long_peak_bytes": long.peak_bytes(),
+    })
+}

@@ -1,0 +1,89 @@
+//! What was seen during one run, and what could have been: two lines over time.
+
+use serde::Serialize;
+
+/// One look. Counters count from the first look of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Point {
+    /// Seconds since the start.
+    pub at: f64,
+    /// `(pages_sharing + ksm_zero_pages)` in bytes, as the kernel says it.
+    pub saved_bytes: u64,
+    /// ksmd's CPU time.
+    pub ksmd_cpu_seconds: f64,
+    /// CPU time of whatever controls KSM.
+    pub controller_cpu_seconds: f64,
+    /// Merged pages that were copied because somebody wrote to them (`cow_ksm`).
+    pub breaks: u64,
+}
+
+/// From this moment on, so much can be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Step {
+    /// Seconds since the start.
+    pub at: f64,
+    /// What can be saved.
+    pub bytes: u64,
+}
+
+/// A run over time. Points and steps are in order.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Series {
+    /// What was seen.
+    pub points: Vec<Point>,
+    /// What could be saved; before the first step nothing.
+    pub attainable: Vec<Step>,
+}
+
+impl Series {
+    /// What could be saved at that moment.
+    pub fn attainable_at(&self, at: f64) -> u64 {
+        self.attainable.iter().take_while(|step| step.at <= at).last().map_or(0, |step| step.bytes)
+    }
+
+    /// The integral over time of `value(saved, attainable)`, in bytes x seconds, `saved` going straight from look to look.
+    pub fn integral(&self, value: impl Fn(f64, f64) -> f64) -> f64 {
+        let mut sum = 0.0;
+        for pair in self.points.windows(2) {
+            let [from, to] = pair else { continue };
+            let length = to.at - from.at;
+            if length <= 0.0 {
+                continue;
+            }
+            let inside = self.attainable.iter().map(|step| step.at).filter(|at| *at > from.at && *at < to.at);
+            let mut edges: Vec<f64> = [from.at].into_iter().chain(inside).collect();
+            edges.push(to.at);
+            for edge in edges.windows(2) {
+                let [begin, end] = edge else { continue };
+                let middle = (begin + end) / 2.0;
+                let part = (middle - from.at) / length;
+                let saved = from.saved_bytes as f64 * (1.0 - part) + to.saved_bytes as f64 * part;
+                sum += value(saved, self.attainable_at(*begin) as f64) * (end - begin);
+            }
+        }
+        sum
+    }
+
+    /// The greatest growth of a counter within any window of `seconds`, per second. 0 for a run shorter than that.
+    pub fn peak_rate(&self, seconds: f64, counter: impl Fn(&Point) -> f64) -> f64 {
+        let mut begin = 0;
+        let mut peak = 0.0_f64;
+        for to in &self.points {
+            while self.points.get(begin + 1).is_some_and(|next| to.at - next.at >= seconds) {
+                begin += 1;
+            }
+            let Some(from) = self.points.get(begin) else { break };
+            if to.at - from.at >= seconds {
+                peak = peak.max((counter(to) - counter(from)) / (to.at - from.at));
+            }
+        }
+        peak
+    }
+
+    /// The growth of a counter from `since` to the end, per second.
+    pub fn rate_since(&self, since: f64, counter: impl Fn(&Point) -> f64) -> f64 {
+        let from = self.points.iter().find(|point| point.at >= since);
+        let (Some(from), Some(to)) = (from, self.points.last()) else { return 0.0 };
+        if to.at <= from.at { 0.0 } else { (counter(to) - counter(from)) / (to.at - from.at) }
+    }
+}

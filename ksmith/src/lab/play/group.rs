@@ -1,0 +1,107 @@
+//! A program of its own process group: Ctrl-C at the terminal does not reach it, and it is ended with all it started.
+
+#![allow(unsafe_code, reason = "what a child does between fork and exec has no safe wrapper")]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+
+/// A running program and all it started. Ended on drop.
+#[derive(Debug)]
+pub(super) struct Group {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+/// How long a program may take to end by itself, on drop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Group {
+    /// Starts `command`. It gets SIGTERM should the lab be killed.
+    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+        apart(command);
+        Ok(Self { child: command.spawn()?, ended: None })
+    }
+
+    /// The PID of the program, which is the number of its group too.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How the program ended, if it has.
+    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait()?;
+        }
+        Ok(self.ended)
+    }
+
+    /// Asks it to end and waits for that; kills it when `patience` is over. Whatever it has started and left behind is
+    /// killed.
+    pub(super) fn end(&mut self, patience: Duration) -> io::Result<ExitStatus> {
+        let asked = Instant::now();
+        if self.ended()?.is_none() {
+            self.signal(Signal::TERM);
+        }
+        while self.ended()?.is_none() && asked.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.signal(Signal::KILL);
+        if let Some(status) = self.ended {
+            return Ok(status);
+        }
+        let status = self.child.wait()?;
+        self.ended = Some(status);
+        Ok(status)
+    }
+
+    /// That there is nobody left to get the signal is as well.
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            // Nobody is left to be told.
+            let _ = self.end(PATIENCE);
+        }
+    }
+}
+
+/// Makes the program of `command` the leader of its own group, and has it end with the thread that starts it.
+pub(super) fn apart(command: &mut Command) {
+    command.process_group(0);
+    // SAFETY: between fork and exec the closure makes one system call (prctl) and allocates nothing.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_left_behind_is_ended_with_it() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 1000 & echo $!; exec sleep 1000"]).stdout(std::process::Stdio::piped());
+        let mut group = Group::start(&mut shell).unwrap();
+        let mut line = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(group.child.stdout.take().unwrap()), &mut line).unwrap();
+        assert_eq!(group.ended().unwrap(), None);
+        group.end(Duration::from_secs(60)).unwrap();
+        // Its parent is gone: whoever adopts it may take a while to collect it.
+        let stat = format!("/proc/{}/stat", line.trim());
+        let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        while !is_gone() {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Plays scenarios under competitors, one run after the other, each from the same state of the host.
+//!
+//! The lab only starts, tells and looks: whoever controls KSM is a process of its own, as on any host. What the lab
+//! itself needs of the host, it has through [`Bench`].
+
+mod contender;
+mod group;
+mod progress;
+mod sampler;
+mod stage;
+mod usage;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use self::contender::Contender;
+use self::sampler::Sampler;
+use self::stage::Stage;
+use super::competitor::Competitor;
+use super::measure::{Counted, Series};
+use super::results::{RawRun, Results};
+use super::scenario::{Form, Scenario};
+use super::{GuestError, results};
+use crate::signals::Signal;
+
+pub use progress::Progress;
+
+/// The host that experiments are made on.
+pub trait Bench {
+    /// Brings the host to the state that every run starts from: nothing merged, every setting as the kernel boots with
+    /// it, ksmd off.
+    ///
+    /// # Errors
+    /// Why that could not be done.
+    fn reset(&mut self) -> Result<(), String>;
+}
+
+/// What is to be played.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The ksmith program: guests and policies are started with it.
+    pub program: PathBuf,
+    /// What happens.
+    pub scenarios: Vec<Scenario>,
+    /// In which form.
+    pub form: Form,
+    /// Under whose control.
+    pub competitors: Vec<Competitor>,
+    /// How often each.
+    pub repeat: u32,
+    /// Where what the controllers say is kept. `None`: it is not.
+    pub logs: Option<PathBuf>,
+}
+
+/// Why there are no results. Guests and controllers are ended all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A guest with known memory did not do as told.
+    #[error(transparent)]
+    KnownGuest(#[from] GuestError),
+    /// Another guest.
+    #[error("guest {name}: {why}")]
+    Guest {
+        /// Its name.
+        name: String,
+        /// What happened.
+        why: String,
+    },
+    /// Whoever should control KSM did not.
+    #[error("competitor {name}: {why}; the last it said: {said}")]
+    Competitor {
+        /// Who.
+        name: String,
+        /// What happened.
+        why: String,
+        /// The last line that it said.
+        said: String,
+    },
+    /// The host could not be brought to its first state.
+    #[error("can't bring the host to the state that every run starts from: {0}")]
+    Bench(String),
+    /// Something that is measured can't be seen.
+    #[error("can't measure: {0}")]
+    Unseen(String),
+    /// Files, processes or threads could not be had.
+    #[error("can't run the lab: {0}")]
+    System(#[source] io::Error),
+    /// Somebody pressed Ctrl-C.
+    #[error("interrupted; guests are ended and the settings are being put back")]
+    Interrupted,
+}
+
+/// Between two updates of the progress.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Plays everything: within each repeat all competitors in turn, so that what changes on the host hits all alike.
+///
+/// # Errors
+/// See [`LabError`].
+pub fn play(
+    plan: &Plan,
+    bench: &mut impl Bench,
+    interrupts: &Receiver<Signal>,
+    progress: &Progress,
+) -> Result<Results, LabError> {
+    // A hypervisor's name for the program that guests are started with: policies that count virtual machines count them.
+    let names = tempfile::tempdir().map_err(LabError::System)?;
+    let guest = names.path().join("qemu-system-x86_64");
+    std::os::unix::fs::symlink(&plan.program, &guest).map_err(LabError::System)?;
+    let mut played = Vec::new();
+    for scenario in &plan.scenarios {
+        let mut runs: Vec<Vec<RawRun>> = vec![Vec::new(); plan.competitors.len()];
+        for number in 1..=plan.repeat {
+            for (competitor, runs) in plan.competitors.iter().zip(&mut runs) {
+                progress.say(format!("{} {number}/{} {}", scenario.name, plan.repeat, competitor.name));
+                bench.reset().map_err(LabError::Bench)?;
+                let run = Run { plan, scenario, competitor, number, guest: &guest, interrupts, progress };
+                runs.push(run.play()?);
+            }
+        }
+        played.push(results::ScenarioResults::of(scenario, &plan.competitors, runs));
+    }
+    Ok(Results::of(plan.form, plan.repeat, played))
+}
+
+/// One run of one scenario under one competitor.
+struct Run<'a> {
+    plan: &'a Plan,
+    scenario: &'a Scenario,
+    competitor: &'a Competitor,
+    number: u32,
+    guest: &'a Path,
+    interrupts: &'a Receiver<Signal>,
+    progress: &'a Progress,
+}
+
+impl Run<'_> {
+    fn play(&self) -> Result<RawRun, LabError> {
+        let place = tempfile::tempdir().map_err(LabError::System)?;
+        let log = self.log(place.path())?;
+        let limits = &self.scenario.limits;
+        let contender = Contender::start(&self.plan.program, self.competitor, limits, place.path(), &log)?;
+        let began = Instant::now();
+        let sampler = Sampler::start(contender.whose(), began)?;
+        let mut stage = Stage::new(self.guest, &self.scenario.instances, began);
+        for actions in self.scenario.actions.chunk_by(|a, b| a.at == b.at) {
+            let at = actions.first().map_or(Duration::ZERO, |action| action.at);
+            self.wait_until(began + at, &sampler, began)?;
+            stage.perform(actions)?;
+        }
+        self.wait_until(began + self.scenario.duration, &sampler, began)?;
+        let seen = sampler.finish()?;
+        let wrong_pages = stage.finish()?;
+        contender.end()?;
+        self.progress.run_done(self.scenario.duration);
+        Ok(RawRun {
+            series: Series { points: seen.points, attainable: std::mem::take(&mut stage.attainable) },
+            counted: Counted {
+                work_pages: stage.work_pages,
+                rewrite_seconds: stage.rewrite_time.as_secs_f64(),
+                controller_rss_bytes: seen.controller_rss_bytes,
+                passes: seen.passes,
+                wrong_pages,
+            },
+        })
+    }
+
+    fn log(&self, place: &Path) -> Result<PathBuf, LabError> {
+        let Some(logs) = &self.plan.logs else { return Ok(place.join("log")) };
+        fs::create_dir_all(logs).map_err(LabError::System)?;
+        Ok(logs.join(format!("{}-{}-{}.log", self.scenario.name, self.competitor.file_name(), self.number)))
+    }
+
+    fn wait_until(&self, deadline: Instant, sampler: &Sampler, began: Instant) -> Result<(), LabError> {
+        loop {
+            let next = deadline.min(Instant::now() + TICK);
+            match self.interrupts.recv_deadline(next) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return Err(LabError::Interrupted),
+            }
+            self.progress.moment(began.elapsed().min(self.scenario.duration), sampler.saved_bytes());
+            if next == deadline {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Looks at KSM and the controller five times a second while a run goes on, and at nothing else: it must not disturb.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use ksmith_core::kernel::{self, PidStat, Vmstat};
+
+use super::LabError;
+use super::usage::{Usage, Whose};
+use crate::lab::measure::Point;
+use crate::root::Root;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Seen {
+    pub(super) points: Vec<Point>,
+    pub(super) passes: u64,
+    pub(super) controller_rss_bytes: u64,
+}
+
+/// A thread that looks until it is told to end.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    saved: Arc<AtomicU64>,
+    end: Sender<()>,
+    thread: JoinHandle<Result<Seen, LabError>>,
+}
+
+impl Sampler {
+    /// Starts looking; time counts from `began`.
+    pub(super) fn start(whose: Whose, began: Instant) -> Result<Self, LabError> {
+        let (end, is_ended) = bounded::<()>(0);
+        let saved = Arc::new(AtomicU64::new(0));
+        let latest = Arc::clone(&saved);
+        let mut eye = Eye::new(Root::host(), whose)?;
+        let watch = move || {
+            let mut next = began;
+            loop {
+                let point = eye.look(began, false)?;
+                latest.store(point.saved_bytes, Ordering::Relaxed);
+                next = Instant::now().max(next + EVERY);
+                if is_ended.recv_deadline(next) != Err(RecvTimeoutError::Timeout) {
+                    eye.look(began, true)?;
+                    return Ok(eye.seen);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(watch);
+        Ok(Self { saved, end, thread: thread.map_err(LabError::System)? })
+    }
+
+    /// What is saved now.
+    pub(super) fn saved_bytes(&self) -> u64 {
+        self.saved.load(Ordering::Relaxed)
+    }
+
+    /// Looks a last time, and returns all that was seen.
+    pub(super) fn finish(self) -> Result<Seen, LabError> {
+        drop(self.end);
+        self.thread.join().map_err(|_| LabError::Unseen("the sampling thread panicked".to_owned()))?
+    }
+}
+
+struct Eye {
+    root: Root,
+    whose: Whose,
+    ksmd: u32,
+    controller: Usage,
+    first: Option<First>,
+    seen: Seen,
+}
+
+/// The counters at the first look.
+#[derive(Clone, Copy)]
+struct First {
+    ksmd_ns: u64,
+    controller: Duration,
+    breaks: u64,
+    passes: u64,
+}
+
+impl Eye {
+    fn new(root: Root, whose: Whose) -> Result<Self, LabError> {
+        let ksmd = ksmd(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
+        Ok(Self { root, whose, ksmd, controller: Usage::default(), first: None, seen: Seen::default() })
+    }
+
+    fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
+        let root = &self.root;
+        let page = rustix::param::page_size() as u64;
+        let ksmd_ns = self.read(&format!("proc/{}/schedstat", self.ksmd), |t| kernel::cpu_ns(t).ok())?;
+        let sharing = self.read("sys/kernel/mm/ksm/pages_sharing", |t| kernel::number(t).ok())?;
+        let passes = self.read("sys/kernel/mm/ksm/full_scans", |t| kernel::number(t).ok())?;
+        // Older kernels have neither of the two.
+        let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| kernel::number(t).ok()).unwrap_or(0);
+        let breaks = self.read("proc/vmstat", |t| Vmstat::parse(t).ok())?.cow_ksm.unwrap_or(0);
+        let at = began.elapsed().as_secs_f64();
+        // For a group all of /proc is gone through, which would disturb: once a second will do.
+        let is_due = is_last || !matches!(self.whose, Whose::Group(_)) || self.seen.points.len().is_multiple_of(5);
+        if is_due {
+            self.controller = Usage::now(root, self.whose);
+        }
+        let controller = self.controller;
+        let first = *self.first.get_or_insert(First { ksmd_ns, controller: controller.cpu, breaks, passes });
+        let point = Point {
+            at,
+            saved_bytes: (sharing + zero) * page,
+            ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
+            controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
+            breaks: breaks.saturating_sub(first.breaks),
+        };
+        let seen = &mut self.seen;
+        seen.points.push(point);
+        seen.passes = passes.saturating_sub(first.passes);
+        seen.controller_rss_bytes = seen.controller_rss_bytes.max(controller.rss_bytes);
+        Ok(point)
+    }
+
+    fn read<T>(&self, file: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, LabError> {
+        let text = self.root.text(file);
+        let unseen = || LabError::Unseen(format!("/{file} is {}", text.as_ref().map(|_| "not what it should be")));
+        text.value().and_then(|text| parse(text)).ok_or_else(unseen)
+    }
+}
+
+/// ksmd among the kernel threads.
+fn ksmd(root: &Root) -> Option<u32> {
+    let entries = std::fs::read_dir(root.path("proc")).ok()?.flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids.into_iter().find(|pid| {
+        let stat = root.text(format!("proc/{pid}/stat")).value().and_then(|text| PidStat::parse(text).ok());
+        stat.is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
+    })
+}
