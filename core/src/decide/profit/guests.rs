@@ -90,6 +90,11 @@ pub fn mergeable(sample: &Sample) -> impl Iterator<Item = &Process> {
     sample.processes.iter().filter(|process| process.may_merge())
 }
 
+/// Resident bytes of the processes that matter here.
+pub fn mergeable_bytes(sample: &Sample) -> u64 {
+    mergeable(sample).fold(0, |sum, process| sum.saturating_add(process.rss_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -95,8 +95,10 @@ impl Profit {
         }
     }
 
-    fn growth_bytes(&self) -> u64 {
-        (self.config.growth_mib * f64::from(1 << 20)) as u64
+    /// Growth that is worth a burst: `growth_mib`, or an eighth of what there is, where that is less.
+    fn growth_bytes(&self, now: &Sample) -> u64 {
+        let most = (self.config.growth_mib * f64::from(1 << 20)) as u64;
+        most.min(guests::mergeable_bytes(now) / 8).max(now.page_size)
     }
 
     fn begin(&mut self, errand: Errand, changes: Changes, view: &View<'_>) -> Decision {
@@ -248,7 +250,7 @@ impl Profit {
     fn is_active(&self, changes: Changes, now: &Sample, since: Duration) -> bool {
         let elapsed = now.at.saturating_sub(since).as_secs_f64();
         let computed = changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * elapsed;
-        computed || changes.faults.saturating_mul(now.page_size) >= self.growth_bytes()
+        computed || changes.faults.saturating_mul(now.page_size) >= self.growth_bytes(now)
     }
 
     fn first_interval(&self) -> Duration {
@@ -271,7 +273,7 @@ impl Policy for Profit {
         }
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
-        let has_grown = changes.grown_bytes >= self.growth_bytes();
+        let has_grown = changes.grown_bytes >= self.growth_bytes(view.now);
         let has_guests = guests::mergeable(view.now).next().is_some();
         if !has_guests && view.now.ksm.tracked_pages() == 0 {
             self.phase = None;
@@ -281,7 +283,11 @@ impl Policy for Profit {
             None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
-                if has_grown || trip.round.is_lost(view.now) {
+                // Guests that are still filling their memory would else be left half merged: pages that came after
+                // the count began have been visited once at most.
+                let is_done = trip.round.is_done(view.now);
+                let is_filling = is_done && changes.grown_bytes >= guests::mergeable_bytes(view.now) / 32;
+                if has_grown || is_filling && changes.grown_bytes > 0 || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
@@ -290,7 +296,7 @@ impl Policy for Profit {
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
                 }
-                if trip.round.is_done(view.now) {
+                if is_done {
                     return self.settle(&trip, view);
                 }
                 if trip.round.is_stalled(view.now) {
@@ -306,7 +312,7 @@ impl Policy for Profit {
                     return self.begin(Errand::Burst, changes, view);
                 }
                 let left_bytes = changes.left_pages.saturating_mul(view.now.page_size);
-                if left_bytes >= self.growth_bytes() {
+                if left_bytes >= self.growth_bytes(view.now) {
                     return self.begin(Errand::Tidy, changes, view);
                 }
                 let is_due = view.now.at >= until;

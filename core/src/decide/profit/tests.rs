@@ -175,6 +175,15 @@ fn memory_that_keeps_growing_is_merged_when_it_is_there() {
 }
 
 #[test]
+fn small_guests_that_fill_slowly_are_merged_whole() {
+    // Three MiB in all: less than what is worth a burst on a host with more.
+    let fill = |n: u64| Plan::new(format!("bit-{n}")).equal(1, MIB / 4).starting_at(Duration::from_millis(100 * n));
+    let mut run = Run::with((0..12).map(fill).collect());
+    run.for_seconds(4);
+    assert!(run.saved_part() > 0.9, "{}", run.saved_part());
+}
+
+#[test]
 fn kernels_without_newer_files_are_served_too() {
     for kernel in [KernelVersion::new(2, 6), KernelVersion::new(6, 1), KernelVersion::new(6, 6)] {
         let mut run = Run::new(Config { kernel, ..Config::default() }, Limits::default());
