@@ -99,7 +99,8 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     let more = format!("loader,file={},addr=0x2000000,force-raw=on", two.display());
     // 32 MiB that nobody else has: half a megabyte of metadata for nothing.
     let qemu = Qemu::start(directory.path(), "costly", Some(&one), &["-device", &more]);
-    assert!(is_offered(qemu.pid()));
+    // QEMU answers before its memory is laid out as it will stay.
+    wait_until("its memory is offered", || is_offered(qemu.pid()));
     let daemon = Running::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
     daemon.wait_for("merging off: it cost");
     wait_until("it is switched off", || !is_offered(qemu.pid()));
