@@ -150,12 +150,13 @@ impl Target {
 
 /// The path as this process must write it: the guest's may be relative, or lie in a container.
 fn seen_from_here(root: &Root, pid: u32, path: &str) -> PathBuf {
+    let process = root.path(format!("proc/{pid}"));
     match path.strip_prefix('/') {
         Some(relative) => {
             let plain = root.path(relative);
-            if plain.exists() { plain } else { root.path(format!("proc/{pid}/root/{relative}")) }
+            if plain.exists() { plain } else { process.join("root").join(relative) }
         }
-        None => root.path(format!("proc/{pid}/cwd/{path}")),
+        None => process.join("cwd").join(path),
     }
 }
 
@@ -202,7 +203,7 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
         assert_eq!(seen_from_here(&root, 7, "q.sock"), tree.path().join("proc/7/cwd/q.sock"));
-        assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("proc/7/root/run/q"));
+        assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("proc/7").join("root").join("run/q"));
         std::fs::create_dir(tree.path().join("run")).unwrap();
         std::fs::write(tree.path().join("run/q"), "").unwrap();
         assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("run/q"));
