@@ -10,6 +10,7 @@ mod support;
 #[path = "support/vm.rs"]
 mod vm;
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,7 @@ fn a_guest_that_ignores_its_balloon_is_left_as_it_is() {
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     // Its processor never starts, and so neither does a driver.
     let guest = kit.start("deaf", 64, None, &["-S", "-device", "virtio-balloon-pci,id=b"]);
-    wait_until("QEMU serves QMP", || guest.socket.exists());
+    wait_until("QEMU serves QMP", || UnixStream::connect(&guest.socket).is_ok());
     let ledger = ledger(directory.path());
     let mut actuator = match of(&guest, &ledger) {
         Ok(actuator) => actuator,
@@ -106,18 +107,18 @@ fn without_a_balloon_it_says_what_to_do_and_who_ended_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     let plain = kit.start("plain", 64, None, &["-S"]);
-    wait_until("QEMU serves QMP", || plain.socket.exists());
+    wait_until("QEMU serves QMP", || UnixStream::connect(&plain.socket).is_ok());
     let ledger = ledger(directory.path());
     let error = of(&plain, &ledger).unwrap_err().to_string();
     assert!(error.contains("-device virtio-balloon-pci"), "{error}");
-    let mut guest = kit.start("ends", 64, None, &BALLOON);
+    let mut guest = kit.start("ends", 96, None, &BALLOON);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
     let mut actuator = of(&guest, &ledger).unwrap();
     told(actuator.as_mut());
-    assert!(actuator.resize(56 * MIB).unwrap() < 64 * MIB);
+    assert!(actuator.resize(88 * MIB).unwrap() < 96 * MIB);
     guest.kill();
     assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
-    assert!(matches!(actuator.resize(60 * MIB), Err(ActuatorError::Gone)));
+    assert!(matches!(actuator.resize(92 * MIB), Err(ActuatorError::Gone)));
     assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), [""; 0]);
     assert!(ledger.entries().is_empty());
 }

@@ -16,7 +16,7 @@ use super::vm::has;
 
 /// In the order in which they need each other.
 const MODULES: [&str; 6] =
-    ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_balloon"];
+    ["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_balloon"];
 
 /// `leak` is a file system in memory: what lies there can't be reclaimed.
 const INIT: &str = "#!/bin/sh
