@@ -9,6 +9,7 @@ mod no_swap;
 mod plan;
 mod room;
 mod share_out;
+pub mod sim;
 mod squeal;
 mod squeeze;
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //!   give first, in proportion to what they can give.
 //! * A guest that squeals gets, the dearest and loudest first, from what the pool has above its low mark; where that
 //!   is not enough, guests of its own or a cheaper class that suffer nothing are asked for it.
-//! * Above the high mark, and after a while of calm, everybody gets back what was taken, the dearest first.
+//! * Above the high mark, and after a while of calm, everybody gets back what was taken, the dearest first. For that
+//!   who has far more of its whole than those who wait for theirs, and no less to spare, is asked too: memory that a guest once used and has
+//!   freed stays with it, as far as the host can tell.
 
 use std::time::Duration;
 
@@ -25,6 +27,11 @@ const CALM: Duration = Duration::from_secs(10);
 
 /// Writing this much to swap in a second is swapping.
 const SWAPPING: f64 = 64.0 * 1024.0;
+
+/// Who has up to this much more of its whole than the poorest is repaid with it; who has more than that of its whole
+/// beyond the poorest is asked to give for it. The gap between the two keeps memory from going to and fro.
+const AS_POOR: f64 = 0.1;
+const RICH: f64 = 0.2;
 
 /// `no-swap`.
 #[derive(Debug, Clone)]
@@ -78,10 +85,10 @@ impl NoSwap {
                 format!("the pool swaps {}/s", Bytes(pool.swap_out_bytes_per_second.unwrap_or(0.0) as i128))
             }
             _ => format!(
-                "{} of {} available, low mark {}",
+                "{} of {} available, taking up to {}",
                 Bytes::from(pool.available_bytes),
                 Bytes::from(pool.size_bytes),
-                Bytes::from(marks.low)
+                Bytes::from(target)
             ),
         };
         Some((missing, why))
@@ -176,12 +183,37 @@ impl NoSwap {
         }
     }
 
+    /// Asks those who have far more left, and no less to spare, than somebody of their class, or a dearer one, who waits for what was taken.
+    fn even_out(known: &[Known<'_>], actions: &mut Vec<Action>) {
+        let waits = |it: &&Known<'_>| it.room.wanting_bytes() > 0 && it.guest.taken_bytes() > 0;
+        let poorest = known.iter().filter(waits).min_by(|a, b| left(a.guest).total_cmp(&left(b.guest)));
+        let Some(poorest) = poorest.filter(|it| it.guest.trouble.is_none()) else { return };
+        let is_rich = |it: &&Known<'_>| {
+            left(it.guest) > left(poorest.guest) + RICH
+                && ease(it.guest) >= ease(poorest.guest)
+                && it.squeal.level < 0.5
+                && it.guest.class.weight <= poorest.guest.class.weight
+        };
+        let mut open = poorest.room.wanting_bytes();
+        for it in known.iter().filter(is_rich) {
+            let unused = it.guest.given_bytes.saturating_sub(it.guest.resident_bytes);
+            let to_bytes = it.room.after_taking(open.saturating_add(unused));
+            open = open.saturating_sub(it.guest.given_bytes - to_bytes);
+            push(actions, it.guest, to_bytes, format!("it has far more to spare than {}", poorest.guest.name));
+            if open == 0 {
+                return;
+            }
+        }
+    }
+
     /// Gives back what was taken, from what is above the high mark: the dearest class first.
     fn give_back(known: &[Known<'_>], view: &View, marks: &Marks, actions: &mut Vec<Action>) {
         let is_open = |it: &&Known<'_>| it.room.wanting_bytes() > 0 && !actions_name(actions, &it.guest.key);
         let open: Vec<&Known<'_>> = known.iter().filter(is_open).collect();
         let Some(weight) = open.iter().map(|it| it.guest.class.weight).max() else { return };
         let open: Vec<&Known<'_>> = open.into_iter().filter(|it| it.guest.class.weight == weight).collect();
+        let least = open.iter().map(|it| left(it.guest)).fold(f64::INFINITY, f64::min);
+        let open: Vec<&Known<'_>> = open.into_iter().filter(|it| left(it.guest) <= least + AS_POOR).collect();
         let wants: Vec<u64> = open.iter().map(|it| it.room.wanting_bytes().min(it.room.step_bytes)).collect();
         let spare = view.pool.available_bytes.saturating_sub(marks.high);
         for (it, part) in open.iter().zip(share_out(spare, &wants)).filter(|(_, part)| *part > 0) {
@@ -190,6 +222,16 @@ impl NoSwap {
             push(actions, it.guest, it.room.after_giving(part), reason);
         }
     }
+}
+
+/// The part of what it has that a guest could do without.
+fn ease(guest: &GuestView) -> f64 {
+    guest.inside.available_bytes.unwrap_or(0) as f64 / guest.given_bytes.max(1) as f64
+}
+
+/// The part of its whole that a guest has.
+fn left(guest: &GuestView) -> f64 {
+    guest.given_bytes as f64 / guest.whole_bytes.max(1) as f64
 }
 
 fn actions_name(actions: &[Action], wanted: &str) -> bool {
@@ -245,8 +287,16 @@ impl BalancePolicy for NoSwap {
             Self::give_back(&known, view, &marks, &mut actions);
         }
         let gives_back = actions.len() > between;
+        let between = actions.len();
+        if self.gives_back && is_calm && !relieves && !gives_back {
+            Self::even_out(&known, &mut actions);
+        }
+        let evens_out = actions.len() > between;
         let available = Bytes::from(view.pool.available_bytes);
         let (state, text, check_after) = match (relieves, gives_back) {
+            _ if evens_out => {
+                ("evening-out", format!("{available} available, and guests wait for what was taken"), WATCHFUL)
+            }
             (true, _) => ("relieving", format!("{available} available, and a guest needs more"), SOON),
             (_, true) => (
                 "giving-back",

@@ -18,6 +18,9 @@ use crate::decide::Reason;
 /// The loudest squeal gets so many steps back at once; the bounds hold it to theirs.
 const LOUDEST: f64 = 8.0;
 
+/// Half of a squeal: a guest that rests gets more until it suffers less than this.
+const UNEASY: f64 = 0.5;
+
 /// A guest that was pulled at so often without a squeal has found another working set: its rests are short again.
 const UNTROUBLED: u32 = 10;
 
@@ -71,7 +74,13 @@ impl Squeeze {
             let to_bytes = room.after_giving((step as f64 * level.min(LOUDEST)) as u64);
             return resize(guest, to_bytes, format!("{}: it gets some back and rests", squeal.what));
         }
-        if now < pace.next || room.giveable_bytes() == 0 {
+        if now < pace.next {
+            // What it was given back was not enough for it to be at ease.
+            let is_uneasy = level >= UNEASY && guest.taken_bytes() > 0 && pace.pulls == 0;
+            let to_bytes = if is_uneasy { room.after_giving(step) } else { guest.given_bytes };
+            return resize(guest, to_bytes, format!("{}: it gets a little more while it rests", squeal.what));
+        }
+        if room.giveable_bytes() == 0 {
             return None;
         }
         pace.next = now + Duration::from_secs_f64(squeeze.interval_seconds);
