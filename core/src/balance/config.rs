@@ -225,6 +225,16 @@ impl BalanceConfig {
     }
 }
 
+/// How short a pool is, from 0 (at its high mark and above) to 1 (at half its low mark, or where a tenth of all time is
+/// spent waiting for memory). What merging may cost rises with it.
+pub fn shortness(config: &BalanceConfig, pool: &PoolView) -> f64 {
+    let marks = config.marks(pool);
+    let span = marks.high.saturating_sub(marks.min).max(1) as f64;
+    let scarcity = marks.high.saturating_sub(pool.available_bytes) as f64 / span;
+    let stalls = pool.psi_some_percent.unwrap_or(0.0) / 10.0;
+    scarcity.max(stalls).clamp(0.0, 1.0)
+}
+
 /// So many per cent of an amount.
 pub(super) fn part_of(bytes: u64, percent: f64) -> u64 {
     (bytes as f64 * percent / 100.0) as u64
@@ -243,6 +253,16 @@ mod tests {
         let pool = PoolView { size_bytes: 1000, ..PoolView::default() };
         let marks = BalanceConfig::default().marks(&pool);
         assert_eq!(marks, Marks { min: 50, low: 100, enough: 150, high: 200 });
+    }
+
+    #[test]
+    fn a_pool_is_short_by_what_is_available_or_by_what_waits() {
+        let of = |available_bytes, psi| {
+            let pool = PoolView { size_bytes: 1000, available_bytes, psi_some_percent: psi, ..PoolView::default() };
+            shortness(&BalanceConfig::default(), &pool)
+        };
+        assert_eq!([of(900, None), of(200, None), of(125, None), of(50, None), of(0, None)], [0.0, 0.0, 0.5, 1.0, 1.0]);
+        assert_eq!(of(900, Some(5.0)), 0.5);
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod view;
 
 pub use bounds::Bounds;
 pub use classes::{FitsAll, GuestRule, Terms};
-pub use config::{BalanceConfig, BalanceKind, Marks, Pool, SqueezeConfig, WhenExposed};
+pub use config::{BalanceConfig, BalanceKind, Marks, Pool, SqueezeConfig, WhenExposed, shortness};
 pub use forecast::shortfall;
 pub use no_swap::NoSwap;
 pub use plan::{Action, BalancePolicy, KsmStep, Plan};
