@@ -38,6 +38,7 @@ impl Machine {
                 pswpout: Some(0),
                 pswpin: Some(0),
                 oom_kill: Some(0),
+                ..Vmstat::default()
             }),
             cpu: Reading::Value(self.cpu_times()),
             memory_pressure: Reading::Absent,
@@ -97,6 +98,7 @@ impl Machine {
             shmem: Some(0),
             swap_total: Some(self.config.swap_bytes),
             swap_free: Some(self.config.swap_bytes.saturating_sub(swapped)),
+            ..Meminfo::default()
         }
     }
 

@@ -25,10 +25,12 @@ pub use ksmith_core::guest::{Guest, Kind, NotOne, find};
 use ksmith_core::guest::{Identity, Monitor as Place, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
+pub(crate) use self::identities::is_alive;
 pub use self::journal::{ListError, OffList, SwitchedOff};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};
 pub use self::memory::{merged_now, read_memory};
+pub(crate) use self::monitor::Monitor;
 pub use self::monitor::{Backend, MonitorError, Told};
 use self::probe::{Probed, Prober};
 pub use self::switch::{SwitchError, Switched, Target};
