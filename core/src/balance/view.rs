@@ -30,6 +30,10 @@ pub struct GuestView {
     pub resident_bytes: u64,
     /// What it says of itself. It may lie, or say nothing.
     pub inside: Inside,
+    /// What the operator lets nobody take it below.
+    pub floor_bytes: u64,
+    /// What the operator gives it at most; the whole, where nothing was said.
+    pub ceiling_bytes: u64,
     /// The smallest amount that can be taken or given: resizes are whole multiples of it.
     pub step_bytes: u64,
     /// Whether memory can be taken from it.
@@ -84,6 +88,8 @@ pub struct PoolView {
     pub swap_out_bytes_per_second: Option<f64>,
     /// Per cent of the last ten seconds in which some work waited for memory.
     pub psi_some_percent: Option<f64>,
+    /// Merged pages that are being broken by writes.
+    pub cow_bytes_per_second: Option<f64>,
     /// What would be needed if every merged page diverged.
     pub exposure_bytes: u64,
     /// What there is for that: what can be had, and free swap.

@@ -92,6 +92,12 @@ impl Guests {
         self.named(sample)
     }
 
+    /// The guests of a sample by what their own files tell: no hypervisor is asked.
+    pub fn list_unasked(&mut self, sample: &Sample) -> List {
+        self.meet(sample);
+        self.named(sample)
+    }
+
     /// As [`list`](Self::list), but waits until all hypervisors have answered, or for `patience`.
     pub fn list_within(&mut self, sample: &Sample, patience: Duration) -> List {
         self.list(sample);
