@@ -261,7 +261,10 @@ mod tests {
             let pool = PoolView { size_bytes: 1000, available_bytes, psi_some_percent: psi, ..PoolView::default() };
             shortness(&BalanceConfig::default(), &pool)
         };
-        assert_eq!([of(900, None), of(200, None), of(125, None), of(50, None), of(0, None)], [0.0, 0.0, 0.5, 1.0, 1.0]);
+        assert_eq!(
+            [of(900, None), of(200, None), of(125, None), of(50, None), of(0, None)],
+            [0.0, 0.0, 0.5, 1.0, 1.0]
+        );
         assert_eq!(of(900, Some(5.0)), 0.5);
     }
 
