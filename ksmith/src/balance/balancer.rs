@@ -117,7 +117,7 @@ impl Balancer {
     pub fn meet<'a>(&mut self, guests: impl IntoIterator<Item = (&'a Guest, Option<Target>)>) {
         let mut found: Vec<(Candidate, Option<Make>)> = Vec::new();
         for (guest, target) in guests {
-            if !is_machine(guest.kind) || !self.is_inside(guest.cgroup.as_deref()) {
+            if !is_machine(guest.kind) || !super::pool::is_inside(&self.root, &self.config.pool, guest.id().pid) {
                 continue;
             }
             let who = Candidate::of(guest);
@@ -179,16 +179,6 @@ impl Balancer {
     fn strike(&self, key: &str) {
         if let Err(error) = self.ledger.strike(key) {
             warn!("{error}");
-        }
-    }
-
-    fn is_inside(&self, cgroup: Option<&str>) -> bool {
-        match &self.config.pool {
-            Pool::Host => true,
-            Pool::Cgroup(pool) => cgroup.is_some_and(|path| {
-                let rest = path.trim_start_matches('/').strip_prefix(pool.as_str());
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }),
         }
     }
 

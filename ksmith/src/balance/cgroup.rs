@@ -107,6 +107,8 @@ impl Cgroup {
             }
             let text = if is_choosy { format!("{piece} swappiness=0") } else { piece.to_string() };
             match self.write("memory.reclaim", &text) {
+                // Its processes take as fast as it gives: that is no cache that can be spared.
+                Ok(()) if self.current()?.saturating_add(piece / 8) > current => return Ok(()),
                 Ok(()) => {}
                 // Before 6.8 it knows no swappiness; reclaim prefers page cache by itself then.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) && is_choosy => is_choosy = false,

@@ -22,6 +22,29 @@ pub enum PoolError {
     NoLimit(String),
 }
 
+/// Version 1 of cgroups says a number of this size where there is no limit.
+const UNLIMITED: u64 = 1 << 60;
+
+/// Whether a process is in a pool, by the lines of its `/proc/PID/cgroup`. A cgroup of version 1 is named with the
+/// hierarchy that it is in: `memory/guests`.
+pub(super) fn is_inside(root: &Root, pool: &Pool, pid: u32) -> bool {
+    let Pool::Cgroup(pool) = pool else { return true };
+    let text = root.text(format!("proc/{pid}/cgroup"));
+    text.value().is_some_and(|text| text.lines().any(|line| lies_in(line, pool)))
+}
+
+/// `7:memory:/guests/a` lies in `memory/guests`, and `0::/guests/a` in `guests`.
+fn lies_in(line: &str, pool: &str) -> bool {
+    let Some((hierarchy, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else { return false };
+    let within = match hierarchy {
+        "" => Some(pool),
+        "memory" => pool.strip_prefix("memory/"),
+        _ => None,
+    };
+    let rest = within.and_then(|pool| path.trim_start_matches('/').strip_prefix(pool));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Looks at one pool again and again: rates are since the look before.
 #[derive(Debug)]
 pub struct PoolReader {
@@ -101,16 +124,23 @@ impl PoolReader {
     ) -> Result<(PoolView, Option<u64>), PoolError> {
         let text = |file: &str| self.root.text(format!("sys/fs/cgroup/{path}/{file}"));
         let no_cgroup = || PoolError::NoCgroup(path.to_owned());
-        let limit = text("memory.max").value().cloned().ok_or_else(no_cgroup)?;
+        // Version 1 has the same under other names, where the kernel still puts the memory controller there.
+        let is_old = text("memory.max") == Reading::Absent && text("memory.limit_in_bytes").value().is_some();
+        let name = |new: &'static str, old: &'static str| if is_old { old } else { new };
+        let limit = text(name("memory.max", "memory.limit_in_bytes")).value().cloned().ok_or_else(no_cgroup)?;
         let limit: u64 = limit.trim().parse().map_err(|_| PoolError::NoLimit(path.to_owned()))?;
-        let current = number(&text("memory.current")).ok_or_else(no_cgroup)?;
+        if is_old && limit > UNLIMITED {
+            return Err(PoolError::NoLimit(path.to_owned()));
+        }
+        let current = number(&text(name("memory.current", "memory.usage_in_bytes"))).ok_or_else(no_cgroup)?;
         let stat = text("memory.stat");
         let of_stat = |key| field(stat.value().map(String::as_str).unwrap_or_default(), key);
         // What its kernel would give up before it swaps: page cache of files, and not of tmpfs, which lies elsewhere.
-        let files = of_stat("inactive_file").unwrap_or(0).saturating_add(of_stat("active_file").unwrap_or(0));
+        let inactive = of_stat(name("inactive_file", "total_inactive_file")).unwrap_or(0);
+        let files = inactive.saturating_add(of_stat(name("active_file", "total_active_file")).unwrap_or(0));
         let own = limit.saturating_sub(current).saturating_add(files.min(current));
         let available_bytes = own.min(host_available);
-        let swap_now = number(&text("memory.swap.current"));
+        let swap_now = if is_old { of_stat("total_swap") } else { number(&text("memory.swap.current")) };
         let swap_left = match number(&text("memory.swap.max")) {
             Some(most) => most.saturating_sub(swap_now.unwrap_or(0)).min(host_swap_free),
             None => host_swap_free,
@@ -196,6 +226,36 @@ mod tests {
         assert_eq!(reader.read(Duration::from_secs(2)).unwrap().swap_out_bytes_per_second, Some(2000.0));
         write(tree.path(), "proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 40 kB\n");
         assert_eq!(reader.read(Duration::from_secs(3)).unwrap().available_bytes, 40 << 10);
+    }
+
+    #[test]
+    fn a_cgroup_of_version_1_is_a_pool_too() {
+        let tree = host();
+        let file = |name: &str, text: &str| write(tree.path(), &format!("sys/fs/cgroup/memory/vms/{name}"), text);
+        file("memory.limit_in_bytes", "500000\n");
+        file("memory.usage_in_bytes", "450000\n");
+        file("memory.stat", "inactive_file 1\ntotal_swap 7\ntotal_inactive_file 30000\ntotal_active_file 10000\n");
+        let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Cgroup("memory/vms".to_owned()));
+        let view = reader.read(Duration::from_secs(1)).unwrap();
+        assert_eq!((view.size_bytes, view.available_bytes), (500_000, 90_000));
+        file("memory.limit_in_bytes", "9223372036854771712\n");
+        assert!(matches!(reader.read(Duration::from_secs(2)), Err(PoolError::NoLimit(_))));
+    }
+
+    #[test]
+    fn who_is_in_a_pool_is_told_by_its_own_hierarchy() {
+        for (line, pool, expected) in [
+            ("0::/vms/a", "vms", true),
+            ("0::/vms", "vms", true),
+            ("0::/vms2", "vms", false),
+            ("7:memory:/vms/a", "memory/vms", true),
+            ("7:memory:/vms/a", "vms", false),
+            ("0::/memory/vms", "memory/vms", true),
+            ("2:cpu:/vms", "vms", false),
+            ("nonsense", "vms", false),
+        ] {
+            assert_eq!(lies_in(line, pool), expected, "{line} in {pool}");
+        }
     }
 
     #[test]

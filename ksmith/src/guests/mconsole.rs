@@ -71,6 +71,12 @@ impl Mconsole {
         })
     }
 
+    /// The console behind a socket.
+    #[cfg(test)]
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     /// Its socket.
     pub fn path(&self) -> &Path {
         &self.0

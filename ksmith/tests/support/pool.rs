@@ -42,6 +42,17 @@ impl Pool {
         Some(Self { directory, is_unified })
     }
 
+    /// Sets another limit. False if it uses more than that.
+    pub fn limit(&self, bytes: u64) -> bool {
+        let file = if self.is_unified { "memory.max" } else { "memory.limit_in_bytes" };
+        fs::write(self.directory.join(file), bytes.to_string()).is_ok()
+    }
+
+    /// What is left of a limit once page cache is given up.
+    pub fn used_without_cache(&self) -> u64 {
+        self.used_bytes().saturating_sub(self.cache_bytes())
+    }
+
     /// As the configuration names it.
     pub fn name(&self) -> String {
         self.directory.strip_prefix("/sys/fs/cgroup").unwrap().display().to_string()
