@@ -9,7 +9,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use ksmith_core::balance::KsmStep;
 use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::decide::{OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
@@ -17,6 +18,7 @@ use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
 use crate::act::{self, StateDir};
+use crate::balance_service::{Ask, BalanceService};
 use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
@@ -33,6 +35,8 @@ use crate::signals::{Caught, Signal};
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
 pub enum Message {
+    /// Balance wants merging changed.
+    Merging(KsmStep),
     /// From outside.
     Signal(Signal),
     /// From the control socket.
@@ -59,6 +63,9 @@ const SAME_WARNING: Duration = Duration::from_secs(60);
 /// How often the service manager is told what happens.
 const SAME_STATUS: Duration = Duration::from_secs(10);
 
+/// A page merges on its second visit.
+const BURST_PASSES: u64 = 2;
+
 /// How old an answer about the status may be.
 const FRESH: Duration = Duration::from_millis(100);
 
@@ -74,6 +81,7 @@ pub struct Daemon {
     last: Option<Tick>,
     scan: Option<Scan>,
     guests: Option<GuestService>,
+    balance: Option<BalanceService>,
     watchdog: Option<Duration>,
     /// The newest answer about the status, and since when it is so.
     answered: Option<(Instant, Answer)>,
@@ -109,8 +117,9 @@ impl ConfigSource {
 struct Scan {
     waiting: Box<dyn Policy>,
     before: Option<Figures>,
-    reply: crossbeam_channel::Sender<Answer>,
-    peer: Peer,
+    reply: Sender<Answer>,
+    /// Who asked. `None`: balance, which does not wait.
+    peer: Option<Peer>,
     /// What the scan changes, as it was.
     settings: Knobs,
 }
@@ -146,6 +155,7 @@ impl Daemon {
             last: None,
             scan: None,
             guests: None,
+            balance: None,
             watchdog: sd_notify::watchdog_enabled(),
             answered: None,
             warned: BTreeMap::new(),
@@ -169,10 +179,14 @@ impl Daemon {
                 }
             },
         )?;
+        self.balance = self.start_balance(&sender);
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
         let host = Root::host();
         let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
         self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
+        if let (Some(guests), Some(balance)) = (&self.guests, &self.balance) {
+            guests.heed(balance.shared());
+        }
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -187,8 +201,19 @@ impl Daemon {
         }
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        self.balance = None;
         self.guests = None;
         Ok(self.controller.into_host())
+    }
+
+    fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
+        let host = Root::host();
+        let configs = (self.config.balance.clone(), self.config.guests.libvirt_uri.clone());
+        let sender = sender.clone();
+        // Never waits: what does not fit is wanted again.
+        let merging = move |step| drop(sender.try_send(Message::Merging(step)));
+        let started = BalanceService::start(&host, &StateDir::of(&host), configs, merging);
+        started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
@@ -196,6 +221,9 @@ impl Daemon {
         let Self { controller, tenants, warden, .. } = self;
         for pid in warden.take_unknown() {
             controller.host_mut().observer.notice(ProcessEvent::Exec(pid));
+        }
+        if let Some(balance) = &self.balance {
+            controller.host_mut().observer.pool_shortness = balance.shared().shortness();
         }
         let tick = controller.tick_guarded(|sample, decision| warden.guard(sample, tenants, decision));
         self.log(&tick);
@@ -206,6 +234,9 @@ impl Daemon {
         self.answered = None;
         if let Some(guests) = &mut self.guests {
             guests.look(&tick.sample);
+        }
+        if let Some(balance) = &self.balance {
+            balance.meet(&tick.sample);
         }
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.warden.longest_wait());
@@ -291,6 +322,11 @@ impl Daemon {
                         return false;
                     }
                 }
+                Ok(Message::Merging(step)) => {
+                    if self.change_merging(&step) {
+                        return false;
+                    }
+                }
                 Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
@@ -314,6 +350,9 @@ impl Daemon {
                 }
                 if let Some(guests) = &self.guests {
                     guests.configure(config.guests.clone());
+                }
+                if let Some(balance) = &self.balance {
+                    balance.configure(config.balance.clone(), config.guests.libvirt_uri.clone());
                 }
                 let limits = config.limits.clone();
                 // A policy that is the same goes on with what it knows. ksmtuned's has a file of its own besides.
@@ -356,6 +395,9 @@ impl Daemon {
                 }
                 false
             }
+            Request::Balance => self.ask_balance(Ask::Report, reply),
+            Request::Hold { guest, release } => self.ask_balance(Ask::Hold { guest, release }, reply),
+            Request::Resize { guest, give, bytes } => self.ask_balance(Ask::Resize { guest, give, bytes }, reply),
             Request::Scan { .. } if self.scan.is_some() => {
                 let message = "a scan is in progress already".to_owned();
                 let _ = reply.send(Answer::Error { message });
@@ -367,22 +409,58 @@ impl Daemon {
                     let _ = reply.send(Answer::Error { message });
                     return false;
                 };
-                let limits = control::scan_limits(&self.config.limits, max_cpu);
-                info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
-                let policy = Box::new(OnDemand::new(passes.clamp(1, 1000)));
-                let waiting = self.controller.replace(policy, limits);
-                let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-                self.scan = Some(Scan { waiting, before: None, reply, peer, settings: changed_by_scan(&found) });
+                let most = control::scan_limits(&self.config.limits, max_cpu).max_cpu;
+                info!("scanning on demand: {passes} passes with at most {most} of a CPU");
+                self.start_scan(passes, max_cpu, reply, Some(peer));
                 true
             }
         }
+    }
+
+    fn ask_balance(&self, ask: Ask, reply: Sender<Answer>) -> bool {
+        match &self.balance {
+            Some(balance) => balance.ask(ask, reply),
+            None => {
+                let message = "guests are not balanced: the daemon's log says why".to_owned();
+                let _ = reply.send(Answer::Error { message });
+            }
+        }
+        false
+    }
+
+    /// Does what balance wants of merging. Returns whether a turn is to be taken at once.
+    fn change_merging(&mut self, step: &KsmStep) -> bool {
+        match step {
+            KsmStep::BurstMerge if self.scan.is_none() => {
+                let (reply, _) = bounded(1);
+                info!("merging what can be merged: the pool is short");
+                self.start_scan(BURST_PASSES, Share::WHOLE, reply, None);
+                true
+            }
+            KsmStep::Unmerge { key } => {
+                if let Some(guests) = &self.guests {
+                    guests.switch_off(key.clone());
+                }
+                false
+            }
+            KsmStep::BurstMerge | KsmStep::RefuseSwitches => false,
+        }
+    }
+
+    /// Makes clean passes until they are done; answered then.
+    fn start_scan(&mut self, passes: u64, max_cpu: Share, reply: Sender<Answer>, peer: Option<Peer>) {
+        let limits = control::scan_limits(&self.config.limits, max_cpu);
+        let policy = Box::new(OnDemand::new(passes.clamp(1, 1000)));
+        let waiting = self.controller.replace(policy, limits);
+        let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
+        self.scan = Some(Scan { waiting, before: None, reply, peer, settings: changed_by_scan(&found) });
     }
 
     fn finish_scan(&mut self, tick: &Tick) {
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
         let state = tick.decision.reason.state;
-        let answer = if scan.peer.has_gone() {
+        let answer = if scan.peer.as_ref().is_some_and(Peer::has_gone) {
             info!("whoever asked for the scan has gone; it ends");
             Answer::Error { message: "nobody waits for the scan".to_owned() }
         } else if let Some(error) = tick.applied.errors.first() {
@@ -425,6 +503,7 @@ impl Daemon {
         let status = Status {
             sample,
             domains: Some(domains),
+            balance: self.balance.as_ref().and_then(BalanceService::status),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

@@ -15,6 +15,8 @@ use ksmith_core::sample::{ProcessId, Sample};
 use tracing::{info, warn};
 
 use crate::act::{Headroom, StateDir};
+use crate::balance::key_of;
+use crate::balance_service::Shared;
 use crate::config::GuestsConfig;
 use crate::control::Answer;
 use crate::guests::{Guests, List, OffList, SwitchError, Switched, Target};
@@ -26,6 +28,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// Orders that may wait; askers are told when there is no room.
 const INBOX: usize = 16;
+
+/// Why a guest is not switched on.
+const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (docs/balance.md)";
 
 /// How long the end waits for a switch that is under way.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +48,8 @@ enum Order {
     Look(Box<Sample>),
     Report(Box<Sample>, Sender<Answer>),
     Configure(GuestsConfig),
+    SwitchOff(String),
+    Heed(Shared),
     End,
 }
 
@@ -81,6 +88,16 @@ impl GuestService {
         }
     }
 
+    /// Has a guest's merging switched off, because its pages diverge. Which one is said by its key in balance.
+    pub fn switch_off(&self, key: String) {
+        let _ = self.orders.try_send(Order::SwitchOff(key));
+    }
+
+    /// Offers no more memory to merging while balance refuses that.
+    pub fn heed(&self, shared: Shared) {
+        let _ = self.orders.send(Order::Heed(shared));
+    }
+
     /// Goes by another configuration from now on.
     pub fn configure(&self, config: GuestsConfig) {
         let _ = self.orders.send(Order::Configure(config));
@@ -112,6 +129,10 @@ struct Worker {
     now: Duration,
     /// Whose memory can't merge.
     obstacles: Vec<ProcessId>,
+    /// As of the last look.
+    last: Vec<Guest>,
+    /// Whether more memory may be offered to merging.
+    balance: Shared,
 }
 
 impl Worker {
@@ -130,6 +151,8 @@ impl Worker {
             under_way: 0,
             now: Duration::ZERO,
             obstacles: Vec::new(),
+            last: Vec::new(),
+            balance: Shared::default(),
         }
     }
 
@@ -144,6 +167,7 @@ impl Worker {
                         let list = self.guests.list(&sample);
                         self.churn.see(&sample);
                         self.prune(&sample, &list);
+                        self.last = list.guests;
                     }
                     Ok(Order::Report(sample, reply)) => {
                         let List { guests, unattributed_bytes } = self.guests.list(&sample);
@@ -152,6 +176,8 @@ impl Worker {
                         let _ = reply.try_send(Answer::Guests(Box::new(report)));
                     }
                     Ok(Order::Configure(config)) => self.configure(config),
+                    Ok(Order::SwitchOff(key)) => self.switch_off(&key),
+                    Ok(Order::Heed(shared)) => self.balance = shared,
                     Ok(Order::End) | Err(_) => break,
                 },
                 recv(thrown) -> outcome => match outcome {
@@ -205,7 +231,11 @@ impl Worker {
         for PruneOrder { id, on, reason } in prune.decide(sample.at, full_scans, &candidates) {
             let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
             let word = if on { "on" } else { "off" };
-            let ready = if on { Ok(()) } else { may_be_unmerged(&self.root, guest, target, off) };
+            let ready = match on {
+                true if self.balance.refuses_switches() => Err(REFUSED.to_owned()),
+                true => Ok(()),
+                false => may_be_unmerged(&self.root, guest, target, off),
+            };
             match ready.and_then(|()| self.jobs.send((target.clone(), on)).map_err(|error| error.to_string())) {
                 Ok(()) => {
                     info!("{} (pid {}): merging {word}: {reason}", target.name, id.pid);
@@ -216,6 +246,24 @@ impl Worker {
                     prune.done(id, sample.at, false, false);
                 }
             }
+        }
+    }
+
+    /// Switches off one guest for balance. It is switched on again when the daemon ends.
+    fn switch_off(&mut self, key: &str) {
+        let found = self.last.iter().find(|guest| key_of(guest) == key);
+        let Some((guest, target)) = found.and_then(|guest| Some((guest, self.guests.target(guest)?))) else {
+            return;
+        };
+        let Some(off) = &mut self.off else { return };
+        let ready = target.check(false).map_err(|why| why.to_string());
+        let ready = ready.and_then(|()| may_be_unmerged(&self.root, guest, &target, off));
+        match ready.and_then(|()| self.jobs.send((target.clone(), false)).map_err(|error| error.to_string())) {
+            Ok(()) => {
+                info!("{} (pid {}): merging off: its pages diverge", target.name, target.id.pid);
+                self.under_way += 1;
+            }
+            Err(why) => warn!("{}: merging stays on: {why}", target.name),
         }
     }
 

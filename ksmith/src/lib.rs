@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod balance;
+pub mod balance_service;
 pub mod cli;
 pub mod config;
 pub mod control;

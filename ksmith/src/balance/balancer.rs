@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 use super::keeper::{Keeper, Make, Told, What};
 use super::member::{Candidate, Member};
 use super::pool::{PoolError, PoolReader};
-use super::{Actuator, ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
+use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
 use crate::guests::Target;
 use crate::root::Root;
 use crate::show::{BalanceReport, Done, GuestRow};
@@ -20,8 +20,8 @@ use crate::show::{BalanceReport, Done, GuestRow};
 /// Actions that are remembered, to be shown.
 const REMEMBERED: usize = 32;
 
-/// Makes actuators; a test makes its own.
-pub(super) type Factory = Box<dyn Fn(&Guest, &str) -> Option<Make> + Send>;
+/// Why a step was taken that no policy decided.
+const ORDERED: &str = "ordered";
 
 /// Balances the guests of one pool.
 pub struct Balancer {
@@ -55,6 +55,19 @@ pub struct Turn {
     pub view: View,
     /// What was decided, within the bounds.
     pub plan: balance::Plan,
+}
+
+/// What a person has ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ordered {
+    /// Of whom.
+    pub key: String,
+    /// Its name.
+    pub name: String,
+    /// What it has.
+    pub from_bytes: u64,
+    /// What it is to have.
+    pub wanted_bytes: u64,
 }
 
 impl Balancer {
@@ -91,7 +104,7 @@ impl Balancer {
     }
 
     /// Answers of guests that may be waited for: hand them to [`absorb`](Self::absorb).
-    pub(crate) fn answers(&self) -> Receiver<Told> {
+    pub fn answers(&self) -> Receiver<Told> {
         self.told.clone()
     }
 
@@ -188,7 +201,7 @@ impl Balancer {
     }
 
     /// Takes in what a guest's thread told.
-    pub(crate) fn absorb(&mut self, told: Told) {
+    pub fn absorb(&mut self, told: Told) {
         let now = self.now();
         let Some(member) = self.members.values_mut().find(|member| member.number == told.number) else { return };
         let key = member.who.key.clone();
@@ -196,7 +209,10 @@ impl Balancer {
             What::Looked(outcome) => {
                 member.looking = false;
                 match outcome {
-                    Ok(known) => (member.known, member.error) = (Some(known), None),
+                    Ok(known) => {
+                        (member.known, member.error) = (Some(known), None);
+                        self.go_on(&key);
+                    }
                     Err(ActuatorError::Gone) => {
                         self.members.remove(&key);
                         self.strike(&key);
@@ -204,11 +220,11 @@ impl Balancer {
                     }
                     // It will be no other next time.
                     Err(error @ ActuatorError::Unable(_)) => {
-                        member.error = Some(error.to_string());
+                        (member.error, member.ordered) = (Some(error.to_string()), None);
                         member.keeper = None;
                     }
                     Err(error) => {
-                        member.error = Some(error.to_string());
+                        (member.error, member.ordered) = (Some(error.to_string()), None);
                         self.trust.failed(&key, error.to_string(), now);
                     }
                 }
@@ -241,7 +257,13 @@ impl Balancer {
                 {
                     (done.got_bytes, done.error) = (got, error);
                 }
-                self.go_on(&key, from, got);
+                match self.members.get_mut(&key) {
+                    // The next step is taken on a fresh look.
+                    Some(member) if member.ordered.is_some() && got.is_some_and(|got| got != from) => {
+                        member.looking = member.keeper.as_ref().is_some_and(Keeper::look);
+                    }
+                    _ => self.end_order(&key),
+                }
             }
         }
     }
@@ -362,11 +384,11 @@ impl Balancer {
     }
 
     /// Has a guest given or taken memory because a person wants it: in steps, down to its floor or up to its whole.
-    /// Returns its key; [`ordered`](Self::ordered) tells when it is done.
+    /// [`ordered`](Self::ordered) tells when it is done.
     ///
     /// # Errors
     /// A sentence.
-    pub fn order(&mut self, wanted: &str, gives: bool, bytes: u64) -> Result<String, String> {
+    pub fn order(&mut self, wanted: &str, gives: bool, bytes: u64) -> Result<Ordered, String> {
         let (key, name) = self.find(wanted)?;
         let now = self.now();
         let member = self.members.get_mut(&key).ok_or_else(|| format!("{name} has ended"))?;
@@ -381,14 +403,16 @@ impl Balancer {
             let why = abilities.why_not.clone().unwrap_or_else(|| "it has no means for it".to_owned());
             return Err(format!("{name}: {why}"));
         }
-        let to = if gives { look.given_bytes.saturating_add(bytes) } else { look.given_bytes.saturating_sub(bytes) };
-        let given = look.given_bytes;
-        member.ordered = Some(to.min(look.whole_bytes));
+        let to =
+            if gives { look.given_bytes.saturating_add(bytes) } else { look.given_bytes.saturating_sub(bytes) };
+        let wanted_bytes = to.min(look.whole_bytes);
+        let ordered = Ordered { key: key.clone(), name, from_bytes: look.given_bytes, wanted_bytes };
+        member.ordered = Some(wanted_bytes);
         self.bounds.note(&key, now);
-        if !member.is_busy() {
-            self.go_on(&key, u64::MAX, Some(given));
+        if let Some(member) = self.members.get_mut(&key).filter(|member| !member.is_busy()) {
+            member.looking = member.keeper.as_ref().is_some_and(Keeper::look);
         }
-        Ok(key)
+        Ok(ordered)
     }
 
     /// Whether an order is done: what the guest has then. `None`: it is under way.
@@ -397,48 +421,41 @@ impl Balancer {
         if member.ordered.is_some() {
             return None;
         }
-        let failed = self.done.iter().rev().find(|(_, done)| done.key == key).and_then(|(_, done)| done.error.clone());
+        if let Some(error) = &member.error {
+            return Some(Err(error.clone()));
+        }
+        let failed =
+            self.done.iter().rev().find(|(_, done)| done.key == key).and_then(|(_, done)| done.error.clone());
         Some(failed.map_or_else(|| Ok(member.known.as_ref().map_or(0, |(look, _)| look.given_bytes)), Err))
     }
 
-    /// Takes the next step of an order, after a step from `before` led to `got`.
-    fn go_on(&mut self, key: &str, before: u64, got: Option<u64>) {
+    /// Takes the next step of an order on what was just seen, or ends it: it has come as far as it may.
+    fn go_on(&mut self, key: &str) {
         let Some(wanted) = self.members.get(key).and_then(|member| member.ordered) else { return };
-        let now = self.now();
-        self.bounds.note(key, now);
-        let next = got.filter(|got| *got != before && *got != wanted).and_then(|_| self.next_step(key, wanted));
-        match next {
-            Some((from, to)) => self.resize(key, from, to, "ordered".to_owned()),
-            None => {
-                if let Some(member) = self.members.get_mut(key) {
-                    member.ordered = None;
-                }
-            }
+        match self.next_step(key, wanted) {
+            Some((from, to)) => self.resize(key, from, to, ORDERED.to_owned()),
+            None => self.end_order(key),
         }
     }
 
-    /// The next step towards what is wanted, on what the guest says now. `None`: it has come as far as it may.
+    fn end_order(&mut self, key: &str) {
+        if let Some(member) = self.members.get_mut(key) {
+            member.ordered = None;
+        }
+    }
+
     fn next_step(&mut self, key: &str, wanted: u64) -> Option<(u64, u64)> {
         let now = self.now();
+        self.bounds.note(key, now);
         let pool = self.pool.read(now).unwrap_or_default();
         let member = self.members.get(key)?;
         let terms = self.config.terms(&member.who.name, member.who.uuid.as_deref());
         let mut view = member.view(terms, false, None);
-        // A person may; whether it can was checked before.
-        (view.can_take, view.can_give, view.held, view.ceiling_bytes) = (true, true, false, view.whole_bytes);
-        if let Some(available) = &mut view.inside.available_bytes {
-            // As of the last look: what has been taken since is not available any more.
-            let then = self.looked_given(key).unwrap_or(view.given_bytes);
-            *available = available.saturating_sub(then.saturating_sub(view.given_bytes));
-        }
+        // A person may what a policy may not; whether the guest can was checked before.
+        (view.can_take, view.can_give, view.held, view.trouble) = (true, true, false, None);
+        view.ceiling_bytes = view.whole_bytes;
         let to = Room::of(&view, &pool, &self.config).bound(wanted);
         (to != view.given_bytes).then_some((view.given_bytes, to))
-    }
-
-    /// What a guest had when it was looked at last, before what was done since.
-    fn looked_given(&self, key: &str) -> Option<u64> {
-        let since = self.done.iter().rev().take_while(|(_, done)| done.key != key || done.reason == "ordered");
-        since.filter(|(_, done)| done.key == key).last().map(|(_, done)| done.from_bytes)
     }
 
     /// Whether a resize is under way.
@@ -456,7 +473,9 @@ impl Balancer {
         {
             self.absorb(told);
         }
-        let Ok(view) = self.view() else { return vec!["the pool can't be looked at: nothing is given back".to_owned()] };
+        let Ok(view) = self.view() else {
+            return vec!["the pool can't be looked at: nothing is given back".to_owned()];
+        };
         let mut spare = view.pool.available_bytes.saturating_sub(self.config.marks(&view.pool).min);
         let mut guests: Vec<_> = view.guests.iter().filter(|guest| guest.taken_bytes() > 0).collect();
         guests.sort_by_key(|guest| std::cmp::Reverse(guest.class.weight));
@@ -495,7 +514,9 @@ impl Balancer {
         let now = self.now();
         let rows = turn.view.guests.iter().map(|guest| {
             let action = turn.plan.actions.iter().find_map(|action| match action {
-                Action::Resize { key, to_bytes, reason, .. } if *key == guest.key => Some((*to_bytes, reason.clone())),
+                Action::Resize { key, to_bytes, reason, .. } if *key == guest.key => {
+                    Some((*to_bytes, reason.clone()))
+                }
                 _ => None,
             });
             let member = self.members.get(&guest.key);
@@ -514,10 +535,11 @@ impl Balancer {
             Action::Ksm { step, reason } => Some((step.clone(), reason.clone())),
             Action::Resize { .. } => None,
         });
-        let recent = self.done.iter().rev().map(|(then, done)| Done {
-            seconds_ago: now.saturating_sub(*then).as_secs_f64(),
-            ..done.clone()
-        });
+        let recent = self
+            .done
+            .iter()
+            .rev()
+            .map(|(then, done)| Done { seconds_ago: now.saturating_sub(*then).as_secs_f64(), ..done.clone() });
         Some(BalanceReport {
             is_enabled: self.config.enabled,
             policy: self.policy.name().to_owned(),

@@ -16,11 +16,11 @@ enum Job {
     Resize { from: u64, to: u64 },
 }
 
-/// What came of it, from the guest with this number.
+/// What came of what a guest's thread was asked: for [`Balancer::absorb`](super::Balancer::absorb).
 #[derive(Debug)]
-pub(super) struct Told {
-    pub number: u64,
-    pub what: What,
+pub struct Told {
+    pub(super) number: u64,
+    pub(super) what: What,
 }
 
 /// See [`Told`].

@@ -8,12 +8,22 @@
 mod account;
 mod actuator;
 mod actuators;
+mod balancer;
 mod balloon;
 mod cgroup;
+mod holds;
+mod keeper;
 mod ledger;
+mod member;
+mod pool;
 mod rates;
 mod uml;
 
 pub use actuator::{Abilities, Actuator, ActuatorError, Look};
 pub use actuators::{actuator, cgroup_actuator};
+pub use balancer::{Balancer, Ordered, Turn};
+pub use holds::{Holds, HoldsError};
+pub use keeper::Told;
 pub use ledger::{CgroupWas, Entry, Ledger, LedgerError};
+pub use member::key_of;
+pub use pool::{PoolError, PoolReader};

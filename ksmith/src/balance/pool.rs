@@ -198,7 +198,10 @@ mod tests {
         let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Host);
         let page = rustix::param::page_size() as u64;
         let first = reader.read(Duration::from_secs(10)).unwrap();
-        assert_eq!((first.size_bytes, first.available_bytes, first.headroom_bytes), (1000 << 10, 400 << 10, 450 << 10));
+        assert_eq!(
+            (first.size_bytes, first.available_bytes, first.headroom_bytes),
+            (1000 << 10, 400 << 10, 450 << 10)
+        );
         assert_eq!((first.exposure_bytes, first.psi_some_percent), (5 * page, Some(2.5)));
         assert_eq!(first.swap_out_bytes_per_second, None);
         write(tree.path(), "proc/vmstat", "pswpout 30\ncow_ksm 4\n");
@@ -258,10 +261,14 @@ mod tests {
     #[test]
     fn what_is_no_pool_is_said() {
         let tree = host();
-        let read = |path: &str| PoolReader::new(Root::at(tree.path()), Pool::Cgroup(path.to_owned())).read(Duration::ZERO);
+        let read =
+            |path: &str| PoolReader::new(Root::at(tree.path()), Pool::Cgroup(path.to_owned())).read(Duration::ZERO);
         assert_eq!(read("none"), Err(PoolError::NoCgroup("none".to_owned())));
         write(tree.path(), "sys/fs/cgroup/free/memory.max", "max\n");
         assert!(read("free").unwrap_err().to_string().contains("memory.max"));
-        assert_eq!(PoolReader::new(Root::at("/nonexistent"), Pool::Host).read(Duration::ZERO), Err(PoolError::Memory));
+        assert_eq!(
+            PoolReader::new(Root::at("/nonexistent"), Pool::Host).read(Duration::ZERO),
+            Err(PoolError::Memory)
+        );
     }
 }
