@@ -34,7 +34,6 @@ impl Machine {
             ksm: self.ksm(),
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             memory: Reading::Value(self.meminfo()),
-            pool_shortness: 0.0,
             vmstat: Reading::Value(Vmstat {
                 cow_ksm: since(5, 19).then_some(self.memory.cow_ksm),
                 pswpout: Some(0),

@@ -35,7 +35,9 @@ pub(super) fn is_inside(root: &Root, pool: &Pool, pid: u32) -> bool {
 
 /// `7:memory:/guests/a` lies in `memory/guests`, and `0::/guests/a` in `guests`.
 fn lies_in(line: &str, pool: &str) -> bool {
-    let Some((hierarchy, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else { return false };
+    let Some((hierarchy, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else {
+        return false;
+    };
     let within = match hierarchy {
         "" => Some(pool),
         "memory" => pool.strip_prefix("memory/"),
