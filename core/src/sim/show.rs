@@ -28,7 +28,6 @@ impl Machine {
         let since = |major, minor| self.config.kernel >= KernelVersion::new(major, minor);
         let guests = self.memory.guests.iter().enumerate().filter(|(_, guest)| !guest.ended);
         Sample {
-            pool_shortness: 0.0,
             at: self.now(),
             page_size: PAGE_SIZE,
             ksm: self.ksm(),
