@@ -211,7 +211,7 @@ fn kill(pid: u32, signal: &str) {
 
 #[test]
 fn user_mode_linux_is_found_named_and_gone_again() {
-    let directory = tempfile::tempdir_in("/tmp").unwrap(); // A socket's path has 107 bytes.;
+    let directory = tempfile::tempdir_in("/tmp").unwrap(); // A socket's path has at most 107 bytes.
     let Some(kit) = UmlKit::make(directory.path()) else { return };
     let name = format!("ku-{}", std::process::id());
     let uml = kit.start(&name);
