@@ -43,6 +43,7 @@ impl Machine {
             cpu: Reading::Value(self.cpu_times()),
             memory_pressure: Reading::Absent,
             cpu_pressure: Reading::Absent,
+            pool_shortness: 0.0,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
         }
