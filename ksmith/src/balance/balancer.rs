@@ -216,7 +216,6 @@ impl Balancer {
                     Err(ActuatorError::Gone) => {
                         self.members.remove(&key);
                         self.strike(&key);
-                        return;
                     }
                     // It will be no other next time.
                     Err(error @ ActuatorError::Unable(_)) => {
