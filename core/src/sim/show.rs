@@ -33,7 +33,6 @@ impl Machine {
             ksm: self.ksm(),
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             memory: Reading::Value(self.meminfo()),
-            pool_shortness: 0.0,
             vmstat: Reading::Value(Vmstat {
                 cow_ksm: since(5, 19).then_some(self.memory.cow_ksm),
                 pswpout: Some(0),
@@ -44,6 +43,7 @@ impl Machine {
             cpu: Reading::Value(self.cpu_times()),
             memory_pressure: Reading::Absent,
             cpu_pressure: Reading::Absent,
+            pool_shortness: 0.0,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
         }

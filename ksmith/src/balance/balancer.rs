@@ -10,7 +10,7 @@ use ksmith_core::guest::{Guest, Kind};
 use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Make, Told, What};
-use super::member::{Candidate, Member};
+use super::member::{Candidate, Member, Order};
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
 use crate::guests::Target;
@@ -216,7 +216,6 @@ impl Balancer {
                     Err(ActuatorError::Gone) => {
                         self.members.remove(&key);
                         self.strike(&key);
-                        return;
                     }
                     // It will be no other next time.
                     Err(error @ ActuatorError::Unable(_)) => {
@@ -259,7 +258,7 @@ impl Balancer {
                 }
                 match self.members.get_mut(&key) {
                     // The next step is taken on a fresh look.
-                    Some(member) if member.ordered.is_some() && got.is_some_and(|got| got != from) => {
+                    Some(member) if got.is_some_and(|got| member.ordered.is_some_and(|it| it.moves(from, got))) => {
                         member.looking = member.keeper.as_ref().is_some_and(Keeper::look);
                     }
                     _ => self.end_order(&key),
@@ -407,7 +406,7 @@ impl Balancer {
             if gives { look.given_bytes.saturating_add(bytes) } else { look.given_bytes.saturating_sub(bytes) };
         let wanted_bytes = to.min(look.whole_bytes);
         let ordered = Ordered { key: key.clone(), name, from_bytes: look.given_bytes, wanted_bytes };
-        member.ordered = Some(wanted_bytes);
+        member.ordered = Some(Order { gives, wanted_bytes });
         self.bounds.note(&key, now);
         if let Some(member) = self.members.get_mut(&key).filter(|member| !member.is_busy()) {
             member.looking = member.keeper.as_ref().is_some_and(Keeper::look);
@@ -431,8 +430,8 @@ impl Balancer {
 
     /// Takes the next step of an order on what was just seen, or ends it: it has come as far as it may.
     fn go_on(&mut self, key: &str) {
-        let Some(wanted) = self.members.get(key).and_then(|member| member.ordered) else { return };
-        match self.next_step(key, wanted) {
+        let Some(order) = self.members.get(key).and_then(|member| member.ordered) else { return };
+        match self.next_step(key, order) {
             Some((from, to)) => self.resize(key, from, to, ORDERED.to_owned()),
             None => self.end_order(key),
         }
@@ -444,7 +443,7 @@ impl Balancer {
         }
     }
 
-    fn next_step(&mut self, key: &str, wanted: u64) -> Option<(u64, u64)> {
+    fn next_step(&mut self, key: &str, order: Order) -> Option<(u64, u64)> {
         let now = self.now();
         self.bounds.note(key, now);
         let pool = self.pool.read(now).unwrap_or_default();
@@ -454,8 +453,9 @@ impl Balancer {
         // A person may what a policy may not; whether the guest can was checked before.
         (view.can_take, view.can_give, view.held, view.trouble) = (true, true, false, None);
         view.ceiling_bytes = view.whole_bytes;
-        let to = Room::of(&view, &pool, &self.config).bound(wanted);
-        (to != view.given_bytes).then_some((view.given_bytes, to))
+        let to = Room::of(&view, &pool, &self.config).bound(order.wanted_bytes);
+        // A granule too far is far enough: it is not gone back.
+        order.moves(view.given_bytes, to).then_some((view.given_bytes, to))
     }
 
     /// Whether a resize is under way.

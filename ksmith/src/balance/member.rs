@@ -70,6 +70,20 @@ pub fn key_of(guest: &Guest) -> String {
     }
 }
 
+/// What a person wants a guest to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub gives: bool,
+    pub wanted_bytes: u64,
+}
+
+impl Order {
+    /// Whether going from one amount to another is going where it is wanted.
+    pub(super) fn moves(self, from: u64, to: u64) -> bool {
+        if self.gives { to > from } else { to < from }
+    }
+}
+
 /// One guest with its thread.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -84,7 +98,7 @@ pub(super) struct Member {
     pub looking: bool,
     pub resizing: bool,
     /// What a person wants it to have.
-    pub ordered: Option<u64>,
+    pub ordered: Option<Order>,
 }
 
 impl Member {

@@ -16,7 +16,7 @@ use crate::guests::{Guests, Kind};
 use crate::observe::Observer;
 use crate::root::Root;
 
-/// Show the pool that guests share, what each has and could do without, and the plan for it, with reasons.
+/// Show the pool that guests share, what each has and could do without, and the plan.
 ///
 /// A running daemon tells what it saw and decided last, and has done lately; without one, or with --dry-run, ksmith
 /// looks itself. Nothing is changed: plans are carried out by `ksmith daemon` with `enabled = true` under [balance] in
@@ -166,7 +166,7 @@ fn resize(global: &Global, guest: &str, gives: bool, bytes: u64) -> anyhow::Resu
     } else {
         let (from, given) = (Bytes::from(*from_bytes), Bytes::from(*given_bytes));
         let rest = match () {
-            () if given_bytes == wanted_bytes => String::new(),
+            () if gives && given_bytes >= wanted_bytes || !gives && given_bytes <= wanted_bytes => String::new(),
             () if gives => "; it takes no more for now".to_owned(),
             () => "; it has no more to spare (`ksmith balance` shows the least it needs)".to_owned(),
         };

@@ -11,6 +11,7 @@ use ksmith_core::field::KernelVersion;
 
 use super::{Failure, Global, exit, print};
 use crate::act::{self, Journal, JournalError, StateDir};
+use crate::balance::Ledger;
 use crate::config::Config;
 use crate::control::{Client, ClientError};
 use crate::doctor::{NoPatient, Options, Patient, examine, find};
@@ -110,6 +111,7 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             Err(JournalError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
+        unreturned_guests: Ledger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };
     let findings = diagnose(&sample, &circumstances);

@@ -168,7 +168,7 @@ impl fmt::Display for BalanceReport {
             Some(format!("{}: {why}", row.guest.name))
         });
         for (n, note) in notes.enumerate() {
-            write!(f, "{}{note}\n", if n == 0 { "\n" } else { "" })?;
+            writeln!(f, "{}{note}", if n == 0 { "\n" } else { "" })?;
         }
         for (n, done) in self.recent.iter().take(SHOWN).enumerate() {
             let came = match (&done.error, done.got_bytes) {
