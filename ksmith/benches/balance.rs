@@ -55,13 +55,7 @@ fn of(guest: &ImageGuest, ledger: &Ledger) -> Box<dyn Actuator> {
 }
 
 /// Starts guests one after the other until the pool has swapped; returns those that reached their prompt before.
-fn fill(
-    sizes: &Sizes,
-    image: &Image,
-    word: &str,
-    pool: &Pool,
-    mut each: impl FnMut(&ImageGuest),
-) -> Vec<ImageGuest> {
+fn fill(sizes: &Sizes, image: &Image, word: &str, pool: &Pool) -> Vec<ImageGuest> {
     let mut guests = Vec::new();
     let pswpout = support::vmstat("pswpout");
     while guests.len() < MOST {

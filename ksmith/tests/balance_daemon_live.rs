@@ -78,8 +78,6 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
     for guest in &mut idle {
         assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
     }
-    // The leak is three times what is free.
-    assert!(pool.limit(pool.used_without_cache() + 64 * MIB));
     let (pswpout, swapped) = (vmstat("pswpout"), pool.swapped_bytes());
     let rules: String = ["gold", "silver", "bronze"]
         .iter()
@@ -91,6 +89,8 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
         let seen = guests();
         seen.len() == 4 && seen.values().all(|row| row["inside"]["available_bytes"].is_u64())
     });
+    // The leak is three times what is free.
+    assert!(pool.limit(pool.used_without_cache() + 64 * MIB));
     let mut leaked = 0;
     let mut cheap_first = Vec::new();
     while leaked < 180 {
@@ -263,7 +263,7 @@ fn wave(pool: &Pool, equal: &mut [Linux], mib: u64) {
 
 #[test]
 fn a_wave_of_divergence_kills_without_ksmith_and_nobody_with_it() {
-    const EQUAL: u64 = 96;
+    const EQUAL: u64 = 72;
     let directory = tempfile::tempdir().unwrap();
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     let Some(_lock) = KernelLock::take() else { return };
