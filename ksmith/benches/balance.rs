@@ -29,10 +29,13 @@ use support::KernelLock;
 use support::program::Running;
 
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between a guest's login prompt and the start of the next one, both times.
+const BETWEEN: Duration = Duration::from_secs(2);
 const MIB: u64 = 1 << 20;
 
-/// How the daemon balances: a guest that boots takes 100 MiB within a second or two, so two of them are kept free.
-const BALANCE: &str = "low_percent = 20\nhigh_percent = 30\nreserve_mib = 8\nstep_percent = 25\n\
+/// How the daemon balances: a guest that boots takes 100 MiB within a second or two, so that much is kept free twice over.
+const BALANCE: &str = "low_percent = 25\nhigh_percent = 40\nreserve_mib = 8\nstep_percent = 25\n\
     urgent_step_percent = 50\ncooldown_seconds = 0.5\ngive_back_on_exit = false\n";
 
 /// More than any pool of a sensible size holds.
@@ -67,6 +70,7 @@ fn fill(sizes: &Sizes, image: &Image, word: &str, pool: &Pool) -> Vec<ImageGuest
             return guests;
         }
         guests.push(guest);
+        std::thread::sleep(BETWEEN);
     }
     guests
 }
@@ -107,7 +111,10 @@ fn with(sizes: &Sizes, image: &Image) -> usize {
         "  the daemon: {}",
         support::program::status().map_or_else(String::new, |it| it["daemon"].to_string())
     );
-    daemon.end();
+    let log = daemon.end();
+    if let Some(place) = std::env::var_os("BALANCE_LOG") {
+        std::fs::write(place, log).unwrap();
+    }
     let ledger = Ledger::open(&StateDir::of(&Root::host())).unwrap();
     let back = guests.iter_mut().filter_map(|guest| gets_back(sizes, guest, &ledger).then_some(())).count();
     println!(
