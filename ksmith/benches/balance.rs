@@ -15,7 +15,6 @@ mod support;
 #[path = "../tests/support/vm.rs"]
 mod vm;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use image::{Image, ImageGuest};
@@ -26,9 +25,15 @@ use ksmith::root::Root;
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 use pool::{Pool, Swap};
+use support::KernelLock;
+use support::program::Running;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
+
+/// How the daemon balances: a guest that boots takes 100 MiB within a second or two, so two of them are kept free.
+const BALANCE: &str = "low_percent = 20\nhigh_percent = 30\nreserve_mib = 8\nstep_percent = 25\n\
+    urgent_step_percent = 50\ncooldown_seconds = 0.5\ngive_back_on_exit = false\n";
 
 /// More than any pool of a sensible size holds.
 const MOST: usize = 200;
@@ -67,7 +72,6 @@ fn fill(
             println!("  guest {} swapped {} KiB of the pool", guests.len() + 1, swapped / 1024);
             return guests;
         }
-        each(&guest);
         guests.push(guest);
     }
     guests
@@ -88,20 +92,45 @@ fn report(word: &str, guests: &mut [ImageGuest], pool: &Pool, took: Duration) {
 fn without(sizes: &Sizes, image: &Image) -> usize {
     let Some(pool) = Pool::make(sizes.pool * MIB) else { return 0 };
     let started = Instant::now();
-    let mut guests = fill(sizes, image, "plain", &pool, |_| ());
+    let mut guests = fill(sizes, image, "plain", &pool);
     report("without ksmith", &mut guests, &pool, started.elapsed());
     guests.len()
 }
 
-fn with(sizes: &Sizes, image: &Image, directory: &Path) -> usize {
+fn with(sizes: &Sizes, image: &Image) -> usize {
     let Some(pool) = Pool::make(sizes.pool * MIB) else { return 0 };
-    let ledger = Ledger::open(&StateDir::at(directory.join("state"))).unwrap();
+    let config = format!(
+        "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ run = 0 }}\n[balance]\nenabled = true\n\
+         pool = \"{}\"\n{BALANCE}",
+        pool.name()
+    );
+    println!("{BALANCE}");
+    let daemon = Running::daemon(&config, &[]);
     let started = Instant::now();
-    let mut guests = fill(sizes, image, "balanced", &pool, |guest| {
-        of(guest, &ledger).resize(0).unwrap();
-    });
+    let mut guests = fill(sizes, image, "balanced", &pool);
     report("with ksmith", &mut guests, &pool, started.elapsed());
+    println!(
+        "  the daemon: {}",
+        support::program::status().map_or_else(String::new, |it| it["daemon"].to_string())
+    );
+    daemon.end();
+    let ledger = Ledger::open(&StateDir::of(&Root::host())).unwrap();
+    let back = guests.iter_mut().filter_map(|guest| gets_back(sizes, guest, &ledger).then_some(())).count();
+    println!(
+        "  {back} of {} got all their memory back, one after the other, and read the image anew",
+        guests.len()
+    );
     guests.len()
+}
+
+/// Whether a guest can have its whole again and use it; then it gives it up for the next one.
+fn gets_back(sizes: &Sizes, guest: &mut ImageGuest, ledger: &Ledger) -> bool {
+    let mut actuator = of(guest, ledger);
+    let is_whole = actuator.resize(u64::MAX).is_ok_and(|given| given == sizes.guest * MIB);
+    let reads = guest.run("cat /usr/share/data/* > /dev/null", PATIENCE);
+    let uses = actuator.look().is_ok_and(|look| look.inside.cache_bytes > Some(sizes.data as u64 * MIB / 2));
+    let _ = actuator.resize(0);
+    is_whole && reads && uses
 }
 
 fn main() {
@@ -110,11 +139,12 @@ fn main() {
     let sizes = Sizes { pool: number(0, 1024), guest: number(1, 128), data: number(2, 64) as usize };
     let directory = tempfile::tempdir().unwrap();
     let Some(image) = Image::make(directory.path(), sizes.data) else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let Some(_swap) = Swap::on(directory.path(), sizes.pool * MIB) else { return };
     println!(
         "a pool of {} MiB with swap behind it; guests with {} MiB of memory, which read an image of {} MiB",
         sizes.pool, sizes.guest, sizes.data
     );
-    let (plain, balanced) = (without(&sizes, &image), with(&sizes, &image, directory.path()));
+    let (plain, balanced) = (without(&sizes, &image), with(&sizes, &image));
     println!("{plain} -> {balanced}: {:.1} times as many", balanced as f64 / plain.max(1) as f64);
 }
