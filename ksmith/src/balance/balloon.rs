@@ -52,6 +52,28 @@ pub(super) struct Balloon {
     device: Option<String>,
     account: Account,
     rates: Rates,
+    takes: Takes,
+}
+
+/// What was taken lately, and when: statistics may be older than that.
+#[derive(Debug, Default)]
+struct Takes(Vec<(u64, u64)>);
+
+impl Takes {
+    /// Notes what was taken by the second `at`.
+    fn note(&mut self, at: u64, bytes: u64) {
+        self.0.retain(|(then, _)| at.saturating_sub(*then) <= STALE_SECONDS);
+        self.0.push((at, bytes));
+    }
+
+    /// What was taken after statistics of that second, or perhaps just before: then it counts twice, which is safe.
+    fn since(&self, second: u64) -> u64 {
+        self.0.iter().filter(|(at, _)| *at >= second).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+}
+
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Balloon {
@@ -71,7 +93,14 @@ impl Balloon {
                 let _ = ask(monitor, "qom-set", wanted);
             }
         }
-        Ok(Self { root: root.clone(), target: target.clone(), device, account, rates: Rates::default() })
+        Ok(Self {
+            root: root.clone(),
+            target: target.clone(),
+            device,
+            account,
+            rates: Rates::default(),
+            takes: Takes::default(),
+        })
     }
 
     fn process(&self) -> ProcessId {
@@ -97,8 +126,15 @@ impl Balloon {
     fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts)> {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-        read_statistics(&told, now)
+        let (mut inside, counts) = read_statistics(&told, clock())?;
+        // Told before the last steps, it knows nothing of them: a guest taken at its old word runs dry.
+        let since = self.takes.since(told.get("last-update").and_then(Value::as_u64).unwrap_or(0));
+        // That it has run dry already is for the guest to say: what may count twice must not make it squeal.
+        let least = (8 << 20) + self.account.whole() / 40;
+        for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
+            *figure = figure.map(|bytes| bytes.saturating_sub(since).max(bytes.min(least)));
+        }
+        Some((inside, counts))
     }
 
     fn do_resize(&mut self, monitor: &mut dyn Monitor, to: u64) -> Result<u64, ActuatorError> {
@@ -114,6 +150,7 @@ impl Balloon {
         }
         // Before a take, what is aimed at; before a give, what there is.
         self.account.note(to.min(now))?;
+        let before = now;
         ask(monitor, "balloon", json!({ "value": to }))?;
         let deadline = Instant::now() + LONGEST;
         let mut moved = Instant::now();
@@ -128,6 +165,9 @@ impl Balloon {
             // It takes no more: nothing may happen to it when nobody looks.
             ask(monitor, "balloon", json!({ "value": now }))?;
             now = actual(monitor)?;
+        }
+        if now < before {
+            self.takes.note(clock(), before - now);
         }
         self.account.note(now)?;
         Ok(now)

@@ -13,6 +13,8 @@ struct Inner {
     actual: u64,
     stops_at: u64,
     available: u64,
+    /// How many seconds ago it said so.
+    age: u64,
     targets: Vec<u64>,
 }
 
@@ -29,7 +31,7 @@ impl Monitor for Qemu {
             }
             ("qom-get", Some("guest-stats")) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-                json!({ "last-update": now, "stats": { "stat-available-memory": qemu.available } })
+                json!({ "last-update": now - qemu.age, "stats": { "stat-available-memory": qemu.available } })
             }
             other => panic!("nobody asks for {other:?}"),
         })
@@ -46,10 +48,12 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
     };
     let guests = crate::guests::Guests::new(Root::host(), crate::guests::Uri::default());
     let target = guests.target_by_id(id).unwrap();
-    let qemu = Qemu(Arc::new(Mutex::new(Inner { actual: 100 * MIB, stops_at, available, targets: Vec::new() })));
+    let qemu =
+        Qemu(Arc::new(Mutex::new(Inner { actual: 100 * MIB, stops_at, available, age: 0, targets: Vec::new() })));
     let account = Account::open(&ledger, "q", "q", target.identity.kind, target.id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
-    let balloon = Balloon { root: Root::host(), target, device, account, rates: Rates::default() };
+    let balloon =
+        Balloon { root: Root::host(), target, device, account, rates: Rates::default(), takes: Takes::default() };
     (tree, qemu, balloon, ledger)
 }
 
@@ -61,6 +65,20 @@ fn a_balloon_that_stands_still_is_taken_back_to_where_it_is() {
     assert_eq!(ledger.entries()[0].given_bytes, 90 * MIB);
     assert_eq!(balloon.do_resize(&mut qemu, 100 * MIB).unwrap(), 100 * MIB);
     assert!(ledger.entries().is_empty());
+}
+
+#[test]
+fn an_old_word_is_not_taken_twice() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+    qemu.0.lock().unwrap().age = 5;
+    assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
+    let (inside, _) = balloon.statistics(&mut qemu).unwrap();
+    assert_eq!(inside.available_bytes, Some(50 * MIB), "40 MiB were taken since it said 90");
+    // 50 MiB are left, whatever it goes on saying.
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 10 * MIB + reserve(100 * MIB));
+    let mut takes = Takes::default();
+    (0..3).for_each(|second| takes.note(10 + second, 1 << second));
+    assert_eq!([9, 11, 12, 13].map(|second| takes.since(second)), [7, 6, 4, 0]);
 }
 
 #[test]
