@@ -5,6 +5,7 @@
 
 mod binding;
 mod residue;
+mod sharing;
 mod sweep;
 mod switcher;
 
@@ -13,13 +14,15 @@ use std::time::Duration;
 
 use ksmith_core::decide::Decision;
 use ksmith_core::decide::domains::{
-    DomainMode, Domains, DomainsConfig, GUARD_LOOK, PassBudget, Ruling, Tenant, paced, parked,
+    DomainMode, Domains, DomainsConfig, GUARD_LOOK, GUARDED, PassBudget, Ruling, Tenant, paced, parked,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::kernel::RMAP_ITEM_BYTES;
 use ksmith_core::sample::{ProcessId, Sample};
 use ksmith_core::units::{Bytes, Span};
 use tracing::{info, warn};
+
+pub use self::sharing::{SharingError, sharing};
 
 use self::binding::Bindings;
 use self::residue::Residues;
@@ -96,7 +99,7 @@ impl Warden {
         let ruling =
             if self.domains.config().is_enforced() { self.rule(sample, guests) } else { Ruling::default() };
         let wait = self.budget.as_mut().and_then(|budget| budget.look(sample.at, sample.ksm.full_scans.get()));
-        let why = ruling.park.map(|why| ("guarded", why, SOON));
+        let why = ruling.park.map(|why| (GUARDED, why, SOON));
         let why = why.or_else(|| {
             let wait = wait?;
             let why = format!("max_passes_per_hour is reached; the next pass may begin in {}", Span(wait));
@@ -107,7 +110,7 @@ impl Warden {
         match why {
             None => decision,
             Some((state, why, again)) => {
-                if before.as_ref() != Some(&why) && state == "guarded" {
+                if before.as_ref() != Some(&why) && state == GUARDED {
                     info!("ksmd is kept parked: {why}");
                 }
                 self.parked = Some(why.clone());

@@ -74,6 +74,11 @@ impl DomainsConfig {
         self.mode != DomainMode::Report
     }
 
+    /// Whether it assigns nobody to any domain.
+    pub fn is_unconfigured(&self) -> bool {
+        self.rule.is_empty() && self.default.is_none()
+    }
+
     /// What is wrong with it as a whole.
     pub fn fault(&self) -> Option<String> {
         let mut owners: BTreeMap<u32, &str> = BTreeMap::new();
