@@ -89,10 +89,14 @@ fn what_domains_share_is_counted_frame_by_frame() {
 
     // An estimate by domain finds the same, in memory and not in frames.
     let estimate = run(&["--config", &config, "estimate", "--by", "domain", "--exact", "--matrix", "--json"]);
-    let names: Vec<&str> = estimate["guests"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        estimate["guests"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a", "b", "stranger"]);
     let shared = &estimate["matrix"]["shared_bytes"];
-    assert_eq!((&shared[0][1], &shared[0][2], &shared[1][2]), (&json!(across * PAGE), &json!(lone * PAGE), &json!(0)));
+    assert_eq!(
+        (&shared[0][1], &shared[0][2], &shared[1][2]),
+        (&json!(across * PAGE), &json!(lone * PAGE), &json!(0))
+    );
 }
 
 #[test]

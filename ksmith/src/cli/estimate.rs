@@ -94,7 +94,8 @@ impl EstimateArgs {
             Some(Grouping::Domain) => By::Domain,
         };
         let domains = if by == By::Domain { domains(global)? } else { BTreeMap::new() };
-        let selection = Selection { pids: self.pids.clone(), guests: self.guest.clone(), all: self.all, by, domains };
+        let selection =
+            Selection { pids: self.pids.clone(), guests: self.guest.clone(), all: self.all, by, domains };
         let mut options = Options::new(selection);
         options.mode = match self.sample {
             Some(per_cent) => Mode::Sample(per_cent / 100.0),

@@ -13,6 +13,7 @@ mod monitor;
 mod patient;
 mod probe;
 mod qmp;
+mod shared;
 mod switch;
 mod twins;
 mod users;
@@ -26,12 +27,13 @@ use ksmith_core::guest::{Identity, Monitor as Place, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
 pub use self::identities::is_alive;
-pub use self::journal::{ListError, OffList, SwitchedOff};
+pub use self::journal::{ListError, OffList, SwitchedOff, Why};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};
 pub use self::memory::{merged_now, read_memory};
 pub use self::monitor::{Backend, MonitorError, Told};
 use self::probe::{Probed, Prober};
+pub use self::shared::SharedGuests;
 pub use self::switch::{SwitchError, Switched, Target};
 use self::users::Users;
 use crate::root::Root;
@@ -125,6 +127,17 @@ impl Guests {
         if let Some(known) = self.known.get_mut(&id) {
             (known.probed.told, known.due, known.pause) = (None, Duration::ZERO, FIRST_RETRY);
         }
+    }
+
+    /// Takes in that the guest whose first process has this PID was switched, so that it counts at once; its hypervisor
+    /// is asked again all the same. Returns whose it is, if that is known.
+    pub fn was_switched(&mut self, pid: u32, on: bool) -> Option<ProcessId> {
+        let (id, known) = self.known.iter_mut().find(|(id, _)| id.pid == pid)?;
+        for backend in known.probed.told.iter_mut().flat_map(|told| &mut told.backends) {
+            backend.merge = on;
+        }
+        (known.due, known.pause) = (Duration::ZERO, FIRST_RETRY);
+        Some(*id)
     }
 
     fn named(&self, sample: &Sample) -> List {

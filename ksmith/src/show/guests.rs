@@ -234,7 +234,9 @@ fn in_words(sharing: &Sharing) -> String {
     let pairs: Vec<String> = sharing.pairs.iter().map(pair).collect();
     match pairs.is_empty() {
         true => "no merged page is shared across domains now".to_owned(),
-        false => format!("across domains {} are shared now: {}", Bytes::from(sharing.across_bytes), pairs.join("; ")),
+        false => {
+            format!("across domains {} are shared now: {}", Bytes::from(sharing.across_bytes), pairs.join("; "))
+        }
     }
 }
 
@@ -435,7 +437,8 @@ mod tests {
         report.sharing = Some(Sharing::of(&[Some("one"), Some("two"), None], vec![held(0), held(1)], 4096));
         let view = report.view(By::Domain, Sort::Name);
         let json = view.to_json();
-        let across: Vec<_> = json["groups"].as_array().unwrap().iter().map(|group| &group["across_bytes"]).collect();
+        let across: Vec<_> =
+            json["groups"].as_array().unwrap().iter().map(|group| &group["across_bytes"]).collect();
         assert_eq!(across, [0, 1 << 20, 1 << 20]);
         assert_eq!(json["sharing"]["pairs"][0]["domains"], json!(["one", "two"]));
         let text = view.to_string();

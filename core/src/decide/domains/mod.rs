@@ -20,7 +20,7 @@ mod tests;
 
 pub use assign::{BadRule, Rule};
 pub use budget::PassBudget;
-pub use config::{DomainMode, DomainsConfig, Unswitchable};
+pub use config::{DomainMode, DomainsConfig, OnExit, Unswitchable};
 pub use guard::{Domains, Ruling, Tenant};
 pub use pace::{GUARD_LOOK, GUARD_SLEEP, GUARDED, paced, parked};
 pub use report::{DomainFigures, DomainsReport};
