@@ -159,8 +159,11 @@ impl Warden {
             let more = format!("process {pid} offers memory to KSM and is not known yet");
             ruling.park = Some(ruling.park.map_or(more.clone(), |park| park));
         }
+        // Who was pruned and is outside must not come back when pruning ends.
         for id in &ruling.outside {
-            self.note(|off| off.claim(*id));
+            if self.note(|off| off.claim(*id)) == Some(true) {
+                self.domains.adopt(*id);
+            }
         }
         for (ids, on) in [(&ruling.off, false), (&ruling.on, true)] {
             for id in ids {
@@ -182,12 +185,8 @@ impl Warden {
 
     /// Changes the list. That it can't be written keeps nobody from being switched off: only from being switched on
     /// again later.
-    fn note(&self, change: impl FnOnce(&OffList) -> Result<(), ListError>) {
-        if let Some(off) = &self.off
-            && let Err(error) = change(off)
-        {
-            warn!("{error}");
-        }
+    fn note<T>(&self, change: impl FnOnce(&OffList) -> Result<T, ListError>) -> Option<T> {
+        change(self.off.as_ref()?).inspect_err(|error| warn!("{error}")).ok()
     }
 
     fn tenant(

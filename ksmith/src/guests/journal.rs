@@ -90,16 +90,19 @@ impl OffList {
         })
     }
 
-    /// Notes of a guest that is on the list that it is outside the domain that may merge, whatever else it was.
+    /// Notes of a guest that is on the list that it is outside the domain that may merge, whatever else it was. Returns
+    /// whether that is new.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn claim(&self, process: ProcessId) -> Result<(), ListError> {
+    pub fn claim(&self, process: ProcessId) -> Result<bool, ListError> {
+        let mut is_new = false;
         self.change(|guests| {
-            if let Some(guest) = guests.iter_mut().find(|guest| guest.process == process) {
-                guest.why = Why::Domain;
+            for guest in guests.iter_mut().filter(|guest| guest.process == process && guest.why == Why::Prune) {
+                (guest.why, is_new) = (Why::Domain, true);
             }
-        })
+        })?;
+        Ok(is_new)
     }
 
     /// Strikes out a guest that is on again or gone. With nobody left the file goes.
@@ -188,13 +191,13 @@ mod tests {
         let target = Guests::new(Root::host(), Uri::default()).target_by_id(id).unwrap();
         let list = OffList::open(&directory).unwrap();
         assert!(list.guests().is_empty());
-        list.claim(id).unwrap();
+        assert!(!list.claim(id).unwrap());
         assert!(list.guests().is_empty(), "who is not switched off is not claimed");
         list.note(&target, Why::Prune).unwrap();
         list.note(&target, Why::Prune).unwrap();
         let next = OffList::open(&directory).unwrap();
         assert_eq!(next.guests(), [SwitchedOff { process: id, name: target.name.clone(), why: Why::Prune }]);
-        next.claim(id).unwrap();
+        assert!(next.claim(id).unwrap() && !next.claim(id).unwrap());
         assert!(next.clone().listed(Why::Prune).is_empty(), "clones are one list");
         assert_eq!(OffList::open(&directory).unwrap().listed(Why::Domain).len(), 1);
         next.forget_the_gone(&Root::host()).unwrap();
