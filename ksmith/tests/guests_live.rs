@@ -329,8 +329,9 @@ fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
 
 #[test]
 fn the_same_through_libvirt() {
-    let Some(_libvirt) = Libvirt::start() else { return };
+    // First the lock: two of these tests would start and end one libvirt.
     let Some(_lock) = KernelLock::take() else { return };
+    let Some(_libvirt) = Libvirt::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 6);
     let id = std::process::id();
@@ -366,8 +367,9 @@ fn the_same_through_libvirt() {
 
 #[test]
 fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
-    let Some(_libvirt) = Libvirt::start() else { return };
+    // First the lock: two of these tests would start and end one libvirt.
     let Some(_lock) = KernelLock::take() else { return };
+    let Some(_libvirt) = Libvirt::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 7);
     let name = format!("ksmith-{}-lasting", std::process::id());
