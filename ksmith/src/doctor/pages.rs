@@ -8,10 +8,8 @@ use ksmith_core::diagnose::process::Pages;
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::sketch::mix;
 
+use crate::estimate::entries;
 use crate::estimate::frames::{Frames, SharedFrames};
-
-/// Pages looked up at once.
-const LOOKED_UP: u64 = 4096;
 
 /// What a walk over a mapping found.
 #[derive(Debug, Default)]
@@ -49,20 +47,10 @@ impl Draw {
 pub fn walk(pagemap: &File, frames: &Frames, [start, end, size]: [u64; 3], draw: [Draw; 2]) -> io::Result<Walked> {
     let mut walked = Walked::default();
     let mut spare = None;
-    let mut bytes = Vec::new();
-    let (mut first, last) = (start / size, end / size);
-    while first < last {
-        let count = LOOKED_UP.min(last - first);
-        bytes.resize(count as usize * 8, 0);
-        let got = pagemap.read_at(&mut bytes, first * 8)? / 8;
-        if got == 0 {
-            break;
-        }
-        let entries: Vec<PageEntry> =
-            bytes[..got * 8].as_chunks().0.iter().map(|word| PageEntry::from_bytes(*word)).collect();
-        let flags = SharedFrames::of(frames, &entries);
-        for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_anonymous()) {
-            let address = (first + at as u64) * size;
+    entries::each(pagemap, [start, end, size], |first, entries| {
+        let flags = SharedFrames::of(frames, entries);
+        for (page, entry) in (first..).zip(entries).filter(|(_, entry)| entry.is_anonymous()) {
+            let address = page * size;
             let flags = flags.flags(*entry);
             if flags.is_zero_page() {
                 walked.pages.zero += 1;
@@ -79,8 +67,8 @@ pub fn walk(pagemap: &File, frames: &Frames, [start, end, size]: [u64; 3], draw:
                 }
             }
         }
-        first += got as u64;
-    }
+        Ok(())
+    })?;
     // No mapping goes without a look.
     if walked.unmerged.is_empty() {
         walked.unmerged.extend(spare);

@@ -4,19 +4,16 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use ksmith_core::decide::domains::{DomainsConfig, Held, Sharing};
 use ksmith_core::guest::Guest;
-use ksmith_core::kernel::{Mapping, PageEntry};
+use ksmith_core::kernel::Mapping;
 use ksmith_core::sample::ProcessId;
 
+use crate::estimate::entries;
 use crate::estimate::frames::{Frames, SharedFrames};
 use crate::guests::is_alive;
 use crate::root::Root;
-
-/// Pages looked up at once.
-const LOOKED_UP: u64 = 4096;
 
 /// Why it can't be told.
 #[derive(Debug, thiserror::Error)]
@@ -66,23 +63,13 @@ fn merged_frames(root: &Root, frames: &Frames, id: ProcessId, mut take: impl FnM
     // What was opened and read belongs to this process only if it is still there.
     let Some(mappings) = smaps.value().filter(|_| is_alive(root, id)) else { return Ok(()) };
     let size = rustix::param::page_size() as u64;
-    let mut bytes = Vec::new();
     let may_be_merged = |mapping: &&Mapping| {
         mapping.is_mergeable() != Some(false)
             && mapping.figures.as_ref().and_then(|figures| figures.merged) != Some(0)
     };
     for mapping in mappings.iter().filter(may_be_merged) {
-        let (mut first, last) = (mapping.start / size, mapping.end / size);
-        while first < last {
-            let count = LOOKED_UP.min(last - first);
-            bytes.resize(count as usize * 8, 0);
-            let got = pagemap.read_at(&mut bytes, first * 8)? / 8;
-            if got == 0 {
-                break;
-            }
-            let entries: Vec<PageEntry> =
-                bytes[..got * 8].as_chunks().0.iter().map(|word| PageEntry::from_bytes(*word)).collect();
-            let shared = SharedFrames::of(frames, &entries);
+        entries::each(&pagemap, [mapping.start, mapping.end, size], |_, entries| {
+            let shared = SharedFrames::of(frames, entries);
             for entry in entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive()) {
                 if entry.frame() == 0 {
                     return Err(io::ErrorKind::PermissionDenied.into());
@@ -92,8 +79,8 @@ fn merged_frames(root: &Root, frames: &Frames, id: ProcessId, mut take: impl FnM
                     take(entry.frame());
                 }
             }
-            first += got as u64;
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }

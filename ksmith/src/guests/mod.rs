@@ -65,6 +65,16 @@ struct Known {
     /// When to ask its hypervisor (again), and how long to wait after that.
     due: Duration,
     pause: Duration,
+    question: Question,
+}
+
+/// Whether its hypervisor is being asked. Never twice at a time: the older answer might come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    None,
+    UnderWay,
+    /// Under way since before its switch was thrown: the answer is not worth hearing.
+    Outdated,
 }
 
 /// All guests of one sample.
@@ -125,7 +135,8 @@ impl Guests {
     /// Forgets what a guest's monitor said: its switch was thrown.
     pub fn ask_again(&mut self, id: ProcessId) {
         if let Some(known) = self.known.get_mut(&id) {
-            (known.probed.told, known.due, known.pause) = (None, Duration::ZERO, FIRST_RETRY);
+            known.probed.told = None;
+            known.ask_anew();
         }
     }
 
@@ -136,7 +147,7 @@ impl Guests {
         for backend in known.probed.told.iter_mut().flat_map(|told| &mut told.backends) {
             backend.merge = on;
         }
-        (known.due, known.pause) = (Duration::ZERO, FIRST_RETRY);
+        known.ask_anew();
         Some(*id)
     }
 
@@ -163,7 +174,15 @@ impl Guests {
         let managed = identity.as_ref().filter(|identity| identity.monitors.contains(&Place::Inherited));
         let libvirt =
             managed.and_then(|identity| libvirt::status(&self.root, self.libvirt.driver(), &identity.name, id.pid));
-        Known { name: Arc::clone(name), identity, libvirt, probed: Probed::default(), due: now, pause: FIRST_RETRY }
+        Known {
+            name: Arc::clone(name),
+            identity,
+            libvirt,
+            probed: Probed::default(),
+            due: now,
+            pause: FIRST_RETRY,
+            question: Question::None,
+        }
     }
 
     fn target_of(&self, id: ProcessId, known: &Known) -> Option<Target> {
@@ -182,7 +201,7 @@ impl Guests {
         let due: Vec<Target> = self
             .known
             .iter()
-            .filter(|(_, known)| known.due <= now)
+            .filter(|(_, known)| known.due <= now && known.question == Question::None)
             .filter_map(|(id, known)| self.target_of(*id, known))
             .filter(probe::can_be_asked)
             .collect();
@@ -193,12 +212,17 @@ impl Guests {
             }
             if self.prober.as_mut().is_some_and(|prober| prober.ask(target)) {
                 known.due = now + known.pause;
+                known.question = Question::UnderWay;
             }
         }
     }
 
     fn learn(&mut self, id: ProcessId, probed: Probed) {
         if let Some(known) = self.known.get_mut(&id) {
+            let question = std::mem::replace(&mut known.question, Question::None);
+            if question == Question::Outdated {
+                return;
+            }
             known.pause = match probed.error {
                 None => ROUND,
                 Some(_) => (known.pause * 2).min(LAST_RETRY),
@@ -209,6 +233,13 @@ impl Guests {
 }
 
 impl Known {
+    fn ask_anew(&mut self) {
+        (self.due, self.pause) = (Duration::ZERO, FIRST_RETRY);
+        if self.question == Question::UnderWay {
+            self.question = Question::Outdated;
+        }
+    }
+
     fn add_to(&self, guest: &mut Guest) {
         let told = self.probed.told.as_ref();
         let libvirt = self.libvirt.as_ref();
