@@ -20,7 +20,9 @@ pub enum Kind {
     Data,
     /// The heap of brk(2): as `Data`.
     Heap,
-    /// Anything else: of a file, shared, a stack, reserved, code.
+    /// Private and anonymous, but not to be touched yet.
+    Reserved,
+    /// Anything else: of a file, shared, a stack, code.
     Other,
 }
 
@@ -35,13 +37,19 @@ impl Mapping {
         let access = words.next()?;
         let inode = words.nth(2)?;
         let name = words.next().unwrap_or_default();
-        let is_data = start < end && access == b"rw-p" && inode == b"0";
-        let kind = match name {
-            b"[heap]" if is_data => Kind::Heap,
-            _ if is_data && (name.is_empty() || name.starts_with(b"[anon:")) => Kind::Data,
+        let is_anonymous = inode == b"0" && (name.is_empty() || name.starts_with(b"[anon:"));
+        let kind = match access {
+            b"rw-p" if name == b"[heap]" => Kind::Heap,
+            b"rw-p" if is_anonymous => Kind::Data,
+            b"---p" if is_anonymous => Kind::Reserved,
             _ => Kind::Other,
         };
         Some(Self { start, end, kind })
+    }
+
+    /// Whether memory of the program is here.
+    pub fn is_data(&self) -> bool {
+        matches!(self.kind, Kind::Data | Kind::Heap)
     }
 
     /// Bytes in it.
@@ -64,11 +72,11 @@ mod tests {
         );
         assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 "), Kind::Data);
         assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 [anon:glibc: malloc]"), Kind::Data);
+        assert_eq!(kind("7f0000000000-7f0000100000 ---p 00000000 00:00 0 "), Kind::Reserved);
         for other in [
             "7ffc0000f000-7ffc00030000 rw-p 00000000 00:00 0                          [stack]",
             "7f0000000000-7f0000100000 rw-s 00000000 00:01 1024                       /dev/zero (deleted)",
             "7f0000000000-7f0000100000 rw-p 00001000 fe:00 9                          /usr/lib/libc.so.6",
-            "7f0000000000-7f0000100000 ---p 00000000 00:00 0 ",
             "7f0000000000-7f0000100000 rwxp 00000000 00:00 0 ",
             "7f0000000000-7f0000100000 r--p 00000000 00:00 0                          [vvar]",
         ] {

@@ -24,6 +24,9 @@ static MARKED: AtomicUsize = AtomicUsize::new(0);
 /// The most that may wait to be marked: small heaps are marked in small steps, so that the calls stay few.
 const STEP: usize = 16 << 20;
 
+type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
+type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
+
 static SBRK: Next = Next::new(c"sbrk");
 static BRK: Next = Next::new(c"brk");
 
@@ -48,6 +51,8 @@ pub fn has(address: usize) -> bool {
 pub fn watch() {
     // SAFETY: the name ends in a zero byte.
     let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__curbrk".as_ptr()) });
+    // Until somebody has asked for it, libc does not know the end either.
+    let _ = SBRK.address().map(sbrk_of);
     // SAFETY: libc's variable, if it has one, is a word that holds a pointer.
     let Some(word) = (unsafe { found.cast::<AtomicUsize>().as_ref() }) else { return };
     let now = word.load(Relaxed);
@@ -95,6 +100,12 @@ fn mark_to(now: usize) {
     }
 }
 
+/// Where the heap ends, by the next `sbrk`.
+fn sbrk_of(next: usize) -> *mut c_void {
+    // SAFETY: the next function of this name is of this type; by 0 nothing changes.
+    sys::quietly(|| unsafe { core::mem::transmute::<usize, Sbrk>(next)(0) })
+}
+
 /// As sbrk(2).
 ///
 /// # Safety
@@ -103,8 +114,7 @@ fn mark_to(now: usize) {
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     let Some(next) = SBRK.address() else { return libc::MAP_FAILED };
     // SAFETY: the next function of this name is of this type.
-    let result =
-        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(isize) -> *mut c_void>(next)(increment) };
+    let result = unsafe { core::mem::transmute::<usize, Sbrk>(next)(increment) };
     look();
     result
 }
@@ -117,8 +127,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 pub unsafe extern "C" fn brk(address: *mut c_void) -> c_int {
     let Some(next) = BRK.address() else { return -1 };
     // SAFETY: the next function of this name is of this type.
-    let result =
-        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(next)(address) };
+    let result = unsafe { core::mem::transmute::<usize, Brk>(next)(address) };
     look();
     result
 }

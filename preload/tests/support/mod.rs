@@ -53,7 +53,7 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
     let directory = tempfile::tempdir().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(compiler)
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+        .args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
         .arg(here.join("include"))
         .arg(here.join(source))
         .arg("-o")
