@@ -9,10 +9,16 @@ use crate::sys;
 use crate::text::Line;
 use crate::{client, marks};
 #[cfg(not(test))]
-use crate::{hooks, sweep};
+use crate::{helper, hooks, sweep};
 
 /// `PR_SET_MEMORY_MERGE` of `include/uapi/linux/prctl.h` (6.4).
 const PR_SET_MEMORY_MERGE: c_int = 67;
+
+/// Seconds between questions to the daemon, which looks at all of the process's memory for each.
+const GUIDED_INTERVAL: u64 = 10;
+
+/// Seconds between sweeps for what malloc(3) has got, where its blocks are not looked at.
+const SWEEP_INTERVAL: u64 = 5;
 
 #[cfg(not(test))]
 #[used]
@@ -26,6 +32,10 @@ extern "C" fn constructor() {
         hooks::arm();
         if state::mode() == Mode::Madvise {
             sweep::sweep();
+        }
+        // Where blocks are looked at, it waits for the first large one.
+        if !cfg!(feature = "blocks") {
+            helper::wake();
         }
         if settings.is_verbose {
             say_mode();
@@ -56,8 +66,7 @@ fn load() -> Settings {
     let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
     marks::set_page(page);
     let memory = usize::try_from(pages).map_or(usize::MAX, |pages| pages.saturating_mul(page));
-    state::set(settings.threshold, memory, settings.merges_huge, settings.interval);
-    state::set_mode(match settings.ranges {
+    let mode = match settings.ranges {
         Ranges::None => Mode::Idle,
         Ranges::Guided => {
             // What was inherited would mark everything. Nothing is merged yet that this would part.
@@ -71,7 +80,14 @@ fn load() -> Settings {
             Method::Prctl => Mode::Idle,
             Method::Best | Method::Madvise => Mode::Madvise,
         },
+    };
+    let interval = settings.interval.unwrap_or(match mode {
+        Mode::Guided => GUIDED_INTERVAL,
+        Mode::Madvise if !cfg!(feature = "blocks") => SWEEP_INTERVAL,
+        _ => 0,
     });
+    state::set(settings.threshold, memory, settings.merges_huge, interval);
+    state::set_mode(mode);
     settings
 }
 

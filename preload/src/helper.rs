@@ -1,5 +1,5 @@
-//! A thread of our own, for what no call of the program shows: asked for by `KSMITH_RANGES=guided` or
-//! `KSMITH_INTERVAL`, and started when the program has its first block above the threshold.
+//! A thread of our own, for what no call of the program shows. It is started with the program, or by the first large
+//! block; in a child of a fork, by the first large mapping or block there.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! libksmith: opts the memory of the program that it is loaded into in to KSM, and answers the calls of `ksmith.h`.
 //!
 //! Loaded by `LD_PRELOAD` it works alone: by one prctl where the kernel has it, else by marking ranges as they appear
-//! (`hooks/`) and by going through the map of the process (`sweep.rs`). Linked or opened, it marks what it is told to
+//! (`hooks/`; libksmith_blocks.so sees more of them) and by going through the map of the process (`sweep.rs`). Linked or opened, it marks what it is told to
 //! (`api/`). It asks the daemon over the user socket (`client/`).
 //!
 //! What holds everywhere:
@@ -11,6 +11,10 @@
 //! * No function that is interposed here is called from here: there is nothing to guard against re-entry.
 
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
+#![cfg_attr(
+    all(not(test), not(feature = "blocks")),
+    allow(dead_code, reason = "some of it serves libksmith_blocks.so alone")
+)]
 #![cfg_attr(test, allow(dead_code, reason = "a test binary has no hooks, nor what serves them alone"))]
 #![allow(unsafe_code, reason = "a library in C's terms: pointers come in, system calls go out")]
 

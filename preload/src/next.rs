@@ -30,6 +30,15 @@ impl Next {
         }
     }
 
+    /// Its address, if it was found before.
+    #[inline]
+    pub fn known(&self) -> Option<usize> {
+        match self.address.load(Ordering::Relaxed) {
+            0 => None,
+            address => Some(address),
+        }
+    }
+
     #[cold]
     fn ask(&self) -> Option<usize> {
         let own = sys::tid();

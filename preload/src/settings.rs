@@ -39,7 +39,7 @@ pub struct Settings {
     /// `KSMITH_HUGE=merge`: also merge what the program wants in huge pages.
     pub merges_huge: bool,
     /// `KSMITH_INTERVAL`: seconds between looks of a thread of our own, 0 for no thread.
-    pub interval: u64,
+    pub interval: Option<u64>,
     /// `KSMITH_VERBOSE=1`: say on standard error what was done.
     pub is_verbose: bool,
 }
@@ -63,13 +63,12 @@ impl Settings {
             _ if threshold.is_some() => Method::Madvise,
             _ => Method::Best,
         };
-        let interval = variable(c"KSMITH_INTERVAL").and_then(decimal);
         Self {
             ranges,
             method,
             threshold: threshold.unwrap_or(THRESHOLD).max(1),
             merges_huge: variable(c"KSMITH_HUGE") == Some(b"merge"),
-            interval: interval.unwrap_or(if ranges == Ranges::Guided { 10 } else { 0 }),
+            interval: variable(c"KSMITH_INTERVAL").and_then(decimal),
             is_verbose: variable(c"KSMITH_VERBOSE") == Some(b"1"),
         }
     }
@@ -131,17 +130,11 @@ mod tests {
             ("KSMITH_INTERVAL", "-1"),
         ]);
         assert_eq!(asked, settings(&[]));
+        assert_eq!(settings(&[("KSMITH_INTERVAL", "3")]).interval, Some(3));
         for (text, expected) in
             [("0", Some(0)), ("3g", Some(3 << 30)), ("K", None), ("", None), ("99999999999999G", None)]
         {
             assert_eq!(bytes(text.as_bytes()), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn guided_looks_again_and_all_does_not() {
-        assert_eq!(settings(&[]).interval, 0);
-        assert_eq!(settings(&[("KSMITH_RANGES", "guided")]).interval, 10);
-        assert_eq!(settings(&[("KSMITH_RANGES", "guided"), ("KSMITH_INTERVAL", "3")]).interval, 3);
     }
 }

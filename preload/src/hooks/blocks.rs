@@ -4,7 +4,7 @@
 //! grown, more is done.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::heap;
 use crate::next::Next;
@@ -24,8 +24,13 @@ static ALIGNED_ALLOC: Next = Next::new(c"aligned_alloc");
 static MEMALIGN: Next = Next::new(c"memalign");
 static POSIX_MEMALIGN: Next = Next::new(c"posix_memalign");
 
-/// Bytes from which a block is looked at. 0 until the next functions are known: then every block takes the long way.
+/// Bytes from which a block is looked at.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where malloc and calloc lead: to the next functions at once where nothing is looked at, else to ours that look. One
+/// jump is all that a program pays for what it does not use.
+static MALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(malloc_with_a_look as *mut ());
+static CALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(calloc_with_a_look as *mut ());
 
 /// Looks for the functions behind ours.
 pub fn find_next() {
@@ -34,9 +39,16 @@ pub fn find_next() {
     }
 }
 
-/// Looks at blocks from so many bytes on.
+/// Looks at blocks from so many bytes on, and at the heap if it is watched. `usize::MAX`: at nothing.
 pub fn arm(limit: usize) {
     LIMIT.store(limit, Relaxed);
+    let looks = limit != usize::MAX;
+    if let Some(next) = MALLOC.address() {
+        MALLOC_WAY.store(if looks { malloc_that_looks as *mut () } else { next as *mut () }, Relaxed);
+    }
+    if let Some(next) = CALLOC.address() {
+        CALLOC_WAY.store(if looks { calloc_with_a_look as *mut () } else { next as *mut () }, Relaxed);
+    }
 }
 
 #[inline(always)]
@@ -50,17 +62,23 @@ fn is_short_way(size: usize) -> bool {
 /// As malloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    // SAFETY: what the way leads to is of this type.
+    unsafe { core::mem::transmute::<*mut (), Malloc>(MALLOC_WAY.load(Relaxed))(size) }
+}
+
+unsafe extern "C" fn malloc_that_looks(size: usize) -> *mut c_void {
     if is_short_way(size)
-        && let Some(next) = MALLOC.address()
+        && let Some(next) = MALLOC.known()
     {
         // SAFETY: the next function of this name is of this type.
         return unsafe { core::mem::transmute::<usize, Malloc>(next)(size) };
     }
-    malloc_with_a_look(size)
+    // SAFETY: the argument is the caller's.
+    unsafe { malloc_with_a_look(size) }
 }
 
 #[cold]
-fn malloc_with_a_look(size: usize) -> *mut c_void {
+unsafe extern "C" fn malloc_with_a_look(size: usize) -> *mut c_void {
     let Some(next) = MALLOC.address() else { return nothing() };
     // SAFETY: as above.
     let block = unsafe { core::mem::transmute::<usize, Malloc>(next)(size) };
@@ -74,6 +92,11 @@ fn malloc_with_a_look(size: usize) -> *mut c_void {
 /// As calloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    // SAFETY: what the way leads to is of this type.
+    unsafe { core::mem::transmute::<*mut (), Calloc>(CALLOC_WAY.load(Relaxed))(count, size) }
+}
+
+unsafe extern "C" fn calloc_with_a_look(count: usize, size: usize) -> *mut c_void {
     let Some(next) = CALLOC.address() else { return nothing() };
     // SAFETY: the next function of this name is of this type.
     let block = unsafe { core::mem::transmute::<usize, Calloc>(next)(count, size) };

@@ -2,10 +2,10 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use crate::marks;
 use crate::next::Next;
 use crate::state::{self, Mode};
 use crate::wishes::{self, Wish};
+use crate::{helper, marks};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
@@ -16,6 +16,13 @@ static MMAP64: Next = Next::new(c"mmap64");
 static MREMAP: Next = Next::new(c"mremap");
 static MPROTECT: Next = Next::new(c"mprotect");
 static MADVISE: Next = Next::new(c"madvise");
+
+/// Looks for the functions behind ours, while there is one thread.
+pub fn find_next() {
+    for next in [&MMAP, &MMAP64, &MREMAP, &MPROTECT, &MADVISE] {
+        let _ = next.address();
+    }
+}
 
 /// As mmap(2).
 ///
@@ -91,10 +98,14 @@ fn is_written(access: c_int) -> bool {
 
 /// The program has new memory.
 fn added(start: usize, length: usize) {
-    if state::mode() == Mode::Madvise && length >= state::threshold() {
-        marks::offer_new(start, length);
-    } else if matches!(state::mode(), Mode::Madvise | Mode::Guided) {
-        wishes::forget(start, start.saturating_add(length));
+    let is_large = length >= state::threshold();
+    match state::mode() {
+        Mode::Madvise if is_large => drop(marks::offer_new(start, length)),
+        Mode::Madvise | Mode::Guided => wishes::forget(start, start.saturating_add(length)),
+        Mode::Idle | Mode::Prctl | Mode::Quiet => return,
+    }
+    if is_large {
+        helper::wake();
     }
 }
 

@@ -15,23 +15,34 @@ pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
 }
 
-/// The library as it ships, built by the cargo that runs this test: it builds no cdylib for tests by itself.
-pub fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
+/// The libraries as they ship, built by the cargo that runs this test: it builds no cdylib for tests by itself.
+fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
         let own = std::env::current_exe().unwrap();
         // target/debug/deps/test
         let target = own.ancestors().nth(3).unwrap();
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let built = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "ksmith-preload", "--profile", "preload", "--target-dir"])
+            .args(["build", "--quiet", "--profile", "preload"])
+            .args(["--package", "ksmith-preload", "--package", "ksmith-preload-blocks", "--target-dir"])
             .arg(target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
         assert!(built.success(), "libksmith.so can't be built");
-        target.join("preload/libksmith.so")
+        target.join("preload")
     })
+}
+
+/// libksmith.so.
+pub fn library() -> PathBuf {
+    libraries().join("libksmith.so")
+}
+
+/// `libksmith_blocks.so`, which sees blocks too.
+pub fn library_with_blocks() -> PathBuf {
+    libraries().join("libksmith_blocks.so")
 }
 
 /// Whether a program is there.
@@ -72,7 +83,7 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
 
 /// The same, linked with the library.
 pub fn compile_linked(source: &str) -> Option<Compiled> {
-    let directory = library().parent().unwrap().to_str().unwrap();
+    let directory = libraries().to_str().unwrap();
     compile(source, &["-L", directory, "-lksmith", &format!("-Wl,-rpath,{directory}")])
 }
 
@@ -87,10 +98,10 @@ impl Compiled {
         plain(&self.path())
     }
 
-    /// The same with the library preloaded.
-    pub fn preloaded(&self, settings: &[(&str, &str)]) -> Command {
+    /// The same with a library preloaded.
+    pub fn preloaded(&self, library: &Path, settings: &[(&str, &str)]) -> Command {
         let mut command = self.command();
-        command.env("LD_PRELOAD", library()).envs(settings.iter().copied());
+        command.env("LD_PRELOAD", library).envs(settings.iter().copied());
         command
     }
 }
