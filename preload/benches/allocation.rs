@@ -11,13 +11,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// How the library is asked to work; the first is without it.
-const WAYS: [(&str, &[(&str, &str)]); 5] = [
-    ("without", &[]),
-    ("prctl", &[("KSMITH_METHOD", "prctl")]),
-    ("madvise", &[("KSMITH_METHOD", "madvise")]),
-    ("madvise, thread", &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")]),
-    ("none", &[("KSMITH_RANGES", "none")]),
+/// What is preloaded, and how it is asked to work; the first is without it.
+const WAYS: [(&str, Option<&str>, &[(&str, &str)]); 4] = [
+    ("without", None, &[]),
+    ("libksmith.so, prctl", Some("libksmith.so"), &[("KSMITH_METHOD", "prctl")]),
+    ("libksmith.so, madvise", Some("libksmith.so"), &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")]),
+    ("libksmith_blocks.so, madvise", Some("libksmith_blocks.so"), &[("KSMITH_METHOD", "madvise")]),
 ];
 
 const WORK: [(&str, fn()); 6] = [
@@ -36,16 +35,16 @@ fn main() {
     let rounds: usize = std::env::var("KSMITH_BENCH_ROUNDS").map_or(21, |rounds| rounds.parse().unwrap());
     let lock = std::fs::File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock");
     let _lock = lock.map(|file| file.lock()).ok();
-    let library = library();
-    println!("| CPU ms, median of {rounds} | {} |", WAYS.map(|(name, _)| name).join(" | "));
+    let libraries = libraries();
+    println!("| CPU ms, median of {rounds} | {} |", WAYS.map(|(name, ..)| name).join(" | "));
     println!("|---|{}", "---|".repeat(WAYS.len()));
     for (number, (name, _)) in WORK.iter().enumerate() {
         let mut times = vec![Vec::new(); WAYS.len()];
         for round in 0..rounds {
             for turn in 0..WAYS.len() {
                 let way = (turn + round) % WAYS.len();
-                let library = (way > 0).then_some(&library);
-                times[way].push(run(number, library, WAYS[way].1));
+                let library = WAYS[way].1.map(|name| libraries.join(name));
+                times[way].push(run(number, library, WAYS[way].2));
             }
         }
         let cells = (0..WAYS.len()).map(|way| {
@@ -63,21 +62,22 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The library as it ships.
-fn library() -> PathBuf {
+/// The libraries as they ship.
+fn libraries() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let target = own.ancestors().nth(3).unwrap();
     let built = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["build", "--quiet", "--package", "ksmith-preload", "--profile", "preload", "--target-dir"])
+        .args(["build", "--quiet", "--profile", "preload"])
+        .args(["--package", "ksmith-preload", "--package", "ksmith-preload-blocks", "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.unwrap().success());
-    target.join("preload/libksmith.so")
+    target.join("preload")
 }
 
 /// CPU seconds of one worker.
-fn run(work: usize, library: Option<&PathBuf>, settings: &[(&str, &str)]) -> f64 {
+fn run(work: usize, library: Option<PathBuf>, settings: &[(&str, &str)]) -> f64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .env("KSMITH_BENCH_WORK", work.to_string())
