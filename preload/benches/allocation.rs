@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
+type Settings = &'static [(&'static str, &'static str)];
+
 /// What is preloaded, and how it is asked to work; the first is without it.
-const WAYS: [(&str, Option<&str>, &[(&str, &str)]); 4] = [
+const WAYS: [(&str, Option<&str>, Settings); 4] = [
     ("without", None, &[]),
     ("libksmith.so, prctl", Some("libksmith.so"), &[("KSMITH_METHOD", "prctl")]),
     ("libksmith.so, madvise", Some("libksmith.so"), &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")]),
@@ -77,7 +79,7 @@ fn libraries() -> PathBuf {
 }
 
 /// CPU seconds of one worker.
-fn run(work: usize, library: Option<PathBuf>, settings: &[(&str, &str)]) -> f64 {
+fn run(work: usize, library: Option<PathBuf>, settings: Settings) -> f64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .env("KSMITH_BENCH_WORK", work.to_string())

@@ -7,9 +7,9 @@ use crate::settings::{Method, Ranges, Settings};
 use crate::state::{self, Mode};
 use crate::sys;
 use crate::text::Line;
-use crate::{client, marks};
+use crate::{client, helper, marks};
 #[cfg(not(test))]
-use crate::{helper, hooks, sweep};
+use crate::{hooks, sweep};
 
 /// `PR_SET_MEMORY_MERGE` of `include/uapi/linux/prctl.h` (6.4).
 const PR_SET_MEMORY_MERGE: c_int = 67;
@@ -17,7 +17,7 @@ const PR_SET_MEMORY_MERGE: c_int = 67;
 /// Seconds between questions to the daemon, which looks at all of the process's memory for each.
 const GUIDED_INTERVAL: u64 = 10;
 
-/// Seconds between sweeps for what malloc(3) has got, where its blocks are not looked at.
+/// Seconds between sweeps for what malloc(3) has got, where its blocks are not looked at and the program has threads.
 const SWEEP_INTERVAL: u64 = 5;
 
 #[cfg(not(test))]
@@ -87,6 +87,8 @@ fn load() -> Settings {
         _ => 0,
     });
     state::set(settings.threshold, memory, settings.merges_huge, interval);
+    // Guided is by a thread or not at all; a sweep is worth one only if the user says so.
+    helper::find(mode == Mode::Guided || settings.interval.is_some());
     state::set_mode(mode);
     settings
 }

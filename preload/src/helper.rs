@@ -1,8 +1,11 @@
 //! A thread of our own, for what no call of the program shows. It is started with the program, or by the first large
 //! block; in a child of a fork, by the first large mapping or block there.
+//!
+//! A program with one thread pays for a second: from then on glibc's malloc takes locks. So by default there is one only
+//! where the program has threads already.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::Relaxed};
 
 use crate::client::Deadline;
 use crate::state::{self, Mode};
@@ -12,15 +15,38 @@ use crate::{guided, sweep, sys, text};
 /// The process that has the thread: a child of a fork has none.
 static STARTED: AtomicI32 = AtomicI32::new(0);
 
+/// Whether the program shall have the thread even if it has no other.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// glibc's note of whether there is one thread only (`__libc_single_threaded`, since 2.32).
+static IS_SINGLE: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
+
 /// The thread's stack.
 const STACK: usize = 256 << 10;
 
 /// The longest that the daemon may take to look for ranges, in milliseconds.
 const PATIENCE: i32 = 60_000;
 
+/// Looks for glibc's note, while the library is loaded.
+pub fn find(is_wanted: bool) {
+    IS_WANTED.store(is_wanted, Relaxed);
+    // SAFETY: the name ends in a zero byte.
+    let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) });
+    IS_SINGLE.store(found.cast(), Relaxed);
+}
+
+/// Whether another thread would be the second. Where glibc does not say, it may be.
+fn is_single() -> bool {
+    // SAFETY: null, or glibc's variable of one byte.
+    unsafe { IS_SINGLE.load(Relaxed).as_ref() }.is_none_or(|is_single| is_single.load(Relaxed) != 0)
+}
+
 /// Starts the thread, if there is to be one and is none yet. Not within a signal handler.
 pub fn wake() {
     if state::interval() == 0 || !matches!(state::mode(), Mode::Guided | Mode::Madvise) {
+        return;
+    }
+    if is_single() && !IS_WANTED.load(Relaxed) {
         return;
     }
     let own = sys::pid();

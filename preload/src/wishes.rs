@@ -31,6 +31,9 @@ static WISHES: Exclusive<Wishes> = Exclusive::new(Wishes::new());
 /// Whether any range was ever to be left: mostly none is, and nobody need look.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
+/// Whether anything was ever wished.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 /// The wishes, as soon as nobody else has them; not at all where that takes long, as within a handler that interrupted
 /// who has them.
 fn take() -> Option<Taken<'static, Wishes>> {
@@ -42,6 +45,7 @@ fn take() -> Option<Taken<'static, Wishes>> {
 
 /// Notes what the program wants of a range.
 pub fn note(start: usize, end: usize, wish: Wish) {
+    ANY.store(true, Relaxed);
     if wish == Wish::Leave {
         LEAVES.store(true, Relaxed);
     }
@@ -52,7 +56,7 @@ pub fn note(start: usize, end: usize, wish: Wish) {
 
 /// The range holds something new, of which the program said nothing yet.
 pub fn forget(start: usize, end: usize) {
-    if LEAVES.load(Relaxed)
+    if ANY.load(Relaxed)
         && let Some(mut wishes) = take()
     {
         wishes.forget(start, end);
@@ -61,7 +65,9 @@ pub fn forget(start: usize, end: usize) {
 
 /// The program has moved a range: what it wanted of it goes along.
 pub fn moved(from: (usize, usize), to: (usize, usize)) {
-    if let Some(mut wishes) = take() {
+    if ANY.load(Relaxed)
+        && let Some(mut wishes) = take()
+    {
         let wish = [Wish::Leave, Wish::Merge].into_iter().find(|wish| wishes.has(from.0, from.1, *wish));
         wishes.forget(from.0, from.1);
         if let Some(wish) = wish {
@@ -77,7 +83,7 @@ pub fn allow(start: usize, end: usize) -> bool {
 
 /// Whether the program itself wants any byte of this merged.
 pub fn wants_merged(start: usize, end: usize) -> bool {
-    take().is_none_or(|wishes| wishes.has(start, end, Wish::Merge))
+    ANY.load(Relaxed) && take().is_none_or(|wishes| wishes.has(start, end, Wish::Merge))
 }
 
 /// Gives each range that the program itself wants merged.

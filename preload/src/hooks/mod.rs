@@ -32,12 +32,10 @@ pub fn arm() {
 
 /// Does nothing any more, whatever the program calls.
 fn be_quiet() {
-    if state::mode() != Mode::Idle {
-        state::set_mode(Mode::Quiet);
-        #[cfg(feature = "blocks")]
-        {
-            heap::ignore();
-            blocks::arm(usize::MAX);
-        }
+    state::set_mode(Mode::Quiet);
+    #[cfg(feature = "blocks")]
+    {
+        heap::ignore();
+        blocks::arm(usize::MAX);
     }
 }

@@ -17,7 +17,7 @@ int main(void) {
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         ALLOW(__NR_mmap), ALLOW(__NR_munmap), ALLOW(__NR_mremap), ALLOW(__NR_brk), ALLOW(__NR_mprotect),
-        ALLOW(__NR_write), ALLOW(__NR_exit_group),
+        ALLOW(__NR_write), ALLOW(__NR_getrandom), ALLOW(__NR_exit_group),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
     struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
