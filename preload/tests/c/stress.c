@@ -115,6 +115,11 @@ static void change(struct block *block) {
     size_t before = block->length, length = size();
     if (!block->bytes)
         return;
+#ifdef __SANITIZE_THREAD__
+    /* It does not know that mremap gives addresses back, and takes their next owner for an intruder. */
+    if (block->is_mapped)
+        return;
+#endif
     if (block->is_mapped) {
         length = (length + 4095) & ~(size_t)4095;
         block->bytes = mremap(block->bytes, before, length, MREMAP_MAYMOVE);

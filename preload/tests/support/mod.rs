@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+/// The folder of the library, also for the program's tests, which use this file too.
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload");
+
 /// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
 /// a test that passes. `make test` counts these lines.
 pub fn skipped(why: &str) {
@@ -27,7 +30,7 @@ fn libraries() -> &'static Path {
             .args(["build", "--quiet", "--profile", "preload"])
             .args(["--package", "ksmith-preload", "--package", "ksmith-preload-blocks", "--target-dir"])
             .arg(target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(HERE)
             .status()
             .unwrap();
         assert!(built.success(), "libksmith.so can't be built");
@@ -62,7 +65,7 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
         return None;
     };
     let directory = tempfile::tempdir().unwrap();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = Path::new(HERE);
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
         .arg(here.join("include"))
