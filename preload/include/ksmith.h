@@ -41,9 +41,9 @@ int ksmith_mark(void *start, size_t length);
  *   -ENOSYS  this kernel has no KSM */
 int ksmith_unmark(void *start, size_t length);
 
-/* Asks the daemon for clean passes over all marked memory now (1 to 100; 2 merge what is equal), and waits until they are
+/* Asks the daemon for clean passes over all marked memory now (1 to 16; 2 merge what is equal), and waits until they are
  * done, at most so many milliseconds (-1: as long as it takes). After a timeout the passes still take place.
- *   -EINVAL     passes is not from 1 to 100
+ *   -EINVAL     passes is not from 1 to 16
  *   -ENOENT     there is no daemon
  *   -EACCES     this user may not ask it
  *   -EDQUOT     this user's budget of ksmd's CPU time is used up; ksmith_reason says until when
@@ -64,7 +64,7 @@ int ksmith_scan(unsigned passes, int milliseconds);
 struct ksmith_savings {
     uint64_t source;       /* KSMITH_FROM_... */
     uint64_t rss_bytes;    /* resident; merged pages count in full */
-    uint64_t merged_bytes; /* in merged pages, zero pages not counted */
+    uint64_t merged_bytes; /* in merged pages, zero pages included */
     uint64_t saved_bytes;  /* this process's part in what is saved, zero pages included */
     int64_t profit_bytes;  /* that without what KSM's records cost; may be negative */
     uint64_t zero_bytes;   /* in pages that became the kernel's zero page */

@@ -99,7 +99,7 @@ fn a_scan_is_asked_for_and_its_refusals_are_told() {
 fn what_can_not_be_asked_is_told_as_well() {
     let Some(program) = compile_linked("tests/c/call.c") else { return };
     let nobody = tempfile::tempdir().unwrap();
-    let said = calls(&program, &nobody.path().join("user"), &["scan:0:1", "scan:101:1", "scan:1:100", "guided"]);
+    let said = calls(&program, &nobody.path().join("user"), &["scan:0:1", "scan:17:1", "scan:1:100", "guided"]);
     assert_eq!(
         said,
         [
@@ -154,6 +154,23 @@ fn what_is_saved_comes_from_the_daemon_or_from_the_kernel() {
         assert!(said[1].starts_with("saves -61 "), "{}", said[1]);
     }
     assert_eq!(daemon.asked(), ["saves\n"; 3]);
+}
+
+#[test]
+fn the_example_in_c_runs_without_a_daemon() {
+    if !has_ksm() {
+        return skipped("this kernel has no KSM");
+    }
+    let Some(program) = compile_linked("../examples/c/scan.c") else { return };
+    let _lock = lock();
+    let output = program.command().output().unwrap();
+    let said = |bytes| String::from_utf8(bytes).unwrap();
+    assert_eq!(said(output.stderr), "ksmith_scan: there is no ksmith daemon: nothing listens at its socket\n");
+    let lines = said(output.stdout);
+    let whens: Vec<&str> =
+        lines.lines().filter_map(|line| line.split_once(": 0 of ")).map(|(when, _)| when).collect();
+    assert_eq!(whens, ["marked", "scanned", "half taken back"], "{lines}");
+    assert!(output.status.success());
 }
 
 #[test]

@@ -15,8 +15,8 @@ use crate::{constructor, errors, guided, marks, stats};
 /// The version of the interface, as `KSMITH_VERSION`.
 const VERSION: c_int = 1;
 
-/// The most passes that one request may ask for.
-const MOST_PASSES: c_uint = 100;
+/// The most passes that one request may ask for: those that the daemon makes.
+const MOST_PASSES: c_uint = 16;
 
 /// How long the daemon may take to say what this process saves, in milliseconds.
 const PATIENCE: c_int = 2000;

@@ -15,7 +15,7 @@ pub struct Savings {
     pub source: u64,
     /// Resident, merged pages included.
     pub rss_bytes: u64,
-    /// In merged pages.
+    /// In merged pages, zero pages included.
     pub merged_bytes: u64,
     /// What this process's part in that saves.
     pub saved_bytes: u64,
@@ -42,7 +42,7 @@ impl From<Stats> for Savings {
         Self {
             source: FROM_KERNEL,
             rss_bytes: stats.resident,
-            merged_bytes: stats.merged,
+            merged_bytes: stats.merged.saturating_add(stats.zero),
             // The kernel tells a process nothing of the frames that are kept, so this is the most that it can be.
             saved_bytes: stats.merged.saturating_add(stats.zero),
             profit_bytes: stats.profit,
