@@ -136,7 +136,7 @@ fn an_array_of_numpy_is_marked_and_merged() {
     }
     let pages: u64 = line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 4096;
     clean_passes(3);
-    // Half of it is zeros, the other half the same ramp again and again.
+    // Half of it is ones, the other half the same ramp again and again: two contents.
     assert!(number("pages_sharing") * 10 >= pages * 9, "{} of {pages}", number("pages_sharing"));
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let mut rest = String::new();

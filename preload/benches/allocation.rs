@@ -13,11 +13,14 @@ use std::process::Command;
 
 type Settings = &'static [(&'static str, &'static str)];
 
-/// What is preloaded, and how it is asked to work; the first is without it.
-const WAYS: [(&str, Option<&str>, Settings); 4] = [
+/// What is preloaded, and how it is asked to work. The first is without it, and so is the second, which shows by how much the
+/// same differs from itself.
+const WAYS: [(&str, Option<&str>, Settings); 6] = [
     ("without", None, &[]),
+    ("without, again", None, &[]),
     ("libksmith.so, prctl", Some("libksmith.so"), &[("KSMITH_METHOD", "prctl")]),
-    ("libksmith.so, madvise", Some("libksmith.so"), &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")]),
+    ("libksmith.so, madvise", Some("libksmith.so"), &[("KSMITH_METHOD", "madvise")]),
+    ("and a thread", Some("libksmith.so"), &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")]),
     ("libksmith_blocks.so, madvise", Some("libksmith_blocks.so"), &[("KSMITH_METHOD", "madvise")]),
 ];
 
@@ -35,8 +38,6 @@ fn main() {
         return WORK[work.to_str().unwrap().parse::<usize>().unwrap()].1();
     }
     let rounds: usize = std::env::var("KSMITH_BENCH_ROUNDS").map_or(21, |rounds| rounds.parse().unwrap());
-    let lock = std::fs::File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock");
-    let _lock = lock.map(|file| file.lock()).ok();
     let libraries = libraries();
     println!("| CPU ms, median of {rounds} | {} |", WAYS.map(|(name, ..)| name).join(" | "));
     println!("|---|{}", "---|".repeat(WAYS.len()));
@@ -88,6 +89,9 @@ fn run(work: usize, library: Option<PathBuf>, settings: Settings) -> f64 {
     if let Some(library) = library {
         command.env("LD_PRELOAD", library).envs(settings.iter().copied());
     }
+    // Tests that measure KSM would count what it marks. Without the right to this file nobody can measure here.
+    let lock = std::fs::File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock");
+    let _lock = lock.ok().filter(|file| file.lock().is_ok());
     let before = children_cpu();
     assert!(command.status().unwrap().success());
     children_cpu() - before

@@ -83,7 +83,7 @@ fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     for (to, from) in address.sun_path.iter_mut().zip(place.bytes()) {
-        *to = from.cast_signed();
+        *to = *from as libc::c_char;
     }
     let length =
         core::mem::offset_of!(libc::sockaddr_un, sun_path).saturating_add(place.bytes().len()).saturating_add(1);
