@@ -60,6 +60,7 @@ pub struct History {
     ns_per_page: f64,
     ksmd_share: Option<f64>,
     idle_cpus: Option<f64>,
+    nice_cpus: f64,
     last_cpu: Option<crate::kernel::CpuTimes>,
 }
 
@@ -78,6 +79,7 @@ impl Default for History {
             ns_per_page: ASSUMED_NS_PER_PAGE,
             ksmd_share: None,
             idle_cpus: None,
+            nice_cpus: 0.0,
             last_cpu: None,
         }
     }
@@ -91,6 +93,9 @@ impl History {
         if let Some(cpu) = sample.cpu.get() {
             if let Some(idle) = self.last_cpu.and_then(|before| cpu.idle_cpus_since(&before)) {
                 self.idle_cpus = Some(idle);
+            }
+            if let Some(nice) = self.last_cpu.and_then(|before| cpu.nice_cpus_since(&before)) {
+                self.nice_cpus = nice;
             }
             self.last_cpu = Some(cpu);
         }
@@ -190,6 +195,11 @@ impl History {
     /// CPUs that had nothing to do between the last two samples; ksmd's own use does not count as idle.
     pub fn idle_cpus(&self) -> Option<f64> {
         self.idle_cpus
+    }
+
+    /// CPUs that ran programs of less than usual priority between the last two samples.
+    pub fn nice_cpus(&self) -> f64 {
+        self.nice_cpus
     }
 }
 

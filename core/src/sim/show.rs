@@ -108,6 +108,7 @@ impl Machine {
         let all_ns = self.now_ns.saturating_mul(u64::from(self.config.cpus));
         CpuTimes {
             busy_ticks: busy_ns / TICK_NS,
+            nice_ticks: 0,
             idle_ticks: all_ns.saturating_sub(busy_ns) / TICK_NS,
             cpus: self.config.cpus,
         }

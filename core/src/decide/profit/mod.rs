@@ -28,7 +28,7 @@ pub use config::ProfitConfig;
 use self::errand::Errand;
 use self::guests::{Changes, Guests};
 use super::duty::{self, Duty};
-use super::round::{self, Outcome, Round};
+use super::round::{self, Boundary, Outcome, Round};
 use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
@@ -43,6 +43,9 @@ const IDLE_CPUS: f64 = 0.002;
 
 /// How long a parked policy waits before it looks at the guests again.
 const WATCH: Duration = Duration::from_secs(1);
+
+/// How often ksmd is looked at while a pass is about to end.
+const CLOSE: Duration = Duration::from_millis(20);
 
 /// Pause before a further look: what was changing is given this long to come to rest.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -62,6 +65,8 @@ struct Trip {
     errand: Errand,
     /// Whether every page is looked at; else `smart_scan` skips what did not merge before.
     clean: bool,
+    /// Whether the passes before the last one are for new memory alone.
+    new_first: bool,
     round: Round,
 }
 
@@ -72,6 +77,8 @@ pub struct Profit {
     phase: Option<Phase>,
     guests: Guests,
     duty: Duty,
+    /// Where ksmd was left.
+    boundary: Option<Boundary>,
     /// Time between probes.
     interval: Duration,
     /// How much of what a further look might bring it did bring, learned; from 0 to 1.
@@ -89,6 +96,7 @@ impl Profit {
             phase: None,
             guests: Guests::default(),
             duty: Duty::default(),
+            boundary: None,
             interval,
             trust: UNTRIED,
             expected: 0.0,
@@ -108,7 +116,12 @@ impl Profit {
             Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
-        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), clean, grown_pages, view.now) };
+        let aligned = Boundary::holds(self.boundary, view.now);
+        // Old memory that nobody has counted the checksums of is all new.
+        let new_first = errand == Errand::Burst && self.phase.is_some();
+        let all_clean = clean && !new_first;
+        let round = Round::begin(errand.passes(), all_clean, aligned, grown_pages, view.now);
+        let trip = Trip { errand, clean, new_first, round };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
@@ -130,18 +143,20 @@ impl Profit {
 
     fn scan(&mut self, trip: &Trip, why: &str, view: &View<'_>) -> Decision {
         let share = duty::share(self.config.busy_cpu_percent / 100.0, view);
-        let knobs = self
-            .duty
-            .knobs(share, view.now, view.history, view.limits)
-            .with(Knob::AdvisorMode, 0)
-            .with(Knob::SmartScan, u64::from(!trip.clean))
-            .with(Knob::Run, 1);
-        let kind = if trip.clean { "every page" } else { "few old pages" };
+        let approach = trip.round.approach(share, view);
+        let knobs = match approach {
+            Some(left) => self.duty.last_batch(left, view.limits),
+            None => self.duty.knobs(share, view.now, view.history, view.limits),
+        };
+        let clean = trip.clean && (!trip.new_first || trip.round.is_last_pass(view.now));
+        let knobs =
+            knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!clean)).with(Knob::Run, 1);
+        let kind = if clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
             knobs: self.always(knobs, view.now),
             reason: Reason::new(trip.errand.state(), text),
-            check_after: trip.round.check_after(share, view),
+            check_after: if approach.is_some() { CLOSE } else { trip.round.check_after(share, view) },
         }
     }
 
@@ -156,6 +171,7 @@ impl Profit {
 
     /// Judges a round that has ended, and parks, for a short while if a further look is expected to pay.
     fn settle(&mut self, trip: &Trip, view: &View<'_>) -> Decision {
+        self.boundary = trip.round.boundary();
         let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
@@ -283,6 +299,7 @@ impl Policy for Profit {
             None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
+                trip.round.look(view.now);
                 // Guests that are still filling their memory would else be left half merged: pages that came after
                 // the count began have been visited once at most.
                 let is_done = trip.round.is_done(view.now);
@@ -291,7 +308,7 @@ impl Policy for Profit {
                     trip.errand = Errand::Burst;
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-                    trip.round.extend(trip.errand.passes(), trip.clean, grown_pages, view.now);
+                    trip.round.extend(trip.errand.passes(), trip.clean && !trip.new_first, grown_pages, view.now);
                     self.guests.mark(view.now);
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
