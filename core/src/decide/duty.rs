@@ -119,8 +119,7 @@ pub fn share(busy: f64, view: &View<'_>) -> f64 {
     if nice < NICE && now.cpu_pressure.value().is_some_and(|psi| psi.some.avg10 >= PRESSED) {
         return busy.min(most);
     }
-    let Some(idle) = history.idle_cpus() else { return most };
-    let free = idle + nice + history.ksmd_share().unwrap_or(0.0);
+    let Some(free) = history.spare_cpus() else { return most };
     // A quarter of a CPU is left idle for the guests' next move. Steps, since what is idle is never quite the same.
     (((free - 0.25) * STEPS).round() / STEPS).clamp(busy.min(most), most)
 }

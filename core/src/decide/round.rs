@@ -63,6 +63,9 @@ const STALLED: Duration = Duration::from_secs(5);
 /// CPU time that ksmd does not use by waking up alone: that takes it some microseconds.
 const WORK_NS: u64 = 1_000_000;
 
+/// Pages by which ksmd's knowledge must have grown for it to have come to new memory.
+const MET: u64 = 64;
+
 /// From deciding to stop ksmd until it is stopped.
 const REACTION: Duration = Duration::from_millis(25);
 
@@ -80,6 +83,8 @@ struct Count {
     full_scans: u64,
     visited: u64,
     zero_pages: u64,
+    /// Pages that ksmd knew when the count began.
+    tracked: u64,
     /// Pages that a pass visits, as far as known when it began.
     pages: u64,
 }
@@ -140,9 +145,14 @@ impl Round {
         self.end.exact.then_some(Boundary { full_scans: self.looked.1, visited: self.end.visited })
     }
 
-    /// Whether the pass under way is the last one. In it old memory has to be visited as well: in those before it
-    /// only new memory, whose checksums are not known yet.
-    pub fn is_last_pass(&self, now: &Sample) -> bool {
+    /// Whether ksmd has come to memory that it had not seen when the round began, or has ended a pass. New processes
+    /// are last in a pass that begins after they came.
+    pub fn has_met_new(&self, now: &Sample) -> bool {
+        self.ends(now) > 0 || now.ksm.tracked_pages() > self.count.tracked.saturating_add(MET)
+    }
+
+    /// Whether the pass under way is the last one.
+    fn is_last_pass(&self, now: &Sample) -> bool {
         self.ends(now) + 1 >= self.ends_needed()
     }
 
@@ -263,6 +273,7 @@ impl Count {
             full_scans: now.ksm.full_scans.get().unwrap_or(0),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
             zero_pages: now.ksm.ksm_zero_pages.get().unwrap_or(0),
+            tracked: now.ksm.tracked_pages(),
             pages: now.ksm.tracked_pages().saturating_add(grown_pages),
         }
     }

@@ -44,6 +44,7 @@ impl Machine {
             cpu_pressure: Reading::Absent,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
+            witnesses: Reading::Absent,
         }
     }
 

@@ -20,6 +20,8 @@ mod guests;
 mod price;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod scenarios;
 
 use std::time::Duration;
 
@@ -44,6 +46,10 @@ const IDLE_CPUS: f64 = 0.002;
 /// How long a parked policy waits before it looks at the guests again.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// The same once it has been parked for [`QUIET`].
+const CALM_WATCH: Duration = Duration::from_secs(2);
+const QUIET: Duration = Duration::from_secs(20);
+
 /// How often ksmd is looked at while a pass is about to end.
 const CLOSE: Duration = Duration::from_millis(20);
 
@@ -52,6 +58,12 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// How far expectations of new memory are trusted at least.
 const UNTRIED: f64 = 0.1;
+
+/// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
+const VOLATILE: f64 = 0.2;
+
+/// How far expectations are trusted before anything was learned.
+const AT_FIRST: f64 = 0.5;
 
 #[derive(Debug, Clone)]
 enum Phase {
@@ -65,7 +77,7 @@ struct Trip {
     errand: Errand,
     /// Whether every page is looked at; else `smart_scan` skips what did not merge before.
     clean: bool,
-    /// Whether the passes before the last one are for new memory alone.
+    /// Whether old memory is passed over until ksmd comes to the new.
     new_first: bool,
     round: Round,
 }
@@ -98,7 +110,7 @@ impl Profit {
             duty: Duty::default(),
             boundary: None,
             interval,
-            trust: UNTRIED,
+            trust: AT_FIRST,
             expected: 0.0,
         }
     }
@@ -113,7 +125,7 @@ impl Profit {
         let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
         let clean = match errand {
             Errand::Burst => self.clean_burst_pays(changes, view),
-            Errand::Sustain | Errand::Probe => true,
+            Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
         let aligned = Boundary::holds(self.boundary, view.now);
@@ -126,7 +138,7 @@ impl Profit {
         self.duty.reset();
         let why = match errand {
             Errand::Burst => growth_in_words(changes),
-            Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
+            Errand::Revisit | Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
             Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
@@ -148,7 +160,8 @@ impl Profit {
             Some(left) => self.duty.last_batch(left, view.limits),
             None => self.duty.knobs(share, view.now, view.history, view.limits),
         };
-        let clean = trip.clean && (!trip.new_first || trip.round.is_last_pass(view.now));
+        let is_early = trip.new_first && !trip.round.has_met_new(view.now);
+        let clean = trip.clean && !is_early;
         let knobs =
             knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!clean)).with(Knob::Run, 1);
         let kind = if clean { "every page" } else { "few old pages" };
@@ -156,7 +169,7 @@ impl Profit {
         Decision {
             knobs: self.always(knobs, view.now),
             reason: Reason::new(trip.errand.state(), text),
-            check_after: if approach.is_some() { CLOSE } else { trip.round.check_after(share, view) },
+            check_after: if approach.is_some() || is_early { CLOSE } else { trip.round.check_after(share, view) },
         }
     }
 
@@ -175,8 +188,8 @@ impl Profit {
         let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
-        if matches!(trip.errand, Errand::Sustain | Errand::Probe) {
-            self.learn(&outcome);
+        if matches!(trip.errand, Errand::Revisit | Errand::Sustain) {
+            self.learn(&outcome, view);
         }
         match trip.errand {
             Errand::Burst => {
@@ -184,7 +197,7 @@ impl Profit {
                 // New memory has yet to show whether it comes to rest.
                 self.trust = self.trust.max(UNTRIED);
             }
-            Errand::Sustain | Errand::Tidy => {}
+            Errand::Revisit | Errand::Sustain | Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
             Errand::Probe => {
                 let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
@@ -200,9 +213,11 @@ impl Profit {
             rate_in_words(outcome.yield_per_cpu_second(), price),
         );
         let cost = round::clean_pass_seconds(view.now, view.history);
-        self.expected = self.expected_from_another_look(view);
-        if trip.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
-            return self.park(Errand::Sustain, SETTLE, figures, view);
+        if view.now.witnesses.value().is_none() {
+            self.expected = self.expected_from_another_look(view);
+            if trip.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
+                return self.park(Errand::Sustain, SETTLE, figures, view);
+            }
         }
         // Probes may cost no more than their part of a CPU on average.
         let affordable = cost / (self.config.probe_cpu_percent / 100.0);
@@ -214,20 +229,38 @@ impl Profit {
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
     /// equal another page.
     fn expected_from_another_look(&self, view: &View<'_>) -> f64 {
-        let ksm = &view.now.ksm;
-        let resting = ksm.pages_unshared.get().unwrap_or(0) as f64;
-        let saved = ksm.saved_pages() as f64;
-        let changing = ksm.pages_volatile.get().unwrap_or(0) as f64;
-        let merging_part = saved / (saved + resting).max(1.0);
-        changing * merging_part * self.trust * view.now.page_size as f64
+        let changing = view.now.ksm.pages_volatile.get().unwrap_or(0) as f64;
+        changing * VOLATILE * merging_part(view.now) * self.trust * view.now.page_size as f64
     }
 
-    /// Compares what a look brought with what was expected of it. Pages that changed once mostly change again, so
-    /// trust is lost fast: a look that brings nothing leaves a fifth.
-    fn learn(&mut self, outcome: &Outcome) {
+    /// Bytes that visiting everything twice would save, by what the witnesses say: of the pages that have changed
+    /// and come to rest, those that equal another page. 0 without witnesses.
+    fn expected_from_revisit(&self, view: &View<'_>) -> f64 {
+        let Some(witnesses) = view.now.witnesses.value() else { return 0.0 };
+        let ksm = &view.now.ksm;
+        let pages = ksm.tracked_pages().saturating_add(ksm.ksm_zero_pages.get().unwrap_or(0)) as f64;
+        pages * witnesses.rested_part() * merging_part(view.now) * self.trust * view.now.page_size as f64
+    }
+
+    /// Whether the witnesses say that a revisit pays. Keeps what it is expected to bring.
+    fn revisit_pays(&mut self, view: &View<'_>) -> bool {
+        let expected = self.expected_from_revisit(view);
+        let cost = 2.0 * round::clean_pass_seconds(view.now, view.history) * price::price(&self.config, view.now);
+        let pays = expected >= cost.max(self.growth_bytes(view.now) as f64 / 4.0);
+        if pays {
+            self.expected = expected;
+        }
+        pays
+    }
+
+    /// Compares what a look brought with what could have been expected of it, had it been trusted fully. Of what the
+    /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
+    /// that they have changed once, most change again: a fifth.
+    fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
         if self.expected > 0.0 {
-            let kept = (outcome.saved_bytes as f64 / self.expected).clamp(0.0, 2.0);
-            self.trust = (self.trust * (0.2 + 0.8 * kept)).clamp(0.01, 1.0);
+            let kept = (outcome.saved_bytes as f64 / (self.expected / self.trust)).clamp(0.0, 1.0);
+            let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
+            self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
         }
     }
 
@@ -244,17 +277,23 @@ impl Profit {
         let knobs = Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0);
         let knobs = self.always(knobs, view.now);
         let (text, check_after) = match &self.phase {
-            Some(Phase::Parked { until, next, why, .. }) => {
+            Some(Phase::Parked { since, until, next, why }) => {
                 let left = until.saturating_sub(view.now.at);
+                let is_calm = view.now.at.saturating_sub(*since) >= QUIET;
+                let pause = if is_calm { CALM_WATCH } else { WATCH };
                 let then = match next {
+                    _ if let Some(seen) = view.now.witnesses.value() => format!(
+                        "{} of {} pages at random have changed since and {} of these rest",
+                        seen.changed, seen.pages, seen.rested
+                    ),
                     Errand::Probe if left.is_zero() => format!(
                         "the guests are idle ({} of CPU since); a probe when they are not",
                         Span(cpu_time(changes))
                     ),
                     errand => format!("next {} in {}", errand.state(), Span(left)),
                 };
-                let soon = left.clamp(Duration::from_millis(50), WATCH);
-                (format!("{why}; {then}"), if left.is_zero() { WATCH } else { soon })
+                let soon = left.clamp(Duration::from_millis(50), pause);
+                (format!("{why}; {then}"), if left.is_zero() { pause } else { soon })
             }
             _ => ("no process has mergeable memory".to_owned(), WATCH),
         };
@@ -265,6 +304,9 @@ impl Profit {
     /// copied pages.
     fn is_active(&self, changes: Changes, now: &Sample, since: Duration) -> bool {
         let elapsed = now.at.saturating_sub(since).as_secs_f64();
+        if let Some(witnesses) = now.witnesses.value() {
+            return witnesses.rested > 0;
+        }
         let computed = changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * elapsed;
         computed || changes.faults.saturating_mul(now.page_size) >= self.growth_bytes(now)
     }
@@ -281,6 +323,10 @@ impl Profit {
 impl Policy for Profit {
     fn name(&self) -> &'static str {
         "profit"
+    }
+
+    fn wants_witnesses(&self) -> bool {
+        true
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
@@ -332,6 +378,9 @@ impl Policy for Profit {
                 if left_bytes >= self.growth_bytes(view.now) {
                     return self.begin(Errand::Tidy, changes, view);
                 }
+                if self.revisit_pays(view) {
+                    return self.begin(Errand::Revisit, changes, view);
+                }
                 let is_due = view.now.at >= until;
                 if is_due && (next == Errand::Sustain || self.is_active(changes, view.now, since)) {
                     return self.begin(next, changes, view);
@@ -340,6 +389,13 @@ impl Policy for Profit {
             }
         }
     }
+}
+
+/// Of the pages at rest, the part that equals another one.
+fn merging_part(now: &Sample) -> f64 {
+    let resting = now.ksm.pages_unshared.get().unwrap_or(0) as f64;
+    let saved = now.ksm.saved_pages() as f64;
+    saved / (saved + resting).max(1.0)
 }
 
 fn cpu_time(changes: Changes) -> Duration {
