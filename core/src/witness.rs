@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use rustc_hash::FxHashSet;
+
 use crate::kernel::Run;
 use crate::sample::Sample;
 
@@ -20,15 +22,31 @@ pub struct Witnesses {
     pub changed: u32,
     /// Of the changed, pages that held the same at the look before: they have come to rest.
     pub rested: u32,
+    /// Of the rested, pages with a content that was merged before, there or elsewhere: they will merge again.
+    pub familiar: u32,
     /// Looks taken so far: when this moves, there is something new.
     pub looks: u64,
 }
 
 impl Witnesses {
-    /// The share of memory that has changed and come to rest, 0 to 1.
-    pub fn rested_part(&self) -> f64 {
-        f64::from(self.rested) / f64::from(self.pages.max(1))
+    /// The share of memory that has come to rest with a content that was merged before, 0 to 1.
+    pub fn familiar_part(&self) -> f64 {
+        f64::from(self.familiar) / f64::from(self.pages.max(1))
     }
+
+    /// The share of memory that has come to rest with another content, 0 to 1.
+    pub fn unfamiliar_part(&self) -> f64 {
+        f64::from(self.rested.saturating_sub(self.familiar)) / f64::from(self.pages.max(1))
+    }
+}
+
+/// What a page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Print {
+    /// Equal for equal contents, different for different ones.
+    pub content: u64,
+    /// Whether it is merged: mapped more than once, or the kernel's page of zeros.
+    pub is_merged: bool,
 }
 
 /// What the owner of a [`Ledger`] is to do.
@@ -52,12 +70,15 @@ struct Entry {
     last: Option<u64>,
     changed: bool,
     rested: bool,
+    familiar: bool,
 }
 
 /// When to look, and what was seen.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     entries: Vec<Entry>,
+    /// Contents that were merged at the end of a clean pass.
+    merged: FxHashSet<u64>,
     full_scans: u64,
     ran: bool,
     /// What was wished for is for the end of a clean pass, or for any other boundary.
@@ -91,6 +112,9 @@ struct Population {
 const SOONEST: Duration = Duration::from_secs(2);
 const LATEST: Duration = Duration::from_secs(6);
 
+/// Contents that are remembered, at most.
+const REMEMBERED: usize = 8192;
+
 /// New witnesses are not drawn more often than this.
 const DRAW_PAUSE: Duration = Duration::from_secs(1);
 
@@ -98,6 +122,11 @@ const DRAW_PAUSE: Duration = Duration::from_secs(1);
 const OUTGROWN: u64 = 8;
 
 impl Ledger {
+    /// Takes a content for one that will merge, as a page of zeros is.
+    pub fn know(&mut self, content: u64) {
+        self.merged.insert(content);
+    }
+
     /// What to do, given what else was seen in this sample.
     pub fn wish(&mut self, sample: &Sample) -> Wish {
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
@@ -127,15 +156,25 @@ impl Ledger {
     }
 
     /// Takes in what newly drawn witnesses hold.
-    pub fn drawn(&mut self, prints: impl IntoIterator<Item = Option<u64>>, at: Duration) {
-        let entry = |print| Entry { baseline: print, boundary: print, last: print, ..Entry::default() };
+    pub fn drawn(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
+        let entry = |print: Option<Print>| {
+            let content = print.map(|print| print.content);
+            Entry { baseline: content, boundary: content, last: content, ..Entry::default() }
+        };
         self.entries = prints.into_iter().map(entry).collect();
         self.finish(at);
     }
 
     /// Takes in what the witnesses hold now, in the order in which they were drawn.
-    pub fn looked(&mut self, prints: impl IntoIterator<Item = Option<u64>>, at: Duration) {
+    pub fn looked(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
         for (entry, print) in self.entries.iter_mut().zip(prints) {
+            if let Some(Print { content, is_merged: true }) = print
+                && self.at == Some(Boundary::CleanEnd)
+                && self.merged.len() < REMEMBERED
+            {
+                self.merged.insert(content);
+            }
+            let print = print.map(|print| print.content);
             match self.at {
                 Some(Boundary::CleanEnd) => (entry.baseline, entry.boundary) = (entry.boundary, print),
                 Some(Boundary::Other) => entry.boundary = print,
@@ -143,6 +182,7 @@ impl Ledger {
             }
             entry.changed = print.is_some() && entry.baseline.is_some() && print != entry.baseline;
             entry.rested = entry.changed && print == entry.last;
+            entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));
             entry.last = print;
         }
         self.finish(at);
@@ -172,6 +212,7 @@ impl Ledger {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
             rested: count(|entry| entry.rested),
+            familiar: count(|entry| entry.familiar),
             looks: self.looks,
         }
     }
@@ -215,13 +256,18 @@ mod tests {
         sample
     }
 
+    /// Contents over 100 are merged.
+    fn print(content: u64) -> Option<Print> {
+        Some(Print { content, is_merged: content > 100 })
+    }
+
     /// One turn in which four witnesses hold this.
     fn turn(ledger: &mut Ledger, sample: &Sample, prints: [u64; 4]) -> Wish {
         let wish = ledger.wish(sample);
         match wish {
             Wish::Nothing => {}
-            Wish::Look => ledger.looked(prints.map(Some), sample.at),
-            Wish::Draw => ledger.drawn(prints.map(Some), sample.at),
+            Wish::Look => ledger.looked(prints.map(print), sample.at),
+            Wish::Draw => ledger.drawn(prints.map(print), sample.at),
         }
         wish
     }
@@ -262,6 +308,23 @@ mod tests {
     }
 
     #[test]
+    fn a_content_that_was_merged_before_is_familiar_when_it_comes_back() {
+        let mut ledger = Ledger::default();
+        ledger.know(77);
+        turn(&mut ledger, &sample(10, 1, 0), [101, 102, 3, 4]);
+        turn(&mut ledger, &sample(12, 1, 1), [101, 102, 3, 4]);
+        turn(&mut ledger, &sample(14, 1, 2), [101, 102, 3, 4]);
+        turn(&mut ledger, &sample(20, 1, 3), [5, 6, 7, 8]);
+        turn(&mut ledger, &sample(22, 1, 4), [5, 6, 7, 8]);
+        for seconds in [30, 40] {
+            turn(&mut ledger, &sample(seconds, 0, 4), [101, 9, 102, 77]);
+        }
+        let seen = ledger.witnesses().unwrap();
+        assert_eq!((seen.rested, seen.familiar), (4, 3), "wherever it is now");
+        assert_eq!((seen.familiar_part(), seen.unfamiliar_part()), (0.75, 0.25));
+    }
+
+    #[test]
     fn another_population_has_other_witnesses() {
         let mut ledger = Ledger::default();
         turn(&mut ledger, &sample(10, 0, 0), [1, 2, 3, 4]);
@@ -280,9 +343,9 @@ mod tests {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.witnesses(), None);
         ledger.wish(&sample(10, 0, 0));
-        ledger.drawn([Some(1), None, Some(3)], Duration::from_secs(10));
+        ledger.drawn([print(1), None, print(3)], Duration::from_secs(10));
         ledger.wish(&sample(20, 0, 0));
-        ledger.looked([None, Some(2), Some(4)], Duration::from_secs(20));
+        ledger.looked([None, print(2), print(4)], Duration::from_secs(20));
         let seen = ledger.witnesses().unwrap();
         assert_eq!((seen.pages, seen.changed, seen.rested), (2, 1, 0));
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use ksmith_core::kernel::PageEntry;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
-use ksmith_core::witness::{Ledger, Wish};
+use ksmith_core::witness::{Ledger, Print, Wish};
 use twox_hash::XxHash3_64;
 
 use crate::estimate::process::{Detail, Memory, Process};
@@ -23,7 +23,7 @@ const PAGES: u64 = 512;
 const TRIES: u64 = 4;
 
 /// The witnesses of all guests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Watch {
     ledger: Ledger,
     guests: Vec<Guest>,
@@ -36,6 +36,14 @@ struct Guest {
     mem: File,
     pagemap: File,
     addresses: Vec<u64>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let mut ledger = Ledger::default();
+        ledger.know(XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]));
+        Self { ledger, guests: Vec::new(), buffer: Vec::new() }
+    }
 }
 
 impl Watch {
@@ -77,31 +85,29 @@ impl Watch {
     }
 
     /// What the pages hold now.
-    fn look(&mut self, page_size: u64) -> Vec<Option<u64>> {
+    fn look(&mut self, page_size: u64) -> Vec<Option<Print>> {
         self.buffer.resize(page_size as usize, 0);
         let buffer = &mut self.buffer;
         let places = self.guests.iter().flat_map(|guest| guest.addresses.iter().map(move |at| (guest, *at)));
-        places.map(|(guest, at)| guest.fingerprint(at, page_size, buffer)).collect()
+        places.map(|(guest, at)| guest.print(at, page_size, buffer)).collect()
     }
 }
 
 impl Guest {
-    fn fingerprint(&self, address: u64, page_size: u64, buffer: &mut [u8]) -> Option<u64> {
-        if !is_present(&self.pagemap, address, page_size) {
-            return None;
-        }
+    fn print(&self, address: u64, page_size: u64, buffer: &mut [u8]) -> Option<Print> {
+        let entry = present(&self.pagemap, address, page_size)?;
         self.mem.read_exact_at(buffer, address).ok()?;
-        Some(XxHash3_64::oneshot(buffer))
+        Some(Print { content: XxHash3_64::oneshot(buffer), is_merged: !entry.is_exclusive() })
     }
 }
 
-/// Reading a page that is not there would bring it in.
-fn is_present(pagemap: &File, address: u64, page_size: u64) -> bool {
+/// What the kernel says about a page that is there: reading another would bring it in.
+fn present(pagemap: &File, address: u64, page_size: u64) -> Option<PageEntry> {
     let mut entry = [0; 8];
-    let is_read = pagemap.read_exact_at(&mut entry, address / page_size * 8).is_ok();
+    pagemap.read_exact_at(&mut entry, address / page_size * 8).ok()?;
     let entry = PageEntry::from_bytes(entry);
     // A page of zeros that KSM has merged counts as of a file.
-    is_read && (entry.is_anonymous() || entry.is_of_file())
+    (entry.is_anonymous() || entry.is_of_file()).then_some(entry)
 }
 
 /// `count` places in a process's memory, one in each of as many equal parts of it, at random within the part.
@@ -113,7 +119,7 @@ fn places(memory: &Memory, count: u64, page_size: u64, random: &RandomState) -> 
             let within = random.hash_one((memory.pid, part, turn)) % width;
             nth_page(memory, part * width + within, page_size)
         });
-        tries.find_map(|address| address.filter(|at| is_present(&memory.pagemap, *at, page_size)))
+        tries.find_map(|address| address.filter(|at| present(&memory.pagemap, *at, page_size).is_some()))
     };
     (0..count).filter_map(place).collect()
 }

@@ -1,6 +1,8 @@
 //! Drawing and reading pages of the simulated guests, as a host's memory is read to learn what has changed.
 
+use super::guest::State;
 use super::machine::Machine;
+use crate::witness::Print;
 
 /// One page of one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +21,11 @@ impl Machine {
         all.step_by(step).map(|(guest, page)| Place { guest: guest as u32, page: page as u32 }).collect()
     }
 
-    /// What a page holds: equal for equal contents. `None` if its guest has ended.
-    pub fn fingerprint(&self, place: Place) -> Option<u64> {
+    /// What a page holds. `None` if its guest has ended.
+    pub fn print(&self, place: Place) -> Option<Print> {
         let guest = self.memory.guests.get(place.guest as usize).filter(|guest| !guest.ended)?;
-        Some(self.memory.contents.get(guest.pages.get(place.page as usize)?.slot).sum.into())
+        let page = guest.pages.get(place.page as usize)?;
+        let is_merged = matches!(page.state, State::Merged | State::ZeroTracked | State::Zero);
+        Some(Print { content: self.memory.contents.get(page.slot).sum.into(), is_merged })
     }
 }

@@ -63,7 +63,10 @@ const UNTRIED: f64 = 0.1;
 const VOLATILE: f64 = 0.2;
 
 /// How far expectations are trusted before anything was learned.
-const AT_FIRST: f64 = 0.5;
+const AT_FIRST: f64 = 0.25;
+
+/// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
+const FAMILIAR: f64 = 0.8;
 
 #[derive(Debug, Clone)]
 enum Phase {
@@ -96,7 +99,22 @@ pub struct Profit {
     /// How much of what a further look might bring it did bring, learned; from 0 to 1.
     trust: f64,
     /// What the further look in progress was expected to bring, in bytes.
-    expected: f64,
+    expected: Expected,
+}
+
+/// What a further look may bring, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Expected {
+    /// Whatever was learned.
+    surely: f64,
+    /// If it is trusted fully.
+    perhaps: f64,
+}
+
+impl Expected {
+    fn bytes(self, trust: f64) -> f64 {
+        self.surely + self.perhaps * trust
+    }
 }
 
 impl Profit {
@@ -111,7 +129,7 @@ impl Profit {
             boundary: None,
             interval,
             trust: AT_FIRST,
-            expected: 0.0,
+            expected: Expected::default(),
         }
     }
 
@@ -138,7 +156,7 @@ impl Profit {
         self.duty.reset();
         let why = match errand {
             Errand::Burst => growth_in_words(changes),
-            Errand::Revisit | Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
+            Errand::Revisit | Errand::Sustain => format!("expecting {} more", Bytes(self.expected.bytes(self.trust) as i128)),
             Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
@@ -215,7 +233,7 @@ impl Profit {
         let cost = round::clean_pass_seconds(view.now, view.history);
         if view.now.witnesses.value().is_none() {
             self.expected = self.expected_from_another_look(view);
-            if trip.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
+            if trip.clean && self.expected.bytes(self.trust) >= (cost * price).max(view.now.page_size as f64) {
                 return self.park(Errand::Sustain, SETTLE, figures, view);
             }
         }
@@ -228,25 +246,30 @@ impl Profit {
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
     /// equal another page.
-    fn expected_from_another_look(&self, view: &View<'_>) -> f64 {
-        let changing = view.now.ksm.pages_volatile.get().unwrap_or(0) as f64;
-        changing * VOLATILE * merging_part(view.now) * self.trust * view.now.page_size as f64
+    fn expected_from_another_look(&self, view: &View<'_>) -> Expected {
+        let changing = view.now.ksm.pages_volatile.get().unwrap_or(0).saturating_mul(view.now.page_size) as f64;
+        Expected { surely: 0.0, perhaps: changing * VOLATILE * merging_part(view.now) }
     }
 
     /// Bytes that visiting everything twice would save, by what the witnesses say: of the pages that have changed
-    /// and come to rest, those that equal another page. 0 without witnesses.
-    fn expected_from_revisit(&self, view: &View<'_>) -> f64 {
-        let Some(witnesses) = view.now.witnesses.value() else { return 0.0 };
+    /// and come to rest, those that were merged before with what they hold, and of the others those that equal
+    /// another page. 0 without witnesses.
+    fn expected_from_revisit(&self, view: &View<'_>) -> Expected {
+        let Some(witnesses) = view.now.witnesses.value() else { return Expected::default() };
         let ksm = &view.now.ksm;
-        let pages = ksm.tracked_pages().saturating_add(ksm.ksm_zero_pages.get().unwrap_or(0)) as f64;
-        pages * witnesses.rested_part() * merging_part(view.now) * self.trust * view.now.page_size as f64
+        let pages = ksm.tracked_pages().saturating_add(ksm.ksm_zero_pages.get().unwrap_or(0));
+        let bytes = pages.saturating_mul(view.now.page_size) as f64;
+        Expected {
+            surely: bytes * witnesses.familiar_part() * FAMILIAR,
+            perhaps: bytes * witnesses.unfamiliar_part() * merging_part(view.now),
+        }
     }
 
     /// Whether the witnesses say that a revisit pays. Keeps what it is expected to bring.
     fn revisit_pays(&mut self, view: &View<'_>) -> bool {
         let expected = self.expected_from_revisit(view);
         let cost = 2.0 * round::clean_pass_seconds(view.now, view.history) * price::price(&self.config, view.now);
-        let pays = expected >= cost.max(self.growth_bytes(view.now) as f64 / 4.0);
+        let pays = expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0);
         if pays {
             self.expected = expected;
         }
@@ -257,8 +280,8 @@ impl Profit {
     /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
     /// that they have changed once, most change again: a fifth.
     fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
-        if self.expected > 0.0 {
-            let kept = (outcome.saved_bytes as f64 / (self.expected / self.trust)).clamp(0.0, 1.0);
+        if self.expected.perhaps > 0.0 {
+            let kept = ((outcome.saved_bytes as f64 - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
             let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
             self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
         }
@@ -283,8 +306,8 @@ impl Profit {
                 let pause = if is_calm { CALM_WATCH } else { WATCH };
                 let then = match next {
                     _ if let Some(seen) = view.now.witnesses.value() => format!(
-                        "{} of {} pages at random have changed since and {} of these rest",
-                        seen.changed, seen.pages, seen.rested
+                        "of {} pages at random {} have changed since, {} of these rest and {} were merged before",
+                        seen.pages, seen.changed, seen.rested, seen.familiar
                     ),
                     Errand::Probe if left.is_zero() => format!(
                         "the guests are idle ({} of CPU since); a probe when they are not",

@@ -69,7 +69,7 @@ impl Run {
         if wish == Wish::Draw {
             self.places = self.machine.draw_places(512);
         }
-        let prints: Vec<_> = self.places.iter().map(|place| self.machine.fingerprint(*place)).collect();
+        let prints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
         match wish {
             Wish::Nothing => {}
             Wish::Look => self.ledger.looked(prints, sample.at),
