@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use ksmith_core::balance::{Action, BalanceConfig, KsmStep, PoolView, shortness};
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{ProcessId, Sample};
 use tracing::{debug, info, warn};
 
 use crate::act::StateDir;
@@ -25,6 +25,9 @@ use crate::show::BalanceStatus;
 
 /// The pool is looked at this often: that costs three small files.
 const BEAT: Duration = Duration::from_secs(1);
+
+/// Guests that stay the same are told of this often, for what they have merged by then.
+const BETWEEN_MEETINGS: Duration = Duration::from_secs(10);
 
 /// How long a turn waits for guests. Their threads wait on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -69,6 +72,8 @@ pub struct BalanceService {
     shared: Shared,
     status: Arc<std::sync::Mutex<Option<BalanceStatus>>>,
     thread: Option<JoinHandle<()>>,
+    last_met: Option<Instant>,
+    met: Vec<ProcessId>,
 }
 
 #[derive(Debug)]
@@ -135,13 +140,19 @@ impl BalanceService {
         };
         let work = move || worker.work(&inbox);
         let thread = std::thread::Builder::new().name("balance".to_owned()).spawn(work)?;
-        Ok(Self { orders, shared, status, thread: Some(thread) })
+        Ok(Self { orders, shared, status, thread: Some(thread), last_met: None, met: Vec::new() })
     }
 
-    /// Hands over a sample: who the guests are.
-    pub fn meet(&self, sample: &Sample) {
-        // A thread that is busy meets them next time.
-        let _ = self.orders.try_send(Order::Meet(Box::new(sample.clone())));
+    /// Hands over a sample, if it has other guests than the last one or that was a while ago.
+    pub fn meet(&mut self, sample: &Sample) {
+        let ids = sample.processes.iter().map(|process| process.id);
+        let is_old = self.last_met.is_none_or(|last| last.elapsed() >= BETWEEN_MEETINGS);
+        if (is_old || !ids.clone().eq(self.met.iter().copied()))
+            && self.orders.try_send(Order::Meet(Box::new(sample.clone()))).is_ok()
+        {
+            self.last_met = Some(Instant::now());
+            self.met = ids.collect();
+        }
     }
 
     /// Has a question answered.

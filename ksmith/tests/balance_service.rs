@@ -177,7 +177,8 @@ impl Stage {
 
     fn service(&self, config: BalanceConfig) -> BalanceService {
         let configs = (config, Uri::default());
-        let service = BalanceService::start(&Root::host(), &self.directory(), configs, |_: KsmStep| ()).unwrap();
+        let mut service =
+            BalanceService::start(&Root::host(), &self.directory(), configs, |_: KsmStep| ()).unwrap();
         service.meet(&self.sample);
         service
     }

@@ -12,10 +12,10 @@ use ksmith_core::units::Bytes;
 use serde_json::json;
 
 use super::{Failure, Global, print};
-use crate::act::Headroom;
+use crate::act::{Headroom, StateDir};
 use crate::config::Config;
 use crate::control::Client;
-use crate::guests::{Guest, Guests, SwitchError, Switched, Target, find, merged_now};
+use crate::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
 use crate::observe::Observer;
 use crate::root::Root;
 
@@ -75,6 +75,9 @@ impl MergeArgs {
             headroom.check().map_err(|why| Failure::impossible(format!("{}: {why}", guest.name)))?;
         }
         let switched = self.throw(&root, guest, &target, on)?;
+        if !self.dry_run {
+            tell(&config.daemon.control_socket, &root, &target, on);
+        }
         let is_made_permanent = match self.permanent {
             true => Some(target.make_permanent(on, self.dry_run).map_err(failure)?),
             false => None,
@@ -175,6 +178,21 @@ fn refuse_while_exposed(socket: &Path) -> Result<(), Failure> {
     match refusal {
         Some((_, why)) => Err(Failure::impossible(format!("{why}; --force offers it all the same"))),
         None => Ok(()),
+    }
+}
+
+/// Lets a running daemon know, so that it shows what is so; without one, the list of guests that one switched off.
+/// That it can't be told changes nothing: it asks for itself before long.
+fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
+    let outcome = match Client::connect(socket) {
+        Ok(mut daemon) => daemon.switched(target.id.pid, on).map_err(|error| error.to_string()),
+        Err(_) if on => OffList::open(&StateDir::of(root))
+            .and_then(|off| off.strike(target.id))
+            .map_err(|error| error.to_string()),
+        Err(_) => Ok(()),
+    };
+    if let Err(why) = outcome {
+        tracing::warn!("{why}");
     }
 }
 

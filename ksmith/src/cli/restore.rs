@@ -8,7 +8,8 @@ use super::{Failure, Global, control, print};
 use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
 use crate::balance::Ledger;
 use crate::config::Config;
-use crate::guests::OffList;
+use crate::domains::give_back;
+use crate::guests::{OffList, Why};
 use crate::root::Root;
 
 /// Put back what a ksmith that was killed left behind: every setting, programs that it had paused, guests' memory.
@@ -70,11 +71,14 @@ impl RestoreArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Switches on the guests that a daemon switched off, and gives guests back the memory that was taken from them.
+    /// Switches on the guests that a daemon switched off, unless that would let those merge that it kept apart, and gives
+    /// guests back the memory that was taken from them.
     fn guests(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<String>> {
-        let (libvirt, directory) = (Config::load(global.config.as_deref())?.guests.libvirt_uri, StateDir::of(root));
-        let mut notes = OffList::open(&directory)?.restore(root, &libvirt, self.dry_run);
-        notes.extend(Ledger::open(&directory)?.restore(root, &libvirt, self.dry_run));
+        let config = Config::load(global.config.as_deref())?;
+        let (off, libvirt) = (OffList::open(&StateDir::of(root))?, &config.guests.libvirt_uri);
+        let mut notes = off.restore(root, libvirt, Why::Prune, self.dry_run);
+        notes.extend(give_back(root, &off, config.domains.on_exit, libvirt, self.dry_run));
+        notes.extend(Ledger::open(&StateDir::of(root))?.restore(root, libvirt, self.dry_run));
         Ok(notes)
     }
 }
