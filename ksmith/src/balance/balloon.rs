@@ -93,14 +93,10 @@ impl Balloon {
                 let _ = ask(monitor, "qom-set", wanted);
             }
         }
-        Ok(Self {
-            root: root.clone(),
-            target: target.clone(),
-            device,
-            account,
-            rates: Rates::default(),
-            takes: Takes::default(),
-        })
+        // Another ksmith may have taken that a moment ago, which the statistics do not know yet.
+        let mut takes = Takes::default();
+        takes.note(clock(), account.whole() - account.given());
+        Ok(Self { root: root.clone(), target: target.clone(), device, account, rates: Rates::default(), takes })
     }
 
     fn process(&self) -> ProcessId {
