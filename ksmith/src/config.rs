@@ -14,6 +14,7 @@ use ksmith_core::decide::{
 };
 use serde::Deserialize;
 
+use crate::bad_file::BadFile;
 use crate::guests::Uri;
 
 /// Where the configuration is looked for when none is named. That it is not there is no error.
@@ -149,22 +150,9 @@ impl Default for KsmtunedFile {
 /// Why there is no configuration to go by.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file can't be read.
-    #[error("can't read the configuration {}: {source}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file says something that has no meaning. The message has line and column.
-    #[error("{}: {message}", path.display())]
-    Meaningless {
-        /// Which file.
-        path: PathBuf,
-        /// What and where.
-        message: String,
-    },
+    /// The file is of no use.
+    #[error(transparent)]
+    File(#[from] BadFile),
     /// Something else than a socket is where the control socket should be.
     #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
     Occupied {
@@ -181,6 +169,10 @@ pub enum ConfigError {
     },
 }
 
+fn unreadable(path: &Path, source: io::Error) -> ConfigError {
+    BadFile::Unreadable { what: "configuration", path: path.to_owned(), source }.into()
+}
+
 impl Config {
     /// Reads the named file, or where none is named the default one if it is there.
     ///
@@ -191,7 +183,7 @@ impl Config {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(path, &text),
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+            Err(source) => Err(unreadable(path, source)),
         }
     }
 
@@ -200,7 +192,8 @@ impl Config {
     /// # Errors
     /// A key that does not exist, or a value that its key does not take.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let meaningless = |message: String| ConfigError::Meaningless { path: path.to_owned(), message };
+        let meaningless =
+            |message: String| ConfigError::from(BadFile::Meaningless { path: path.to_owned(), message });
         let config: Self =
             toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
         config.domains.fault().map_or(Ok(config), |fault| Err(meaningless(fault)))
@@ -227,7 +220,7 @@ impl KsmtunedFile {
         match fs::read_to_string(&self.file) {
             Ok(text) => KsmtunedConfig::parse(&text).map_err(|error| ConfigError::Ksmtuned { path: path(), error }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KsmtunedConfig::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path(), source }),
+            Err(source) => Err(unreadable(&self.file, source)),
         }
     }
 }
