@@ -19,9 +19,9 @@ mod errand;
 mod guests;
 mod price;
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod scenarios;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -162,7 +162,9 @@ impl Profit {
         self.duty.reset();
         let why = match errand {
             Errand::Burst => growth_in_words(changes),
-            Errand::Revisit | Errand::Sustain => format!("expecting {} more", Bytes(self.expected.bytes(self.trust) as i128)),
+            Errand::Revisit | Errand::Sustain => {
+                format!("expecting {} more", Bytes(self.expected.bytes(self.trust) as i128))
+            }
             Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
@@ -186,8 +188,7 @@ impl Profit {
         };
         let is_early = trip.new_first && !trip.round.has_met_new(view.now);
         let clean = trip.clean && !is_early;
-        let knobs =
-            knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!clean)).with(Knob::Run, 1);
+        let knobs = knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!clean)).with(Knob::Run, 1);
         let kind = if clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
@@ -284,7 +285,8 @@ impl Profit {
     /// that they have changed once, most change again: a fifth.
     fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
         if self.expected.perhaps > 0.0 {
-            let kept = ((outcome.saved_bytes as f64 - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
+            let kept =
+                ((outcome.saved_bytes as f64 - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
             let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
             self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
         }
