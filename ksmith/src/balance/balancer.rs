@@ -13,7 +13,7 @@ use super::keeper::{Keeper, Make, Told, What};
 use super::member::{Candidate, Member, Order};
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
-use crate::guests::Target;
+use crate::guests::{Target, is_alive};
 use crate::root::Root;
 use crate::show::{BalanceReport, Done, GuestRow};
 
@@ -168,12 +168,23 @@ impl Balancer {
             };
             self.members.insert(member.who.key.clone(), member);
         }
-        for (key, gone) in known {
-            debug!("{} has ended", gone.who.name);
-            self.strike(&key);
+        for gone in known.into_values() {
+            debug!("{} is not balanced any more", gone.who.name);
         }
+        self.forget_the_dead();
         let members = &self.members;
         self.trust.keep(|key| members.contains_key(key));
+    }
+
+    /// Strikes out who has ended. One that is only out of sight (of another pool now, or missed in a sample) still has to
+    /// get its memory back.
+    fn forget_the_dead(&self) {
+        let entries = self.ledger.entries();
+        // Of a cgroup its actuator knows whether it is the same.
+        let machines = entries.iter().filter(|entry| entry.cgroup.is_none());
+        for entry in machines.filter(|entry| !is_alive(&self.root, entry.process)) {
+            self.strike(&entry.key);
+        }
     }
 
     fn strike(&self, key: &str) {
