@@ -187,7 +187,7 @@ impl Books {
 }
 
 /// What each process of the moment saves. Whatever else is merged on the host belongs to others, and takes its part.
-fn saved_bytes(moment: &Moment) -> Vec<u64> {
+pub fn saved_bytes(moment: &Moment) -> Vec<u64> {
     let process = |seen: &Seen| Process {
         id: seen.id,
         name: Arc::clone(&seen.name),
