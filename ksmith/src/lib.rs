@@ -13,6 +13,7 @@ pub mod estimate;
 pub mod guest_service;
 pub mod guests;
 pub mod job;
+pub mod ksmd;
 pub mod lab;
 pub mod live;
 pub mod live_bench;
