@@ -23,4 +23,5 @@ pub mod own_use;
 pub mod root;
 pub mod show;
 pub mod signals;
+pub mod systemd;
 pub mod user_socket;

@@ -139,7 +139,7 @@ impl RunArgs {
         // Those whose parents have ended stay in the job.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let ksmd_before = ksmd::cpu_ns(&root);
-        let started = launch.start(&plan).map_err(failure)?;
+        let started = launch.start(&plan, &signals).map_err(failure)?;
         let watch = Watch::begin(plan.method)?;
         let scans = Scans::begin(scanner, self.scan, watch.notices())?;
         let ended = wait(&started.child, &mut signals)?;
