@@ -107,7 +107,7 @@ fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
     assert!(domains.rule(NOW, &tenants, 0, None).park.is_some());
     tenants[1].mergeable = Some(false);
     domains.done(tenants[1].id, NOW, Ok(()));
-    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling::default());
+    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling { outside: vec![tenants[1].id], ..Ruling::default() });
     // Admitted now: it is switched on again, since it was off by our doing.
     domains.configure(DomainsConfig { admit: Some("b".to_owned()), ..one() });
     let ruling = domains.rule(NOW, &tenants, 0, None);
@@ -134,7 +134,7 @@ fn who_can_not_be_switched_keeps_ksmd_parked_unless_allowed() {
     let ruling = domains.rule(NOW, &tenants, 0, None);
     assert!(ruling.park.unwrap().ends_with("may merge: it offered its memory itself") && ruling.off.is_empty());
     domains.configure(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
-    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling::default());
+    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling { outside: vec![tenants[0].id], ..Ruling::default() });
 }
 
 #[test]
