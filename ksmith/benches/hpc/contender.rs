@@ -1,0 +1,108 @@
+//! Under whose control a job runs.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ksmith::control::Client;
+
+const KSM: &str = "/sys/kernel/mm/ksm";
+
+/// How a job is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contender {
+    /// Without KSM.
+    None,
+    /// The program's own layer instead of KSM.
+    Indirect,
+    /// Opted in, ksmd at the kernel's defaults: 100 pages each 20 ms.
+    Default,
+    /// Opted in, ksmd as S. Valat set it: 2000 pages each 20 ms.
+    Seed,
+    /// `ksmith daemon` with its defaults and `ksmith run`.
+    Ksmith,
+}
+
+impl Contender {
+    pub(crate) const ALL: [Self; 5] = [Self::None, Self::Default, Self::Seed, Self::Indirect, Self::Ksmith];
+
+    /// Whether the job's memory is offered to KSM.
+    pub(crate) fn opts_in(self) -> bool {
+        matches!(self, Self::Default | Self::Seed | Self::Ksmith)
+    }
+
+    /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
+    pub(crate) fn take_over(self, place: &Path) -> Controlled {
+        let pages = match self {
+            Self::None | Self::Indirect => return Controlled { daemon: None, socket: None },
+            Self::Ksmith => return daemon(place),
+            Self::Default => 100,
+            Self::Seed => 2000,
+        };
+        for (name, value) in [("pages_to_scan", pages), ("sleep_millisecs", 20), ("run", 1)] {
+            fs::write(Path::new(KSM).join(name), value.to_string()).unwrap();
+        }
+        Controlled { daemon: None, socket: None }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Indirect => "indirect",
+            Self::Default => "default",
+            Self::Seed => "seed",
+            Self::Ksmith => "ksmith",
+        })
+    }
+}
+
+/// KSM under somebody's control. A daemon is ended on drop.
+pub(crate) struct Controlled {
+    daemon: Option<Child>,
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl Controlled {
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Child::id)
+    }
+}
+
+/// Starts the daemon and waits until it answers.
+fn daemon(place: &Path) -> Controlled {
+    let (socket, config, log) = (place.join("control"), place.join("ksmith.toml"), place.join("daemon.log"));
+    // HPC_CONFIG: a configuration to try, without a [daemon] table.
+    let given = std::env::var_os("HPC_CONFIG").map(|file| fs::read_to_string(file).unwrap()).unwrap_or_default();
+    fs::write(&config, format!("{given}\n[daemon]\ncontrol_socket = {socket:?}\n")).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
+        .args(["daemon", "-v", "--config"])
+        .arg(&config)
+        .arg("--state-dir")
+        .arg(place.join("state"))
+        .stdin(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap())
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("JOURNAL_STREAM")
+        .spawn()
+        .unwrap();
+    let controlled = Controlled { daemon: Some(child), socket: Some(socket.clone()) };
+    let began = Instant::now();
+    while Client::connect(&socket).and_then(|mut client| client.status()).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no daemon: {}", fs::read_to_string(&log).unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    controlled
+}
+
+impl Drop for Controlled {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.daemon {
+            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM);
+            let _ = child.wait();
+        }
+    }
+}
