@@ -101,7 +101,10 @@ fn daemon(place: &Path) -> Controlled {
 impl Drop for Controlled {
     fn drop(&mut self) {
         if let Some(child) = &mut self.daemon {
-            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM);
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_child(child),
+                rustix::process::Signal::TERM,
+            );
             let _ = child.wait();
         }
     }

@@ -136,14 +136,17 @@ fn command(contender: Contender, control: &Controlled, words: &[String], place: 
 
 /// PSS, swap and KSM's metadata of a process and all its descendants.
 fn memory(of: u32) -> u64 {
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let text = |pid: u32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let parents: Vec<(u32, u32)> =
         pids.filter_map(|pid| Some((pid, PidStat::parse(&text(pid, "stat")).ok()?.parent))).collect();
     let mut family = BTreeSet::from([of]);
     loop {
         let known = family.len();
-        family.extend(parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        family.extend(
+            parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        );
         if family.len() == known {
             break;
         }

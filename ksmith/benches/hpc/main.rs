@@ -14,6 +14,7 @@ mod table;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cases::Case;
 use contender::Contender;
@@ -28,6 +29,7 @@ struct Asked {
     cases: Vec<Case>,
     contenders: Vec<Contender>,
     repeat: usize,
+    /// Where raw figures are written, and beside them what daemons said.
     out: Option<PathBuf>,
 }
 
@@ -40,7 +42,13 @@ fn main() {
     }
     let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
     lock.lock().unwrap();
-    let control = Control::take(&root, &StateDir::of(&root), false, false).unwrap();
+    let control = loop {
+        match Control::take(&root, &StateDir::of(&root), false, false) {
+            Ok(control) => break control,
+            Err(why) => eprintln!("waiting: {why}"),
+        }
+        std::thread::sleep(Duration::from_secs(10));
+    };
     let mut bench = LiveBench::new(control).unwrap();
     let mut raw = Vec::new();
     for case in &asked.cases {
@@ -68,6 +76,9 @@ fn play(case: &Case, asked: &Asked, bench: &mut impl Bench) -> Vec<(Contender, V
             let control = contender.take_over(place.path());
             let run = job::play(*contender, &control, &command, place.path(), case.shows);
             drop(control);
+            if let (Some(out), Ok(log)) = (&asked.out, fs::read(place.path().join("daemon.log"))) {
+                fs::write(out.with_extension(format!("{}-{contender}-{number}.log", case.name)), log).unwrap();
+            }
             eprintln!("{} {number}/{} {contender}: {run}", case.name, asked.repeat);
             runs.push(run);
         }
@@ -86,7 +97,12 @@ fn asked() -> Option<Asked> {
             "--under" => {
                 let named: Vec<String> = words.next()?.split(',').map(str::to_owned).collect();
                 asked.contenders.retain(|contender| named.contains(&contender.to_string()));
-                assert_eq!(asked.contenders.len(), named.len(), "--under: of {:?}", Contender::ALL.map(|c| c.to_string()));
+                assert_eq!(
+                    asked.contenders.len(),
+                    named.len(),
+                    "--under: of {:?}",
+                    Contender::ALL.map(|c| c.to_string())
+                );
             }
             name => match cases::all().into_iter().find(|case| case.name == name) {
                 Some(case) => asked.cases.push(case),
@@ -97,7 +113,12 @@ fn asked() -> Option<Asked> {
     if asked.cases.is_empty() {
         println!("SKIPPED, nothing was measured: name one or more of these (they take minutes each)");
         for case in cases::all() {
-            println!("  {:12} {}{}", case.name, case.about, case.missing().map_or(String::new(), |what| format!(" [needs {what}]")));
+            println!(
+                "  {:12} {}{}",
+                case.name,
+                case.about,
+                case.missing().map_or(String::new(), |what| format!(" [needs {what}]"))
+            );
         }
         return None;
     }

@@ -37,7 +37,14 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
     }
     let shown: Vec<&str> = runs.iter().flat_map(|(_, runs)| runs).map(|run| run.shown.as_str()).collect();
     let is_same = shown.windows(2).all(|pair| pair[0] == pair[1]);
-    println!("\nResults: {}", if is_same { format!("{} in all {} runs", shown[0], shown.len()) } else { format!("NOT the same: {shown:?}") });
+    println!(
+        "\nResults: {}",
+        if is_same {
+            format!("{} in all {} runs", shown[0], shown.len())
+        } else {
+            format!("NOT the same: {shown:?}")
+        }
+    );
 }
 
 /// All there is to know about the runs of a case.
