@@ -24,6 +24,7 @@ pub(crate) struct Case {
 }
 
 const MULTIMAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/multimat/multimat");
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 const MPI: (&str, &str) = ("mpirun", "Open MPI (Debian: openmpi-bin)");
 
 pub(crate) fn all() -> Vec<Case> {
@@ -53,12 +54,39 @@ pub(crate) fn all() -> Vec<Case> {
         },
         Case {
             name: "espresso-4",
-            about: "Quantum ESPRESSO: silicon with 10 k-points, a pool of them on each of 4 ranks",
+            about: "Quantum ESPRESSO: graphene, 7 k-points in a pool for each of 4 ranks",
             needs: &[MPI, ("pw.x", "Quantum ESPRESSO (Debian: quantum-espresso quantum-espresso-data)")],
-            command: mpirun(4, "pw.x -nk 4 -in si.in"),
+            command: mpirun(4, "-x OMP_NUM_THREADS=1 pw.x -nk 4 -in graphene.in"),
             indirect: None,
-            files: &[("si.in", include_str!("si.in"))],
-            shows: |said| said.lines().rfind(|line| line.starts_with("!")).map(str::to_owned),
+            files: &[("graphene.in", include_str!("graphene.in"))],
+            shows: |said| said.lines().rfind(|line| line.contains("total energy  ")).map(str::to_owned),
+        },
+        Case {
+            name: "python-6",
+            about: "a Python service with 6 forked workers (examples/python-service)",
+            needs: &[("python3", "Python 3")],
+            command: format!("python3 {EXAMPLES}/python-service/service.py --workers 6 --seconds 20"),
+            indirect: None,
+            files: &[],
+            shows: |said| said.contains("\"wrong\": 0,").then(|| "no wrong answer".to_owned()),
+        },
+        Case {
+            name: "node-4",
+            about: "a Node service with 4 workers (examples/node-service)",
+            needs: &[("node", "Node")],
+            command: format!("node {EXAMPLES}/node-service/service.js 4 20"),
+            indirect: None,
+            files: &[],
+            shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
+        },
+        Case {
+            name: "node-4-fixed",
+            about: "the same with the same addresses in all workers (setarch -R, V8's --random-seed)",
+            needs: &[("node", "Node"), ("setarch", "util-linux")],
+            command: format!("setarch -R node --random-seed=1 {EXAMPLES}/node-service/service.js 4 20"),
+            indirect: None,
+            files: &[],
+            shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
         },
     ]
 }

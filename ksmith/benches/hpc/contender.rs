@@ -21,23 +21,27 @@ pub(crate) enum Contender {
     Default,
     /// Opted in, ksmd as S. Valat set it: 2000 pages each 20 ms.
     Seed,
-    /// `ksmith daemon` with its defaults and `ksmith run`.
+    /// `ksmith daemon` with the configuration for compute nodes and `ksmith run`.
     Ksmith,
+    /// The same with the daemon's defaults.
+    KsmithDefault,
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 5] = [Self::None, Self::Default, Self::Seed, Self::Indirect, Self::Ksmith];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::None, Self::Default, Self::Seed, Self::Indirect, Self::KsmithDefault, Self::Ksmith];
 
     /// Whether the job's memory is offered to KSM.
     pub(crate) fn opts_in(self) -> bool {
-        matches!(self, Self::Default | Self::Seed | Self::Ksmith)
+        !matches!(self, Self::None | Self::Indirect)
     }
 
     /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
     pub(crate) fn take_over(self, place: &Path) -> Controlled {
         let pages = match self {
             Self::None | Self::Indirect => return Controlled { daemon: None, socket: None },
-            Self::Ksmith => return daemon(place),
+            Self::Ksmith => return daemon(place, include_str!("../../../packaging/hpc.toml")),
+            Self::KsmithDefault => return daemon(place, ""),
             Self::Default => 100,
             Self::Seed => 2000,
         };
@@ -56,6 +60,7 @@ impl fmt::Display for Contender {
             Self::Default => "default",
             Self::Seed => "seed",
             Self::Ksmith => "ksmith",
+            Self::KsmithDefault => "ksmith-default",
         })
     }
 }
@@ -73,11 +78,9 @@ impl Controlled {
 }
 
 /// Starts the daemon and waits until it answers.
-fn daemon(place: &Path) -> Controlled {
+fn daemon(place: &Path, policy: &str) -> Controlled {
     let (socket, config, log) = (place.join("control"), place.join("ksmith.toml"), place.join("daemon.log"));
-    // HPC_CONFIG: a configuration to try, without a [daemon] table.
-    let given = std::env::var_os("HPC_CONFIG").map(|file| fs::read_to_string(file).unwrap()).unwrap_or_default();
-    fs::write(&config, format!("{given}\n[daemon]\ncontrol_socket = {socket:?}\n")).unwrap();
+    fs::write(&config, format!("{policy}\n[daemon]\ncontrol_socket = {socket:?}\n")).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
         .args(["daemon", "-v", "--config"])
         .arg(&config)

@@ -5,7 +5,7 @@
 //! on the host hits all alike; figures are medians. docs/hpc.md says what they mean. Settings are restored at the
 //! end; after Ctrl-C by `ksmith restore`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
 mod cases;
 mod contender;
