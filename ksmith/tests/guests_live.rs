@@ -211,7 +211,7 @@ fn kill(pid: u32, signal: &str) {
 
 #[test]
 fn user_mode_linux_is_found_named_and_gone_again() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir_in("/tmp").unwrap(); // A socket's path has at most 107 bytes.
     let Some(kit) = UmlKit::make(directory.path()) else { return };
     let name = format!("ku-{}", std::process::id());
     let uml = kit.start(&name);
@@ -228,7 +228,7 @@ fn user_mode_linux_is_found_named_and_gone_again() {
     // Its helpers have the same memory: it counts once.
     assert!(row["pss_bytes"].as_u64().unwrap() < 64 << 20, "{row}");
     let output = ksmith(directory.path(), &["merge", "off", &name]);
-    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("shared file"));
     drop(uml);
     wait_until("it is gone", || host.find(&name).is_none());
