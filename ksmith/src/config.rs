@@ -10,11 +10,12 @@ use std::time::Duration;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{
     Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
-    ProfitConfig, PruneLimits, Score, ScoreConfig,
+    ProfitConfig, PruneLimits, Score, ScoreConfig, Share,
 };
 use serde::Deserialize;
 
 use crate::guests::Uri;
+use crate::user_socket::protocol;
 
 /// Where the configuration is looked for when none is named. That it is not there is no error.
 pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
@@ -33,6 +34,36 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// Guests.
     pub guests: GuestsConfig,
+    /// Programs of ordinary users.
+    pub optin: OptinConfig,
+}
+
+/// `[optin]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptinConfig {
+    /// Where programs of ordinary users ask the daemon.
+    pub socket: PathBuf,
+    /// The group whose members may. While there is none of that name, only root may.
+    pub group: String,
+    /// CPU seconds of ksmd that each user may have spent on scans in an hour.
+    pub cpu_seconds_per_hour: f64,
+    /// The most CPU that ksmd may use in such a scan.
+    pub max_cpu: Share,
+    /// Of a thousand pages so many must have an equal for a range to be worth marking.
+    pub worth_permille: u64,
+}
+
+impl Default for OptinConfig {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from(protocol::DEFAULT_PATH),
+            group: "ksmith".to_owned(),
+            cpu_seconds_per_hour: 60.0,
+            max_cpu: Share::WHOLE,
+            worth_permille: 50,
+        }
+    }
 }
 
 /// `[guests]`

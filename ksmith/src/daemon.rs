@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use ksmith_core::decide::domains::DomainsReport;
-use ksmith_core::decide::{OnDemand, Policy, Share};
+use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
@@ -29,6 +29,7 @@ use crate::own_use::OwnUse;
 use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{Caught, Signal};
+use crate::user_socket::{self, Budget, UserScan, UserScans};
 
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub enum Message {
     Signal(Signal),
     /// From the control socket.
     Asked(Asked),
+    /// From the user socket.
+    UserScan(UserScan),
     /// From the kernel.
     Processes(Vec<ProcessEvent>),
 }
@@ -73,6 +76,8 @@ pub struct Daemon {
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    budget: Budget,
+    user_scans: UserScans,
     guests: Option<GuestService>,
     watchdog: Option<Duration>,
     /// The newest answer about the status, and since when it is so.
@@ -109,10 +114,18 @@ impl ConfigSource {
 struct Scan {
     waiting: Box<dyn Policy>,
     before: Option<Figures>,
-    reply: crossbeam_channel::Sender<Answer>,
-    peer: Peer,
+    for_whom: ForWhom,
     /// What the scan changes, as it was.
     settings: Knobs,
+}
+
+/// Who waits for a scan.
+#[derive(Debug)]
+enum ForWhom {
+    /// Root, at the control socket.
+    Control { reply: crossbeam_channel::Sender<Answer>, peer: Peer },
+    /// Those whom `user_scans` serves.
+    Users,
 }
 
 /// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
@@ -136,6 +149,7 @@ impl Daemon {
     /// A file that the policy needs is refused.
     pub fn new(host: LiveHost, config: Config, source: ConfigSource) -> Result<Self, ConfigError> {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
+        let budget = Budget::new(config.optin.cpu_seconds_per_hour);
         Ok(Self {
             controller,
             tenants: Guests::new(Root::host(), config.guests.libvirt_uri.clone()),
@@ -145,6 +159,8 @@ impl Daemon {
             started: Instant::now(),
             last: None,
             scan: None,
+            user_scans: UserScans::new(budget.clone()),
+            budget,
             guests: None,
             watchdog: sd_notify::watchdog_enabled(),
             answered: None,
@@ -169,6 +185,9 @@ impl Daemon {
                 }
             },
         )?;
+        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
+        let _users =
+            users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
         let host = Root::host();
         let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
@@ -291,6 +310,12 @@ impl Daemon {
                         return false;
                     }
                 }
+                Ok(Message::UserScan(scan)) => {
+                    self.user_scans.add(scan);
+                    if self.serve_users() {
+                        return false;
+                    }
+                }
                 Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
@@ -309,6 +334,15 @@ impl Daemon {
         let loaded = self.source.load().and_then(|config| config.policy().map(|policy| (config, policy)));
         match loaded {
             Ok((config, policy)) => {
+                self.budget.configure(config.optin.cpu_seconds_per_hour);
+                if config.optin.socket != self.config.optin.socket
+                    || config.optin.group != self.config.optin.group
+                    || config.optin.worth_permille != self.config.optin.worth_permille
+                {
+                    warn!(
+                        "[optin] has changed; its socket, group and worth take effect when the daemon is restarted"
+                    );
+                }
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
@@ -369,38 +403,69 @@ impl Daemon {
                 };
                 let limits = control::scan_limits(&self.config.limits, max_cpu);
                 info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
-                let policy = Box::new(OnDemand::new(passes.clamp(1, 1000)));
-                let waiting = self.controller.replace(policy, limits);
-                let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-                self.scan = Some(Scan { waiting, before: None, reply, peer, settings: changed_by_scan(&found) });
+                self.begin_scan(passes.clamp(1, 1000), limits, ForWhom::Control { reply, peer });
                 true
             }
         }
+    }
+
+    fn begin_scan(&mut self, passes: u64, limits: Limits, for_whom: ForWhom) {
+        let waiting = self.controller.replace(Box::new(OnDemand::new(passes)), limits);
+        let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
+        self.scan = Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found) });
+    }
+
+    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
+    fn serve_users(&mut self) -> bool {
+        if self.scan.is_some() {
+            return false;
+        }
+        let Some(passes) = self.user_scans.begin() else { return false };
+        let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
+        debug!("scanning for users: {passes} passes");
+        self.begin_scan(passes, limits, ForWhom::Users);
+        true
     }
 
     fn finish_scan(&mut self, tick: &Tick) {
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
         let state = tick.decision.reason.state;
-        let answer = if scan.peer.has_gone() {
-            info!("whoever asked for the scan has gone; it ends");
-            Answer::Error { message: "nobody waits for the scan".to_owned() }
+        let now = Figures::of(&tick.sample);
+        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
+        let is_wanted = match &scan.for_whom {
+            ForWhom::Control { peer, .. } => !peer.has_gone(),
+            ForWhom::Users => self.user_scans.go_on(spent),
+        };
+        let outcome = if !is_wanted {
+            info!("nobody waits for the scan any more; it ends");
+            Err("nobody waits for the scan".to_owned())
         } else if let Some(error) = tick.applied.errors.first() {
-            Answer::Error { message: format!("the scan was given up: {error}") }
+            Err(format!("the scan was given up: {error}"))
         } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
-            Answer::Error { message: control::NOTHING_TO_SCAN.to_owned() }
+            Err(control::NOTHING_TO_SCAN.to_owned())
         } else if state == OnDemand::DONE {
-            Answer::Scan(ScanAnswer { before, after: Figures::of(&tick.sample) })
+            Ok(())
         } else {
             return;
         };
-        if let Some(scan) = self.scan.take() {
-            for error in self.controller.put_back(&scan.settings).errors {
-                error!("{error}");
-            }
-            self.controller.replace(scan.waiting, self.config.limits.clone());
-            let _ = scan.reply.send(answer);
+        let Some(scan) = self.scan.take() else { return };
+        for error in self.controller.put_back(&scan.settings).errors {
+            error!("{error}");
         }
+        self.controller.replace(scan.waiting, self.config.limits.clone());
+        match scan.for_whom {
+            ForWhom::Users => self.user_scans.finish(spent, &outcome),
+            ForWhom::Control { reply, .. } => {
+                let answer = match outcome {
+                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
+                    Err(message) => Answer::Error { message },
+                };
+                let _ = reply.send(answer);
+            }
+        }
+        // Those who came meanwhile.
+        self.serve_users();
     }
 
     /// The status, never older than [`FRESH`]: whoever asks without pause does not make us look without pause.

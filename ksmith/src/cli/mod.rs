@@ -14,6 +14,8 @@ mod memory_guest;
 mod merge;
 mod print;
 mod restore;
+mod run;
+mod run_scans;
 mod scan;
 mod status;
 mod unmerge;
@@ -98,6 +100,7 @@ enum Command {
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
+    Run(run::RunArgs),
     Scan(scan::ScanArgs),
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
@@ -162,6 +165,7 @@ impl Cli {
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
+            Command::Run(args) => args.run(global),
             Command::Scan(args) => args.run(global),
             Command::Enable(args) => args.run(global),
             Command::Disable(args) => args.run(global),
