@@ -39,7 +39,7 @@ impl Contender {
     /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
     pub(crate) fn take_over(self, place: &Path) -> Controlled {
         let pages = match self {
-            Self::None | Self::Indirect => return Controlled { daemon: None, socket: None },
+            Self::None | Self::Indirect => return Controlled { daemon: None, config: None },
             Self::Ksmith => return daemon(place, include_str!("../../../packaging/hpc.toml")),
             Self::KsmithDefault => return daemon(place, ""),
             Self::Default => 100,
@@ -48,7 +48,7 @@ impl Contender {
         for (name, value) in [("pages_to_scan", pages), ("sleep_millisecs", 20), ("run", 1)] {
             fs::write(Path::new(KSM).join(name), value.to_string()).unwrap();
         }
-        Controlled { daemon: None, socket: None }
+        Controlled { daemon: None, config: None }
     }
 }
 
@@ -68,7 +68,8 @@ impl fmt::Display for Contender {
 /// KSM under somebody's control. A daemon is ended on drop.
 pub(crate) struct Controlled {
     daemon: Option<Child>,
-    pub(crate) socket: Option<PathBuf>,
+    /// The daemon's configuration, which tells `ksmith run` where it listens.
+    pub(crate) config: Option<PathBuf>,
 }
 
 impl Controlled {
@@ -80,7 +81,9 @@ impl Controlled {
 /// Starts the daemon and waits until it answers.
 fn daemon(place: &Path, policy: &str) -> Controlled {
     let (socket, config, log) = (place.join("control"), place.join("ksmith.toml"), place.join("daemon.log"));
-    fs::write(&config, format!("{policy}\n[daemon]\ncontrol_socket = {socket:?}\n")).unwrap();
+    let user = place.join("user");
+    let sockets = format!("[daemon]\ncontrol_socket = {socket:?}\n[optin]\nsocket = {user:?}\n");
+    fs::write(&config, format!("{policy}\n{sockets}")).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
         .args(["daemon", "-v", "--config"])
         .arg(&config)
@@ -92,7 +95,7 @@ fn daemon(place: &Path, policy: &str) -> Controlled {
         .env_remove("JOURNAL_STREAM")
         .spawn()
         .unwrap();
-    let controlled = Controlled { daemon: Some(child), socket: Some(socket.clone()) };
+    let controlled = Controlled { daemon: Some(child), config: Some(config.clone()) };
     let began = Instant::now();
     while Client::connect(&socket).and_then(|mut client| client.status()).is_err() {
         assert!(began.elapsed() < Duration::from_secs(60), "no daemon: {}", fs::read_to_string(&log).unwrap());

@@ -110,19 +110,16 @@ pub(crate) fn play(
 
 fn command(contender: Contender, control: &Controlled, words: &[String], place: &Path) -> Command {
     let (program, rest) = words.split_first().unwrap();
-    let mut command = match &control.socket {
-        Some(_) if std::env::var_os("HPC_NO_RUN").is_none() => {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
-            command.args(["run", "--prctl", "--report"]).arg(place.join("report.json")).arg("--").args(words);
-            command
-        }
-        _ => {
-            let mut command = Command::new(program);
-            command.args(rest);
-            command
-        }
-    };
-    if contender.opts_in() && (control.socket.is_none() || std::env::var_os("HPC_NO_RUN").is_some()) {
+    if let Some(config) = &control.config {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
+        // The daemon sees by itself when memory has been filled.
+        command.args(["run", "--prctl", "--scan", "never", "--quiet", "--config"]).arg(config);
+        command.arg("--report").arg(place.join("report.json")).arg("--").args(words);
+        return command;
+    }
+    let mut command = Command::new(program);
+    command.args(rest);
+    if contender.opts_in() {
         // SAFETY: between fork and exec the closure makes one system call, which takes plain numbers.
         unsafe {
             command.pre_exec(|| match libc::prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0) {

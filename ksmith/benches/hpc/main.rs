@@ -29,7 +29,7 @@ struct Asked {
     cases: Vec<Case>,
     contenders: Vec<Contender>,
     repeat: usize,
-    /// Where raw figures are written, and beside them what daemons said.
+    /// Where raw figures are written, and beside them what the daemon and `ksmith run` said.
     out: Option<PathBuf>,
 }
 
@@ -76,8 +76,11 @@ fn play(case: &Case, asked: &Asked, bench: &mut impl Bench) -> Vec<(Contender, V
             let control = contender.take_over(place.path());
             let run = job::play(*contender, &control, &command, place.path(), case.shows);
             drop(control);
-            if let (Some(out), Ok(log)) = (&asked.out, fs::read(place.path().join("daemon.log"))) {
-                fs::write(out.with_extension(format!("{}-{contender}-{number}.log", case.name)), log).unwrap();
+            for said in ["daemon.log", "report.json"] {
+                if let (Some(out), Ok(text)) = (&asked.out, fs::read(place.path().join(said))) {
+                    fs::write(out.with_extension(format!("{}-{contender}-{number}-{said}", case.name)), text)
+                        .unwrap();
+                }
             }
             eprintln!("{} {number}/{} {contender}: {run}", case.name, asked.repeat);
             runs.push(run);
