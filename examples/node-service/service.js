@@ -2,9 +2,10 @@
 //
 // Bytes are the same in every worker wherever they lie, so KSM merges them. Objects hold addresses, and every worker of
 // Node's cluster is a program of its own with its own random addresses: most of its heap differs, unless the addresses
-// are made the same (docs/hpc.md). At the end each worker goes through all it holds. Prints one JSON object.
+// are made the same (docs/hpc.md). At the end each worker goes through all it holds. Prints "ready"
+// and one JSON object.
 //
-//     ksmith run -- node service.js 4 30        (workers, seconds)
+//     ksmith run -- node service.js 4 30        (workers, seconds; 0: until standard input ends)
 'use strict';
 const cluster = require('cluster');
 const crypto = require('crypto');
@@ -56,16 +57,19 @@ function memory() {
 
 if (cluster.isPrimary) {
   const workers = Number(process.argv[2] || 4);
-  const seconds = Number(process.argv[3] || 20);
+  const seconds = Number(process.argv[3] ?? 20);
   const expected = digest(table(), catalogue());
   const total = { workers, wrong: 0, rss_bytes: 0, pss_bytes: 0, merged_bytes: 0 };
+  const askAll = () => Object.values(cluster.workers).forEach((worker) => worker.send('all'));
   let ready = 0;
   let answered = 0;
   for (let at = 0; at < workers; at++) {
     cluster.fork().on('message', (said) => {
       if (said === 'ready') {
         if (++ready === workers) {
-          setTimeout(() => Object.values(cluster.workers).forEach((worker) => worker.send('all')), seconds * 1000);
+          console.log('ready');
+          if (seconds > 0) setTimeout(askAll, seconds * 1000);
+          else process.stdin.on('end', askAll).resume();
         }
         return;
       }

@@ -7,7 +7,8 @@ shares them.
 
 Each worker has a catalogue of objects (the same in all), a table of bytes (the same in all) and a cache (its own). The
 parent asks workers in turn, changes some of what they hold, and checks every answer against its own arithmetic; at the
-end each worker goes through all it holds. Prints one JSON object. Only needs Python 3 and Linux.
+end each worker goes through all it holds. Prints "ready" and, when it is done, one JSON object. Only needs Python 3 and
+Linux.
 
     ksmith run -- python3 service.py --workers 6 --records 60000 --seconds 30
 """
@@ -17,6 +18,7 @@ import hashlib
 import json
 import os
 import random
+import select
 import socket
 import sys
 import time
@@ -105,23 +107,30 @@ def ask(stream, question):
     return json.loads(stream.readline())
 
 
+def goes_on(options, elapsed):
+    if options.seconds > 0:
+        return elapsed < options.seconds
+    return not select.select([sys.stdin], [], [], 0)[0]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--records", type=int, default=60000, help="objects in each worker's catalogue")
     parser.add_argument("--table", type=int, default=16, help="MiB of bytes that are the same in all workers")
     parser.add_argument("--cache", type=int, default=16, help="MiB that each worker has for itself")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=20.0, help="0: until standard input ends")
     parser.add_argument("--rate", type=float, default=500.0, help="questions per second")
     options = parser.parse_args()
 
     workers = fork_all(options)
     for stream in workers:
         stream.readline()
+    print("ready", flush=True)
     began, wrong, asked = time.monotonic(), 0, 0
     versions = [{} for _ in workers]
     chance = random.Random(2)
-    while (now := time.monotonic() - began) < options.seconds:
+    while goes_on(options, now := time.monotonic() - began):
         at = asked % len(workers)
         number = chance.randrange(options.records)
         asked += 1
