@@ -21,3 +21,4 @@ pub mod own_use;
 pub mod root;
 pub mod show;
 pub mod signals;
+pub mod witness;

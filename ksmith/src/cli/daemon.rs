@@ -48,7 +48,7 @@ impl DaemonArgs {
             None => StateDir::of(&global.live_root()?),
         };
         let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
-        let host = LiveHost { observer: Observer::new(global.live_root()?), control };
+        let host = LiveHost::new(Observer::new(global.live_root()?), control);
         if self.dry_run {
             let tick = Controller::new(host, policy, config.limits.clone()).tick();
             let (reason, knobs) = plan(&tick);

@@ -61,10 +61,7 @@ impl ScanArgs {
             }
             Err(error) if error.is_nobody_there() => {
                 let interrupts = signals::catch()?.listen()?;
-                let mut host = LiveHost {
-                    observer: Observer::new(root),
-                    control: control::take(global, false, self.take_over)?,
-                };
+                let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
                 let (before, after) = self.scan(&mut host, limits, &interrupts)?;
                 host.control.restore()?;
                 (Figures::of(&before), Figures::of(&after))
