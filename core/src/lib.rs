@@ -20,3 +20,4 @@ pub mod sample;
 pub mod sim;
 pub mod sketch;
 pub mod units;
+pub mod witness;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
+use crate::witness::Witnesses;
 
 /// What was seen at one moment. Each source has its own outcome: one that fails degrades the sample, no more.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +35,8 @@ pub struct Sample {
     pub processes: Vec<Process>,
     /// Processes whose KSM figures we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
+    /// What pages drawn at random say. Absent where nobody looks at any.
+    pub witnesses: Reading<Witnesses>,
 }
 
 impl Sample {

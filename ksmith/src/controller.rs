@@ -11,6 +11,9 @@ pub trait Host {
 
     /// Brings settings about.
     fn apply(&mut self, knobs: &Knobs) -> Applied;
+
+    /// Whether samples are to say what witnesses saw ([`ksmith_core::witness`]). A host may have none.
+    fn call_witnesses(&mut self, _wanted: bool) {}
 }
 
 /// What came of bringing settings about, in sentences: `pages_to_scan 100 -> 1000`.
@@ -59,6 +62,7 @@ impl<H: Host> Controller<H> {
 
     /// The same, with a guard that may change what the policy has decided, before the limits are applied.
     pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, Decision) -> Decision) -> Tick {
+        self.host.call_witnesses(self.policy.wants_witnesses());
         let sample = self.host.sample();
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
@@ -132,6 +136,10 @@ impl<H: Host> Host for &mut H {
 
     fn apply(&mut self, knobs: &Knobs) -> Applied {
         (**self).apply(knobs)
+    }
+
+    fn call_witnesses(&mut self, wanted: bool) {
+        (**self).call_witnesses(wanted);
     }
 }
 

@@ -10,19 +10,19 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::decide::domains::{DomainsReport, OnExit};
 use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
-use crate::act::{self, StateDir};
+use crate::act::{self, RestoreError, StateDir};
 use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
-use crate::domains::Warden;
+use crate::domains::{Warden, give_back};
 use crate::guest_service::GuestService;
-use crate::guests::Guests;
+use crate::guests::{OffList, SharedGuests, Uri};
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
@@ -69,7 +69,8 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Daemon {
     controller: Controller<LiveHost>,
-    tenants: Guests,
+    tenants: SharedGuests,
+    off: Option<OffList>,
     warden: Warden,
     config: Config,
     source: ConfigSource,
@@ -84,6 +85,32 @@ pub struct Daemon {
     answered: Option<(Instant, Answer)>,
     warned: BTreeMap<String, Instant>,
     told: Option<(Instant, String)>,
+}
+
+/// What a daemon leaves to be put back at its end.
+#[derive(Debug)]
+pub struct Ended {
+    host: LiveHost,
+    off: Option<OffList>,
+    on_exit: OnExit,
+    libvirt: Uri,
+}
+
+impl Ended {
+    /// Puts back the settings, and then the guests: whoever is switched on before might merge with those inside.
+    /// Says what was done.
+    ///
+    /// # Errors
+    /// A setting could not be put back. The guests stay as they are then.
+    pub fn restore(self) -> Result<Vec<String>, RestoreError> {
+        let restored = self.host.control.restore()?;
+        let mut notes: Vec<String> = restored.changes.iter().map(|change| format!("restored {change}")).collect();
+        notes.extend(restored.notes);
+        if let Some(off) = &self.off {
+            notes.extend(give_back(&Root::host(), off, self.on_exit, &self.libvirt, false));
+        }
+        Ok(notes)
+    }
 }
 
 /// Where the configuration comes from, to be read again on SIGHUP.
@@ -150,10 +177,14 @@ impl Daemon {
     pub fn new(host: LiveHost, config: Config, source: ConfigSource) -> Result<Self, ConfigError> {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         let budget = Budget::new(config.optin.cpu_seconds_per_hour);
+        let root = Root::host();
+        let off = OffList::open(&StateDir::of(&root));
+        let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
         Ok(Self {
             controller,
-            tenants: Guests::new(Root::host(), config.guests.libvirt_uri.clone()),
-            warden: Warden::new(Root::host(), config.domains.clone()),
+            tenants: SharedGuests::new(root.clone(), config.guests.libvirt_uri.clone()),
+            warden: Warden::new(root, config.domains.clone(), off.clone()),
+            off,
             config,
             source,
             started: Instant::now(),
@@ -173,7 +204,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The control socket or the thread for signals could not be had.
-    pub fn run(mut self, signals: Caught) -> anyhow::Result<LiveHost> {
+    pub fn run(mut self, signals: Caught) -> anyhow::Result<Ended> {
         let (sender, inbox) = bounded(INBOX);
         signals.forward(sender.clone(), Message::Signal)?;
         let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
@@ -189,8 +220,13 @@ impl Daemon {
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
-        let host = Root::host();
-        let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
+        let guests = GuestService::start(
+            &Root::host(),
+            self.tenants.clone(),
+            self.off.clone(),
+            self.config.guests.clone(),
+            self.config.domains.is_enforced(),
+        );
         self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
@@ -207,7 +243,12 @@ impl Daemon {
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
         self.guests = None;
-        Ok(self.controller.into_host())
+        Ok(Ended {
+            off: self.off,
+            on_exit: self.config.domains.on_exit,
+            libvirt: self.config.guests.libvirt_uri,
+            host: self.controller.into_host(),
+        })
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
@@ -316,7 +357,12 @@ impl Daemon {
                         return false;
                     }
                 }
-                Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
+                // A guest that has started or ended does not wait for the deadline.
+                Ok(Message::Processes(events)) => {
+                    if self.controller.host_mut().observer.notice_all(events) {
+                        return false;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
                 Err(RecvTimeoutError::Disconnected) => return true,
@@ -346,8 +392,8 @@ impl Daemon {
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
-                if let Some(guests) = &self.guests {
-                    guests.configure(config.guests.clone());
+                if let Some(guests) = &mut self.guests {
+                    guests.configure(config.guests.clone(), config.domains.is_enforced());
                 }
                 let limits = config.limits.clone();
                 // A policy that is the same goes on with what it knows. ksmtuned's has a file of its own besides.
@@ -388,6 +434,13 @@ impl Daemon {
                         let _ = reply.send(Answer::Error { message });
                     }
                 }
+                false
+            }
+            Request::Switched { pid, on } => {
+                if let Some(guests) = &self.guests {
+                    guests.was_switched(pid, on);
+                }
+                let _ = reply.send(Answer::Noted);
                 false
             }
             Request::Scan { .. } if self.scan.is_some() => {
@@ -485,7 +538,7 @@ impl Daemon {
         let own = OwnUse::now();
         // Looked at anew: the last turn's sample is from before its own changes.
         let sample = self.controller.host_mut().observer.sample();
-        let guests = self.tenants.list(&sample).guests;
+        let guests = self.tenants.lock().list(&sample).guests;
         let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {
             sample,

@@ -23,3 +23,4 @@ pub mod root;
 pub mod show;
 pub mod signals;
 pub mod user_socket;
+pub mod witness;

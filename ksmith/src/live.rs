@@ -6,6 +6,7 @@ use ksmith_core::sample::Sample;
 use crate::act::Control;
 use crate::controller::{Applied, Host};
 use crate::observe::Observer;
+use crate::witness::Watch;
 
 /// The host that ksmith runs on, under its control.
 #[derive(Debug)]
@@ -14,11 +15,31 @@ pub struct LiveHost {
     pub observer: Observer,
     /// Acts, and restores when dropped.
     pub control: Control,
+    witnesses: Option<Watch>,
+}
+
+impl LiveHost {
+    /// A host that is looked at by the one and acted on by the other.
+    pub fn new(observer: Observer, control: Control) -> Self {
+        Self { observer, control, witnesses: None }
+    }
 }
 
 impl Host for LiveHost {
     fn sample(&mut self) -> Sample {
-        self.observer.sample()
+        let mut sample = self.observer.sample();
+        if let Some(watch) = &mut self.witnesses {
+            watch.read(&mut sample);
+        }
+        sample
+    }
+
+    fn call_witnesses(&mut self, wanted: bool) {
+        if wanted {
+            self.witnesses.get_or_insert_default();
+        } else {
+            self.witnesses = None;
+        }
     }
 
     fn apply(&mut self, knobs: &Knobs) -> Applied {

@@ -13,11 +13,18 @@ const BATCH: Duration = Duration::from_millis(5);
 /// kernel's clock (4 ms at 250 Hz), would keep it below.
 const NO_SLEEP: f64 = 0.9;
 
+/// Visits that the last batch of a pass has to spare, and the sleep after it: long enough to be seen.
+const LAST_SPARE: u64 = 512;
+const LAST_SLEEP_MS: u64 = 100;
+
 /// Steps in which the share moves between its bounds.
 const STEPS: f64 = 20.0;
 
 /// Per cent of the last ten seconds in which work waited for a CPU that take back what was idle.
 const PRESSED: f32 = 20.0;
+
+/// CPUs' worth of programs with less than usual priority from which on it may be those that wait.
+const NICE: f64 = 0.1;
 
 /// Changes of the batch smaller than this are not worth a write.
 const TOLERANCE: f64 = 0.1;
@@ -72,6 +79,13 @@ impl Duty {
         settings(kept, sleep as u64)
     }
 
+    /// The knobs for the last `left` visits of a pass: one batch, which the pass's end cuts short, and then a sleep
+    /// in which ksmd can be stopped right there.
+    pub fn last_batch(&mut self, left: u64, limits: &Limits) -> Knobs {
+        self.batch = None;
+        settings((left + left / 4 + LAST_SPARE) as f64, LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into()))
+    }
+
     /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
     /// the sample it was decided on, so the next sample measures the new batch alone.
     fn settled(&self, now: Duration) -> bool {
@@ -96,15 +110,16 @@ fn settings(batch: f64, sleep_ms: u64) -> Knobs {
 ///
 /// CPUs that nobody else uses are free to take, up to the limit; when there are none, or when work waits for a
 /// CPU for a fifth of the time, `busy` (0 to 1) of a CPU is what it keeps. ksmd's own use counts as free: it would
-/// stop at once.
+/// stop at once. So does that of programs with less than usual priority, as ksmd's own is: whoever runs them (a
+/// backup, a compiler) has said that they may wait, so where there are any, waiting says nothing.
 pub fn share(busy: f64, view: &View<'_>) -> f64 {
     let View { now, history, limits } = *view;
     let most = limits.max_cpu.part();
-    if now.cpu_pressure.value().is_some_and(|psi| psi.some.avg10 >= PRESSED) {
+    let nice = history.nice_cpus();
+    if nice < NICE && now.cpu_pressure.value().is_some_and(|psi| psi.some.avg10 >= PRESSED) {
         return busy.min(most);
     }
-    let Some(idle) = history.idle_cpus() else { return most };
-    let free = idle + history.ksmd_share().unwrap_or(0.0);
+    let Some(free) = history.spare_cpus() else { return most };
     // A quarter of a CPU is left idle for the guests' next move. Steps, since what is idle is never quite the same.
     (((free - 0.25) * STEPS).round() / STEPS).clamp(busy.min(most), most)
 }
@@ -177,18 +192,23 @@ mod tests {
     fn busy_cpus_leave_ksmd_its_minimum_and_idle_ones_the_limit() {
         let mut history = History::default();
         let mut now = Sample::default();
-        let mut cpu = |busy, idle| {
-            let times = CpuTimes { busy_ticks: busy, idle_ticks: idle, cpus: 2 };
+        let mut cpu = |busy, nice, idle| {
+            let times = CpuTimes { busy_ticks: busy, nice_ticks: nice, idle_ticks: idle, cpus: 2 };
             history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
             history.clone()
         };
         let limits = Limits { max_cpu: Share::new(0.8).unwrap(), ..Limits::default() };
-        cpu(0, 0);
-        let (busy, idle) = (cpu(100, 0), cpu(100, 100));
+        cpu(0, 0, 0);
+        let (busy, idle, nice) = (cpu(100, 0, 0), cpu(100, 0, 100), cpu(200, 60, 100));
         assert_eq!(share(0.2, &View { now: &now, history: &busy, limits: &limits }), 0.2);
         assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.8);
         let some = Stall { avg10: 30.0, ..Stall::default() };
         now.cpu_pressure = Reading::Value(Psi { some });
         assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.2);
+        assert_eq!(
+            share(0.2, &View { now: &now, history: &nice, limits: &limits }),
+            0.8,
+            "compilers wait for others"
+        );
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::kernel::CpuTimes;
 use crate::sample::Sample;
 
 /// One pass of ksmd, or several that ended between two samples.
@@ -59,12 +60,20 @@ pub struct History {
     last: Option<Point>,
     ns_per_page: f64,
     ksmd_share: Option<f64>,
-    idle_cpus: Option<f64>,
-    last_cpu: Option<crate::kernel::CpuTimes>,
+    spare_cpus: Option<f64>,
+    nice_cpus: f64,
+    /// All CPUs' times and ksmd's, at the beginning of the stretch that is being measured.
+    last_cpu: Option<(CpuTimes, Option<u64>)>,
 }
 
 /// Before anything was measured: a visit to an unshared page on a 2-core AMD EPYC VM.
 const ASSUMED_NS_PER_PAGE: f64 = 4000.0;
+
+/// A clock tick of /proc: `USER_HZ` is 100 everywhere.
+const TICK_NS: f64 = 1e7;
+
+/// Clock ticks per CPU, of 10 ms, over which the CPUs' use is measured: one or two would be a matter of chance.
+const FEWEST_TICKS: u64 = 20;
 
 /// Passes that are remembered.
 const PASSES_KEPT: usize = 32;
@@ -77,7 +86,8 @@ impl Default for History {
             last: None,
             ns_per_page: ASSUMED_NS_PER_PAGE,
             ksmd_share: None,
-            idle_cpus: None,
+            spare_cpus: None,
+            nice_cpus: 0.0,
             last_cpu: None,
         }
     }
@@ -89,11 +99,27 @@ impl History {
         self.push_rates(sample);
         self.push_pass(sample);
         if let Some(cpu) = sample.cpu.get() {
-            if let Some(idle) = self.last_cpu.and_then(|before| cpu.idle_cpus_since(&before)) {
-                self.idle_cpus = Some(idle);
-            }
-            self.last_cpu = Some(cpu);
+            self.push_cpu(cpu, sample.ksmd_cpu_ns.get());
         }
+    }
+
+    fn push_cpu(&mut self, cpu: CpuTimes, ksmd_ns: Option<u64>) {
+        let Some((before, ksmd_before)) = self.last_cpu else {
+            self.last_cpu = Some((cpu, ksmd_ns));
+            return;
+        };
+        let ticks = |times: CpuTimes| times.idle_ticks.saturating_add(times.busy_ticks);
+        let passed = ticks(cpu).saturating_sub(ticks(before)) / u64::from(cpu.cpus.max(1));
+        if passed < FEWEST_TICKS {
+            return;
+        }
+        let (idle, nice) = (cpu.idle_cpus_since(&before), cpu.nice_cpus_since(&before).unwrap_or(0.0));
+        let ksmd = ksmd_ns
+            .zip(ksmd_before)
+            .map_or(0.0, |(now, before)| now.saturating_sub(before) as f64 / (passed as f64 * TICK_NS));
+        self.spare_cpus = idle.map(|idle| idle + nice + ksmd);
+        self.nice_cpus = nice;
+        self.last_cpu = Some((cpu, ksmd_ns));
     }
 
     fn push_rates(&mut self, sample: &Sample) {
@@ -187,9 +213,15 @@ impl History {
         self.ksmd_share
     }
 
-    /// CPUs that had nothing to do between the last two samples; ksmd's own use does not count as idle.
-    pub fn idle_cpus(&self) -> Option<f64> {
-        self.idle_cpus
+    /// CPUs that ksmd can have without anybody of usual priority waiting: those that had nothing to do, ran ksmd, or
+    /// ran programs of less than usual priority. Over the last fifth of a second at least.
+    pub fn spare_cpus(&self) -> Option<f64> {
+        self.spare_cpus
+    }
+
+    /// CPUs that ran programs of less than usual priority in that time.
+    pub fn nice_cpus(&self) -> f64 {
+        self.nice_cpus
     }
 }
 

@@ -44,6 +44,11 @@ pub trait Policy: fmt::Debug + Send {
 
     /// What to do now.
     fn decide(&mut self, view: &View<'_>) -> Decision;
+
+    /// Whether it wants [`Sample::witnesses`]: reading guests' memory is not for nothing.
+    fn wants_witnesses(&self) -> bool {
+        false
+    }
 }
 
 /// What a policy may look at.

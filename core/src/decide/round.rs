@@ -16,6 +16,36 @@ pub struct Round {
     visited: u64,
     count: Count,
     moved: Moved,
+    /// When ksmd was looked at last, and the ends of passes then.
+    looked: (Duration, u64),
+    /// The end of a pass that was seen last.
+    end: End,
+}
+
+/// The end of a pass, as far as it was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct End {
+    visited: u64,
+    /// Whether ksmd still slept where it had stopped: no page of the next pass was visited yet.
+    exact: bool,
+}
+
+/// Where ksmd stopped between two passes. New processes are put behind its cursor, so only from there does the next
+/// pass visit them all, and old memory before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boundary {
+    full_scans: u64,
+    visited: u64,
+}
+
+impl Boundary {
+    /// Whether ksmd is still there.
+    pub fn holds(boundary: Option<Self>, now: &Sample) -> bool {
+        let full_scans = now.ksm.full_scans.get().unwrap_or(0);
+        let visited = now.ksm.pages_scanned.get();
+        let has_begun = full_scans > 0 || now.ksm.tracked_pages() > 0;
+        !has_begun || boundary.is_some_and(|at| Some(at.visited) == visited && at.full_scans == full_scans)
+    }
 }
 
 /// When ksmd last got anywhere, and where it was then.
@@ -33,15 +63,28 @@ const STALLED: Duration = Duration::from_secs(5);
 /// CPU time that ksmd does not use by waking up alone: that takes it some microseconds.
 const WORK_NS: u64 = 1_000_000;
 
+/// Pages by which ksmd's knowledge must have grown for it to have come to new memory.
+const MET: u64 = 64;
+
+/// From deciding to stop ksmd until it is stopped.
+const REACTION: Duration = Duration::from_millis(25);
+
+/// How long before its foreseen end a pass is given its last batch.
+const APPROACH: Duration = Duration::from_millis(60);
+
 /// The counting of looks, from when memory last grew.
 #[derive(Debug, Clone, Copy)]
 struct Count {
     passes: u64,
     /// Whether every page is visited in each pass.
     clean: bool,
+    /// Whether ksmd stood between two passes when the count began.
+    aligned: bool,
     full_scans: u64,
     visited: u64,
     zero_pages: u64,
+    /// Pages that ksmd knew when the count began.
+    tracked: u64,
     /// Pages that a pass visits, as far as known when it began.
     pages: u64,
 }
@@ -69,16 +112,69 @@ impl Outcome {
 
 impl Round {
     /// Begins a round in which every page is to be visited `passes` times, if it is `clean`; else `smart_scan` skips
-    /// old pages. `grown_pages` is the memory that was not there at the last one.
-    pub fn begin(passes: u64, clean: bool, grown_pages: u64, now: &Sample) -> Self {
+    /// old pages. `grown_pages` is the memory that was not there at the last one. `aligned`: ksmd stands between
+    /// two passes ([`Boundary::holds`]).
+    pub fn begin(passes: u64, clean: bool, aligned: bool, grown_pages: u64, now: &Sample) -> Self {
         Self {
             began: now.at,
             cpu_ns: now.ksmd_cpu_ns.get(),
             saved_bytes: saved(now),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
-            count: Count::begin(passes, clean, grown_pages, now),
+            count: Count::begin(passes, clean, aligned, grown_pages, now),
             moved: Moved::of(now),
+            looked: (now.at, now.ksm.full_scans.get().unwrap_or(0)),
+            end: End { visited: now.ksm.pages_scanned.get().unwrap_or(0), exact: false },
         }
+    }
+
+    /// Takes in the next sample.
+    pub fn look(&mut self, now: &Sample) {
+        let full_scans = now.ksm.full_scans.get().unwrap_or(0);
+        let (before, ends_before) = self.looked;
+        if full_scans != ends_before {
+            // ksmd sleeps after the last batch of a pass as after any.
+            let sleep = Duration::from_millis(now.ksm.sleep_millisecs.get().unwrap_or(0));
+            let exact = now.at.saturating_sub(before).saturating_add(REACTION) < sleep;
+            self.end = End { visited: now.ksm.pages_scanned.get().unwrap_or(0), exact };
+        }
+        self.looked = (now.at, full_scans);
+    }
+
+    /// Where ksmd stands, if it stands between two passes.
+    pub fn boundary(&self) -> Option<Boundary> {
+        self.end.exact.then_some(Boundary { full_scans: self.looked.1, visited: self.end.visited })
+    }
+
+    /// Whether ksmd has come to memory that it had not seen when the round began, or has ended a pass. New processes
+    /// are last in a pass that begins after they came.
+    pub fn has_met_new(&self, now: &Sample) -> bool {
+        self.ends(now) > 0 || now.ksm.tracked_pages() > self.count.tracked.saturating_add(MET)
+    }
+
+    /// Whether the pass under way is the last one.
+    fn is_last_pass(&self, now: &Sample) -> bool {
+        self.ends(now) + 1 >= self.ends_needed()
+    }
+
+    fn ends(&self, now: &Sample) -> u64 {
+        now.ksm.full_scans.get().unwrap_or(0).saturating_sub(self.count.full_scans)
+    }
+
+    fn ends_needed(&self) -> u64 {
+        self.count.passes + u64::from(!self.count.aligned)
+    }
+
+    /// Visits left in the last pass, where that is the one under way and it is about to end: then ksmd is to
+    /// stop right there. `share` is the part of a CPU that ksmd was given.
+    pub fn approach(&self, share: f64, view: &View<'_>) -> Option<u64> {
+        let now = view.now;
+        if !self.is_last_pass(now) || self.is_done(now) {
+            return None;
+        }
+        let done = now.ksm.pages_scanned.get()?.saturating_sub(self.end.visited);
+        let left = now.ksm.tracked_pages().saturating_sub(done);
+        let soon = APPROACH.as_nanos() as f64 * share;
+        (left as f64 * view.history.ns_per_page() <= soon).then_some(left)
     }
 
     /// Notes whether ksmd got anywhere, and returns whether it has not for too long: nobody offers it memory.
@@ -95,19 +191,19 @@ impl Round {
 
     /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
     pub fn extend(&mut self, passes: u64, clean: bool, grown_pages: u64, now: &Sample) {
-        self.count = Count::begin(passes, clean, grown_pages, now);
+        self.count = Count::begin(passes, clean, false, grown_pages, now);
     }
 
     /// Whether everything has been looked at.
     ///
-    /// ksmd may have stood in the middle of a pass when the round began, and new processes are put right behind its
-    /// cursor (`__ksm_enter` in `mm/ksm.c`), so that many ends of passes do not yet mean as many looks at every
+    /// ksmd may have stood in the middle of a pass when the count began, and new processes are put right behind its
+    /// cursor (`__ksm_enter` in `mm/ksm.c`), so that so many ends of passes do not yet mean as many looks at every
     /// page. One more end does. Before that, as many visits as there are pages, times the passes, do too, since
     /// ksmd goes round and in a clean pass skips nothing.
     pub fn is_done(&self, now: &Sample) -> bool {
-        let Count { passes, clean, full_scans, .. } = self.count;
-        let ends = now.ksm.full_scans.get().unwrap_or(0).saturating_sub(full_scans);
-        ends > passes || ends == passes && clean && self.visits_left(now) == Some(0)
+        let ends = self.ends(now);
+        ends >= self.ends_needed()
+            || ends == self.count.passes && self.count.clean && self.visits_left(now) == Some(0)
     }
 
     /// Visits until every page has been visited often enough. `None` before Linux 6.6.
@@ -170,13 +266,15 @@ impl Moved {
 }
 
 impl Count {
-    fn begin(passes: u64, clean: bool, grown_pages: u64, now: &Sample) -> Self {
+    fn begin(passes: u64, clean: bool, aligned: bool, grown_pages: u64, now: &Sample) -> Self {
         Self {
             passes,
             clean,
+            aligned,
             full_scans: now.ksm.full_scans.get().unwrap_or(0),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
             zero_pages: now.ksm.ksm_zero_pages.get().unwrap_or(0),
+            tracked: now.ksm.tracked_pages(),
             pages: now.ksm.tracked_pages().saturating_add(grown_pages),
         }
     }

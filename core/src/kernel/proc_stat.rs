@@ -7,6 +7,8 @@ use crate::reading::Malformed;
 pub struct CpuTimes {
     /// Ticks in which CPUs did anything.
     pub busy_ticks: u64,
+    /// Of these, ticks in programs that run with less than usual priority (`nice` over 0).
+    pub nice_ticks: u64,
     /// Ticks in which CPUs were idle or waited for I/O.
     pub idle_ticks: u64,
     /// CPUs that are online.
@@ -39,15 +41,26 @@ impl CpuTimes {
         let idle_ticks = ticks[3].saturating_add(ticks[4]);
         let busy_ticks = [0, 1, 2, 5, 6, 7].iter().fold(0_u64, |sum, &i| sum.saturating_add(ticks[i]));
         let cpus = lines.take_while(|line| line.starts_with("cpu")).count();
-        Ok(Self { busy_ticks, idle_ticks, cpus: u32::try_from(cpus).unwrap_or(u32::MAX) })
+        Ok(Self { busy_ticks, nice_ticks: ticks[1], idle_ticks, cpus: u32::try_from(cpus).unwrap_or(u32::MAX) })
     }
 
     /// CPUs' worth of idle time between `earlier` and this: 1.5 means one and a half CPUs had nothing to do.
     /// `None` where no time passed.
     pub fn idle_cpus_since(&self, earlier: &Self) -> Option<f64> {
+        let idle = self.idle_ticks.saturating_sub(earlier.idle_ticks);
+        self.cpus_worth(idle, earlier)
+    }
+
+    /// CPUs' worth of programs with less than usual priority between `earlier` and this. `None` where no time passed.
+    pub fn nice_cpus_since(&self, earlier: &Self) -> Option<f64> {
+        let nice = self.nice_ticks.saturating_sub(earlier.nice_ticks);
+        self.cpus_worth(nice, earlier)
+    }
+
+    fn cpus_worth(&self, ticks: u64, earlier: &Self) -> Option<f64> {
         let idle = self.idle_ticks.saturating_sub(earlier.idle_ticks) as f64;
         let busy = self.busy_ticks.saturating_sub(earlier.busy_ticks) as f64;
-        (idle + busy > 0.0).then(|| idle / (idle + busy) * f64::from(self.cpus.max(1)))
+        (idle + busy > 0.0).then(|| ticks as f64 / (idle + busy) * f64::from(self.cpus.max(1)))
     }
 }
 
@@ -62,6 +75,8 @@ mod tests {
         assert_eq!(after.cpus, 2);
         assert_eq!(after.idle_cpus_since(&before), Some(1.5));
         assert_eq!(after.idle_cpus_since(&after), None);
+        let nice = CpuTimes::parse("cpu  120 30 0 200 50 0 0 0 0 0\ncpu0 1\ncpu1 1\n").unwrap();
+        assert_eq!((nice.busy_ticks, nice.nice_cpus_since(&before)), (150, Some(0.3)));
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod show;
 mod stable;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 pub use config::{Config, Costs};
 pub use content::{UNIQUE, ZERO};
@@ -42,6 +43,7 @@ pub use guest::GuestId;
 pub use machine::Machine;
 pub use plan::{Plan, clones, mergeable_pages};
 pub use settings::Refused;
+pub use witness::Place;
 
 /// Bytes in a page of the simulated host.
 pub const PAGE_SIZE: u64 = 4096;

@@ -44,6 +44,7 @@ impl Machine {
             cpu_pressure: Reading::Absent,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
+            witnesses: Reading::Absent,
         }
     }
 
@@ -108,6 +109,7 @@ impl Machine {
         let all_ns = self.now_ns.saturating_mul(u64::from(self.config.cpus));
         CpuTimes {
             busy_ticks: busy_ns / TICK_NS,
+            nice_ticks: 0,
             idle_ticks: all_ns.saturating_sub(busy_ns) / TICK_NS,
             cpus: self.config.cpus,
         }

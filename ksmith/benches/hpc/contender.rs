@@ -81,9 +81,12 @@ impl Controlled {
 /// Starts the daemon and waits until it answers.
 fn daemon(place: &Path, policy: &str) -> Controlled {
     let (socket, config, log) = (place.join("control"), place.join("ksmith.toml"), place.join("daemon.log"));
-    let user = place.join("user");
-    let sockets = format!("[daemon]\ncontrol_socket = {socket:?}\n[optin]\nsocket = {user:?}\n");
-    fs::write(&config, format!("{policy}\n{sockets}")).unwrap();
+    let mut table: toml::Table = policy.parse().unwrap();
+    for (name, key, file) in [("daemon", "control_socket", &socket), ("optin", "socket", &place.join("user"))] {
+        let part = table.entry(name).or_insert_with(|| toml::Table::new().into());
+        part.as_table_mut().unwrap().insert(key.to_owned(), file.display().to_string().into());
+    }
+    fs::write(&config, table.to_string()).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
         .args(["daemon", "-v", "--config"])
         .arg(&config)

@@ -48,7 +48,7 @@ impl DaemonArgs {
             None => StateDir::of(&global.live_root()?),
         };
         let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
-        let host = LiveHost { observer: Observer::new(global.live_root()?), control };
+        let host = LiveHost::new(Observer::new(global.live_root()?), control);
         if self.dry_run {
             let tick = Controller::new(host, policy, config.limits.clone()).tick();
             let (reason, knobs) = plan(&tick);
@@ -59,12 +59,7 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let host = Daemon::new(host, config, source)?.run(signals)?;
-        let restored = host.control.restore()?;
-        for change in &restored.changes {
-            tracing::info!("restored {change}");
-        }
-        for note in &restored.notes {
+        for note in Daemon::new(host, config, source)?.run(signals)?.restore()? {
             tracing::info!("{note}");
         }
         tracing::info!("all settings restored");

@@ -56,7 +56,7 @@ impl DemoArgs {
             self.check_memory(&sample)?;
             let interrupts = signals::catch()?.listen()?;
             let control = control::take(global, false, false)?;
-            let host = LiveHost { observer, control };
+            let host = LiveHost::new(observer, control);
             play(LiveStage::new(host, interrupts), &script, view)?
         };
         print(global, &report)?;

@@ -79,10 +79,7 @@ impl Scanner {
             Self::Own(global) => {
                 let scan = || -> anyhow::Result<String> {
                     let config = Config::load(global.config.as_deref())?;
-                    let mut host = LiveHost {
-                        observer: Observer::new(Root::host()),
-                        control: control::take(global, false, false)?,
-                    };
+                    let mut host = LiveHost::new(Observer::new(Root::host()), control::take(global, false, false)?);
                     let limits = scan_limits(&config.limits, config.limits.max_cpu);
                     let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_| ())?;
                     host.control.restore()?;

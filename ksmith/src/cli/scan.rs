@@ -54,12 +54,14 @@ impl ScanArgs {
                 })?;
                 (answer.before, answer.after)
             }
+            Err(error) if error.is_nobody_there() && config.domains.needs_a_guard() => {
+                let why = "[domains] sets limits to who may merge, and how often: only the daemon keeps them; start \
+                           `ksmith daemon`, and scan again";
+                return Err(Failure::impossible(why).into());
+            }
             Err(error) if error.is_nobody_there() => {
                 let interrupts = signals::catch()?.listen()?;
-                let mut host = LiveHost {
-                    observer: Observer::new(root),
-                    control: control::take(global, false, self.take_over)?,
-                };
+                let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
                 let shows = std::io::stderr().is_terminal();
                 let progress = |text: &str| {
                     if shows {

@@ -22,6 +22,13 @@ pub enum Request {
     Status,
     /// All guests.
     Guests,
+    /// That a guest was switched, by somebody else than the daemon: its first process, and how.
+    Switched {
+        /// The PID.
+        pid: u32,
+        /// Whether it is on now.
+        on: bool,
+    },
     /// So many clean passes; answered when they are done.
     Scan {
         /// How many, at least 1.
@@ -59,6 +66,8 @@ pub enum Answer {
     Status(StatusAnswer),
     /// To [`Request::Guests`].
     Guests(Box<GuestsReport>),
+    /// To [`Request::Switched`].
+    Noted,
     /// To [`Request::Scan`].
     Scan(ScanAnswer),
     /// To anything that can't be done.

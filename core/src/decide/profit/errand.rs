@@ -5,6 +5,8 @@
 pub enum Errand {
     /// New memory: two looks, since a page merges only on the second look that finds it unchanged.
     Burst,
+    /// Witnesses have seen memory change and come to rest: two looks, as for new memory.
+    Revisit,
     /// What changed between the looks of the round before may have come to rest: one look.
     Sustain,
     /// Nothing is known to have changed; one look shows whether something did.
@@ -17,7 +19,7 @@ impl Errand {
     /// Looks at every page that this takes.
     pub fn passes(self) -> u64 {
         match self {
-            Self::Burst => 2,
+            Self::Burst | Self::Revisit => 2,
             Self::Sustain | Self::Probe | Self::Tidy => 1,
         }
     }
@@ -26,6 +28,7 @@ impl Errand {
     pub fn state(self) -> &'static str {
         match self {
             Self::Burst => "burst",
+            Self::Revisit => "revisit",
             Self::Sustain => "sustain",
             Self::Probe => "probe",
             Self::Tidy => "tidy",

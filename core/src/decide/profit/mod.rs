@@ -20,6 +20,8 @@ mod errand;
 mod guests;
 mod price;
 #[cfg(test)]
+mod scenarios;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;
@@ -30,7 +32,7 @@ use self::caution::Caution;
 use self::errand::Errand;
 use self::guests::{Changes, Guests};
 use super::duty::{self, Duty};
-use super::round::{self, Outcome, Round};
+use super::round::{self, Boundary, Outcome, Round};
 use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
@@ -46,11 +48,27 @@ const IDLE_CPUS: f64 = 0.002;
 /// How long a parked policy waits before it looks at the guests again.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// The same once it has been parked for [`QUIET`].
+const CALM_WATCH: Duration = Duration::from_secs(2);
+const QUIET: Duration = Duration::from_secs(20);
+
+/// How often ksmd is looked at while a pass is about to end.
+const CLOSE: Duration = Duration::from_millis(20);
+
 /// Pause before a further look: what was changing is given this long to come to rest.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How far expectations of new memory are trusted at least.
 const UNTRIED: f64 = 0.1;
+
+/// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
+const VOLATILE: f64 = 0.2;
+
+/// How far expectations are trusted before anything was learned.
+const AT_FIRST: f64 = 0.25;
+
+/// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
+const FAMILIAR: f64 = 0.8;
 
 #[derive(Debug, Clone)]
 enum Phase {
@@ -64,6 +82,8 @@ struct Trip {
     errand: Errand,
     /// Whether every page is looked at; else `smart_scan` skips what did not merge before.
     clean: bool,
+    /// Whether old memory is passed over until ksmd comes to the new.
+    new_first: bool,
     round: Round,
 }
 
@@ -76,12 +96,29 @@ pub struct Profit {
     /// How much growth is worth a burst.
     caution: Caution,
     duty: Duty,
+    /// Where ksmd was left.
+    boundary: Option<Boundary>,
     /// Time between probes.
     interval: Duration,
     /// How much of what a further look might bring it did bring, learned; from 0 to 1.
     trust: f64,
     /// What the further look in progress was expected to bring, in bytes.
-    expected: f64,
+    expected: Expected,
+}
+
+/// What a further look may bring, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Expected {
+    /// Whatever was learned.
+    surely: f64,
+    /// If it is trusted fully.
+    perhaps: f64,
+}
+
+impl Expected {
+    fn bytes(self, trust: f64) -> f64 {
+        self.surely + self.perhaps * trust
+    }
 }
 
 impl Profit {
@@ -94,9 +131,10 @@ impl Profit {
             guests: Guests::default(),
             caution: Caution::default(),
             duty: Duty::default(),
+            boundary: None,
             interval,
-            trust: UNTRIED,
-            expected: 0.0,
+            trust: AT_FIRST,
+            expected: Expected::default(),
         }
     }
 
@@ -113,15 +151,22 @@ impl Profit {
                 self.caution.burst(changes);
                 self.clean_burst_pays(changes, view)
             }
-            Errand::Sustain | Errand::Probe => true,
+            Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
-        let trip = Trip { errand, clean, round: Round::begin(errand.passes(), clean, grown_pages, view.now) };
+        let aligned = Boundary::holds(self.boundary, view.now);
+        // Old memory that nobody has counted the checksums of is all new.
+        let new_first = errand == Errand::Burst && self.phase.is_some();
+        let all_clean = clean && !new_first;
+        let round = Round::begin(errand.passes(), all_clean, aligned, grown_pages, view.now);
+        let trip = Trip { errand, clean, new_first, round };
         self.guests.mark(view.now);
         self.duty.reset();
         let why = match errand {
             Errand::Burst => growth_in_words(changes),
-            Errand::Sustain => format!("expecting {} more", Bytes(self.expected as i128)),
+            Errand::Revisit | Errand::Sustain => {
+                format!("expecting {} more", Bytes(self.expected.bytes(self.trust) as i128))
+            }
             Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
@@ -138,18 +183,20 @@ impl Profit {
 
     fn scan(&mut self, trip: &Trip, why: &str, view: &View<'_>) -> Decision {
         let share = duty::share(self.config.busy_cpu_percent / 100.0, view);
-        let knobs = self
-            .duty
-            .knobs(share, view.now, view.history, view.limits)
-            .with(Knob::AdvisorMode, 0)
-            .with(Knob::SmartScan, u64::from(!trip.clean))
-            .with(Knob::Run, 1);
-        let kind = if trip.clean { "every page" } else { "few old pages" };
+        let approach = trip.round.approach(share, view);
+        let knobs = match approach {
+            Some(left) => self.duty.last_batch(left, view.limits),
+            None => self.duty.knobs(share, view.now, view.history, view.limits),
+        };
+        let is_early = trip.new_first && !trip.round.has_met_new(view.now);
+        let clean = trip.clean && !is_early;
+        let knobs = knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!clean)).with(Knob::Run, 1);
+        let kind = if clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
             knobs: self.always(knobs, view.now),
             reason: Reason::new(trip.errand.state(), text),
-            check_after: trip.round.check_after(share, view),
+            check_after: if approach.is_some() || is_early { CLOSE } else { trip.round.check_after(share, view) },
         }
     }
 
@@ -164,11 +211,12 @@ impl Profit {
 
     /// Judges a round that has ended, and parks, for a short while if a further look is expected to pay.
     fn settle(&mut self, trip: &Trip, view: &View<'_>) -> Decision {
+        self.boundary = trip.round.boundary();
         let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
-        if matches!(trip.errand, Errand::Sustain | Errand::Probe) {
-            self.learn(&outcome);
+        if matches!(trip.errand, Errand::Revisit | Errand::Sustain) {
+            self.learn(&outcome, view);
         }
         match trip.errand {
             Errand::Burst => {
@@ -177,7 +225,7 @@ impl Profit {
                 // New memory has yet to show whether it comes to rest.
                 self.trust = self.trust.max(UNTRIED);
             }
-            Errand::Sustain | Errand::Tidy => {}
+            Errand::Revisit | Errand::Sustain | Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
             Errand::Probe => {
                 let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
@@ -193,9 +241,11 @@ impl Profit {
             rate_in_words(outcome.yield_per_cpu_second(), price),
         );
         let cost = round::clean_pass_seconds(view.now, view.history);
-        self.expected = self.expected_from_another_look(view);
-        if trip.clean && self.expected >= (cost * price).max(view.now.page_size as f64) {
-            return self.park(Errand::Sustain, SETTLE, figures, view);
+        if view.now.witnesses.value().is_none() {
+            self.expected = self.expected_from_another_look(view);
+            if trip.clean && self.expected.bytes(self.trust) >= (cost * price).max(view.now.page_size as f64) {
+                return self.park(Errand::Sustain, SETTLE, figures, view);
+            }
         }
         // Probes may cost no more than their part of a CPU on average.
         let affordable = cost / (self.config.probe_cpu_percent / 100.0);
@@ -206,21 +256,45 @@ impl Profit {
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
     /// equal another page.
-    fn expected_from_another_look(&self, view: &View<'_>) -> f64 {
-        let ksm = &view.now.ksm;
-        let resting = ksm.pages_unshared.get().unwrap_or(0) as f64;
-        let saved = ksm.saved_pages() as f64;
-        let changing = ksm.pages_volatile.get().unwrap_or(0) as f64;
-        let merging_part = saved / (saved + resting).max(1.0);
-        changing * merging_part * self.trust * view.now.page_size as f64
+    fn expected_from_another_look(&self, view: &View<'_>) -> Expected {
+        let changing = view.now.ksm.pages_volatile.get().unwrap_or(0).saturating_mul(view.now.page_size) as f64;
+        Expected { surely: 0.0, perhaps: changing * VOLATILE * merging_part(view.now) }
     }
 
-    /// Compares what a look brought with what was expected of it. Pages that changed once mostly change again, so
-    /// trust is lost fast: a look that brings nothing leaves a fifth.
-    fn learn(&mut self, outcome: &Outcome) {
-        if self.expected > 0.0 {
-            let kept = (outcome.saved_bytes as f64 / self.expected).clamp(0.0, 2.0);
-            self.trust = (self.trust * (0.2 + 0.8 * kept)).clamp(0.01, 1.0);
+    /// Bytes that visiting everything twice would save, by what the witnesses say: of the pages that have changed
+    /// and come to rest, those that were merged before with what they hold, and of the others those that equal
+    /// another page. 0 without witnesses.
+    fn expected_from_revisit(&self, view: &View<'_>) -> Expected {
+        let Some(witnesses) = view.now.witnesses.value() else { return Expected::default() };
+        let ksm = &view.now.ksm;
+        let pages = ksm.tracked_pages().saturating_add(ksm.ksm_zero_pages.get().unwrap_or(0));
+        let bytes = pages.saturating_mul(view.now.page_size) as f64;
+        Expected {
+            surely: bytes * witnesses.familiar_part() * FAMILIAR,
+            perhaps: bytes * witnesses.unfamiliar_part() * merging_part(view.now),
+        }
+    }
+
+    /// Whether the witnesses say that a revisit pays. Keeps what it is expected to bring.
+    fn revisit_pays(&mut self, view: &View<'_>) -> bool {
+        let expected = self.expected_from_revisit(view);
+        let cost = 2.0 * round::clean_pass_seconds(view.now, view.history) * price::price(&self.config, view.now);
+        let pays = expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0);
+        if pays {
+            self.expected = expected;
+        }
+        pays
+    }
+
+    /// Compares what a look brought with what could have been expected of it, had it been trusted fully. Of what the
+    /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
+    /// that they have changed once, most change again: a fifth.
+    fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
+        if self.expected.perhaps > 0.0 {
+            let kept =
+                ((outcome.saved_bytes as f64 - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
+            let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
+            self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
         }
     }
 
@@ -237,17 +311,23 @@ impl Profit {
         let knobs = Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0);
         let knobs = self.always(knobs, view.now);
         let (text, check_after) = match &self.phase {
-            Some(Phase::Parked { until, next, why, .. }) => {
+            Some(Phase::Parked { since, until, next, why }) => {
                 let left = until.saturating_sub(view.now.at);
+                let is_calm = view.now.at.saturating_sub(*since) >= QUIET;
+                let pause = if is_calm { CALM_WATCH } else { WATCH };
                 let then = match next {
+                    _ if let Some(seen) = view.now.witnesses.value() => format!(
+                        "of {} pages at random {} have changed since, {} of these rest and {} were merged before",
+                        seen.pages, seen.changed, seen.rested, seen.familiar
+                    ),
                     Errand::Probe if left.is_zero() => format!(
                         "the guests are idle ({} of CPU since); a probe when they are not",
                         Span(cpu_time(changes))
                     ),
                     errand => format!("next {} in {}", errand.state(), Span(left)),
                 };
-                let soon = left.clamp(Duration::from_millis(50), WATCH);
-                (format!("{why}; {then}"), if left.is_zero() { WATCH } else { soon })
+                let soon = left.clamp(Duration::from_millis(50), pause);
+                (format!("{why}; {then}"), if left.is_zero() { pause } else { soon })
             }
             _ => ("no process has mergeable memory".to_owned(), WATCH),
         };
@@ -258,6 +338,9 @@ impl Profit {
     /// copied pages.
     fn is_active(&self, changes: Changes, now: &Sample, since: Duration) -> bool {
         let elapsed = now.at.saturating_sub(since).as_secs_f64();
+        if let Some(witnesses) = now.witnesses.value() {
+            return witnesses.rested > 0;
+        }
         let computed = changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * elapsed;
         computed || changes.faults.saturating_mul(now.page_size) >= self.growth_bytes(now)
     }
@@ -276,6 +359,10 @@ impl Policy for Profit {
         "profit"
     }
 
+    fn wants_witnesses(&self) -> bool {
+        true
+    }
+
     fn decide(&mut self, view: &View<'_>) -> Decision {
         if let Some(reason) = ground::unusable(&view.now.ksm) {
             return Decision { knobs: Knobs::none(), reason, check_after: WATCH };
@@ -292,6 +379,7 @@ impl Policy for Profit {
             None if !has_guests => self.begin(Errand::Tidy, changes, view),
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
+                trip.round.look(view.now);
                 // Guests that are still filling their memory would else be left half merged: pages that came after
                 // the count began have been visited once at most.
                 let is_done = trip.round.is_done(view.now);
@@ -301,7 +389,7 @@ impl Policy for Profit {
                     self.caution.burst(changes);
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-                    trip.round.extend(trip.errand.passes(), trip.clean, grown_pages, view.now);
+                    trip.round.extend(trip.errand.passes(), trip.clean && !trip.new_first, grown_pages, view.now);
                     self.guests.mark(view.now);
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
@@ -325,6 +413,9 @@ impl Policy for Profit {
                 if left_bytes >= self.growth_bytes(view.now) {
                     return self.begin(Errand::Tidy, changes, view);
                 }
+                if self.revisit_pays(view) {
+                    return self.begin(Errand::Revisit, changes, view);
+                }
                 let is_due = view.now.at >= until;
                 if is_due && (next == Errand::Sustain || self.is_active(changes, view.now, since)) {
                     return self.begin(next, changes, view);
@@ -333,6 +424,13 @@ impl Policy for Profit {
             }
         }
     }
+}
+
+/// Of the pages at rest, the part that equals another one.
+fn merging_part(now: &Sample) -> f64 {
+    let resting = now.ksm.pages_unshared.get().unwrap_or(0) as f64;
+    let saved = now.ksm.saved_pages() as f64;
+    saved / (saved + resting).max(1.0)
 }
 
 fn cpu_time(changes: Changes) -> Duration {

@@ -10,24 +10,32 @@ use crate::decide::{Decision, History, Limits, Policy, Share, View};
 use crate::field::KernelVersion;
 use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
-use crate::sim::{Config, Machine, Plan, clones};
+use crate::sample::Sample;
+use crate::sim::{Config, Machine, Place, Plan, clones};
+use crate::witness::{Ledger, Wish};
 
 const MIB: u32 = 256;
 
 /// A simulated host under `profit`.
-struct Run {
-    machine: Machine,
+pub(super) struct Run {
+    pub(super) machine: Machine,
     policy: Profit,
     history: History,
     limits: Limits,
+    /// Whether witnesses are looked at, and those.
+    pub(super) has_witnesses: bool,
+    ledger: Ledger,
+    places: Vec<Place>,
     /// When, and what state and CPU, at each decision.
     log: Vec<(Duration, &'static str, u64)>,
 }
 
 impl Run {
-    fn new(config: Config, limits: Limits) -> Self {
+    pub(super) fn new(config: Config, limits: Limits) -> Self {
         let (policy, history) = (Profit::new(ProfitConfig::default()), History::default());
-        Self { machine: Machine::new(config), policy, history, limits, log: Vec::new() }
+        let (ledger, places) = (Ledger::default(), Vec::new());
+        let machine = Machine::new(config);
+        Self { machine, policy, history, limits, has_witnesses: true, ledger, places, log: Vec::new() }
     }
 
     fn with(plans: Vec<Plan>) -> Self {
@@ -37,9 +45,12 @@ impl Run {
     }
 
     /// Lets the policy work until `end`, or until `done` holds.
-    fn until(&mut self, end: Duration, mut done: impl FnMut(&Machine, &Decision) -> bool) {
+    pub(super) fn until(&mut self, end: Duration, mut done: impl FnMut(&Machine, &Decision) -> bool) {
         while self.machine.now() < end {
-            let sample = self.machine.sample();
+            let mut sample = self.machine.sample();
+            if self.has_witnesses {
+                self.look_at_witnesses(&mut sample);
+            }
             self.history.push(&sample);
             let view = View { now: &sample, history: &self.history, limits: &self.limits };
             let decision = self.policy.decide(&view);
@@ -53,6 +64,20 @@ impl Run {
         }
     }
 
+    fn look_at_witnesses(&mut self, sample: &mut Sample) {
+        let wish = self.ledger.wish(sample);
+        if wish == Wish::Draw {
+            self.places = self.machine.draw_places(512);
+        }
+        let prints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
+        match wish {
+            Wish::Nothing => {}
+            Wish::Look => self.ledger.looked(prints, sample.at),
+            Wish::Draw => self.ledger.drawn(prints, sample.at),
+        }
+        sample.witnesses = self.ledger.witnesses().map_or(Reading::Absent, Reading::Value);
+    }
+
     fn for_seconds(&mut self, seconds: u64) {
         let end = self.machine.now() + Duration::from_secs(seconds);
         self.until(end, |_, _| false);
@@ -63,11 +88,11 @@ impl Run {
         self.machine.sample().ksm.saved_pages() as f64 / self.machine.attainable_pages().max(1) as f64
     }
 
-    fn ksmd_seconds(&self) -> f64 {
+    pub(super) fn ksmd_seconds(&self) -> f64 {
         self.machine.sample().ksmd_cpu_ns.get().unwrap() as f64 / 1e9
     }
 
-    fn states(&self) -> Vec<&'static str> {
+    pub(super) fn states(&self) -> Vec<&'static str> {
         let mut states: Vec<_> = self.log.iter().map(|(_, state, _)| *state).collect();
         states.dedup();
         states

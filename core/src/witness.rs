@@ -1,0 +1,352 @@
+//! Witnesses: some hundred pages, drawn at random from all memory that KSM may merge, that are looked at now and then.
+//!
+//! A page that is rewritten in place tells nobody: there is no fault, and nothing grows. ksmd would have to visit
+//! all memory to see it, which takes seconds of CPU time; a look at the witnesses takes a millisecond or two and says
+//! how much memory has changed since ksmd visited it, and how much of that has come to rest again.
+//!
+//! The [`Ledger`] decides when to look and keeps the books. Reading memory is up to its owner.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashSet;
+
+use crate::kernel::Run;
+use crate::sample::Sample;
+
+/// What the witnesses say, in pages. A share of them stands for the same share of all mergeable memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Witnesses {
+    /// Pages that were looked at.
+    pub pages: u32,
+    /// Of these, pages that hold something else than when ksmd last set out to visit all memory.
+    pub changed: u32,
+    /// Of the changed, pages that held the same at the look before: they have come to rest.
+    pub rested: u32,
+    /// Of the rested, pages with a content that was merged before, there or elsewhere: they will merge again.
+    pub familiar: u32,
+    /// Looks taken so far: when this moves, there is something new.
+    pub looks: u64,
+}
+
+impl Witnesses {
+    /// The share of memory that has come to rest with a content that was merged before, 0 to 1.
+    pub fn familiar_part(&self) -> f64 {
+        f64::from(self.familiar) / f64::from(self.pages.max(1))
+    }
+
+    /// The share of memory that has come to rest with another content, 0 to 1.
+    pub fn unfamiliar_part(&self) -> f64 {
+        f64::from(self.rested.saturating_sub(self.familiar)) / f64::from(self.pages.max(1))
+    }
+}
+
+/// What a page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Print {
+    /// Equal for equal contents, different for different ones.
+    pub content: u64,
+    /// Whether it is merged: mapped more than once, or the kernel's page of zeros.
+    pub is_merged: bool,
+}
+
+/// What the owner of a [`Ledger`] is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing.
+    Nothing,
+    /// Look at the same witnesses again.
+    Look,
+    /// Draw new witnesses and look at them.
+    Draw,
+}
+
+/// What one witness held, as fingerprints. `None` where it could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    /// When the last complete clean pass began.
+    baseline: Option<u64>,
+    /// At the last end of a pass, or when ksmd was last sent out.
+    boundary: Option<u64>,
+    last: Option<u64>,
+    changed: bool,
+    rested: bool,
+    familiar: bool,
+}
+
+/// When to look, and what was seen.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    entries: Vec<Entry>,
+    /// Contents that were merged at the end of a clean pass.
+    merged: FxHashSet<u64>,
+    full_scans: u64,
+    ran: bool,
+    /// What was wished for is for the end of a clean pass, or for any other boundary.
+    at: Option<Boundary>,
+    /// Who was there when the witnesses were drawn, and how much memory they had.
+    drawn: Population,
+    drawn_at: Duration,
+    looked_at: Duration,
+    interval: Duration,
+    looks: u64,
+    rested: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boundary {
+    /// A pass that visited every page has ended.
+    CleanEnd,
+    /// Another pass has ended, or ksmd was sent out.
+    Other,
+}
+
+/// Who has mergeable memory, and how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Population {
+    /// Sum over the processes' ids: differs when one comes or goes.
+    ids: u64,
+    bytes: u64,
+}
+
+/// Time between looks while ksmd is parked: so long at first, and so long when nothing changes any more.
+const SOONEST: Duration = Duration::from_secs(2);
+const LATEST: Duration = Duration::from_secs(6);
+
+/// Contents that are remembered, at most.
+const REMEMBERED: usize = 8192;
+
+/// New witnesses are not drawn more often than this.
+const DRAW_PAUSE: Duration = Duration::from_secs(1);
+
+/// Witnesses stand for the memory as long as it differs by less than one part in so many.
+const OUTGROWN: u64 = 8;
+
+impl Ledger {
+    /// Takes a content for one that will merge, as a page of zeros is.
+    pub fn know(&mut self, content: u64) {
+        self.merged.insert(content);
+    }
+
+    /// What to do, given what else was seen in this sample.
+    pub fn wish(&mut self, sample: &Sample) -> Wish {
+        let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
+        let runs = sample.ksm.run_state() == Some(Run::Running);
+        let has_ended = full_scans != self.full_scans;
+        let sets_out = runs && !self.ran;
+        (self.full_scans, self.ran) = (full_scans, runs);
+        if has_ended || sets_out {
+            let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0;
+            self.at = Some(if has_ended && is_clean { Boundary::CleanEnd } else { Boundary::Other });
+            self.interval = SOONEST;
+        }
+        let is_due = !runs && sample.at.saturating_sub(self.looked_at) >= self.interval.max(SOONEST);
+        if self.at.is_none() && !is_due {
+            return Wish::Nothing;
+        }
+        let population = Population::of(sample);
+        let is_outgrown = population.ids != self.drawn.ids
+            || population.bytes.abs_diff(self.drawn.bytes) > self.drawn.bytes / OUTGROWN;
+        let may_draw = self.drawn_at.is_zero() || sample.at.saturating_sub(self.drawn_at) >= DRAW_PAUSE;
+        if is_outgrown && may_draw && population.bytes > 0 {
+            self.drawn = population;
+            self.drawn_at = sample.at;
+            return Wish::Draw;
+        }
+        if self.entries.is_empty() { Wish::Nothing } else { Wish::Look }
+    }
+
+    /// Takes in what newly drawn witnesses hold.
+    pub fn drawn(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
+        let entry = |print: Option<Print>| {
+            let content = print.map(|print| print.content);
+            Entry { baseline: content, boundary: content, last: content, ..Entry::default() }
+        };
+        self.entries = prints.into_iter().map(entry).collect();
+        self.finish(at);
+    }
+
+    /// Takes in what the witnesses hold now, in the order in which they were drawn.
+    pub fn looked(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
+        for (entry, print) in self.entries.iter_mut().zip(prints) {
+            if let Some(Print { content, is_merged: true }) = print
+                && self.at == Some(Boundary::CleanEnd)
+                && self.merged.len() < REMEMBERED
+            {
+                self.merged.insert(content);
+            }
+            let print = print.map(|print| print.content);
+            match self.at {
+                Some(Boundary::CleanEnd) => (entry.baseline, entry.boundary) = (entry.boundary, print),
+                Some(Boundary::Other) => entry.boundary = print,
+                None => {}
+            }
+            entry.changed = print.is_some() && entry.baseline.is_some() && print != entry.baseline;
+            entry.rested = entry.changed && print == entry.last;
+            entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));
+            entry.last = print;
+        }
+        self.finish(at);
+    }
+
+    fn finish(&mut self, at: Duration) {
+        self.looked_at = at;
+        self.looks += 1;
+        let is_boundary = self.at.take().is_some();
+        let rested = self.counts().rested;
+        // Nothing has come to rest since: look again later.
+        self.interval = match is_boundary || rested > self.rested {
+            true => SOONEST,
+            false => (self.interval * 3 / 2).clamp(SOONEST, LATEST),
+        };
+        self.rested = rested;
+    }
+
+    /// What the witnesses say. `None` before they were looked at.
+    pub fn witnesses(&self) -> Option<Witnesses> {
+        (!self.entries.is_empty()).then(|| self.counts())
+    }
+
+    fn counts(&self) -> Witnesses {
+        let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
+        Witnesses {
+            pages: count(|entry| entry.last.is_some()),
+            changed: count(|entry| entry.changed),
+            rested: count(|entry| entry.rested),
+            familiar: count(|entry| entry.familiar),
+            looks: self.looks,
+        }
+    }
+}
+
+impl Population {
+    fn of(sample: &Sample) -> Self {
+        let processes = sample.processes.iter().filter(|process| process.may_merge());
+        processes.fold(Self::default(), |sum, process| Self {
+            ids: sum.ids.wrapping_add(u64::from(process.id.pid) << 32 ^ process.id.start_ticks),
+            // KSM's zero pages are nobody's resident memory, but the guest's all the same.
+            bytes: sum
+                .bytes
+                .saturating_add(process.rss_bytes)
+                .saturating_add(process.zero_pages().saturating_mul(sample.page_size)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::KsmStat;
+    use crate::reading::Reading;
+    use crate::sample::{Process, ProcessId};
+
+    fn sample(seconds: u64, run: u64, full_scans: u64) -> Sample {
+        let mut sample = Sample { at: Duration::from_secs(seconds), page_size: 4096, ..Sample::default() };
+        sample.ksm.run = Reading::Value(run);
+        sample.ksm.full_scans = Reading::Value(full_scans);
+        sample.ksm.smart_scan = Reading::Value(0);
+        sample.processes.push(Process {
+            id: ProcessId { pid: 1, start_ticks: 1 },
+            name: "guest".into(),
+            is_vm: true,
+            rss_bytes: 1 << 30,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            ksm: KsmStat::default(),
+        });
+        sample
+    }
+
+    /// Contents over 100 are merged.
+    fn print(content: u64) -> Option<Print> {
+        Some(Print { content, is_merged: content > 100 })
+    }
+
+    /// One turn in which four witnesses hold this.
+    fn turn(ledger: &mut Ledger, sample: &Sample, prints: [u64; 4]) -> Wish {
+        let wish = ledger.wish(sample);
+        match wish {
+            Wish::Nothing => {}
+            Wish::Look => ledger.looked(prints.map(print), sample.at),
+            Wish::Draw => ledger.drawn(prints.map(print), sample.at),
+        }
+        wish
+    }
+
+    fn counts(ledger: &Ledger) -> (u32, u32) {
+        ledger.witnesses().map(|it| (it.changed, it.rested)).unwrap()
+    }
+
+    #[test]
+    fn what_changed_during_the_last_clean_pass_or_after_it_counts_and_rests_when_seen_twice() {
+        let mut ledger = Ledger::default();
+        assert_eq!(turn(&mut ledger, &sample(10, 1, 0), [1, 2, 3, 4]), Wish::Draw);
+        assert_eq!(turn(&mut ledger, &sample(11, 1, 0), [0; 4]), Wish::Nothing, "nothing has ended");
+        // The first page changed in the first pass, the second in the last: only that was perhaps not visited since.
+        assert_eq!(turn(&mut ledger, &sample(12, 1, 1), [9, 2, 3, 4]), Wish::Look);
+        turn(&mut ledger, &sample(14, 1, 2), [9, 8, 3, 4]);
+        assert_eq!(counts(&ledger), (1, 0));
+        assert_eq!(turn(&mut ledger, &sample(15, 0, 2), [0; 4]), Wish::Nothing, "too soon");
+        turn(&mut ledger, &sample(16, 0, 2), [9, 8, 7, 4]);
+        assert_eq!(counts(&ledger), (2, 1));
+        turn(&mut ledger, &sample(22, 0, 2), [9, 8, 7, 4]);
+        assert_eq!(counts(&ledger), (2, 2));
+        turn(&mut ledger, &sample(30, 0, 2), [9, 8, 6, 4]);
+        assert_eq!(counts(&ledger), (2, 1));
+    }
+
+    #[test]
+    fn a_smart_pass_leaves_what_has_changed_as_changed() {
+        let mut ledger = Ledger::default();
+        turn(&mut ledger, &sample(10, 0, 0), [1, 2, 3, 4]);
+        turn(&mut ledger, &sample(20, 0, 0), [5, 2, 3, 4]);
+        let mut smart = sample(30, 1, 1);
+        smart.ksm.smart_scan = Reading::Value(1);
+        turn(&mut ledger, &smart, [5, 2, 3, 4]);
+        assert_eq!(counts(&ledger), (1, 1));
+        turn(&mut ledger, &sample(31, 1, 2), [5, 2, 3, 4]);
+        assert_eq!(counts(&ledger), (0, 0), "a clean one has visited it");
+    }
+
+    #[test]
+    fn a_content_that_was_merged_before_is_familiar_when_it_comes_back() {
+        let mut ledger = Ledger::default();
+        ledger.know(77);
+        turn(&mut ledger, &sample(10, 1, 0), [101, 102, 3, 4]);
+        turn(&mut ledger, &sample(12, 1, 1), [101, 102, 3, 4]);
+        turn(&mut ledger, &sample(14, 1, 2), [101, 102, 3, 4]);
+        turn(&mut ledger, &sample(20, 1, 3), [5, 6, 7, 8]);
+        turn(&mut ledger, &sample(22, 1, 4), [5, 6, 7, 8]);
+        for seconds in [30, 40] {
+            turn(&mut ledger, &sample(seconds, 0, 4), [101, 9, 102, 77]);
+        }
+        let seen = ledger.witnesses().unwrap();
+        assert_eq!((seen.rested, seen.familiar), (4, 3), "wherever it is now");
+        assert_eq!((seen.familiar_part(), seen.unfamiliar_part()), (0.75, 0.25));
+    }
+
+    #[test]
+    fn another_population_has_other_witnesses() {
+        let mut ledger = Ledger::default();
+        turn(&mut ledger, &sample(10, 0, 0), [1, 2, 3, 4]);
+        let mut grown = sample(20, 0, 0);
+        grown.processes[0].rss_bytes = (1 << 30) + (1 << 28);
+        assert_eq!(turn(&mut ledger, &grown, [1, 2, 3, 4]), Wish::Draw);
+        grown.at = Duration::from_secs(30);
+        assert_eq!(turn(&mut ledger, &grown, [1, 2, 3, 4]), Wish::Look);
+        grown.at = Duration::from_secs(40);
+        grown.processes[0].id.start_ticks = 2;
+        assert_eq!(turn(&mut ledger, &grown, [1, 2, 3, 4]), Wish::Draw);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_witness() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.witnesses(), None);
+        ledger.wish(&sample(10, 0, 0));
+        ledger.drawn([print(1), None, print(3)], Duration::from_secs(10));
+        ledger.wish(&sample(20, 0, 0));
+        ledger.looked([None, print(2), print(4)], Duration::from_secs(20));
+        let seen = ledger.witnesses().unwrap();
+        assert_eq!((seen.pages, seen.changed, seen.rested), (2, 1, 0));
+    }
+}

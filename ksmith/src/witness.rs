@@ -1,0 +1,195 @@
+//! Looks at some hundred pages drawn at random from all guests, to learn what changes in them (see
+//! [`ksmith_core::witness`]).
+//!
+//! Pages are read through `/proc/PID/mem`, which leaves merged pages merged, and only where pagemap says that they are
+//! present. A look costs some microseconds per page.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::FileExt;
+
+use ksmith_core::kernel::PageEntry;
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::Sample;
+use ksmith_core::witness::{Ledger, Print, Wish};
+use twox_hash::XxHash3_64;
+
+use crate::estimate::process::{Detail, Memory, Process};
+
+/// Pages looked at, over all guests.
+const PAGES: u64 = 512;
+
+/// Places tried for each witness: parts of a guest's memory may not be there.
+const TRIES: u64 = 4;
+
+/// The witnesses of all guests.
+#[derive(Debug)]
+pub struct Watch {
+    ledger: Ledger,
+    guests: Vec<Guest>,
+    buffer: Vec<u8>,
+}
+
+/// The witnesses of one process.
+#[derive(Debug)]
+struct Guest {
+    mem: File,
+    pagemap: File,
+    addresses: Vec<u64>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let mut ledger = Ledger::default();
+        ledger.know(XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]));
+        Self { ledger, guests: Vec::new(), buffer: Vec::new() }
+    }
+}
+
+impl Watch {
+    /// Looks if it is time to, and fills in what the witnesses said last.
+    pub fn read(&mut self, sample: &mut Sample) {
+        match self.ledger.wish(sample) {
+            Wish::Nothing => {}
+            Wish::Look => {
+                let prints = self.look(sample.page_size);
+                self.ledger.looked(prints, sample.at);
+            }
+            Wish::Draw => {
+                self.draw(sample);
+                let prints = self.look(sample.page_size);
+                self.ledger.drawn(prints, sample.at);
+            }
+        }
+        sample.witnesses = self.ledger.witnesses().map_or(Reading::Absent, Reading::Value);
+    }
+
+    /// Draws as many pages from each process as its part of all memory. Processes whose memory we may not read have
+    /// none.
+    fn draw(&mut self, sample: &Sample) {
+        let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
+        let bytes = |process: &ksmith_core::sample::Process| {
+            process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
+        };
+        let all: u64 = mergeable().map(bytes).sum();
+        let random = RandomState::new();
+        self.guests.clear();
+        for process in mergeable() {
+            let count = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
+            let memory = Process::open(process.id.pid).and_then(|process| process.memory(Detail::Headings));
+            if let Ok(memory) = memory {
+                let addresses = places(&memory, count.min(PAGES), sample.page_size, &random);
+                self.guests.push(Guest { mem: memory.mem, pagemap: memory.pagemap, addresses });
+            }
+        }
+    }
+
+    /// What the pages hold now.
+    fn look(&mut self, page_size: u64) -> Vec<Option<Print>> {
+        self.buffer.resize(page_size as usize, 0);
+        let buffer = &mut self.buffer;
+        let places = self.guests.iter().flat_map(|guest| guest.addresses.iter().map(move |at| (guest, *at)));
+        places.map(|(guest, at)| guest.print(at, page_size, buffer)).collect()
+    }
+}
+
+impl Guest {
+    fn print(&self, address: u64, page_size: u64, buffer: &mut [u8]) -> Option<Print> {
+        let entry = present(&self.pagemap, address, page_size)?;
+        self.mem.read_exact_at(buffer, address).ok()?;
+        Some(Print { content: XxHash3_64::oneshot(buffer), is_merged: !entry.is_exclusive() })
+    }
+}
+
+/// What the kernel says about a page that is there: reading another would bring it in.
+fn present(pagemap: &File, address: u64, page_size: u64) -> Option<PageEntry> {
+    let mut entry = [0; 8];
+    pagemap.read_exact_at(&mut entry, address / page_size * 8).ok()?;
+    let entry = PageEntry::from_bytes(entry);
+    // A page of zeros that KSM has merged counts as of a file.
+    (entry.is_anonymous() || entry.is_of_file()).then_some(entry)
+}
+
+/// `count` places in a process's memory, one in each of as many equal parts of it, at random within the part.
+fn places(memory: &Memory, count: u64, page_size: u64, random: &RandomState) -> Vec<u64> {
+    let pages: u64 = memory.stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
+    let width = pages.div_ceil(count.max(1)).max(1);
+    let place = |part: u64| {
+        let mut tries = (0..TRIES).map(|turn| {
+            let within = random.hash_one((memory.pid, part, turn)) % width;
+            nth_page(memory, part * width + within, page_size)
+        });
+        tries.find_map(|address| address.filter(|at| present(&memory.pagemap, *at, page_size).is_some()))
+    };
+    (0..count).filter_map(place).collect()
+}
+
+/// The address of a page, counted through all stretches.
+fn nth_page(memory: &Memory, mut number: u64, page_size: u64) -> Option<u64> {
+    for stretch in &memory.stretches {
+        let pages = (stretch.end - stretch.start) / page_size;
+        if number < pages {
+            return Some(stretch.start + number * page_size);
+        }
+        number -= pages;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ksmith_core::kernel::KsmStat;
+    use ksmith_core::sample::ProcessId;
+
+    use super::*;
+
+    /// This process, as if KSM had to do with it.
+    fn sample(seconds: u64) -> Sample {
+        let page_size = rustix::param::page_size() as u64;
+        let mut sample = Sample { at: Duration::from_secs(seconds), page_size, ..Sample::default() };
+        sample.ksm.run = Reading::Value(0);
+        sample.processes.push(ksmith_core::sample::Process {
+            id: ProcessId { pid: std::process::id(), start_ticks: 0 },
+            name: "self".into(),
+            is_vm: false,
+            rss_bytes: 1 << 26,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
+        });
+        sample
+    }
+
+    #[test]
+    fn pages_that_are_rewritten_in_place_are_noticed_and_seen_to_rest() {
+        let mut memory = vec![1_u8; 64 << 20];
+        let mut watch = Watch::default();
+        let mut look = |seconds| {
+            let mut sample = sample(seconds);
+            watch.read(&mut sample);
+            sample.witnesses.get().unwrap()
+        };
+        let drawn = look(10);
+        assert!(drawn.pages > 100, "{drawn:?}");
+        let quiet = look(20);
+        assert!(quiet.rested < drawn.pages / 10, "{quiet:?}");
+        memory.fill(2);
+        let changed = look(30);
+        assert!(changed.changed > drawn.pages / 4, "{changed:?}");
+        let rested = look(40);
+        assert!(rested.rested > drawn.pages / 4, "{rested:?} {}", memory[0]);
+    }
+
+    #[test]
+    fn a_process_that_has_gone_has_no_witnesses() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut sample = sample(10);
+        sample.processes[0].id.pid = child.id();
+        child.wait().unwrap();
+        let mut watch = Watch::default();
+        watch.read(&mut sample);
+        assert_eq!(sample.witnesses, Reading::Absent);
+    }
+}
