@@ -107,11 +107,15 @@ impl GuestsConfig {
 pub struct DaemonConfig {
     /// Where `ksmith status` asks a running daemon.
     pub control_socket: PathBuf,
+    /// The CPUs that ksmd may use, such as `0-1`. Without it, any.
+    pub ksmd_cpus: Option<String>,
+    /// Whether pages of different NUMA nodes are merged. Without it, as the host has it.
+    pub merge_across_nodes: Option<bool>,
 }
 
 impl Default for DaemonConfig {
     fn default() -> Self {
-        Self { control_socket: PathBuf::from("/run/ksmith/control") }
+        Self { control_socket: PathBuf::from("/run/ksmith/control"), ksmd_cpus: None, merge_across_nodes: None }
     }
 }
 
@@ -234,6 +238,13 @@ impl Config {
         let meaningless = |message: String| ConfigError::Meaningless { path: path.to_owned(), message };
         let config: Self =
             toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
+        let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
+        if let Some(cpus) = config.daemon.ksmd_cpus.as_ref().filter(no_list) {
+            return Err(meaningless(format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4")));
+        }
+        if !(0.0..=3600.0).contains(&config.optin.cpu_seconds_per_hour) {
+            return Err(meaningless("[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds".to_owned()));
+        }
         config.domains.fault().map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 

@@ -228,6 +228,7 @@ impl Daemon {
             self.config.domains.is_enforced(),
         );
         self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
+        self.prepare_ksmd();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -249,6 +250,24 @@ impl Daemon {
             libvirt: self.config.guests.libvirt_uri,
             host: self.controller.into_host(),
         })
+    }
+
+    /// What is set once, before anything is scanned: where ksmd runs, and whether it merges across NUMA nodes.
+    fn prepare_ksmd(&mut self) {
+        let control = &mut self.controller.host_mut().control;
+        if let Some(cpus) = &self.config.daemon.ksmd_cpus {
+            match control.bind_ksmd(cpus) {
+                Ok(Some(before)) => info!("ksmd runs on CPUs {cpus} only (before: {before})"),
+                Ok(None) => {}
+                Err(why) => warn!("{why}"),
+            }
+        }
+        let Some(across) = self.config.daemon.merge_across_nodes else { return };
+        match control.writer().set(Knob::MergeAcrossNodes, u64::from(across)) {
+            Ok(Some(change)) => info!("{change} (configured)"),
+            Ok(None) => {}
+            Err(why) => warn!("{why}"),
+        }
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.

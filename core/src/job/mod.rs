@@ -15,4 +15,4 @@ pub use giant::{JUMPS_OVER_HOLES, is_sparse_giant, names_a_sanitizer};
 pub use method::{Asked, Method, Ranges, Refusal, Support, choose};
 pub use program::Program;
 pub use settled::Settled;
-pub use worth::{Census, Stretch, worth};
+pub use worth::{Census, Stretch, Tally, worth};

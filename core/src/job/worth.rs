@@ -4,8 +4,6 @@
 //! is therefore left out. Each border parts a mapping in the kernel, of which a process may have 65,530: so there are
 //! not many ranges, and where there would be, the narrowest gaps are included.
 
-use std::collections::HashMap;
-
 /// A stretch of memory: where, how many pages of it are there, and how many of these have an equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stretch {
@@ -68,19 +66,85 @@ fn close_gaps(chosen: &mut Vec<Stretch>, most: usize) {
     *chosen = joined;
 }
 
-/// How often each content occurs, from fingerprints of pages.
+/// Which contents occur more than once, from fingerprints of pages. Of very much memory only a part of the contents is
+/// counted, but with all their copies: a sample of pages would find hardly any pair.
 #[derive(Debug, Clone, Default)]
-pub struct Census(HashMap<u64, bool>);
+pub struct Census {
+    seen: Vec<u64>,
+    shift: u32,
+}
 
 impl Census {
-    /// Counts one page.
-    pub fn count(&mut self, fingerprint: u64) {
-        self.0.entry(fingerprint).and_modify(|is_equal| *is_equal = true).or_insert(false);
+    /// A census of about `pages` pages, that remembers at most some `most` of them.
+    pub fn of(pages: u64, most: u64) -> Self {
+        let parts = pages.div_ceil(most.max(1)).next_power_of_two();
+        Self { seen: Vec::new(), shift: parts.trailing_zeros() }
+    }
+
+    /// How many times as many contents there are as are counted, as a power of two.
+    pub fn shift(&self) -> u32 {
+        self.shift
+    }
+
+    /// Whether a content is among those that are counted.
+    pub fn counts(&self, fingerprint: u64) -> bool {
+        fingerprint.leading_zeros() >= self.shift
+    }
+
+    /// Counts one page, if its content is among them.
+    pub fn add(&mut self, fingerprint: u64) {
+        if self.counts(fingerprint) {
+            self.seen.push(fingerprint);
+        }
+    }
+
+    /// Ends the counting: only contents that occur twice are kept.
+    pub fn close(&mut self) {
+        self.seen.sort_unstable();
+        let twice = self.seen.chunk_by(|a, b| a == b).filter(|run| run.len() > 1).map(|run| run[0]).collect();
+        self.seen = twice;
     }
 
     /// Whether a content occurs more than once.
     pub fn is_equal(&self, fingerprint: u64) -> bool {
-        self.0.get(&fingerprint).copied().unwrap_or(false)
+        self.seen.binary_search(&fingerprint).is_ok()
+    }
+}
+
+/// The pages of a piece of memory as they are read, for a census that is not closed yet.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    pages: u64,
+    /// Pages with the content of the one before: their number is known without a census.
+    repeats: u64,
+    last: Option<u64>,
+    counted: Vec<u64>,
+}
+
+impl Tally {
+    /// Takes in a page, and has it counted.
+    pub fn add(&mut self, fingerprint: u64, census: &mut Census) {
+        census.add(fingerprint);
+        self.pages += 1;
+        if self.last.replace(fingerprint) == Some(fingerprint) {
+            self.repeats += 1;
+        } else if census.counts(fingerprint) {
+            self.counted.push(fingerprint);
+        }
+    }
+
+    /// Pages taken in.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// About how many of them have an equal, once the census is closed: exactly, if it counts everything.
+    pub fn equal(&self, census: &Census) -> u64 {
+        let found = self.counted.iter().filter(|fingerprint| census.is_equal(**fingerprint)).count() as u64;
+        let others = self.pages - self.repeats;
+        let scaled = (others * found).checked_div(self.counted.len() as u64);
+        // Nothing of it was counted: where most pages repeat, so do the first of them.
+        self.repeats + scaled.unwrap_or(if self.repeats * 2 > self.pages { others } else { 0 })
     }
 }
 
@@ -112,11 +176,40 @@ mod tests {
         assert_eq!(worth(&all, 50, 1).len(), 1);
     }
 
+    fn equal(census: &mut Census, memories: &[Vec<u64>]) -> Vec<u64> {
+        let tallies: Vec<Tally> = memories
+            .iter()
+            .map(|memory| {
+                let mut tally = Tally::default();
+                memory.iter().for_each(|fingerprint| tally.add(*fingerprint, census));
+                tally
+            })
+            .collect();
+        census.close();
+        tallies.iter().map(|tally| tally.equal(census)).collect()
+    }
+
+    /// Spread as a hash spreads them.
+    fn hashes(from: u64, count: u64) -> Vec<u64> {
+        (from..from + count).map(|i| (i + 2).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+    }
+
     #[test]
-    fn a_census_tells_contents_that_occur_twice() {
-        let mut census = Census::default();
-        [3, 4, 3].into_iter().for_each(|fingerprint| census.count(fingerprint));
-        assert_eq!([3, 4, 5].map(|fingerprint| census.is_equal(fingerprint)), [true, false, false]);
+    fn a_census_of_everything_is_exact() {
+        let mut census = Census::of(1000, 1000);
+        assert_eq!(census.shift(), 0);
+        assert_eq!(equal(&mut census, &[vec![3, 4, 5], vec![4, 6], vec![7, 7, 7]]), [1, 1, 3]);
+    }
+
+    #[test]
+    fn a_census_of_a_part_is_near() {
+        let mut census = Census::of(64_000, 8000);
+        assert_eq!(census.shift(), 3);
+        // Half of the first is in the second.
+        let found = equal(&mut census, &[hashes(0, 20_000), hashes(10_000, 44_000), vec![u64::MAX; 1000]]);
+        assert!((9000..11_000).contains(&found[0]), "{found:?}");
+        assert_eq!(found[2], 1000, "equal neighbours are known without");
+        assert!(census.seen.len() < 3000);
     }
 
     proptest! {

@@ -12,6 +12,7 @@ mod knobs;
 mod lab;
 mod memory_guest;
 mod merge;
+mod optin;
 mod print;
 mod restore;
 mod run;
@@ -107,6 +108,7 @@ enum Command {
     Set(knobs::SetArgs),
     Merge(merge::MergeArgs),
     Unmerge(unmerge::UnmergeArgs),
+    Optin(optin::OptinArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -172,6 +174,7 @@ impl Cli {
             Command::Set(args) => args.run(global),
             Command::Merge(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
+            Command::Optin(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Lab(command) => command.run(global),
             Command::Config(command) => command.run(global),

@@ -15,9 +15,8 @@ use ksmith_core::units::Bytes;
 use super::run_scans::{Scanner, Scans};
 use super::{Failure, Global, print};
 use crate::config::Config;
-use crate::job::{
-    JobReport, Launch, LaunchError, Outcome, Watch, block_signals, ksmd_cpu_ns, nanoseconds_per_copy, wait,
-};
+use crate::job::{JobReport, Launch, LaunchError, Outcome, Watch, block_signals, nanoseconds_per_copy, wait};
+use crate::ksmd;
 
 /// Start a program with its memory mergeable, and say at its end what KSM saved.
 ///
@@ -139,8 +138,8 @@ impl RunArgs {
         let mut signals = block_signals()?;
         // Those whose parents have ended stay in the job.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        let ksmd_before = ksmd_cpu_ns(&root);
-        let started = launch.start(&plan).map_err(failure)?;
+        let ksmd_before = ksmd::cpu_ns(&root);
+        let started = launch.start(&plan, &signals).map_err(failure)?;
         let watch = Watch::begin(plan.method)?;
         let scans = Scans::begin(scanner, self.scan, watch.notices())?;
         let ended = wait(&started.child, &mut signals)?;
@@ -149,7 +148,7 @@ impl RunArgs {
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut report = JobReport::new(command, plan.method, ended, &outcome, copy_nanoseconds);
         report.scans = scanned;
-        let ksmd_cpu = ksmd_cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
+        let ksmd_cpu = ksmd::cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
         report.ksmd_cpu_seconds = ksmd_cpu.map(|ns| ns as f64 / 1e9);
         self.tell(global, &report, &outcome);
         Ok(ExitCode::from(ended.code()))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, never, select, tick};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, tick};
 use ksmith_core::units::{Bytes, Span};
 
 use super::run::{PASSES, ScanWhen};
@@ -111,8 +111,11 @@ impl Scans {
 
     /// Ends a scan in progress. Returns how many were made.
     pub(super) fn finish(self) -> u64 {
-        let _ = self.stop.send(Signal::End);
-        self.thread.join().unwrap_or(0)
+        let Self { stop, thread } = self;
+        let _ = stop.send(Signal::End);
+        // Whoever has taken that out finds nobody there any more.
+        drop(stop);
+        thread.join().unwrap_or(0)
     }
 }
 
@@ -121,7 +124,6 @@ fn ask(scanner: &Scanner, when: ScanWhen, mut notices: Receiver<Notice>, stop: &
     let (mut made, mut last_error) = (0, None);
     loop {
         let is_due = select! {
-            // Left in the channel for a scan in progress this would be no end: only here it is taken out.
             recv(stop) -> _ => return made,
             recv(ticker) -> _ => true,
             recv(notices) -> notice => match notice {
@@ -145,7 +147,7 @@ fn ask(scanner: &Scanner, when: ScanWhen, mut notices: Receiver<Notice>, stop: &
                 made += 1;
                 tracing::debug!("scanned: {done}");
             }
-            Err(_) if !stop.is_empty() => {}
+            Err(_) if is_over(stop) => return made,
             // An error that persists is said once.
             Err(why) if last_error.as_ref() == Some(&why) => {}
             Err(why) => {
@@ -154,6 +156,11 @@ fn ask(scanner: &Scanner, when: ScanWhen, mut notices: Receiver<Notice>, stop: &
             }
         }
     }
+}
+
+/// Whether the end was told, or was told and taken out by a scan that ended for it.
+fn is_over(stop: &Receiver<Signal>) -> bool {
+    !stop.is_empty() || stop.try_recv() == Err(TryRecvError::Disconnected)
 }
 
 fn warn_of(notice: &Notice) {

@@ -14,6 +14,7 @@ use ksmith_core::job::{
     Asked, JUMPS_OVER_HOLES, Method, Program, Ranges, Refusal, Support, choose, names_a_sanitizer,
 };
 
+use super::wait::Signals;
 use crate::root::Root;
 
 /// `PR_SET_MEMORY_MERGE` and `PR_GET_MEMORY_MERGE` of `linux/prctl.h`, which libc does not have yet.
@@ -162,12 +163,13 @@ impl Launch<'_> {
         Ok(Plan { path, program, method, ranges: self.asked.ranges, library })
     }
 
-    /// Starts it. The child is in this process's group, so that a terminal treats both as one job.
+    /// Starts it, with signals as they were before they were blocked. The child is in this process's group, so that a terminal treats both as one job.
     ///
     /// # Errors
     /// The kernel refuses to run it.
-    pub fn start(&self, plan: &Plan) -> Result<Started, LaunchError> {
+    pub fn start(&self, plan: &Plan, signals: &Signals) -> Result<Started, LaunchError> {
         let mut command = Command::new(&plan.path);
+        signals.release_in(&mut command);
         if let Some((name, arguments)) = self.command.split_first() {
             command.arg0(name).args(arguments);
         }

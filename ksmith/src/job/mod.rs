@@ -14,5 +14,5 @@ mod watch;
 pub use copies::nanoseconds_per_copy;
 pub use launch::{Launch, LaunchError, Plan, Started, library, support};
 pub use report::{JobReport, ProcessReport};
-pub use wait::{Ended, block_signals, wait};
-pub use watch::{Notice, Outcome, Watch, WatchError, ksm_now, ksmd_cpu_ns};
+pub use wait::{Ended, Signals, block_signals, wait};
+pub use watch::{Notice, Outcome, Watch, WatchError, ksm_now};

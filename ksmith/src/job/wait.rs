@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::FromRawFd;
-use std::process::Child;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait as wait_any};
 
@@ -43,7 +44,10 @@ impl Ended {
 
 /// Signals as a file, instead of handlers: so what is ignored (as under nohup) stays ignored in the program.
 #[derive(Debug)]
-pub struct Signals(File);
+pub struct Signals {
+    file: File,
+    before: libc::sigset_t,
+}
 
 /// Holds signals back from all threads that start after this, and from this one. To be called before the program is
 /// started; in it they work as usual.
@@ -61,18 +65,21 @@ pub fn block_signals() -> io::Result<Signals> {
         }
         set.assume_init()
     };
-    // SAFETY: the set is filled in, and the old one is not asked for.
-    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is filled in, and the old one has a place.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) };
     if failed != 0 {
         return Err(io::Error::from_raw_os_error(failed));
     }
+    // SAFETY: a set of zeros is one, and the call above has filled it in besides.
+    let before = unsafe { before.assume_init() };
     // SAFETY: the set is filled in; -1 asks for a new descriptor.
     let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is open and nobody else's.
-    Ok(Signals(unsafe { File::from_raw_fd(descriptor) }))
+    Ok(Signals { file: unsafe { File::from_raw_fd(descriptor) }, before })
 }
 
 /// Waits for the program's end, passes signals on to it meanwhile, and collects orphans that fell to this process.
@@ -120,10 +127,25 @@ fn collect(main: Pid) -> io::Result<Option<Ended>> {
 }
 
 impl Signals {
+    /// Lets signals through in the program as they were before: the kernel keeps a mask over exec.
+    #[allow(unsafe_code, reason = "std leaves the mask as it is")]
+    pub(super) fn release_in(&self, command: &mut Command) {
+        let before = self.before;
+        let release = move || {
+            // SAFETY: the set was filled in by the kernel; pthread_sigmask is async-signal-safe.
+            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) } {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        };
+        // SAFETY: the closure makes one system call; it neither allocates nor takes locks.
+        unsafe { command.pre_exec(release) };
+    }
+
     /// The next signal, and why it was sent.
     fn next(&mut self) -> io::Result<(libc::c_int, i32)> {
         let mut bytes = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        self.0.read_exact(&mut bytes)?;
+        self.file.read_exact(&mut bytes)?;
         // Its first three fields: number, errno and code, 32 bits each.
         let field = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Ok((field(0), field(8)))
@@ -140,8 +162,6 @@ fn outlive(child: &Child) -> Option<Ended> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     #[test]

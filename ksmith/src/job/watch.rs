@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use ksmith_core::job::{Books, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
-use ksmith_core::kernel::{Files, Ksm, PidStat, Vmstat, cpu_ns};
+use ksmith_core::kernel::{Files, Ksm, Vmstat};
 use ksmith_core::reading::Reading;
 
 use super::launch::kernel;
@@ -214,22 +214,4 @@ impl Eyes {
 
 fn cow_breaks(root: &Root) -> Option<u64> {
     root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text)).value().and_then(|vmstat| vmstat.cow_ksm)
-}
-
-/// CPU time that ksmd has used since boot. `None` where it can't be seen, as in a container.
-pub fn ksmd_cpu_ns(root: &Root) -> Option<u64> {
-    let pid = ksmd(root)?;
-    root.text(format!("proc/{pid}/schedstat")).and_then(|text| cpu_ns(&text)).get()
-}
-
-/// ksmd's PID: one of the first among the kernel's threads.
-fn ksmd(root: &Root) -> Option<u32> {
-    let entries = std::fs::read_dir(root.path("proc")).ok()?;
-    let mut pids: Vec<u32> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
-    pids.into_iter().find(|pid| {
-        let stat = root.text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
-        stat.value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
-    })
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ksmith_core::job::{Census, Stretch, worth};
+use ksmith_core::job::{Census, Stretch, Tally, worth};
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 use rustix::time::{ClockId, clock_gettime};
@@ -22,8 +22,9 @@ use crate::estimate::salt::Salt;
 use crate::estimate::scan::{Context, Scratch, page_size};
 use crate::root::Root;
 
-/// What is judged as one: 64 pages. Smaller pieces would part the kernel's mappings into more.
-const STRETCH: u64 = 256 << 10;
+/// What is judged as one: 64 pages, and more where only a part of the contents is counted. Smaller pieces would part
+/// the kernel's mappings into more.
+const PIECE: u64 = 256 << 10;
 
 /// The most ranges of one answer.
 const MOST: usize = 1024;
@@ -37,8 +38,11 @@ const WINDOW: u64 = 64 << 20;
 /// The most address space of one process that is looked through: it costs 2 GiB of page map for each TiB.
 const MOST_ADDRESSES: u64 = 2 << 40;
 
-/// The most memory of other processes that is read for comparison. A reading keeps 16 bytes for each page meanwhile.
+/// The most memory of other processes that is read for comparison: 16 GiB take some eight seconds.
 const MOST_BYTES: u64 = 16 << 30;
+
+/// Pages that a reading remembers, with 16 bytes each: the daemon may not become a burden.
+const REMEMBERED: u64 = 1 << 20;
 
 /// The largest process that is advised.
 const LARGEST: u64 = 256 << 30;
@@ -81,12 +85,12 @@ struct Reading {
     read: Vec<(ProcessId, u64, Arc<[Piece]>)>,
 }
 
-/// 64 pages: their place, and a fingerprint for each that has content of its own.
+/// Some pages: their place, and what they hold.
 #[derive(Debug)]
 struct Piece {
     start: u64,
     end: u64,
-    fingerprints: Vec<u64>,
+    tally: Tally,
     zero_mapped: u64,
 }
 
@@ -132,18 +136,21 @@ impl Reading {
             quiet: Quiet::never(),
             page_size: page_size(),
         };
-        let mut reading =
-            Self { taken: Instant::now(), user: peer.user, census: Census::default(), read: Vec::new() };
-        reading.add(&context, peer.id, rss).map_err(unreadable)?;
+        let mut companions = companions(peer);
         let mut bytes = 0_u64;
-        for (id, rss) in companions(peer) {
-            bytes = bytes.saturating_add(rss);
-            if bytes > MOST_BYTES {
-                break;
-            }
+        companions.retain(|(_, rss)| {
+            bytes = bytes.saturating_add(*rss);
+            bytes <= MOST_BYTES
+        });
+        let all = companions.iter().map(|(_, rss)| rss).sum::<u64>().saturating_add(rss);
+        let census = Census::of(all / page_size(), REMEMBERED);
+        let mut reading = Self { taken: Instant::now(), user: peer.user, census, read: Vec::new() };
+        reading.add(&context, peer.id, rss).map_err(unreadable)?;
+        for (id, rss) in companions {
             // One that ends or can't be read is no companion.
             let _ = reading.add(&context, id, rss);
         }
+        reading.census.close();
         reading.taken = Instant::now();
         Ok(reading)
     }
@@ -164,37 +171,37 @@ impl Reading {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut stretches = memory.stretches.clone();
         stretches.sort_unstable_by_key(|stretch| stretch.start);
-        // The kernel's zero page has no content to report: only counted, so piece by piece.
-        let window = if has_zero_pages { STRETCH } else { WINDOW };
+        let size = PIECE << self.census.shift();
+        // The kernel's zero page has no content to report: it is only counted, so piece by piece.
+        let window = if has_zero_pages { size } else { WINDOW.max(size) };
         for stretch in stretches {
             let mut start = stretch.start;
             while start < stretch.end {
                 let end = ((start / window + 1) * window).min(stretch.end);
                 let piece_of = |address: u64| Piece {
-                    start: (address / STRETCH * STRETCH).max(start),
-                    end: ((address / STRETCH + 1) * STRETCH).min(end),
-                    fingerprints: Vec::new(),
+                    start: (address / size * size).max(start),
+                    end: ((address / size + 1) * size).min(end),
+                    tally: Tally::default(),
                     zero_mapped: 0,
                 };
                 let before = pieces.len();
                 let census = &mut self.census;
-                let tally = scratch
+                let told = scratch
                     .scan(context, &memory, start..end, |address, fingerprint| {
-                        census.count(fingerprint);
                         if pieces.get(before..).and_then(<[Piece]>::last).is_none_or(|last| last.end <= address) {
                             pieces.push(piece_of(address));
                         }
                         if let Some(last) = pieces.last_mut() {
-                            last.fingerprints.push(fingerprint);
+                            last.tally.add(fingerprint, census);
                         }
                     })
                     .map_err(|_| "the process has ended".to_owned())?;
-                if has_zero_pages && tally.zero_mapped > 0 {
+                if has_zero_pages && told.zero_mapped > 0 {
                     if pieces.len() == before {
                         pieces.push(piece_of(start));
                     }
                     if let Some(last) = pieces.last_mut() {
-                        last.zero_mapped = tally.zero_mapped;
+                        last.zero_mapped = told.zero_mapped;
                     }
                 }
                 start = end;
@@ -206,15 +213,12 @@ impl Reading {
 
     fn ranges(&self, id: ProcessId, worth_permille: u64) -> Vec<Range> {
         let pieces = self.read.iter().find(|(read, ..)| *read == id).map(|(.., pieces)| pieces);
-        let stretch = |piece: &Piece| {
-            let equal = piece.fingerprints.iter().filter(|fingerprint| self.census.is_equal(**fingerprint)).count();
-            Stretch {
-                start: piece.start,
-                end: piece.end,
-                pages: piece.fingerprints.len() as u64 + piece.zero_mapped,
-                // KSM has merged those already: to leave them out would bring them back.
-                equal: equal as u64 + piece.zero_mapped,
-            }
+        let stretch = |piece: &Piece| Stretch {
+            start: piece.start,
+            end: piece.end,
+            pages: piece.tally.pages() + piece.zero_mapped,
+            // KSM has merged those already: to leave them out would bring them back.
+            equal: piece.tally.equal(&self.census) + piece.zero_mapped,
         };
         let all: Vec<Stretch> = pieces.into_iter().flat_map(|pieces| pieces.iter().map(stretch)).collect();
         let range = |stretch: &Stretch| Range {
