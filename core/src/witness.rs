@@ -18,7 +18,7 @@ use crate::sample::Sample;
 pub struct Witnesses {
     /// Pages that were looked at.
     pub pages: u32,
-    /// Of these, pages that hold something else than when ksmd last set out to visit all memory.
+    /// Of these, pages that were written to since ksmd last set out to visit all memory.
     pub changed: u32,
     /// Of the changed, pages that held the same at the look before: they have come to rest.
     pub rested: u32,
@@ -68,6 +68,8 @@ struct Entry {
     /// At the last end of a pass, or when ksmd was last sent out.
     boundary: Option<u64>,
     last: Option<u64>,
+    /// Whether it was merged at the last end of a clean pass.
+    merged: bool,
     changed: bool,
     rested: bool,
     familiar: bool,
@@ -159,7 +161,8 @@ impl Ledger {
     pub fn drawn(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
         let entry = |print: Option<Print>| {
             let content = print.map(|print| print.content);
-            Entry { baseline: content, boundary: content, last: content, ..Entry::default() }
+            let merged = print.is_some_and(|print| print.is_merged);
+            Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() }
         };
         self.entries = prints.into_iter().map(entry).collect();
         self.finish(at);
@@ -174,13 +177,19 @@ impl Ledger {
             {
                 self.merged.insert(content);
             }
+            let is_merged = print.is_some_and(|print| print.is_merged);
             let print = print.map(|print| print.content);
             match self.at {
-                Some(Boundary::CleanEnd) => (entry.baseline, entry.boundary) = (entry.boundary, print),
+                Some(Boundary::CleanEnd) => {
+                    (entry.baseline, entry.boundary) = (entry.boundary, print);
+                    entry.merged = is_merged;
+                }
                 Some(Boundary::Other) => entry.boundary = print,
                 None => {}
             }
-            entry.changed = print.is_some() && entry.baseline.is_some() && print != entry.baseline;
+            // Written to, it is apart even if it holds again what it held.
+            let is_other = print != entry.boundary || entry.boundary != entry.baseline || entry.merged && !is_merged;
+            entry.changed = print.is_some() && entry.baseline.is_some() && entry.boundary.is_some() && is_other;
             entry.rested = entry.changed && print == entry.last;
             entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));
             entry.last = print;

@@ -14,6 +14,7 @@ use ksmith_core::decide::{
 };
 use serde::Deserialize;
 
+use crate::bad_file::BadFile;
 use crate::guests::Uri;
 use crate::user_socket::protocol;
 
@@ -184,22 +185,9 @@ impl Default for KsmtunedFile {
 /// Why there is no configuration to go by.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file can't be read.
-    #[error("can't read the configuration {}: {source}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file says something that has no meaning. The message has line and column.
-    #[error("{}: {message}", path.display())]
-    Meaningless {
-        /// Which file.
-        path: PathBuf,
-        /// What and where.
-        message: String,
-    },
+    /// The file is of no use.
+    #[error(transparent)]
+    File(#[from] BadFile),
     /// Something else than a socket is where the control socket should be.
     #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
     Occupied {
@@ -216,6 +204,10 @@ pub enum ConfigError {
     },
 }
 
+fn unreadable(path: &Path, source: io::Error) -> ConfigError {
+    BadFile::Unreadable { what: "configuration", path: path.to_owned(), source }.into()
+}
+
 impl Config {
     /// Reads the named file, or where none is named the default one if it is there.
     ///
@@ -226,7 +218,7 @@ impl Config {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(path, &text),
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+            Err(source) => Err(unreadable(path, source)),
         }
     }
 
@@ -235,7 +227,8 @@ impl Config {
     /// # Errors
     /// A key that does not exist, or a value that its key does not take.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let meaningless = |message: String| ConfigError::Meaningless { path: path.to_owned(), message };
+        let meaningless =
+            |message: String| ConfigError::from(BadFile::Meaningless { path: path.to_owned(), message });
         let config: Self =
             toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
         let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
@@ -269,7 +262,7 @@ impl KsmtunedFile {
         match fs::read_to_string(&self.file) {
             Ok(text) => KsmtunedConfig::parse(&text).map_err(|error| ConfigError::Ksmtuned { path: path(), error }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KsmtunedConfig::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path(), source }),
+            Err(source) => Err(unreadable(&self.file, source)),
         }
     }
 }

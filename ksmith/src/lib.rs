@@ -1,6 +1,7 @@
 //! ksmith around its core: observe the host, act on it, keep a record and show it.
 
 pub mod act;
+pub mod bad_file;
 pub mod cli;
 pub mod config;
 pub mod control;

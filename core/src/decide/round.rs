@@ -26,6 +26,8 @@ pub struct Round {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct End {
     visited: u64,
+    /// Pages that ksmd came by until then, visited or skipped.
+    passed: u64,
     /// Whether ksmd still slept where it had stopped: no page of the next pass was visited yet.
     exact: bool,
 }
@@ -36,6 +38,18 @@ struct End {
 pub struct Boundary {
     full_scans: u64,
     visited: u64,
+}
+
+impl End {
+    fn of(now: &Sample, exact: bool) -> Self {
+        let visited = now.ksm.pages_scanned.get().unwrap_or(0);
+        Self { visited, passed: passed(now).unwrap_or(0), exact }
+    }
+}
+
+/// Pages that ksmd has come by since boot. `None` before Linux 6.6.
+fn passed(now: &Sample) -> Option<u64> {
+    Some(now.ksm.pages_scanned.get()?.saturating_add(now.ksm.pages_skipped.get().unwrap_or(0)))
 }
 
 impl Boundary {
@@ -123,7 +137,7 @@ impl Round {
             count: Count::begin(passes, clean, aligned, grown_pages, now),
             moved: Moved::of(now),
             looked: (now.at, now.ksm.full_scans.get().unwrap_or(0)),
-            end: End { visited: now.ksm.pages_scanned.get().unwrap_or(0), exact: false },
+            end: End::of(now, false),
         }
     }
 
@@ -135,7 +149,12 @@ impl Round {
             // ksmd sleeps after the last batch of a pass as after any.
             let sleep = Duration::from_millis(now.ksm.sleep_millisecs.get().unwrap_or(0));
             let exact = now.at.saturating_sub(before).saturating_add(REACTION) < sleep;
-            self.end = End { visited: now.ksm.pages_scanned.get().unwrap_or(0), exact };
+            let mut end = End::of(now, exact);
+            if self.count.aligned || ends_before > self.count.full_scans {
+                // It was seen late; but a pass comes by each page once.
+                end.passed = end.passed.min(self.end.passed.saturating_add(now.ksm.tracked_pages()));
+            }
+            self.end = end;
         }
         self.looked = (now.at, full_scans);
     }
@@ -171,8 +190,7 @@ impl Round {
         if !self.is_last_pass(now) || self.is_done(now) {
             return None;
         }
-        let done = now.ksm.pages_scanned.get()?.saturating_sub(self.end.visited);
-        let left = now.ksm.tracked_pages().saturating_sub(done);
+        let left = self.left_in_pass(now)?;
         let soon = APPROACH.as_nanos() as f64 * share;
         (left as f64 * view.history.ns_per_page() <= soon).then_some(left)
     }
@@ -187,6 +205,12 @@ impl Round {
         }
         let sleep = Duration::from_millis(now.ksm.sleep_millisecs.get().unwrap_or(0));
         now.at.saturating_sub(self.moved.at) > STALLED.saturating_add(sleep * 2)
+    }
+
+    /// Pages that ksmd has yet to come by in the pass under way. `None` before Linux 6.6.
+    fn left_in_pass(&self, now: &Sample) -> Option<u64> {
+        let done = passed(now)?.saturating_sub(self.end.passed);
+        Some(now.ksm.tracked_pages().saturating_sub(done))
     }
 
     /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
@@ -245,8 +269,14 @@ impl Round {
         const SOONEST: Duration = Duration::from_millis(20);
         const LATEST: Duration = Duration::from_millis(250);
         let Some(visits) = self.visits_left(view.now) else { return LATEST };
-        let left = visits as f64 * view.history.ns_per_page() / share.max(0.01);
-        Duration::from_nanos(left as u64).clamp(SOONEST, LATEST)
+        let span = |visits: u64| {
+            Duration::from_nanos((visits as f64 * view.history.ns_per_page() / share.max(0.01)) as u64)
+        };
+        let left = match self.left_in_pass(view.now) {
+            Some(left) if self.is_last_pass(view.now) => span(left).saturating_sub(APPROACH).min(span(visits)),
+            _ => span(visits),
+        };
+        left.clamp(SOONEST, LATEST)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Run {
     pub(crate) wall_seconds: f64,
     /// PSS and swap of all processes together, with KSM's metadata for them: on average over time.
     pub(crate) mean_bytes: f64,
+    /// The same over the second half of the run: what a long run comes to.
+    pub(crate) late_bytes: f64,
     /// The most of it.
     pub(crate) peak_bytes: u64,
     /// ksmd's CPU.
@@ -98,7 +100,8 @@ pub(crate) fn play(
     };
     Run {
         wall_seconds,
-        mean_bytes: looks.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / looks.len().max(1) as f64,
+        mean_bytes: mean(&looks),
+        late_bytes: mean(&looks[looks.len() / 2..]),
         peak_bytes: looks.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
         ksmd_seconds: ksmd(&after) - ksmd(&before),
         daemon_seconds: control.pid().map_or(0.0, cpu_seconds) - daemon_before,
@@ -106,6 +109,10 @@ pub(crate) fn play(
         shown: shows(&said).unwrap_or_else(|| panic!("{words:?} shows no result: {said}")),
         looks,
     }
+}
+
+fn mean(looks: &[(f64, u64)]) -> f64 {
+    looks.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / looks.len().max(1) as f64
 }
 
 fn command(contender: Contender, control: &Controlled, words: &[String], place: &Path) -> Command {

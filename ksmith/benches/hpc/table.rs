@@ -12,7 +12,9 @@ use crate::job::Run;
 pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
     let plain = runs.iter().find(|(contender, _)| *contender == Contender::None).map(|(_, runs)| runs.as_slice());
     println!("\n{}: {}\n", case.name, case.about);
-    println!("| | mean memory | saved | peak | saved | seconds (least to most) | slower | ksmd CPU | copied |");
+    println!(
+        "| | mean memory | saved | in the second half | peak memory | seconds (least to most) | slower | ksmd CPU | copied |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|");
     for (contender, runs) in runs {
         let median = |of: fn(&Run) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
@@ -22,11 +24,11 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
         };
         let wall = spread(runs, |run| run.wall_seconds);
         println!(
-            "| {contender} | {} | {:.1} % | {} | {:.1} % | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:.0} |",
+            "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:.0} |",
             Bytes(median(|run| run.mean_bytes) as i128),
             -100.0 * beside(|run| run.mean_bytes),
+            -100.0 * beside(|run| run.late_bytes),
             Bytes(median(|run| run.peak_bytes as f64) as i128),
-            -100.0 * beside(|run| run.peak_bytes as f64),
             wall.median.unwrap_or(f64::NAN),
             wall.min.unwrap_or(f64::NAN),
             wall.max.unwrap_or(f64::NAN),

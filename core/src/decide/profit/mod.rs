@@ -158,7 +158,13 @@ impl Profit {
         // Old memory that nobody has counted the checksums of is all new.
         let new_first = errand == Errand::Burst && self.phase.is_some();
         let all_clean = clean && !new_first;
-        let round = Round::begin(errand.passes(), all_clean, aligned, grown_pages, view.now);
+        let passes = match errand {
+            // What witnesses have seen to change takes two looks; without them the first tells whether a second pays.
+            Errand::Probe if view.now.witnesses.value().is_some() => 2,
+            errand => errand.passes(),
+        };
+        self.expected = if errand == Errand::Sustain { self.expected } else { self.expected_from_revisit(view) };
+        let round = Round::begin(passes, all_clean, aligned, grown_pages, view.now);
         let trip = Trip { errand, clean, new_first, round };
         self.guests.mark(view.now);
         self.duty.reset();
@@ -215,7 +221,8 @@ impl Profit {
         let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
-        if matches!(trip.errand, Errand::Revisit | Errand::Sustain) {
+        let was_seen = trip.errand == Errand::Probe && view.now.witnesses.value().is_some();
+        if matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen {
             self.learn(&outcome, view);
         }
         match trip.errand {
@@ -275,15 +282,11 @@ impl Profit {
         }
     }
 
-    /// Whether the witnesses say that a revisit pays. Keeps what it is expected to bring.
-    fn revisit_pays(&mut self, view: &View<'_>) -> bool {
+    /// Whether the witnesses say that a revisit pays.
+    fn revisit_pays(&self, view: &View<'_>) -> bool {
         let expected = self.expected_from_revisit(view);
         let cost = 2.0 * round::clean_pass_seconds(view.now, view.history) * price::price(&self.config, view.now);
-        let pays = expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0);
-        if pays {
-            self.expected = expected;
-        }
-        pays
+        expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
     }
 
     /// Compares what a look brought with what could have been expected of it, had it been trusted fully. Of what the
