@@ -66,7 +66,8 @@ impl Budget {
             return Ok(());
         }
         // A second's worth, so that whoever waits does not come back for a moment's.
-        let wait = self.with(|books, now| books.cpu.wait(user, now, 1.0));
+        let wait =
+            self.with(|books, now| books.cpu.wait(user, now, 1.0).or_else(|| books.cpu.wait(user, now, 0.0)));
         let when = wait.map_or_else(String::new, |wait| format!("; ask again in {}", Span(wait)));
         Err(format!(
             "user {user} has used up the CPU time that scans for it may take in an hour ([optin] cpu_seconds_per_hour){when}"
