@@ -188,7 +188,8 @@ impl Ledger {
                 None => {}
             }
             // Written to, it is apart even if it holds again what it held.
-            let is_other = print != entry.boundary || entry.boundary != entry.baseline || entry.merged && !is_merged;
+            let is_other =
+                print != entry.boundary || entry.boundary != entry.baseline || entry.merged && !is_merged;
             entry.changed = print.is_some() && entry.baseline.is_some() && entry.boundary.is_some() && is_other;
             entry.rested = entry.changed && print == entry.last;
             entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));

@@ -25,22 +25,45 @@ pub(crate) enum Contender {
     Ksmith,
     /// The same with the daemon's defaults.
     KsmithDefault,
+    /// The same with libksmith, which has only those ranges marked that the daemon finds worth it.
+    KsmithGuided,
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::None, Self::Default, Self::Seed, Self::Indirect, Self::KsmithDefault, Self::Ksmith];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::None,
+        Self::Default,
+        Self::Seed,
+        Self::Indirect,
+        Self::KsmithDefault,
+        Self::Ksmith,
+        Self::KsmithGuided,
+    ];
 
     /// Whether the job's memory is offered to KSM.
     pub(crate) fn opts_in(self) -> bool {
         !matches!(self, Self::None | Self::Indirect)
     }
 
+    /// The options of `ksmith run`. The daemon sees by itself when memory has been filled.
+    pub(crate) fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::KsmithGuided => &["--preload", "--ranges", "guided", "--scan", "never"],
+            _ => &["--prctl", "--scan", "never"],
+        }
+    }
+
+    /// What it needs and can't find.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        let library = Path::new(env!("CARGO_BIN_EXE_ksmith")).with_file_name("libksmith.so");
+        (self == Self::KsmithGuided && !library.exists()).then_some("cargo build --release -p ksmith-preload")
+    }
+
     /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
     pub(crate) fn take_over(self, place: &Path) -> Controlled {
         let pages = match self {
             Self::None | Self::Indirect => return Controlled { daemon: None, config: None },
-            Self::Ksmith => return daemon(place, include_str!("../../../packaging/hpc.toml")),
+            Self::Ksmith | Self::KsmithGuided => return daemon(place, include_str!("../../../packaging/hpc.toml")),
             Self::KsmithDefault => return daemon(place, ""),
             Self::Default => 100,
             Self::Seed => 2000,
@@ -61,6 +84,7 @@ impl fmt::Display for Contender {
             Self::Seed => "seed",
             Self::Ksmith => "ksmith",
             Self::KsmithDefault => "ksmith-default",
+            Self::KsmithGuided => "ksmith-guided",
         })
     }
 }

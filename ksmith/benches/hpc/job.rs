@@ -119,8 +119,7 @@ fn command(contender: Contender, control: &Controlled, words: &[String], place: 
     let (program, rest) = words.split_first().unwrap();
     if let Some(config) = &control.config {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
-        // The daemon sees by itself when memory has been filled.
-        command.args(["run", "--prctl", "--scan", "never", "--quiet", "--config"]).arg(config);
+        command.arg("run").args(contender.options()).args(["--quiet", "--config"]).arg(config);
         command.arg("--report").arg(place.join("report.json")).arg("--").args(words);
         return command;
     }

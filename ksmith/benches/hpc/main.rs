@@ -130,5 +130,10 @@ fn asked() -> Option<Asked> {
             panic!("{}: needs {what}", case.name);
         }
     }
+    for contender in &asked.contenders {
+        if let Some(what) = contender.missing() {
+            panic!("{contender}: needs {what}");
+        }
+    }
     Some(asked)
 }
