@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, 
 use ksmith_core::units::{Bytes, Span};
 
 use super::run::{PASSES, ScanWhen};
-use super::scan::scan_directly;
-use super::{Global, control};
+use super::scan::{NEEDS_A_GUARD, scan_directly};
+use super::{Failure, Global, control};
 use crate::config::Config;
 use crate::control::scan_limits;
 use crate::job::{Notice, ksm_now};
@@ -79,7 +79,11 @@ impl Scanner {
             Self::Own(global) => {
                 let scan = || -> anyhow::Result<String> {
                     let config = Config::load(global.config.as_deref())?;
-                    let mut host = LiveHost::new(Observer::new(Root::host()), control::take(global, false, false)?);
+                    if config.domains.needs_a_guard() {
+                        return Err(Failure::impossible(NEEDS_A_GUARD).into());
+                    }
+                    let control = control::take(global, false, false)?;
+                    let mut host = LiveHost::new(Observer::new(Root::host()), control);
                     let limits = scan_limits(&config.limits, config.limits.max_cpu);
                     let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_| ())?;
                     host.control.restore()?;

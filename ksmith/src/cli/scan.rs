@@ -55,9 +55,7 @@ impl ScanArgs {
                 (answer.before, answer.after)
             }
             Err(error) if error.is_nobody_there() && config.domains.needs_a_guard() => {
-                let why = "[domains] sets limits to who may merge, and how often: only the daemon keeps them; start \
-                           `ksmith daemon`, and scan again";
-                return Err(Failure::impossible(why).into());
+                return Err(Failure::impossible(NEEDS_A_GUARD).into());
             }
             Err(error) if error.is_nobody_there() => {
                 let interrupts = signals::catch()?.listen()?;
@@ -113,6 +111,10 @@ impl ScanArgs {
         Ok(ExitCode::SUCCESS)
     }
 }
+
+/// Why nobody but the daemon may scan.
+pub(super) const NEEDS_A_GUARD: &str = "[domains] sets limits to who may merge, and how often: only the daemon keeps \
+                                        them; start `ksmith daemon`, and scan again";
 
 /// Makes clean passes without a daemon, until they are done or `interrupts` says something. What was changed is put
 /// back when the host's control goes.

@@ -120,14 +120,14 @@ impl JobReport {
                 "nothing was merged: its pages differ, or ksmd did not come by in its time".to_owned()
             }
             () if share < 1.0 => format!(
-                "not worth it: {share:.1} % of its memory was saved, {loss:.1} % of its time went into copies at most"
+                "not worth it: {share:.1} % of its memory was saved, about {loss:.1} % of its time went into copies"
             ),
             () if loss >= 5.0 && loss > share => format!(
-                "dear: {share:.0} % of its memory was saved, and up to {loss:.0} % of its time went into copying pages \
+                "dear: {share:.0} % of its memory was saved, and about {loss:.0} % of its time went into copying pages \
                  that it writes to"
             ),
             () => format!(
-                "worth it: {share:.0} % of its memory was saved, for {loss:.1} % of its time in copies at most"
+                "worth it: {share:.0} % of its memory was saved, for about {loss:.1} % of its time in copies"
             ),
         }
     }
