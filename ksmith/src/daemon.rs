@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use ksmith_core::balance::KsmStep;
 use ksmith_core::decide::domains::{DomainsReport, OnExit};
-use ksmith_core::decide::{OnDemand, Policy, Share};
+use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
@@ -31,6 +31,7 @@ use crate::own_use::OwnUse;
 use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{Caught, Signal};
+use crate::user_socket::{self, Budget, UserScan, UserScans};
 
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub enum Message {
     Signal(Signal),
     /// From the control socket.
     Asked(Asked),
+    /// From the user socket.
+    UserScan(UserScan),
     /// From the kernel.
     Processes(Vec<ProcessEvent>),
 }
@@ -81,6 +84,8 @@ pub struct Daemon {
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    budget: Budget,
+    user_scans: UserScans,
     guests: Option<GuestService>,
     balance: Option<BalanceService>,
     watchdog: Option<Duration>,
@@ -144,11 +149,20 @@ impl ConfigSource {
 struct Scan {
     waiting: Box<dyn Policy>,
     before: Option<Figures>,
-    reply: Sender<Answer>,
-    /// Who asked. `None`: balance, which does not wait.
-    peer: Option<Peer>,
+    for_whom: ForWhom,
     /// What the scan changes, as it was.
     settings: Knobs,
+}
+
+/// Who waits for a scan.
+#[derive(Debug)]
+enum ForWhom {
+    /// Root, at the control socket.
+    Control { reply: Sender<Answer>, peer: Peer },
+    /// Those whom `user_scans` serves.
+    Users,
+    /// Balance, which does not wait.
+    Balance,
 }
 
 /// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
@@ -172,6 +186,7 @@ impl Daemon {
     /// A file that the policy needs is refused.
     pub fn new(host: LiveHost, config: Config, source: ConfigSource) -> Result<Self, ConfigError> {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
+        let budget = Budget::new(config.optin.cpu_seconds_per_hour);
         let root = Root::host();
         let off = OffList::open(&StateDir::of(&root));
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
@@ -185,6 +200,8 @@ impl Daemon {
             started: Instant::now(),
             last: None,
             scan: None,
+            user_scans: UserScans::new(budget.clone()),
+            budget,
             guests: None,
             balance: None,
             watchdog: sd_notify::watchdog_enabled(),
@@ -211,6 +228,9 @@ impl Daemon {
             },
         )?;
         self.balance = self.start_balance(&sender);
+        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
+        let _users =
+            users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
         let guests = GuestService::start(
             &Root::host(),
@@ -223,6 +243,7 @@ impl Daemon {
         if let (Some(guests), Some(balance)) = (&self.guests, &self.balance) {
             guests.heed(balance.shared());
         }
+        self.prepare_ksmd();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -255,6 +276,24 @@ impl Daemon {
         let merging = move |step| drop(sender.try_send(Message::Merging(step)));
         let started = BalanceService::start(&host, &StateDir::of(&host), configs, merging);
         started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
+    }
+
+    /// What is set once, before anything is scanned: where ksmd runs, and whether it merges across NUMA nodes.
+    fn prepare_ksmd(&mut self) {
+        let control = &mut self.controller.host_mut().control;
+        if let Some(cpus) = &self.config.daemon.ksmd_cpus {
+            match control.bind_ksmd(cpus) {
+                Ok(Some(before)) => info!("ksmd runs on CPUs {cpus} only (before: {before})"),
+                Ok(None) => {}
+                Err(why) => warn!("{why}"),
+            }
+        }
+        let Some(across) = self.config.daemon.merge_across_nodes else { return };
+        match control.writer().set(Knob::MergeAcrossNodes, u64::from(across)) {
+            Ok(Some(change)) => info!("{change} (configured)"),
+            Ok(None) => {}
+            Err(why) => warn!("{why}"),
+        }
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
@@ -368,6 +407,12 @@ impl Daemon {
                         return false;
                     }
                 }
+                Ok(Message::UserScan(scan)) => {
+                    self.user_scans.add(scan);
+                    if self.serve_users() {
+                        return false;
+                    }
+                }
                 // A guest that has started or ended does not wait for the deadline.
                 Ok(Message::Processes(events)) => {
                     if self.controller.host_mut().observer.notice_all(events) {
@@ -391,6 +436,15 @@ impl Daemon {
         let loaded = self.source.load().and_then(|config| config.policy().map(|policy| (config, policy)));
         match loaded {
             Ok((config, policy)) => {
+                self.budget.configure(config.optin.cpu_seconds_per_hour);
+                if config.optin.socket != self.config.optin.socket
+                    || config.optin.group != self.config.optin.group
+                    || config.optin.worth_permille != self.config.optin.worth_permille
+                {
+                    warn!(
+                        "[optin] has changed; its socket, group and worth take effect when the daemon is restarted"
+                    );
+                }
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
@@ -462,9 +516,9 @@ impl Daemon {
                     let _ = reply.send(Answer::Error { message });
                     return false;
                 };
-                let most = control::scan_limits(&self.config.limits, max_cpu).max_cpu;
-                info!("scanning on demand: {passes} passes with at most {most} of a CPU");
-                self.start_scan(passes, max_cpu, reply, Some(peer));
+                let limits = control::scan_limits(&self.config.limits, max_cpu);
+                info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
+                self.begin_scan(passes.clamp(1, 1000), limits, ForWhom::Control { reply, peer });
                 true
             }
         }
@@ -485,9 +539,8 @@ impl Daemon {
     fn change_merging(&mut self, step: &KsmStep) -> bool {
         match step {
             KsmStep::BurstMerge if self.scan.is_none() => {
-                let (reply, _) = bounded(1);
                 info!("merging what can be merged: the pool is short");
-                self.start_scan(BURST_PASSES, Share::WHOLE, reply, None);
+                self.begin_scan(BURST_PASSES, self.config.limits.clone(), ForWhom::Balance);
                 true
             }
             KsmStep::Unmerge { key } => {
@@ -500,38 +553,65 @@ impl Daemon {
         }
     }
 
-    /// Makes clean passes until they are done; answered then.
-    fn start_scan(&mut self, passes: u64, max_cpu: Share, reply: Sender<Answer>, peer: Option<Peer>) {
-        let limits = control::scan_limits(&self.config.limits, max_cpu);
-        let policy = Box::new(OnDemand::new(passes.clamp(1, 1000)));
-        let waiting = self.controller.replace(policy, limits);
+    fn begin_scan(&mut self, passes: u64, limits: Limits, for_whom: ForWhom) {
+        let waiting = self.controller.replace(Box::new(OnDemand::new(passes)), limits);
         let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-        self.scan = Some(Scan { waiting, before: None, reply, peer, settings: changed_by_scan(&found) });
+        self.scan = Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found) });
+    }
+
+    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
+    fn serve_users(&mut self) -> bool {
+        if self.scan.is_some() {
+            return false;
+        }
+        let Some(passes) = self.user_scans.begin() else { return false };
+        let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
+        debug!("scanning for users: {passes} passes");
+        self.begin_scan(passes, limits, ForWhom::Users);
+        true
     }
 
     fn finish_scan(&mut self, tick: &Tick) {
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
         let state = tick.decision.reason.state;
-        let answer = if scan.peer.as_ref().is_some_and(Peer::has_gone) {
-            info!("whoever asked for the scan has gone; it ends");
-            Answer::Error { message: "nobody waits for the scan".to_owned() }
+        let now = Figures::of(&tick.sample);
+        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
+        let is_wanted = match &scan.for_whom {
+            ForWhom::Control { peer, .. } => !peer.has_gone(),
+            ForWhom::Users => self.user_scans.go_on(spent),
+            ForWhom::Balance => true,
+        };
+        let outcome = if !is_wanted {
+            info!("nobody waits for the scan any more; it ends");
+            Err("nobody waits for the scan".to_owned())
         } else if let Some(error) = tick.applied.errors.first() {
-            Answer::Error { message: format!("the scan was given up: {error}") }
+            Err(format!("the scan was given up: {error}"))
         } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
-            Answer::Error { message: control::NOTHING_TO_SCAN.to_owned() }
+            Err(control::NOTHING_TO_SCAN.to_owned())
         } else if state == OnDemand::DONE {
-            Answer::Scan(ScanAnswer { before, after: Figures::of(&tick.sample) })
+            Ok(())
         } else {
             return;
         };
-        if let Some(scan) = self.scan.take() {
-            for error in self.controller.put_back(&scan.settings).errors {
-                error!("{error}");
-            }
-            self.controller.replace(scan.waiting, self.config.limits.clone());
-            let _ = scan.reply.send(answer);
+        let Some(scan) = self.scan.take() else { return };
+        for error in self.controller.put_back(&scan.settings).errors {
+            error!("{error}");
         }
+        self.controller.replace(scan.waiting, self.config.limits.clone());
+        match scan.for_whom {
+            ForWhom::Users => self.user_scans.finish(spent, &outcome),
+            ForWhom::Balance => {}
+            ForWhom::Control { reply, .. } => {
+                let answer = match outcome {
+                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
+                    Err(message) => Answer::Error { message },
+                };
+                let _ = reply.send(answer);
+            }
+        }
+        // Those who came meanwhile.
+        self.serve_users();
     }
 
     /// The status, never older than [`FRESH`]: whoever asks without pause does not make us look without pause.

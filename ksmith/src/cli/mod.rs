@@ -13,8 +13,11 @@ mod knobs;
 mod lab;
 mod memory_guest;
 mod merge;
+mod optin;
 mod print;
 mod restore;
+mod run;
+mod run_scans;
 mod scan;
 mod status;
 mod unmerge;
@@ -99,6 +102,7 @@ enum Command {
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
+    Run(run::RunArgs),
     Scan(scan::ScanArgs),
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
@@ -109,6 +113,7 @@ enum Command {
     Give(balance::GiveArgs),
     Take(balance::TakeArgs),
     Unmerge(unmerge::UnmergeArgs),
+    Optin(optin::OptinArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -167,6 +172,7 @@ impl Cli {
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
+            Command::Run(args) => args.run(global),
             Command::Scan(args) => args.run(global),
             Command::Enable(args) => args.run(global),
             Command::Disable(args) => args.run(global),
@@ -177,6 +183,7 @@ impl Cli {
             Command::Give(args) => args.run(global),
             Command::Take(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
+            Command::Optin(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Lab(command) => command.run(global),
             Command::Config(command) => command.run(global),

@@ -4,7 +4,8 @@ mod client;
 mod server;
 
 pub use client::{Client, ClientError};
-pub use server::{Asked, Peer, serve};
+pub use server::{Asked, Peer, Waiting, serve, waiting};
+pub(crate) use server::{has_hung_up, remove_socket};
 
 use ksmith_core::account::Totals;
 use ksmith_core::decide::{Limits, Share};
