@@ -168,9 +168,12 @@ impl Balancer {
             };
             self.members.insert(member.who.key.clone(), member);
         }
-        for (key, gone) in known {
-            debug!("{} has ended", gone.who.name);
-            self.strike(&key);
+        for gone in known.into_values() {
+            debug!("{} has ended, or has another name", gone.who.name);
+        }
+        // Not only theirs: a thread that was at work on a guest as it ended may have noted a last step since.
+        if let Err(error) = self.ledger.strike_ended(&self.root) {
+            warn!("{error}");
         }
         let members = &self.members;
         self.trust.keep(|key| members.contains_key(key));
