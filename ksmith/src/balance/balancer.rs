@@ -169,14 +169,20 @@ impl Balancer {
             self.members.insert(member.who.key.clone(), member);
         }
         for gone in known.into_values() {
-            debug!("{} has ended, or has another name", gone.who.name);
+            debug!("{} is not balanced any more", gone.who.name);
         }
-        // Not only theirs: a thread that was at work on a guest as it ended may have noted a last step since.
+        self.forget_the_dead();
+        let members = &self.members;
+        self.trust.keep(|key| members.contains_key(key));
+    }
+
+    /// Strikes out who has ended. One that is only out of sight (of another pool now, or missed in a sample) still has to
+    /// get its memory back.
+    fn forget_the_dead(&self) {
+        // A thread that was at work on a guest as it ended may have noted a last step since, so all are looked at.
         if let Err(error) = self.ledger.strike_ended(&self.root) {
             warn!("{error}");
         }
-        let members = &self.members;
-        self.trust.keep(|key| members.contains_key(key));
     }
 
     fn strike(&self, key: &str) {
