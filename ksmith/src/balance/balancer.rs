@@ -13,7 +13,7 @@ use super::keeper::{Keeper, Make, Told, What};
 use super::member::{Candidate, Member, Order};
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
-use crate::guests::{Target, is_alive};
+use crate::guests::Target;
 use crate::root::Root;
 use crate::show::{BalanceReport, Done, GuestRow};
 
@@ -179,11 +179,9 @@ impl Balancer {
     /// Strikes out who has ended. One that is only out of sight (of another pool now, or missed in a sample) still has to
     /// get its memory back.
     fn forget_the_dead(&self) {
-        let entries = self.ledger.entries();
-        // Of a cgroup its actuator knows whether it is the same.
-        let machines = entries.iter().filter(|entry| entry.cgroup.is_none());
-        for entry in machines.filter(|entry| !is_alive(&self.root, entry.process)) {
-            self.strike(&entry.key);
+        // A thread that was at work on a guest as it ended may have noted a last step since, so all are looked at.
+        if let Err(error) = self.ledger.strike_ended(&self.root) {
+            warn!("{error}");
         }
     }
 
