@@ -205,6 +205,10 @@ mod tests {
         let some = Stall { avg10: 30.0, ..Stall::default() };
         now.cpu_pressure = Reading::Value(Psi { some });
         assert_eq!(share(0.2, &View { now: &now, history: &idle, limits: &limits }), 0.2);
-        assert_eq!(share(0.2, &View { now: &now, history: &nice, limits: &limits }), 0.8, "compilers wait for others");
+        assert_eq!(
+            share(0.2, &View { now: &now, history: &nice, limits: &limits }),
+            0.8,
+            "compilers wait for others"
+        );
     }
 }

@@ -114,9 +114,9 @@ impl History {
             return;
         }
         let (idle, nice) = (cpu.idle_cpus_since(&before), cpu.nice_cpus_since(&before).unwrap_or(0.0));
-        let ksmd = ksmd_ns.zip(ksmd_before).map_or(0.0, |(now, before)| {
-            now.saturating_sub(before) as f64 / (passed as f64 * TICK_NS)
-        });
+        let ksmd = ksmd_ns
+            .zip(ksmd_before)
+            .map_or(0.0, |(now, before)| now.saturating_sub(before) as f64 / (passed as f64 * TICK_NS));
         self.spare_cpus = idle.map(|idle| idle + nice + ksmd);
         self.nice_cpus = nice;
         self.last_cpu = Some((cpu, ksmd_ns));

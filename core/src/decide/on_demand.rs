@@ -39,7 +39,9 @@ impl Policy for OnDemand {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        let round = self.round.get_or_insert_with(|| Round::begin(self.passes, true, Boundary::holds(None, view.now), 0, view.now));
+        let round = self
+            .round
+            .get_or_insert_with(|| Round::begin(self.passes, true, Boundary::holds(None, view.now), 0, view.now));
         let outcome = round.outcome(view);
         self.is_done |= round.is_done(view.now);
         self.is_stalled |= round.is_stalled(view.now);

@@ -226,7 +226,8 @@ impl Round {
     /// ksmd goes round and in a clean pass skips nothing.
     pub fn is_done(&self, now: &Sample) -> bool {
         let ends = self.ends(now);
-        ends >= self.ends_needed() || ends == self.count.passes && self.count.clean && self.visits_left(now) == Some(0)
+        ends >= self.ends_needed()
+            || ends == self.count.passes && self.count.clean && self.visits_left(now) == Some(0)
     }
 
     /// Visits until every page has been visited often enough. `None` before Linux 6.6.

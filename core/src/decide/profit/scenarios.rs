@@ -40,14 +40,16 @@ fn guest(name: &str, number: u32, at: u64) -> Plan {
 
 #[test]
 fn burst() {
-    let clone = |n| guest("clone", n, 5).equal(1, 128 * MIB).zero(25 * MIB).rewritten(33 * MIB, SECOND).unique(69 * MIB);
+    let clone =
+        |n| guest("clone", n, 5).equal(1, 128 * MIB).zero(25 * MIB).rewritten(33 * MIB, SECOND).unique(69 * MIB);
     check(|| (0..8).map(clone).collect(), 150, 0.98, 4.0, 5.5);
 }
 
 #[test]
 fn trickle() {
-    let clone =
-        |n: u32| guest("clone", n, 5 + 50 * u64::from(n)).equal(1, 64 * MIB).unique(48 * MIB).rewritten(16 * MIB, SECOND);
+    let clone = |n: u32| {
+        guest("clone", n, 5 + 50 * u64::from(n)).equal(1, 64 * MIB).unique(48 * MIB).rewritten(16 * MIB, SECOND)
+    };
     check(|| (0..6).map(clone).collect(), 300, 0.98, 4.2, 6.0);
 }
 

@@ -128,7 +128,8 @@ fn every_shipped_scenario_can_be_played_in_both_forms() {
     let places = [Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")];
     let all = list(&places);
     let names: Vec<_> = all.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
-    let shipped = ["build", "burst", "capped", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
+    let shipped =
+        ["build", "burst", "capped", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
     assert_eq!(names, shipped);
     for path in all {
         let short = Scenario::load(&path, Form::Short).unwrap();
