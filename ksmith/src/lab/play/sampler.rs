@@ -73,6 +73,7 @@ struct Eye {
     ksmd: u32,
     controller: Usage,
     first: Option<First>,
+    stale: Stale,
     seen: Seen,
 }
 
@@ -85,10 +86,37 @@ struct First {
     passes: u64,
 }
 
+/// Pages that guests have written to and that the kernel counts as merged until ksmd comes by. A parked ksmd never
+/// does, and a part that was rewritten and refilled would be taken for merged.
+#[derive(Debug, Default)]
+struct Stale {
+    breaks: Option<u64>,
+    passes: u64,
+    /// Pages copied in the pass under way, and in the one before. One that was copied behind ksmd's cursor is
+    /// counted until the next pass has ended.
+    this_pass: u64,
+    pass_before: u64,
+}
+
+impl Stale {
+    /// How many there are, given the pages copied on write and the passes so far.
+    fn pages(&mut self, breaks: u64, passes: u64) -> u64 {
+        let ended = passes.saturating_sub(self.passes);
+        if ended > 0 {
+            self.pass_before = if ended == 1 { self.this_pass } else { 0 };
+            self.this_pass = 0;
+        }
+        self.passes = passes;
+        self.this_pass += breaks.saturating_sub(self.breaks.unwrap_or(breaks));
+        self.breaks = Some(breaks);
+        self.this_pass + self.pass_before
+    }
+}
+
 impl Eye {
     fn new(root: Root, whose: Whose) -> Result<Self, LabError> {
         let ksmd = ksmd(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
-        Ok(Self { root, whose, ksmd, controller: Usage::default(), first: None, seen: Seen::default() })
+        Ok(Self { root, whose, ksmd, controller: Usage::default(), first: None, stale: Stale::default(), seen: Seen::default() })
     }
 
     fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
@@ -110,7 +138,7 @@ impl Eye {
         let first = *self.first.get_or_insert(First { ksmd_ns, controller: controller.cpu, breaks, passes });
         let point = Point {
             at,
-            saved_bytes: (sharing + zero) * page,
+            saved_bytes: (sharing.saturating_sub(self.stale.pages(breaks, passes)) + zero) * page,
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
             breaks: breaks.saturating_sub(first.breaks),
@@ -138,4 +166,20 @@ fn ksmd(root: &Root) -> Option<u32> {
         let stat = root.text(format!("proc/{pid}/stat")).value().and_then(|text| PidStat::parse(text).ok());
         stat.is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_were_copied_count_as_merged_until_ksmd_has_come_by() {
+        let mut stale = Stale::default();
+        assert_eq!(stale.pages(1000, 7), 0, "what was copied before the run does not count");
+        assert_eq!(stale.pages(1010, 7), 10);
+        assert_eq!(stale.pages(1010, 7), 10, "a parked ksmd never comes by");
+        assert_eq!(stale.pages(1010, 8), 10, "perhaps behind its cursor");
+        assert_eq!(stale.pages(1013, 9), 3);
+        assert_eq!(stale.pages(1013, 12), 0, "several short passes");
+    }
 }
