@@ -28,7 +28,6 @@ fn play(plans: Vec<Plan>, seconds: u64, has_witnesses: bool) -> (f64, f64) {
 fn check(plans: impl Fn() -> Vec<Plan>, seconds: u64, least: f64, most: f64, most_without: f64) {
     for (has_witnesses, most) in [(true, most), (false, most_without)] {
         let (share, cpu) = play(plans(), seconds, has_witnesses);
-        println!("witnesses {has_witnesses}: {:.1} % for {cpu:.2} CPU-s", share * 100.0);
         assert!(share >= least, "witnesses {has_witnesses}: {:.1} %", share * 100.0);
         assert!(cpu <= most, "witnesses {has_witnesses}: {cpu:.2} CPU-s");
     }

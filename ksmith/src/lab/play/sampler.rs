@@ -116,7 +116,15 @@ impl Stale {
 impl Eye {
     fn new(root: Root, whose: Whose) -> Result<Self, LabError> {
         let ksmd = ksmd(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
-        Ok(Self { root, whose, ksmd, controller: Usage::default(), first: None, stale: Stale::default(), seen: Seen::default() })
+        Ok(Self {
+            root,
+            whose,
+            ksmd,
+            controller: Usage::default(),
+            first: None,
+            stale: Stale::default(),
+            seen: Seen::default(),
+        })
     }
 
     fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
