@@ -12,7 +12,7 @@ RUST := 1.95
 # What is needed, as command:package. A C compiler links.
 BUILD_TOOLS := cc:gcc
 TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
-               virsh:libvirt-clients linux.uml:user-mode-linux
+               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers

@@ -12,6 +12,7 @@ pub mod diagnose;
 pub mod field;
 pub mod guest;
 pub mod guest_name;
+pub mod job;
 pub mod kernel;
 pub mod knobs;
 pub mod reading;

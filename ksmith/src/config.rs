@@ -10,11 +10,13 @@ use std::time::Duration;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{
     Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
-    ProfitConfig, PruneLimits, Score, ScoreConfig,
+    ProfitConfig, PruneLimits, Score, ScoreConfig, Share,
 };
 use serde::Deserialize;
 
+use crate::bad_file::BadFile;
 use crate::guests::Uri;
+use crate::user_socket::protocol;
 
 /// Where the configuration is looked for when none is named. That it is not there is no error.
 pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
@@ -33,6 +35,36 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// Guests.
     pub guests: GuestsConfig,
+    /// Programs of ordinary users.
+    pub optin: OptinConfig,
+}
+
+/// `[optin]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptinConfig {
+    /// Where programs of ordinary users ask the daemon.
+    pub socket: PathBuf,
+    /// The group whose members may. While there is none of that name, only root may.
+    pub group: String,
+    /// CPU seconds of ksmd that each user may have spent on scans in an hour.
+    pub cpu_seconds_per_hour: f64,
+    /// The most CPU that ksmd may use in such a scan.
+    pub max_cpu: Share,
+    /// Of a thousand pages so many must have an equal for a range to be worth marking.
+    pub worth_permille: u64,
+}
+
+impl Default for OptinConfig {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from(protocol::DEFAULT_PATH),
+            group: "ksmith".to_owned(),
+            cpu_seconds_per_hour: 60.0,
+            max_cpu: Share::WHOLE,
+            worth_permille: 50,
+        }
+    }
 }
 
 /// `[guests]`
@@ -76,11 +108,15 @@ impl GuestsConfig {
 pub struct DaemonConfig {
     /// Where `ksmith status` asks a running daemon.
     pub control_socket: PathBuf,
+    /// The CPUs that ksmd may use, such as `0-1`. Without it, any.
+    pub ksmd_cpus: Option<String>,
+    /// Whether pages of different NUMA nodes are merged. Without it, as the host has it.
+    pub merge_across_nodes: Option<bool>,
 }
 
 impl Default for DaemonConfig {
     fn default() -> Self {
-        Self { control_socket: PathBuf::from("/run/ksmith/control") }
+        Self { control_socket: PathBuf::from("/run/ksmith/control"), ksmd_cpus: None, merge_across_nodes: None }
     }
 }
 
@@ -149,22 +185,9 @@ impl Default for KsmtunedFile {
 /// Why there is no configuration to go by.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file can't be read.
-    #[error("can't read the configuration {}: {source}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file says something that has no meaning. The message has line and column.
-    #[error("{}: {message}", path.display())]
-    Meaningless {
-        /// Which file.
-        path: PathBuf,
-        /// What and where.
-        message: String,
-    },
+    /// The file is of no use.
+    #[error(transparent)]
+    File(#[from] BadFile),
     /// Something else than a socket is where the control socket should be.
     #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
     Occupied {
@@ -181,6 +204,10 @@ pub enum ConfigError {
     },
 }
 
+fn unreadable(path: &Path, source: io::Error) -> ConfigError {
+    BadFile::Unreadable { what: "configuration", path: path.to_owned(), source }.into()
+}
+
 impl Config {
     /// Reads the named file, or where none is named the default one if it is there.
     ///
@@ -191,7 +218,7 @@ impl Config {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(path, &text),
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+            Err(source) => Err(unreadable(path, source)),
         }
     }
 
@@ -200,9 +227,17 @@ impl Config {
     /// # Errors
     /// A key that does not exist, or a value that its key does not take.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let meaningless = |message: String| ConfigError::Meaningless { path: path.to_owned(), message };
+        let meaningless =
+            |message: String| ConfigError::from(BadFile::Meaningless { path: path.to_owned(), message });
         let config: Self =
             toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
+        let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
+        if let Some(cpus) = config.daemon.ksmd_cpus.as_ref().filter(no_list) {
+            return Err(meaningless(format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4")));
+        }
+        if !(0.0..=3600.0).contains(&config.optin.cpu_seconds_per_hour) {
+            return Err(meaningless("[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds".to_owned()));
+        }
         config.domains.fault().map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 
@@ -227,7 +262,7 @@ impl KsmtunedFile {
         match fs::read_to_string(&self.file) {
             Ok(text) => KsmtunedConfig::parse(&text).map_err(|error| ConfigError::Ksmtuned { path: path(), error }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KsmtunedConfig::default()),
-            Err(source) => Err(ConfigError::Unreadable { path: path(), source }),
+            Err(source) => Err(unreadable(&self.file, source)),
         }
     }
 }

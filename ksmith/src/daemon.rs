@@ -10,25 +10,26 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use ksmith_core::decide::domains::DomainsReport;
-use ksmith_core::decide::{OnDemand, Policy, Share};
+use ksmith_core::decide::domains::{DomainsReport, OnExit};
+use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
-use crate::act::{self, StateDir};
+use crate::act::{self, RestoreError, StateDir};
 use crate::config::{Config, ConfigError, PolicyKind};
 use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
 use crate::controller::{Controller, Tick};
-use crate::domains::Warden;
+use crate::domains::{Warden, give_back};
 use crate::guest_service::GuestService;
-use crate::guests::Guests;
+use crate::guests::{OffList, SharedGuests, Uri};
 use crate::live::LiveHost;
 use crate::observe::{ProcessEvent, ProcessEvents};
 use crate::own_use::OwnUse;
 use crate::root::Root;
 use crate::show::{DaemonStatus, Status};
 use crate::signals::{Caught, Signal};
+use crate::user_socket::{self, Budget, UserScan, UserScans};
 
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub enum Message {
     Signal(Signal),
     /// From the control socket.
     Asked(Asked),
+    /// From the user socket.
+    UserScan(UserScan),
     /// From the kernel.
     Processes(Vec<ProcessEvent>),
 }
@@ -66,19 +69,48 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Daemon {
     controller: Controller<LiveHost>,
-    tenants: Guests,
+    tenants: SharedGuests,
+    off: Option<OffList>,
     warden: Warden,
     config: Config,
     source: ConfigSource,
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    budget: Budget,
+    user_scans: UserScans,
     guests: Option<GuestService>,
     watchdog: Option<Duration>,
     /// The newest answer about the status, and since when it is so.
     answered: Option<(Instant, Answer)>,
     warned: BTreeMap<String, Instant>,
     told: Option<(Instant, String)>,
+}
+
+/// What a daemon leaves to be put back at its end.
+#[derive(Debug)]
+pub struct Ended {
+    host: LiveHost,
+    off: Option<OffList>,
+    on_exit: OnExit,
+    libvirt: Uri,
+}
+
+impl Ended {
+    /// Puts back the settings, and then the guests: whoever is switched on before might merge with those inside.
+    /// Says what was done.
+    ///
+    /// # Errors
+    /// A setting could not be put back. The guests stay as they are then.
+    pub fn restore(self) -> Result<Vec<String>, RestoreError> {
+        let restored = self.host.control.restore()?;
+        let mut notes: Vec<String> = restored.changes.iter().map(|change| format!("restored {change}")).collect();
+        notes.extend(restored.notes);
+        if let Some(off) = &self.off {
+            notes.extend(give_back(&Root::host(), off, self.on_exit, &self.libvirt, false));
+        }
+        Ok(notes)
+    }
 }
 
 /// Where the configuration comes from, to be read again on SIGHUP.
@@ -109,10 +141,18 @@ impl ConfigSource {
 struct Scan {
     waiting: Box<dyn Policy>,
     before: Option<Figures>,
-    reply: crossbeam_channel::Sender<Answer>,
-    peer: Peer,
+    for_whom: ForWhom,
     /// What the scan changes, as it was.
     settings: Knobs,
+}
+
+/// Who waits for a scan.
+#[derive(Debug)]
+enum ForWhom {
+    /// Root, at the control socket.
+    Control { reply: crossbeam_channel::Sender<Answer>, peer: Peer },
+    /// Those whom `user_scans` serves.
+    Users,
 }
 
 /// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
@@ -136,15 +176,22 @@ impl Daemon {
     /// A file that the policy needs is refused.
     pub fn new(host: LiveHost, config: Config, source: ConfigSource) -> Result<Self, ConfigError> {
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
+        let budget = Budget::new(config.optin.cpu_seconds_per_hour);
+        let root = Root::host();
+        let off = OffList::open(&StateDir::of(&root));
+        let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
         Ok(Self {
             controller,
-            tenants: Guests::new(Root::host(), config.guests.libvirt_uri.clone()),
-            warden: Warden::new(Root::host(), config.domains.clone()),
+            tenants: SharedGuests::new(root.clone(), config.guests.libvirt_uri.clone()),
+            warden: Warden::new(root, config.domains.clone(), off.clone()),
+            off,
             config,
             source,
             started: Instant::now(),
             last: None,
             scan: None,
+            user_scans: UserScans::new(budget.clone()),
+            budget,
             guests: None,
             watchdog: sd_notify::watchdog_enabled(),
             answered: None,
@@ -157,7 +204,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The control socket or the thread for signals could not be had.
-    pub fn run(mut self, signals: Caught) -> anyhow::Result<LiveHost> {
+    pub fn run(mut self, signals: Caught) -> anyhow::Result<Ended> {
         let (sender, inbox) = bounded(INBOX);
         signals.forward(sender.clone(), Message::Signal)?;
         let _socket = control::serve(&self.config.daemon.control_socket, sender.clone(), Message::Asked).map_err(
@@ -169,10 +216,19 @@ impl Daemon {
                 }
             },
         )?;
+        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
+        let _users =
+            users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
-        let host = Root::host();
-        let guests = GuestService::start(&host, &StateDir::of(&host), self.config.guests.clone());
+        let guests = GuestService::start(
+            &Root::host(),
+            self.tenants.clone(),
+            self.off.clone(),
+            self.config.guests.clone(),
+            self.config.domains.is_enforced(),
+        );
         self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
+        self.prepare_ksmd();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -188,7 +244,30 @@ impl Daemon {
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
         self.guests = None;
-        Ok(self.controller.into_host())
+        Ok(Ended {
+            off: self.off,
+            on_exit: self.config.domains.on_exit,
+            libvirt: self.config.guests.libvirt_uri,
+            host: self.controller.into_host(),
+        })
+    }
+
+    /// What is set once, before anything is scanned: where ksmd runs, and whether it merges across NUMA nodes.
+    fn prepare_ksmd(&mut self) {
+        let control = &mut self.controller.host_mut().control;
+        if let Some(cpus) = &self.config.daemon.ksmd_cpus {
+            match control.bind_ksmd(cpus) {
+                Ok(Some(before)) => info!("ksmd runs on CPUs {cpus} only (before: {before})"),
+                Ok(None) => {}
+                Err(why) => warn!("{why}"),
+            }
+        }
+        let Some(across) = self.config.daemon.merge_across_nodes else { return };
+        match control.writer().set(Knob::MergeAcrossNodes, u64::from(across)) {
+            Ok(Some(change)) => info!("{change} (configured)"),
+            Ok(None) => {}
+            Err(why) => warn!("{why}"),
+        }
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
@@ -291,7 +370,18 @@ impl Daemon {
                         return false;
                     }
                 }
-                Ok(Message::Processes(events)) => self.controller.host_mut().observer.notice_all(events),
+                Ok(Message::UserScan(scan)) => {
+                    self.user_scans.add(scan);
+                    if self.serve_users() {
+                        return false;
+                    }
+                }
+                // A guest that has started or ended does not wait for the deadline.
+                Ok(Message::Processes(events)) => {
+                    if self.controller.host_mut().observer.notice_all(events) {
+                        return false;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => return false,
                 // The signal thread holds a sender for ever.
                 Err(RecvTimeoutError::Disconnected) => return true,
@@ -309,11 +399,20 @@ impl Daemon {
         let loaded = self.source.load().and_then(|config| config.policy().map(|policy| (config, policy)));
         match loaded {
             Ok((config, policy)) => {
+                self.budget.configure(config.optin.cpu_seconds_per_hour);
+                if config.optin.socket != self.config.optin.socket
+                    || config.optin.group != self.config.optin.group
+                    || config.optin.worth_permille != self.config.optin.worth_permille
+                {
+                    warn!(
+                        "[optin] has changed; its socket, group and worth take effect when the daemon is restarted"
+                    );
+                }
                 if config.daemon != self.config.daemon {
                     warn!("[daemon] has changed; that takes effect when the daemon is restarted");
                 }
-                if let Some(guests) = &self.guests {
-                    guests.configure(config.guests.clone());
+                if let Some(guests) = &mut self.guests {
+                    guests.configure(config.guests.clone(), config.domains.is_enforced());
                 }
                 let limits = config.limits.clone();
                 // A policy that is the same goes on with what it knows. ksmtuned's has a file of its own besides.
@@ -356,6 +455,13 @@ impl Daemon {
                 }
                 false
             }
+            Request::Switched { pid, on } => {
+                if let Some(guests) = &self.guests {
+                    guests.was_switched(pid, on);
+                }
+                let _ = reply.send(Answer::Noted);
+                false
+            }
             Request::Scan { .. } if self.scan.is_some() => {
                 let message = "a scan is in progress already".to_owned();
                 let _ = reply.send(Answer::Error { message });
@@ -369,38 +475,69 @@ impl Daemon {
                 };
                 let limits = control::scan_limits(&self.config.limits, max_cpu);
                 info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
-                let policy = Box::new(OnDemand::new(passes.clamp(1, 1000)));
-                let waiting = self.controller.replace(policy, limits);
-                let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-                self.scan = Some(Scan { waiting, before: None, reply, peer, settings: changed_by_scan(&found) });
+                self.begin_scan(passes.clamp(1, 1000), limits, ForWhom::Control { reply, peer });
                 true
             }
         }
+    }
+
+    fn begin_scan(&mut self, passes: u64, limits: Limits, for_whom: ForWhom) {
+        let waiting = self.controller.replace(Box::new(OnDemand::new(passes)), limits);
+        let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
+        self.scan = Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found) });
+    }
+
+    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
+    fn serve_users(&mut self) -> bool {
+        if self.scan.is_some() {
+            return false;
+        }
+        let Some(passes) = self.user_scans.begin() else { return false };
+        let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
+        debug!("scanning for users: {passes} passes");
+        self.begin_scan(passes, limits, ForWhom::Users);
+        true
     }
 
     fn finish_scan(&mut self, tick: &Tick) {
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
         let state = tick.decision.reason.state;
-        let answer = if scan.peer.has_gone() {
-            info!("whoever asked for the scan has gone; it ends");
-            Answer::Error { message: "nobody waits for the scan".to_owned() }
+        let now = Figures::of(&tick.sample);
+        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
+        let is_wanted = match &scan.for_whom {
+            ForWhom::Control { peer, .. } => !peer.has_gone(),
+            ForWhom::Users => self.user_scans.go_on(spent),
+        };
+        let outcome = if !is_wanted {
+            info!("nobody waits for the scan any more; it ends");
+            Err("nobody waits for the scan".to_owned())
         } else if let Some(error) = tick.applied.errors.first() {
-            Answer::Error { message: format!("the scan was given up: {error}") }
+            Err(format!("the scan was given up: {error}"))
         } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
-            Answer::Error { message: control::NOTHING_TO_SCAN.to_owned() }
+            Err(control::NOTHING_TO_SCAN.to_owned())
         } else if state == OnDemand::DONE {
-            Answer::Scan(ScanAnswer { before, after: Figures::of(&tick.sample) })
+            Ok(())
         } else {
             return;
         };
-        if let Some(scan) = self.scan.take() {
-            for error in self.controller.put_back(&scan.settings).errors {
-                error!("{error}");
-            }
-            self.controller.replace(scan.waiting, self.config.limits.clone());
-            let _ = scan.reply.send(answer);
+        let Some(scan) = self.scan.take() else { return };
+        for error in self.controller.put_back(&scan.settings).errors {
+            error!("{error}");
         }
+        self.controller.replace(scan.waiting, self.config.limits.clone());
+        match scan.for_whom {
+            ForWhom::Users => self.user_scans.finish(spent, &outcome),
+            ForWhom::Control { reply, .. } => {
+                let answer = match outcome {
+                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
+                    Err(message) => Answer::Error { message },
+                };
+                let _ = reply.send(answer);
+            }
+        }
+        // Those who came meanwhile.
+        self.serve_users();
     }
 
     /// The status, never older than [`FRESH`]: whoever asks without pause does not make us look without pause.
@@ -420,7 +557,7 @@ impl Daemon {
         let own = OwnUse::now();
         // Looked at anew: the last turn's sample is from before its own changes.
         let sample = self.controller.host_mut().observer.sample();
-        let guests = self.tenants.list(&sample).guests;
+        let guests = self.tenants.lock().list(&sample).guests;
         let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {
             sample,

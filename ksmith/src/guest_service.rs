@@ -2,7 +2,8 @@
 //! thousand guests, nor a hypervisor that hangs, nor a switch that takes seconds delays a turn.
 //!
 //! With `[guests] prune` it also switches off guests that are not worth merging, one at a time, each noted on disk
-//! before. When it ends they are switched on again.
+//! before. When it ends they are switched on again. Who was switched off for the sake of trust domains is left to them
+//! as long as they are kept apart ([`crate::domains`]).
 
 use std::io;
 use std::thread::JoinHandle;
@@ -14,15 +15,16 @@ use ksmith_core::guest::Guest;
 use ksmith_core::sample::{ProcessId, Sample};
 use tracing::{info, warn};
 
-use crate::act::{Headroom, StateDir};
+use crate::act::Headroom;
 use crate::config::GuestsConfig;
 use crate::control::Answer;
-use crate::guests::{Guests, List, OffList, SwitchError, Switched, Target};
+use crate::guests::{List, OffList, SharedGuests, SwitchError, Switched, Target, Why};
 use crate::root::Root;
 use crate::show::GuestsReport;
 
-/// How often a sample is looked at without being asked: finds new guests and feeds pruning.
+/// How often a sample is looked at without being asked: where pruning wants it, and where nobody has come or gone.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+const BETWEEN_IDLE_LOOKS: Duration = Duration::from_secs(10);
 
 /// Orders that may wait; askers are told when there is no room.
 const INBOX: usize = 16;
@@ -35,35 +37,52 @@ const LAST_PATIENCE: Duration = Duration::from_secs(5);
 pub struct GuestService {
     orders: Sender<Order>,
     thread: Option<JoinHandle<()>>,
-    next_look: Instant,
+    prunes: bool,
+    last_look: Option<Instant>,
+    /// Who was there at the last look.
+    seen: Vec<ProcessId>,
 }
 
 #[derive(Debug)]
 enum Order {
     Look(Box<Sample>),
     Report(Box<Sample>, Sender<Answer>),
-    Configure(GuestsConfig),
+    Configure(GuestsConfig, bool),
+    Switched(u32, bool),
     End,
 }
 
 impl GuestService {
-    /// Starts the thread.
+    /// Starts the thread, which shares `guests` and the list of those that were switched off with others.
+    /// `keeps_apart`: trust domains are, and who is off for their sake stays off.
     ///
     /// # Errors
     /// The host has none for us.
-    pub fn start(root: &Root, directory: &StateDir, config: GuestsConfig) -> io::Result<Self> {
+    pub fn start(
+        root: &Root,
+        guests: SharedGuests,
+        off: Option<OffList>,
+        config: GuestsConfig,
+        keeps_apart: bool,
+    ) -> io::Result<Self> {
         let (orders, inbox) = bounded(INBOX);
-        let (root, directory) = (root.clone(), directory.clone());
-        let work = move || Worker::new(root, &directory, &config).work(&inbox);
+        let prunes = config.prune;
+        let root = root.clone();
+        let work = move || Worker::new(root, guests, off, config, keeps_apart).work(&inbox);
         let thread = std::thread::Builder::new().name("guests".to_owned()).spawn(work)?;
-        Ok(Self { orders, thread: Some(thread), next_look: Instant::now() })
+        Ok(Self { orders, thread: Some(thread), prunes, last_look: None, seen: Vec::new() })
     }
 
-    /// Hands over a sample, now and then.
+    /// Hands over a sample, now and then: whoever is new is asked for its name before anybody wants to know it.
     pub fn look(&mut self, sample: &Sample) {
-        let now = Instant::now();
-        if now >= self.next_look {
-            self.next_look = now + BETWEEN_LOOKS;
+        let since = self.last_look.map_or(Duration::MAX, |last| last.elapsed());
+        let ids = sample.processes.iter().map(|process| process.id);
+        let is_due = since >= BETWEEN_IDLE_LOOKS
+            || since >= BETWEEN_LOOKS && (self.prunes || !ids.clone().eq(self.seen.iter().copied()));
+        if is_due {
+            self.last_look = Some(Instant::now());
+            self.seen.clear();
+            self.seen.extend(ids);
             // A thread that is busy looks next time.
             let _ = self.orders.try_send(Order::Look(Box::new(sample.clone())));
         }
@@ -82,8 +101,14 @@ impl GuestService {
     }
 
     /// Goes by another configuration from now on.
-    pub fn configure(&self, config: GuestsConfig) {
-        let _ = self.orders.send(Order::Configure(config));
+    pub fn configure(&mut self, config: GuestsConfig, keeps_apart: bool) {
+        self.prunes = config.prune;
+        let _ = self.orders.send(Order::Configure(config, keeps_apart));
+    }
+
+    /// Takes in that somebody has switched the guest whose first process has this PID.
+    pub fn was_switched(&self, pid: u32, on: bool) {
+        let _ = self.orders.send(Order::Switched(pid, on));
     }
 }
 
@@ -102,7 +127,8 @@ type Thrown = (Target, bool, Result<Vec<Switched>, SwitchError>);
 struct Worker {
     root: Root,
     config: GuestsConfig,
-    guests: Guests,
+    guests: SharedGuests,
+    keeps_apart: bool,
     churn: Churn,
     prune: Option<Prune>,
     off: Option<OffList>,
@@ -115,15 +141,21 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(root: Root, directory: &StateDir, config: &GuestsConfig) -> Self {
+    fn new(
+        root: Root,
+        guests: SharedGuests,
+        off: Option<OffList>,
+        config: GuestsConfig,
+        keeps_apart: bool,
+    ) -> Self {
         let (jobs, thrown) = switcher(&root);
-        let off = OffList::open(directory).inspect_err(|error| warn!("{error}; no guest will be pruned")).ok();
         Self {
-            guests: Guests::new(root.clone(), config.libvirt_uri.clone()),
+            guests,
             root,
-            config: config.clone(),
+            keeps_apart,
             churn: Churn::default(),
             prune: config.prune_limits().map(Prune::new),
+            config,
             off,
             jobs,
             thrown,
@@ -141,17 +173,18 @@ impl Worker {
             select! {
                 recv(inbox) -> order => match order {
                     Ok(Order::Look(sample)) => {
-                        let list = self.guests.list(&sample);
+                        let list = self.guests.lock().list(&sample);
                         self.churn.see(&sample);
                         self.prune(&sample, &list);
                     }
                     Ok(Order::Report(sample, reply)) => {
-                        let List { guests, unattributed_bytes } = self.guests.list(&sample);
+                        let List { guests, unattributed_bytes } = self.guests.lock().list(&sample);
                         let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
                         report.cow_ksm_per_second = self.churn.rate();
                         let _ = reply.try_send(Answer::Guests(Box::new(report)));
                     }
-                    Ok(Order::Configure(config)) => self.configure(config),
+                    Ok(Order::Configure(config, keeps_apart)) => self.configure(config, keeps_apart),
+                    Ok(Order::Switched(pid, on)) => self.was_switched(pid, on),
                     Ok(Order::End) | Err(_) => break,
                 },
                 recv(thrown) -> outcome => match outcome {
@@ -169,37 +202,55 @@ impl Worker {
         self.switch_on_again();
     }
 
-    fn configure(&mut self, config: GuestsConfig) {
-        if config == self.config {
-            return;
-        }
+    fn configure(&mut self, config: GuestsConfig, keeps_apart: bool) {
+        let was_apart = std::mem::replace(&mut self.keeps_apart, keeps_apart);
         if config.libvirt_uri != self.config.libvirt_uri {
-            self.guests = Guests::new(self.root.clone(), config.libvirt_uri.clone());
+            self.guests.ask_libvirt_at(config.libvirt_uri.clone());
         }
-        if config.prune_limits() != self.config.prune_limits() {
-            self.prune = config.prune_limits().map(Prune::new);
+        let prunes_otherwise = config.prune_limits() != self.config.prune_limits();
+        self.config = config;
+        if prunes_otherwise {
+            self.prune = self.config.prune_limits().map(Prune::new);
+        }
+        if prunes_otherwise || was_apart && !keeps_apart {
             self.switch_on_again();
         }
-        self.config = config;
+    }
+
+    fn was_switched(&mut self, pid: u32, on: bool) {
+        let id = self.guests.lock().was_switched(pid, on);
+        if let (Some(id), Some(off), true) = (id, &self.off, on)
+            && let Err(error) = off.strike(id)
+        {
+            warn!("{error}");
+        }
     }
 
     fn switch_on_again(&mut self) {
-        let Some(off) = &mut self.off else { return };
-        for note in off.restore(&self.root, &self.config.libvirt_uri, false) {
-            info!("{note}");
+        let Some(off) = &self.off else { return };
+        let whys = [Some(Why::Prune), (!self.keeps_apart).then_some(Why::Domain)];
+        for why in whys.into_iter().flatten() {
+            for note in off.restore(&self.root, &self.config.libvirt_uri, why, false) {
+                info!("{note}");
+            }
         }
     }
 
     fn prune(&mut self, sample: &Sample, list: &List) {
         self.now = sample.at;
-        let (Some(prune), Some(off)) = (&mut self.prune, &mut self.off) else { return };
+        let (Some(prune), Some(off)) = (&mut self.prune, &self.off) else { return };
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
+        // Who is off for the sake of a trust domain stays so, whatever it would bring.
+        let outside: Vec<ProcessId> = off.listed(Why::Domain).iter().map(|guest| guest.process).collect();
+        let guests = self.guests.lock();
         let targets: Vec<(&Guest, Target)> = list
             .guests
             .iter()
-            .filter_map(|guest| Some((guest, self.guests.target(guest)?)))
+            .filter(|guest| !outside.contains(&guest.id()))
+            .filter_map(|guest| Some((guest, guests.target(guest)?)))
             .filter(|(_, target)| target.check(false).is_ok())
             .collect();
+        drop(guests);
         let candidates: Vec<Prunable> = targets.iter().map(|(guest, _)| prunable(guest)).collect();
         self.obstacles = candidates.iter().filter(|it| it.obstacle.is_some()).map(|it| it.id).collect();
         for PruneOrder { id, on, reason } in prune.decide(sample.at, full_scans, &candidates) {
@@ -224,7 +275,7 @@ impl Worker {
         if let Err(error) = &outcome {
             warn!("{error}");
         }
-        self.guests.ask_again(target.id);
+        self.guests.lock().ask_again(target.id);
         let has_obstacle = self.obstacles.contains(&target.id);
         if let Some(prune) = &mut self.prune {
             prune.done(target.id, self.now, outcome.is_ok(), has_obstacle);
@@ -232,7 +283,7 @@ impl Worker {
         // A switch-off that failed half way stays on the list: some of its memory may be off.
         if on
             && outcome.is_ok()
-            && let Some(off) = &mut self.off
+            && let Some(off) = &self.off
             && let Err(error) = off.strike(target.id)
         {
             warn!("{error}");
@@ -251,10 +302,10 @@ fn prunable(guest: &Guest) -> Prunable {
 }
 
 /// Whether the host can hold what comes back, and a later ksmith will know of it.
-fn may_be_unmerged(root: &Root, guest: &Guest, target: &Target, off: &mut OffList) -> Result<(), String> {
+fn may_be_unmerged(root: &Root, guest: &Guest, target: &Target, off: &OffList) -> Result<(), String> {
     let headroom = Headroom { exposure_bytes: guest.figures.merged_bytes, ..Headroom::now(root) };
     headroom.check().map_err(|why| why.to_string())?;
-    off.note(target).map_err(|error| error.to_string())
+    off.note(target, Why::Prune).map_err(|error| error.to_string())
 }
 
 /// The thread that throws switches, one after the other.
@@ -322,9 +373,9 @@ mod tests {
     #[test]
     fn a_question_is_answered_and_a_flood_refused() {
         let tree = tempfile::tempdir().unwrap();
-        let service =
-            GuestService::start(&Root::at(tree.path()), &StateDir::at(tree.path()), GuestsConfig::default())
-                .unwrap();
+        let root = Root::at(tree.path());
+        let guests = SharedGuests::new(root.clone(), crate::guests::Uri::default());
+        let service = GuestService::start(&root, guests, None, GuestsConfig::default(), false).unwrap();
         let (reply, answers) = bounded(1);
         service.report(Sample { page_size: 4096, ..Sample::default() }, reply);
         let Answer::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };

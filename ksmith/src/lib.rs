@@ -1,6 +1,7 @@
 //! ksmith around its core: observe the host, act on it, keep a record and show it.
 
 pub mod act;
+pub mod bad_file;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -12,6 +13,8 @@ pub mod domains;
 pub mod estimate;
 pub mod guest_service;
 pub mod guests;
+pub mod job;
+pub mod ksmd;
 pub mod lab;
 pub mod live;
 pub mod live_bench;
@@ -21,4 +24,6 @@ pub mod own_use;
 pub mod root;
 pub mod show;
 pub mod signals;
+pub mod systemd;
+pub mod user_socket;
 pub mod witness;

@@ -549,6 +549,8 @@ fn a_log_that_can_not_be_written_ends_nothing() {
 fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let Some(lock) = KernelLock::take() else { return };
     let (_file, config) = config_file(HELD);
+    // A daemon that was killed leaves its socket's file.
+    let _ = fs::remove_file(SOCKET);
     let (code, out, err) = ksmith(&["daemon", "--dry-run", "--config", &config]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("would set: pages_to_scan=321"), "{out}");

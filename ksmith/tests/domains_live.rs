@@ -314,3 +314,81 @@ fn mode_node_waits_for_merge_across_nodes_and_then_admits_who_is_bound() {
     assert_eq!(state().0, "guarded", "its memory is not on node 1");
     daemon.end();
 }
+
+/// Options with which nothing but the RAM is offered: there is no firmware that would stay mergeable.
+const RAM_ALONE: [&str; 4] =
+    ["-machine", "pc,mem-merge=off,memory-backend=ram0", "-object", "memory-backend-ram,id=ram0,size=64M,merge=on"];
+
+const LIST: &str = "/run/ksmith/guests.json";
+
+/// Whoever was kept apart comes back when nobody scans any more, and else stays off, for the next ksmith to know.
+#[test]
+fn who_was_switched_off_comes_back_only_where_ksmd_stands_still() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let Some(machines) = Machines::new() else { return };
+    let start = |name: &str| {
+        let machine = machines.start_with(name, &RAM_ALONE);
+        wait_until("the guest is filled", || machine.rss_pages() > PAGES && machine.offers_ram());
+        machine
+    };
+    let (own, foreign) = (start("own-1"), start("foreign-1"));
+    let admits = |domain: &str| format!("{EAGER}{}", ONE.replace("admit = \"a\"", &format!("admit = {domain:?}")));
+    let listed = || fs::read_to_string(LIST).unwrap_or_default();
+
+    // ksmd stood still before: it does again, and the guest is as it was.
+    let watch = Watch::over(vec![foreign.0.id()]);
+    let daemon = Running::daemon(&admits("a"), &[]);
+    wait_until("the foreign guest is switched off", || !foreign.offers_ram());
+    assert!(listed().contains("foreign-1") && listed().contains("domain"), "{}", listed());
+    wait_until("ksmd scans", || number("run") == 1);
+    passes(2);
+    let log = daemon.end();
+    assert!(foreign.offers_ram() && log.contains("merging of foreign-1"), "{log}");
+    assert!(!Path::new(LIST).exists(), "{}", listed());
+    assert_eq!(watch.end().1, 0, "nothing of it was ever merged");
+
+    // ksmd was running before, though over no pages: whoever is off stays off.
+    support::write("pages_to_scan", "0");
+    support::write("sleep_millisecs", "1000");
+    support::write("run", "1");
+    let daemon = Running::daemon(&admits("a"), &[]);
+    wait_until("the foreign guest is switched off", || !foreign.offers_ram());
+    let log = daemon.end();
+    assert!(log.contains("stays off: KSM scans now (run=1)"), "{log}");
+    assert!(!foreign.offers_ram() && listed().contains("foreign-1"));
+    let (code, out, err) = ksmith(&["restore"]);
+    assert!(code == 0 && out.contains("stays off") && !foreign.offers_ram(), "{out}{err}");
+
+    // The next daemon knows of it: it admits the other domain, and the guests change places.
+    let daemon = Running::daemon(&admits("b"), &[]);
+    wait_until("the guests have changed places", || foreign.offers_ram() && !own.offers_ram());
+    wait_until("the list says so", || listed().contains("own-1") && !listed().contains("foreign-1"));
+    daemon.kill();
+
+    // Killed, and nothing scans any more: restoring gives everybody back, unless it was told to keep them.
+    let (_file, keeps) = support::program::config_file("[domains]\non_exit = \"keep\"\n");
+    support::write("run", "0");
+    support::write("pages_to_scan", "100");
+    let (code, out, err) = ksmith(&["--config", &keeps, "restore"]);
+    assert!(code == 0 && out.contains("on_exit") && !own.offers_ram(), "{out}{err}");
+    // A daemon that keeps nobody apart has no reason to keep it off.
+    let daemon = Running::daemon("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n", &[]);
+    wait_until("it is on again", || own.offers_ram());
+    daemon.end();
+    assert!(!Path::new(LIST).exists(), "{}", listed());
+}
+
+/// Without a daemon nobody would keep the domains apart meanwhile.
+#[test]
+fn a_scan_without_a_daemon_is_refused_where_domains_are_kept_apart() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let _guest = guest(&[Part::Equal { seed: 74, pages: 64 }]);
+    for domains in [ONE, "[domains]\nmax_passes_per_hour = 4\n"] {
+        let socket = "[daemon]\ncontrol_socket = \"/nonexistent/ksmith\"\n";
+        let (_file, config) = support::program::config_file(&format!("{socket}{domains}"));
+        let before = number("full_scans");
+        let (code, _, err) = ksmith(&["--config", &config, "scan"]);
+        assert!(code == 3 && err.contains("ksmith daemon"), "{code} {err}");
+        assert_eq!(number("full_scans"), before);
+    }
+}

@@ -5,8 +5,9 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,21 @@ fn ksmith(arguments: &[&str]) -> Output {
 /// Bytes that KSM saves now.
 fn saved() -> f64 {
     ((number("pages_sharing") + number("ksm_zero_pages")) * PAGE) as f64
+}
+
+/// A Python that runs `script` until its input ends, and the line that it has said. `None`, said loudly, where there is
+/// none.
+fn python(script: &str, adjust: impl FnOnce(&mut Command)) -> Option<(Child, String)> {
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    adjust(&mut command);
+    let Ok(mut child) = command.spawn() else {
+        skipped("python3 is not installed");
+        return None;
+    };
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    Some((child, line))
 }
 
 fn rss(pid: u32) -> u64 {
@@ -156,14 +172,7 @@ fn what_is_not_present_stays_so_and_does_not_count() {
          r=mmap.mmap(-1,{size},flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS)\n\
          s=sum(r[i] for i in range(0,{size},4096))\nm[0:4096]=b'x'*4096\nprint('ready',flush=True)\nsys.stdin.read()\n"
     );
-    let python = Command::new("python3")
-        .args(["-c", &script])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn();
-    let Ok(mut child) = python else { return skipped("python3 is not installed") };
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let Some((mut child, _)) = python(&script, |_| ()) else { return };
     let pid = child.id();
     let before = rss(pid);
     for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)] {
@@ -208,14 +217,7 @@ fn what_is_one_frame_since_a_fork_is_not_saved_again() {
     let _alone = alone();
     let script = "import os,sys\nb=os.urandom(32<<20)\nc=[]\nfor i in range(2):\n  p=os.fork()\n  \
                   if p==0: sys.stdin.read();os._exit(0)\n  c.append(p)\nprint(os.getpid(),*c,flush=True)\nsys.stdin.read()\n";
-    let python = Command::new("python3")
-        .args(["-c", script])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn();
-    let Ok(mut child) = python else { return skipped("python3 is not installed") };
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let Some((mut child, line)) = python(script, |_| ()) else { return };
     let pids: Vec<u32> = line.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 3);
     for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)] {
@@ -342,16 +344,10 @@ fn own_processes_need_no_privilege() {
     let (_directory, program) = program_for_all();
     let script = "import os,sys,mmap\nm=[mmap.mmap(-1,8<<20,flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS) for i in range(3)]\n\
                   r=os.urandom(8<<20)\nm[0][:]=bytes(8<<20)\nm[1][:]=r\nm[2][:]=r\nprint('ready',flush=True)\nsys.stdin.read()\n";
-    let python = Command::new("python3")
-        .args(["-c", script])
-        .uid(65_534)
-        .gid(65_534)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn();
-    let Ok(mut child) = python else { return skipped("python3 is not installed") };
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let nobody = |command: &mut Command| {
+        command.uid(65_534).gid(65_534);
+    };
+    let Some((mut child, _)) = python(script, nobody) else { return };
     let arguments = ["estimate", "--exact", "--json", &child.id().to_string()];
     let output = Command::new(&program).args(arguments).uid(65_534).gid(65_534).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

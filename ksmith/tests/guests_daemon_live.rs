@@ -9,9 +9,10 @@ mod vm;
 use std::path::Path;
 use std::time::Instant;
 
+use ksmith::control::Client;
 use ksmith::lab::Part;
 use serde_json::Value;
-use support::program::{Running, config_file, ksmith, status};
+use support::program::{Running, SOCKET, config_file, ksmith, status};
 use support::{KernelLock, guest, number, wait_until};
 use vm::{PAGE, Qemu, content, has};
 
@@ -122,4 +123,38 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("merging of costly") && is_offered(qemu.pid()), "{out}");
     assert!(!Path::new(LIST).exists());
+}
+
+/// Started, switched and ended by others: the daemon's list follows without anybody waiting for its next look.
+#[test]
+fn the_daemon_knows_at_once_who_came_was_switched_and_went() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::take() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = Running::daemon(PARKED, &[]);
+    let row = |pid: u32| {
+        let report = Client::connect(SOCKET.as_ref()).unwrap().guests().unwrap();
+        report.guests.into_iter().find(|guest| guest.id().pid == pid)
+    };
+    let qemu = Qemu::start(directory.path(), "swift", None, &[]);
+    let started = Instant::now();
+    wait_until("it is listed", || row(qemu.pid()).is_some());
+    let listed = started.elapsed();
+    wait_until("its monitor has told", || row(qemu.pid()).is_some_and(|guest| guest.offered == Some(true)));
+    let pid = qemu.pid().to_string();
+    for (word, on) in [("off", false), ("on", true)] {
+        let (code, _, err) = ksmith(&["merge", word, &pid]);
+        assert_eq!(code, 0, "{err}");
+        // Not some time: the very next answer.
+        assert_eq!(row(qemu.pid()).unwrap().offered, Some(on), "{word}");
+    }
+    let pid = qemu.pid();
+    drop(qemu);
+    let ended = Instant::now();
+    wait_until("it is gone", || row(pid).is_none());
+    // Not judged: figures for whoever reads the log. Counted from when QEMU served QMP, and from its end.
+    eprintln!("listed after {listed:?}, gone after {:?}", ended.elapsed());
+    daemon.end();
 }

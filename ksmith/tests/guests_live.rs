@@ -167,6 +167,61 @@ fn a_qmp_socket_that_hangs_or_is_somebody_elses_costs_the_guest_nothing() {
     liar.wait().unwrap();
 }
 
+/// A process under QEMU's name that serves its own socket, as a QEMU would that is broken or another program.
+#[test]
+fn a_qmp_socket_that_closes_or_sends_garbage_costs_the_guest_nothing() {
+    if !has("perl") {
+        return;
+    }
+    let Some(_lock) = KernelLock::take() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("qemu-system-x86_64");
+    let path = std::env::var_os("PATH").unwrap();
+    let perl = std::env::split_paths(&path).map(|path| path.join("perl")).find(|path| path.exists()).unwrap();
+    std::fs::copy(perl, &program).unwrap();
+    let broken = |name: &str, says: &str| {
+        let socket = directory.path().join(name);
+        let serve = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE'; my ($path, $says) = ($ENV{SOCKET}, $ENV{SAYS}); \
+                     my $all = IO::Socket::UNIX->new(Local => $path, Listen => 9) or die; \
+                     while (my $one = $all->accept) { print $one $says; close $one }";
+        let child = Command::new(&program)
+            .args(["-e", serve, "--", "-name", name, "-qmp", &format!("unix:{},server=on", socket.display())])
+            .env("SOCKET", &socket)
+            .env("SAYS", says)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the socket is served", || socket.exists());
+        Broken(child)
+    };
+    let closes = broken("closes", "");
+    let garbage = broken("garbage", "HTTP/1.1 400 Bad Request\r\n");
+    let ends_early = broken("early", r#"{"QMP": {"version"#);
+    let started = Instant::now();
+    let report = json(directory.path(), &["guests", "--json"]);
+    assert!(started.elapsed() < Duration::from_secs(20), "somebody waited: {:?}", started.elapsed());
+    for (guest, expected) in [
+        (&closes, "closed the connection"),
+        (&garbage, "sends no QMP: HTTP/1.1"),
+        (&ends_early, "closed the connection"),
+    ] {
+        let row = row(&report, guest.0.id()).expect("listed by its process");
+        assert_eq!(row["kind"], "qemu");
+        assert!(row["errors"].to_string().contains(expected), "{row}");
+    }
+    let output = ksmith(directory.path(), &["merge", "off", "garbage"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+struct Broken(std::process::Child);
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn starts_and_exits_are_told_as_they_happen() {
     let (sender, receiver) = crossbeam_channel::unbounded::<Vec<ProcessEvent>>();
@@ -211,7 +266,7 @@ fn kill(pid: u32, signal: &str) {
 
 #[test]
 fn user_mode_linux_is_found_named_and_gone_again() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir_in("/tmp").unwrap(); // A socket's path has at most 107 bytes.
     let Some(kit) = UmlKit::make(directory.path()) else { return };
     let name = format!("ku-{}", std::process::id());
     let uml = kit.start(&name);
@@ -228,7 +283,7 @@ fn user_mode_linux_is_found_named_and_gone_again() {
     // Its helpers have the same memory: it counts once.
     assert!(row["pss_bytes"].as_u64().unwrap() < 64 << 20, "{row}");
     let output = ksmith(directory.path(), &["merge", "off", &name]);
-    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("shared file"));
     drop(uml);
     wait_until("it is gone", || host.find(&name).is_none());
@@ -274,8 +329,9 @@ fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
 
 #[test]
 fn the_same_through_libvirt() {
-    let Some(_libvirt) = Libvirt::start() else { return };
+    // First the lock: two of these tests would start and end one libvirt.
     let Some(_lock) = KernelLock::take() else { return };
+    let Some(_libvirt) = Libvirt::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 6);
     let id = std::process::id();
@@ -303,6 +359,42 @@ fn the_same_through_libvirt() {
     let again = merged(&mut host);
     assert!(again.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{again:?}");
     eprintln!("merged pages: {before:?}, off {after:?}, on {again:?}");
+    let gone: Vec<u32> = domains.iter().map(|domain| domain.pid).collect();
+    drop(domains);
+    let report = json(directory.path(), &["guests", "--json"]);
+    assert!(gone.iter().all(|pid| row(&report, *pid).is_none()), "who has ended is listed: {report}");
+}
+
+#[test]
+fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
+    // First the lock: two of these tests would start and end one libvirt.
+    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_libvirt) = Libvirt::start() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let content = content(directory.path(), 7);
+    let name = format!("ksmith-{}-lasting", std::process::id());
+    let mut domain = Domain::define(directory.path(), &name, &content);
+    let says_off = || vm::virsh(&["dumpxml", "--inactive", &name]).unwrap().contains("nosharepages");
+    assert!(!says_off() && is_offered(domain.pid));
+    let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent", "--dry-run"]));
+    assert!(said.contains("would be changed") && !says_off() && is_offered(domain.pid), "{said}");
+    let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent"]));
+    assert!(said.contains("libvirt starts it with merging off from now on") && says_off(), "{said}");
+    assert!(!is_offered(domain.pid), "and it is off at once");
+    let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent"]));
+    assert!(said.contains("was off already") && said.contains("says so already"), "{said}");
+    domain.start_again();
+    let offers_anything = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap().contains(" mg");
+    assert!(!offers_anything(domain.pid), "not even its firmware");
+    let said = ok(ksmith(directory.path(), &["merge", "on", &name, "--permanent"]));
+    assert!(said.contains("from now on") && !says_off() && is_offered(domain.pid), "{said}");
+}
+
+/// Whether a guest's RAM, of 64 MiB, is offered to KSM.
+fn is_offered(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mappings = ksmith_core::kernel::Mapping::parse_all(&text).unwrap();
+    mappings.iter().any(|mapping| mapping.end - mapping.start == 64 << 20 && mapping.is_mergeable() == Some(true))
 }
 
 /// `KSM:` of a process: what is merged right now.

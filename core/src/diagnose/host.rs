@@ -61,6 +61,10 @@ pub struct Circumstances {
     pub unrestored: bool,
     /// Guests that do not trust each other may share pages: what that means, in a sentence.
     pub side_channel: Option<String>,
+    /// Bytes that domains share now although they are to be kept apart.
+    pub shared_across_bytes: u64,
+    /// Why the daemon keeps ksmd parked for the sake of the domains, where it does.
+    pub guarded: Option<String>,
     /// What is wrong with a journal that can't be read as one. No ksmith starts beside it.
     pub damaged_journal: Option<String>,
 }
@@ -83,6 +87,8 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         sparse_giants(sample, circumstances),
         unrestored(circumstances),
         side_channel(circumstances),
+        shared_across(circumstances),
+        guarded(circumstances),
         damaged_journal(circumstances),
     ];
     let mut findings: Vec<Finding> = checks.into_iter().flatten().collect();
@@ -345,6 +351,27 @@ fn side_channel(circumstances: &Circumstances) -> Option<Finding> {
     Some(finding("side-channel", Severity::Note, meaning, remedy))
 }
 
+fn shared_across(circumstances: &Circumstances) -> Option<Finding> {
+    let bytes = Some(circumstances.shared_across_bytes).filter(|bytes| *bytes > 0)?;
+    Some(finding(
+        "shared-across-domains",
+        Severity::Warning,
+        format!("{} are shared across domains that are to be kept apart: merged before", Bytes::from(bytes)),
+        "`ksmith unmerge`; what merges from then on stays apart as long as the daemon runs. `ksmith guests --by domain` \
+         shows who shares with whom",
+    ))
+}
+
+fn guarded(circumstances: &Circumstances) -> Option<Finding> {
+    let why = circumstances.guarded.as_ref()?;
+    Some(finding(
+        "guarded",
+        Severity::Warning,
+        format!("nothing merges, since the domains could not be kept apart otherwise: {why}"),
+        "see docs/domains.md: what each kind of guest needs so that it can be switched off",
+    ))
+}
+
 fn damaged_journal(circumstances: &Circumstances) -> Option<Finding> {
     let why = circumstances.damaged_journal.as_ref()?;
     Some(finding(
@@ -410,6 +437,8 @@ mod tests {
         assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
         assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
         assert_eq!(found(|_, c| c.side_channel = Some("x".into())), ["side-channel"]);
+        assert_eq!(found(|_, c| c.shared_across_bytes = 4096), ["shared-across-domains"]);
+        assert_eq!(found(|_, c| c.guarded = Some("x".into())), ["guarded"]);
         assert_eq!(found(|_, c| c.damaged_journal = Some("EOF".into())), ["damaged-journal"]);
         assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);
         let nothing = found(|s, _| {

@@ -1,6 +1,6 @@
 //! Which guest a person means.
 
-use super::Guest;
+use super::{Guest, Kind};
 
 /// Why it is not exactly one guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,8 @@ pub enum NotOne {
 }
 
 /// The guest with this UUID, PID (of any of its processes) or name. A guest whose name is a number is found by it
-/// unless that is another guest's PID.
+/// unless that is another guest's PID, and one that was given its name comes before a plain process whose program
+/// is called so.
 ///
 /// # Errors
 /// There is none, or several have this name.
@@ -30,8 +31,11 @@ pub fn find<'a>(guests: &'a [Guest], wanted: &str) -> Result<&'a Guest, NotOne> 
     let name = |guest: &&Guest| guest.name == wanted;
     let by_uuid: Vec<&Guest> = guests.iter().filter(uuid).collect();
     let by_pid: Vec<&Guest> = guests.iter().filter(has_pid).collect();
+    let given = |guest: &&Guest| name(guest) && guest.kind != Kind::Process;
+    let by_given_name: Vec<&Guest> = guests.iter().filter(given).collect();
     let by_name: Vec<&Guest> = guests.iter().filter(name).collect();
-    let found = [by_uuid, by_pid, by_name].into_iter().find(|found| !found.is_empty()).unwrap_or_default();
+    let found =
+        [by_uuid, by_pid, by_given_name, by_name].into_iter().find(|found| !found.is_empty()).unwrap_or_default();
     match found[..] {
         [] => Err(NotOne::None(wanted.to_owned())),
         [guest] => Ok(guest),
@@ -62,6 +66,12 @@ mod tests {
         assert_eq!(pid("11"), Ok(11));
         assert_eq!(pid("12"), Ok(13));
         assert_eq!(pid("mail"), Err(NotOne::None("mail".to_owned())));
+    }
+
+    #[test]
+    fn a_given_name_comes_before_that_of_a_program() {
+        let machine = Guest { kind: Kind::Qemu, ..named("web", 11, None) };
+        assert_eq!(find(&[named("web", 10, None), machine], "web").unwrap().id().pid, 11);
     }
 
     #[test]

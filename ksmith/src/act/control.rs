@@ -4,6 +4,7 @@ use std::fmt;
 
 use ksmith_core::knobs::Knob;
 
+use super::affinity::{self, AffinityError};
 use super::pause::Paused;
 use super::restore::restore;
 use super::{
@@ -107,6 +108,23 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// Binds ksmd to a list of CPUs (`0-1`) until restoring. Returns where it ran before, if that is elsewhere.
+    ///
+    /// # Errors
+    /// The list is none, ksmd can't be found or the kernel refuses; then ksmd stays where it is.
+    pub fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {
+        let wanted = affinity::canonical(cpus)?;
+        let before = affinity::now(self.writer.root())?;
+        if before == wanted || self.writer.is_dry_run() {
+            return Ok((before != wanted).then_some(before));
+        }
+        if let Some(journal) = self.writer.journal_mut() {
+            journal.note_ksmd_cpus(before.clone())?;
+        }
+        affinity::bind(self.writer.root(), &wanted)?;
+        Ok(Some(before))
     }
 
     /// Restores everything now, and says what was done.

@@ -70,6 +70,8 @@ struct Record {
     originals: BTreeMap<String, String>,
     #[serde(default)]
     paused: Vec<Paused>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ksmd_cpus: Option<String>,
 }
 
 const VERSION: u32 = 1;
@@ -82,6 +84,7 @@ pub struct Journal {
     owner: Option<ProcessId>,
     originals: Knobs,
     paused: Vec<Paused>,
+    ksmd_cpus: Option<String>,
 }
 
 impl Journal {
@@ -100,6 +103,7 @@ impl Journal {
             owner: None,
             originals: Knobs::none(),
             paused: Vec::new(),
+            ksmd_cpus: None,
         };
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -114,7 +118,7 @@ impl Journal {
             return Ok(empty);
         }
         let owner = Some(ProcessId { pid: record.pid, start_ticks: record.start_ticks });
-        Ok(Self { owner, originals, paused: record.paused, ..empty })
+        Ok(Self { owner, originals, paused: record.paused, ksmd_cpus: record.ksmd_cpus, ..empty })
     }
 
     /// Gives up what the journal says, sound or damaged: moves it to a free name beside it. Returns that name, or
@@ -140,7 +144,7 @@ impl Journal {
 
     /// Whether there is nothing to undo.
     pub fn is_empty(&self) -> bool {
-        self.originals.is_empty() && self.paused.is_empty()
+        self.originals.is_empty() && self.paused.is_empty() && self.ksmd_cpus.is_none()
     }
 
     /// Whether the ksmith that wrote it last still runs.
@@ -161,6 +165,27 @@ impl Journal {
     /// Processes that were stopped.
     pub fn paused(&self) -> &[Paused] {
         &self.paused
+    }
+
+    /// The CPUs that ksmd could use before it was bound.
+    pub fn ksmd_cpus(&self) -> Option<&str> {
+        self.ksmd_cpus.as_deref()
+    }
+
+    /// Notes the CPUs that ksmd can use before it is bound; those that are noted already stay.
+    pub(super) fn note_ksmd_cpus(&mut self, cpus: String) -> Result<(), JournalError> {
+        if self.ksmd_cpus.is_some() {
+            return Ok(());
+        }
+        self.ksmd_cpus = Some(cpus);
+        self.save(&self.originals.clone(), &self.paused.clone()).inspect_err(|_| self.ksmd_cpus = None)
+    }
+
+    /// ksmd can use them again.
+    pub(super) fn forget_ksmd_cpus(&mut self) -> Result<(), JournalError> {
+        self.ksmd_cpus = None;
+        self.keep(self.originals.clone(), self.paused.clone())?;
+        if self.is_empty() { Ok(()) } else { self.save(&self.originals.clone(), &self.paused.clone()) }
     }
 
     /// Notes original values; a knob that is noted already keeps its first one.
@@ -191,7 +216,7 @@ impl Journal {
 
     /// Keeps only what is still to be undone. With nothing left the file goes.
     pub(super) fn keep(&mut self, originals: Knobs, paused: Vec<Paused>) -> Result<(), JournalError> {
-        if originals.is_empty() && paused.is_empty() {
+        if originals.is_empty() && paused.is_empty() && self.ksmd_cpus.is_none() {
             match fs::remove_file(self.path()) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
                     return Err(JournalError::Write { path: self.path(), source });
@@ -222,6 +247,7 @@ impl Journal {
                     .map(|(knob, value)| (knob.name().to_owned(), knob.text(value)))
                     .collect(),
                 paused: paused.to_vec(),
+                ksmd_cpus: self.ksmd_cpus.clone(),
             };
             let mut text = serde_json::to_vec_pretty(&record)?;
             text.push(b'\n');
@@ -318,6 +344,20 @@ mod tests {
         journal.keep(Knobs::none(), Vec::new()).unwrap();
         assert!(!directory.journal().exists());
         journal.keep(Knobs::none(), Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn where_ksmd_ran_is_kept_until_it_is_back_there() {
+        let (_tree, directory) = directory();
+        let mut journal = Journal::open(&directory).unwrap();
+        journal.note_ksmd_cpus("0-3".to_owned()).unwrap();
+        journal.note_ksmd_cpus("0".to_owned()).unwrap();
+        journal.note([(Knob::Run, 0)]).unwrap();
+        journal.keep(Knobs::none(), Vec::new()).unwrap();
+        let mut next = Journal::open(&directory).unwrap();
+        assert_eq!((next.ksmd_cpus(), next.is_empty()), (Some("0-3"), false));
+        next.forget_ksmd_cpus().unwrap();
+        assert!(!directory.journal().exists());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! undone when the [`Control`] goes. [`Lasting`] is the door for changes that are meant to last. [`restore`] and
 //! [`unmerge`] do by hand what their names say.
 
+mod affinity;
 mod control;
 mod error;
 mod headroom;
@@ -24,6 +25,7 @@ mod tuned;
 mod unmerge;
 mod writer;
 
+pub use affinity::AffinityError;
 pub use control::{Control, HeldBy, TakeError};
 pub use error::ActError;
 pub use headroom::{Headroom, NoHeadroom};

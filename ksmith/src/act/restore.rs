@@ -7,7 +7,7 @@ use ksmith_core::knobs::{Knob, Knobs};
 
 use super::plan::{Step, plan};
 use super::{ActError, Change, Journal, JournalError, PauseError, Unmerge, UnmergeError, Writer};
-use super::{identity, safe_sequence, unmerge};
+use super::{affinity, identity, safe_sequence, unmerge};
 
 /// What restoring did.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,7 @@ pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreErro
             }
         }
     }
+    put_ksmd_back(writer, &mut restored)?;
     let is_dry_run = writer.is_dry_run();
     if let Some(journal) = writer.journal_mut().filter(|_| !is_dry_run) {
         let left = if knobs.is_empty() { restored.left.clone() } else { originals };
@@ -96,6 +97,25 @@ pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreErro
         return Ok(restored);
     }
     Err(RestoreError::Incomplete { restored: Box::new(restored), knobs, processes })
+}
+
+/// Lets ksmd run where it ran. That the CPUs are gone meanwhile is said and does not stop the rest: it stays noted.
+fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), RestoreError> {
+    let Some(cpus) = writer.journal().and_then(Journal::ksmd_cpus).map(str::to_owned) else { return Ok(()) };
+    if writer.is_dry_run() {
+        restored.notes.push(format!("ksmd would be let back on CPUs {cpus}"));
+        return Ok(());
+    }
+    match affinity::bind(writer.root(), &cpus) {
+        Ok(()) => {
+            restored.notes.push(format!("ksmd is back on CPUs {cpus}"));
+            if let Some(journal) = writer.journal_mut() {
+                journal.forget_ksmd_cpus()?;
+            }
+        }
+        Err(why) => restored.notes.push(format!("{why}; later: ksmith restore")),
+    }
+    Ok(())
 }
 
 fn refuse_living_owner(journal: &Journal, force: bool) -> Result<(), RestoreError> {

@@ -59,12 +59,7 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let host = Daemon::new(host, config, source)?.run(signals)?;
-        let restored = host.control.restore()?;
-        for change in &restored.changes {
-            tracing::info!("restored {change}");
-        }
-        for note in &restored.notes {
+        for note in Daemon::new(host, config, source)?.run(signals)?.restore()? {
             tracing::info!("{note}");
         }
         tracing::info!("all settings restored");

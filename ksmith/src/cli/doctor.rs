@@ -5,15 +5,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::decide::domains::{DomainsReport, GUARDED};
 use ksmith_core::diagnose::{Circumstances, Daemon, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
+use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, exit, print};
 use crate::act::{self, Journal, JournalError, StateDir};
 use crate::config::Config;
 use crate::control::{Client, ClientError};
 use crate::doctor::{NoPatient, Options, Patient, examine, find};
+use crate::domains::sharing;
 use crate::guests::{Guests, Uri};
 use crate::observe::Observer;
 use crate::root::Root;
@@ -89,15 +91,18 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let config = Config::load(global.config.as_deref())?;
     let state = StateDir::of(&root);
     let journal = Journal::open(&state);
-    let daemon = if root.is_host() {
-        in_charge(Client::connect(&config.daemon.control_socket), journal.as_ref().ok())
-    } else {
-        Daemon::Absent
-    };
+    let mut client = root.is_host().then(|| Client::connect(&config.daemon.control_socket));
+    let guarded = client.as_mut().and_then(|client| guarded(client.as_mut().ok()?));
+    let daemon = client.map_or(Daemon::Absent, |client| in_charge(client, journal.as_ref().ok()));
     let mut observer = Observer::new(root.clone());
     let sample = observer.sample();
     let guests = Guests::new(root.clone(), Uri::default()).list(&sample).guests;
-    let domains = DomainsReport::of(&config.domains, &guests, None);
+    let mut domains = DomainsReport::of(&config.domains, &guests, None);
+    // Who may not look at frames is told what is possible, not what is.
+    let across = sharing(&root, &config.domains, &guests).ok().map(|sharing| sharing.across_bytes);
+    if let Some(across) = across {
+        domains.meaning = format!("{}; {} are shared across now", domains.meaning, Bytes::from(across));
+    }
     let circumstances = Circumstances {
         kernel: root.text("proc/sys/kernel/osrelease").value().and_then(|text| KernelVersion::parse(text)),
         daemon,
@@ -110,6 +115,8 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             Err(JournalError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
+        shared_across_bytes: across.filter(|_| config.domains.is_enforced()).unwrap_or(0),
+        guarded,
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };
     let findings = diagnose(&sample, &circumstances);
@@ -132,6 +139,14 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     }
     let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);
     Ok(if is_ill { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Why a daemon keeps ksmd parked for the sake of the domains.
+fn guarded(client: &mut Client) -> Option<String> {
+    let status = client.status().ok()?.json;
+    let daemon = status.get("daemon")?;
+    let reason = daemon.get("reason")?.as_str()?;
+    (daemon.get("state")?.as_str()? == GUARDED).then(|| reason.to_owned())
 }
 
 /// Who answers on the control socket is in charge, and so is whoever has settings to restore when it ends: a scan

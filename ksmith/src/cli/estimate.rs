@@ -1,6 +1,7 @@
 //! `ksmith estimate`
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,7 +10,10 @@ use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
 use super::{Failure, Global, print};
+use crate::config::{Config, DEFAULT_PATH};
 use crate::estimate::{By, EstimateError, Mode, Options, Selection, estimate, write_heat_map};
+use crate::guests::Guests;
+use crate::observe::Observer;
 
 /// Say what KSM would save here, in seconds and without turning it on.
 ///
@@ -51,7 +55,7 @@ pub struct EstimateArgs {
     /// Show what each two guests share; with a FILE.svg, also as a heat map
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     matrix: Option<Option<PathBuf>>,
-    /// Count all processes of a program, a user or a control group as one guest
+    /// Count all processes of a program, a user, a control group or a trust domain as one guest
     #[arg(long, value_name = "WHAT")]
     by: Option<Grouping>,
 }
@@ -81,17 +85,17 @@ impl EstimateArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn options(&self, global: &Global) -> Result<Options, Failure> {
+    fn options(&self, global: &Global) -> anyhow::Result<Options> {
         let by = match self.by {
             None => By::Process,
             Some(Grouping::Program) => By::Program,
             Some(Grouping::User) => By::User,
             Some(Grouping::Cgroup) => By::Cgroup,
-            Some(Grouping::Domain) => {
-                return Err(Failure::usage("no merge domains are configured on this host; try --by cgroup"));
-            }
+            Some(Grouping::Domain) => By::Domain,
         };
-        let selection = Selection { pids: self.pids.clone(), guests: self.guest.clone(), all: self.all, by };
+        let domains = if by == By::Domain { domains(global)? } else { BTreeMap::new() };
+        let selection =
+            Selection { pids: self.pids.clone(), guests: self.guest.clone(), all: self.all, by, domains };
         let mut options = Options::new(selection);
         options.mode = match self.sample {
             Some(per_cent) => Mode::Sample(per_cent / 100.0),
@@ -119,6 +123,24 @@ impl EstimateArgs {
         Ok(options)
     }
 }
+
+/// The trust domain of each guest's processes, as the configuration assigns them.
+fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
+    let config = Config::load(global.config.as_deref())?;
+    if config.domains.is_unconfigured() {
+        let path = global.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
+        let why = format!("{} assigns guests to no domains: see [domains], or try --by cgroup", path.display());
+        return Err(Failure::usage(why).into());
+    }
+    let sample = Observer::new(global.root()).sample();
+    let mut guests = Guests::new(global.root(), config.guests.libvirt_uri).list_within(&sample, PATIENCE).guests;
+    config.domains.assign(&mut guests);
+    let domains = guests.into_iter().filter_map(|guest| Some((guest.domain?, guest.processes)));
+    Ok(domains.flat_map(|(domain, all)| all.into_iter().map(move |id| (id.pid, domain.clone()))).collect())
+}
+
+/// For hypervisors to tell their UUID, by which a rule may go.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn failure(error: &EstimateError) -> Failure {
     Failure::with_code(error.exit_code(), error.to_string())

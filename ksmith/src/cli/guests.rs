@@ -8,6 +8,7 @@ use clap::Args;
 use super::{Global, print};
 use crate::config::Config;
 use crate::control::Client;
+use crate::domains::sharing;
 use crate::guests::{Guests, List, read_memory};
 use crate::observe::Observer;
 use crate::show::{By, GuestsReport, Sort};
@@ -18,6 +19,7 @@ use crate::show::{By, GuestsReport, Sort};
 /// mergeable memory. `saved` adds up to what the host saves; `profit` is saved less KSM's metadata, and negative
 /// for a guest that only costs. `private` and `shared` make up its part of the host's memory (PSS); they are dear
 /// to read, so on a host with large guests only what can be read in a moment is shown unless --pss asks for all.
+/// --by domain also looks up, as root, which merged pages guests of different trust domains share now.
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
     /// What makes a row
@@ -54,6 +56,12 @@ impl GuestsArgs {
         config.domains.assign(&mut report.guests);
         let budget = if self.pss { None } else { Some(PSS_BUDGET) };
         report.errors.extend(read_memory(&root, &mut report.guests, budget));
+        if self.by == By::Domain {
+            match sharing(&root, &config.domains, &report.guests) {
+                Ok(sharing) => report.sharing = Some(sharing),
+                Err(why) => report.errors.push(why.to_string()),
+            }
+        }
         let view = report.view(self.by, self.sort);
         if global.json {
             print::json(&view.to_json())?;

@@ -1,6 +1,7 @@
 //! `ksmith merge on|off GUEST`
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use ksmith_core::units::Bytes;
 use serde_json::json;
 
 use super::{Failure, Global, print};
-use crate::act::Headroom;
+use crate::act::{Headroom, StateDir};
 use crate::config::Config;
-use crate::guests::{Guest, Guests, SwitchError, Switched, Target, find, merged_now};
+use crate::control::Client;
+use crate::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
 use crate::observe::Observer;
 use crate::root::Root;
 
@@ -56,7 +58,7 @@ impl MergeArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
         let config = Config::load(global.config.as_deref())?;
-        let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri);
+        let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
         let list = guests.list(&Observer::new(root.clone()).sample());
         let guest = find(&list.guests, &self.guest).map_err(|why| Failure::usage(why.to_string()))?;
         let gone = || Failure::impossible(format!("{} has ended meanwhile", guest.name));
@@ -69,6 +71,9 @@ impl MergeArgs {
             headroom.check().map_err(|why| Failure::impossible(format!("{}: {why}", guest.name)))?;
         }
         let switched = self.throw(&root, guest, &target, on)?;
+        if !self.dry_run {
+            tell(&config.daemon.control_socket, &root, &target, on);
+        }
         let is_made_permanent = match self.permanent {
             true => Some(target.make_permanent(on, self.dry_run).map_err(failure)?),
             false => None,
@@ -156,6 +161,21 @@ impl MergeArgs {
             Some(false) => print::line("libvirt's definition says so already"),
             None => Ok(()),
         }
+    }
+}
+
+/// Lets a running daemon know, so that it shows what is so; without one, the list of guests that one switched off.
+/// That it can't be told changes nothing: it asks for itself before long.
+fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
+    let outcome = match Client::connect(socket) {
+        Ok(mut daemon) => daemon.switched(target.id.pid, on).map_err(|error| error.to_string()),
+        Err(_) if on => OffList::open(&StateDir::of(root))
+            .and_then(|off| off.strike(target.id))
+            .map_err(|error| error.to_string()),
+        Err(_) => Ok(()),
+    };
+    if let Err(why) = outcome {
+        tracing::warn!("{why}");
     }
 }
 

@@ -12,8 +12,11 @@ mod knobs;
 mod lab;
 mod memory_guest;
 mod merge;
+mod optin;
 mod print;
 mod restore;
+mod run;
+mod run_scans;
 mod scan;
 mod status;
 mod unmerge;
@@ -98,12 +101,14 @@ enum Command {
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
+    Run(run::RunArgs),
     Scan(scan::ScanArgs),
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
     Set(knobs::SetArgs),
     Merge(merge::MergeArgs),
     Unmerge(unmerge::UnmergeArgs),
+    Optin(optin::OptinArgs),
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -162,12 +167,14 @@ impl Cli {
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
+            Command::Run(args) => args.run(global),
             Command::Scan(args) => args.run(global),
             Command::Enable(args) => args.run(global),
             Command::Disable(args) => args.run(global),
             Command::Set(args) => args.run(global),
             Command::Merge(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
+            Command::Optin(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Lab(command) => command.run(global),
             Command::Config(command) => command.run(global),

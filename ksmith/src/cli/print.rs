@@ -37,6 +37,11 @@ pub fn progress(text: impl Display) {
     let _ = write!(err, "{text}").and_then(|()| err.flush());
 }
 
+/// Says something on standard error, beside another program's output. That nobody hears it is no error.
+pub fn aside(text: impl Display) {
+    progress(text);
+}
+
 fn write(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -7,7 +7,8 @@ use clap::Args;
 use super::{Failure, Global, control, print};
 use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
 use crate::config::Config;
-use crate::guests::OffList;
+use crate::domains::give_back;
+use crate::guests::{OffList, Why};
 use crate::root::Root;
 
 /// Put back what a ksmith that was killed left behind: every setting, and programs that it had paused.
@@ -68,10 +69,13 @@ impl RestoreArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Switches on the guests that a daemon switched off.
+    /// Switches on the guests that a daemon switched off, unless that would let those merge that it kept apart.
     fn guests(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<String>> {
-        let libvirt = Config::load(global.config.as_deref())?.guests.libvirt_uri;
-        Ok(OffList::open(&StateDir::of(root))?.restore(root, &libvirt, self.dry_run))
+        let config = Config::load(global.config.as_deref())?;
+        let (off, libvirt) = (OffList::open(&StateDir::of(root))?, &config.guests.libvirt_uri);
+        let mut notes = off.restore(root, libvirt, Why::Prune, self.dry_run);
+        notes.extend(give_back(root, &off, config.domains.on_exit, libvirt, self.dry_run));
+        Ok(notes)
     }
 }
 

@@ -54,47 +54,25 @@ impl ScanArgs {
                 })?;
                 (answer.before, answer.after)
             }
+            Err(error) if error.is_nobody_there() && config.domains.needs_a_guard() => {
+                return Err(Failure::impossible(NEEDS_A_GUARD).into());
+            }
             Err(error) if error.is_nobody_there() => {
                 let interrupts = signals::catch()?.listen()?;
                 let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
-                let (before, after) = self.scan(&mut host, limits, &interrupts)?;
+                let shows = std::io::stderr().is_terminal();
+                let progress = |text: &str| {
+                    if shows {
+                        print::progress(format_args!("\r{text}   "));
+                    }
+                };
+                let (before, after) = scan_directly(&mut host, self.passes, limits, &interrupts, progress)?;
                 host.control.restore()?;
                 (Figures::of(&before), Figures::of(&after))
             }
             Err(error) => return Err(error.into()),
         };
         self.report(global, &before, &after, started)
-    }
-
-    fn scan(
-        &self,
-        host: &mut LiveHost,
-        limits: Limits,
-        interrupts: &Receiver<Signal>,
-    ) -> anyhow::Result<(Sample, Sample)> {
-        let mut controller = Controller::new(host, Box::new(OnDemand::new(self.passes)), limits);
-        let mut first = None;
-        loop {
-            let tick = controller.tick();
-            if let Some(error) = tick.applied.errors.first() {
-                return Err(anyhow::anyhow!("{error}; the settings are being put back"));
-            }
-            let is_stalled = tick.decision.reason.state == OnDemand::STALLED;
-            if is_stalled || nothing_to_scan(&tick.sample) {
-                return Err(Failure::impossible(NOTHING_TO_SCAN).into());
-            }
-            let before = first.get_or_insert_with(|| tick.sample.clone());
-            if tick.decision.reason.state == OnDemand::DONE {
-                let before = before.clone();
-                return Ok((before, tick.sample));
-            }
-            if std::io::stderr().is_terminal() {
-                print::progress(format_args!("\r{}   ", tick.decision.reason.text));
-            }
-            if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
-                return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
-            }
-        }
     }
 
     fn report(
@@ -131,5 +109,41 @@ impl ScanArgs {
             ))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Why nobody but the daemon may scan.
+pub(super) const NEEDS_A_GUARD: &str = "[domains] sets limits to who may merge, and how often: only the daemon keeps \
+                                        them; start `ksmith daemon`, and scan again";
+
+/// Makes clean passes without a daemon, until they are done or `interrupts` says something. What was changed is put
+/// back when the host's control goes.
+pub(super) fn scan_directly(
+    host: &mut LiveHost,
+    passes: u64,
+    limits: Limits,
+    interrupts: &Receiver<Signal>,
+    progress: impl Fn(&str),
+) -> anyhow::Result<(Sample, Sample)> {
+    let mut controller = Controller::new(host, Box::new(OnDemand::new(passes)), limits);
+    let mut first = None;
+    loop {
+        let tick = controller.tick();
+        if let Some(error) = tick.applied.errors.first() {
+            return Err(anyhow::anyhow!("{error}; the settings are being put back"));
+        }
+        let is_stalled = tick.decision.reason.state == OnDemand::STALLED;
+        if is_stalled || nothing_to_scan(&tick.sample) {
+            return Err(Failure::impossible(NOTHING_TO_SCAN).into());
+        }
+        let before = first.get_or_insert_with(|| tick.sample.clone());
+        if tick.decision.reason.state == OnDemand::DONE {
+            let before = before.clone();
+            return Ok((before, tick.sample));
+        }
+        progress(&tick.decision.reason.text);
+        if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
+            return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
+        }
     }
 }

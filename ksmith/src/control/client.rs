@@ -109,6 +109,17 @@ impl Client {
         }
     }
 
+    /// Tells that a guest was switched.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn switched(&mut self, pid: u32, on: bool) -> Result<(), ClientError> {
+        match self.ask(Request::Switched { pid, on })? {
+            Answer::Noted => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Asks for clean passes, and waits until they are done, however long that takes.
     ///
     /// # Errors

@@ -4,7 +4,8 @@ mod client;
 mod server;
 
 pub use client::{Client, ClientError};
-pub use server::{Asked, Peer, serve};
+pub use server::{Asked, Peer, Waiting, serve, waiting};
+pub(crate) use server::{has_hung_up, remove_socket};
 
 use ksmith_core::account::Totals;
 use ksmith_core::decide::{Limits, Share};
@@ -21,6 +22,13 @@ pub enum Request {
     Status,
     /// All guests.
     Guests,
+    /// That a guest was switched, by somebody else than the daemon: its first process, and how.
+    Switched {
+        /// The PID.
+        pid: u32,
+        /// Whether it is on now.
+        on: bool,
+    },
     /// So many clean passes; answered when they are done.
     Scan {
         /// How many, at least 1.
@@ -58,6 +66,8 @@ pub enum Answer {
     Status(StatusAnswer),
     /// To [`Request::Guests`].
     Guests(Box<GuestsReport>),
+    /// To [`Request::Switched`].
+    Noted,
     /// To [`Request::Scan`].
     Scan(ScanAnswer),
     /// To anything that can't be done.

@@ -43,6 +43,17 @@ impl Peer {
     }
 }
 
+/// As long as this is held, its [`Peer`] waits.
+#[derive(Debug)]
+pub struct Waiting(#[allow(dead_code, reason = "it is only held")] Arc<()>);
+
+/// Somebody who waits, and what tells whether it still does.
+pub fn waiting() -> (Waiting, Peer) {
+    let waiting = Arc::new(());
+    let peer = Peer(Arc::downgrade(&waiting));
+    (Waiting(waiting), peer)
+}
+
 /// How often a peer that waits is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -100,7 +111,7 @@ pub fn serve<T: Send + 'static>(path: &Path, sender: Sender<T>, wrap: fn(Asked) 
 }
 
 /// Removes a socket, and nothing else: the path is an operator's, who may have mistyped it.
-fn remove_socket(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -146,7 +157,7 @@ fn converse<T>(stream: UnixStream, sender: &Sender<T>, wrap: fn(Asked) -> T) -> 
 }
 
 /// Whether nobody is at the other end. One that will say no more but listens still is there.
-fn has_hung_up(stream: &UnixStream) -> bool {
+pub(crate) fn has_hung_up(stream: &UnixStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::empty())];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     let found = rustix::event::poll(&mut polled, Some(&now));

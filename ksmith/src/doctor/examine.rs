@@ -104,7 +104,7 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
     if !frames.are_visible() {
         return Some("its pages: /proc/kpageflags is for root".to_owned());
     }
-    let selection = Selection { pids: vec![patient.pid], guests: Vec::new(), all: true, by: By::Process };
+    let selection = Selection { pids: vec![patient.pid], all: true, by: By::Process, ..Selection::default() };
     let targets = match Targets::select(&selection, Detail::Figures) {
         Ok(found) => found.targets,
         Err(error) => return Some(format!("its pages: {error}")),

@@ -8,10 +8,8 @@ use ksmith_core::diagnose::process::Pages;
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::sketch::mix;
 
-use crate::estimate::frames::Frames;
-
-/// Pages looked up at once.
-const LOOKED_UP: u64 = 4096;
+use crate::estimate::entries;
+use crate::estimate::frames::{Frames, SharedFrames};
 
 /// What a walk over a mapping found.
 #[derive(Debug, Default)]
@@ -49,21 +47,11 @@ impl Draw {
 pub fn walk(pagemap: &File, frames: &Frames, [start, end, size]: [u64; 3], draw: [Draw; 2]) -> io::Result<Walked> {
     let mut walked = Walked::default();
     let mut spare = None;
-    let mut bytes = Vec::new();
-    let (mut first, last) = (start / size, end / size);
-    while first < last {
-        let count = LOOKED_UP.min(last - first);
-        bytes.resize(count as usize * 8, 0);
-        let got = pagemap.read_at(&mut bytes, first * 8)? / 8;
-        if got == 0 {
-            break;
-        }
-        let entries: Vec<PageEntry> =
-            bytes[..got * 8].as_chunks().0.iter().map(|word| PageEntry::from_bytes(*word)).collect();
-        let flags = Flags::of_shared(frames, &entries);
-        for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_anonymous()) {
-            let address = (first + at as u64) * size;
-            let flags = flags.of(*entry);
+    entries::each(pagemap, [start, end, size], |first, entries| {
+        let flags = SharedFrames::of(frames, entries);
+        for (page, entry) in (first..).zip(entries).filter(|(_, entry)| entry.is_anonymous()) {
+            let address = page * size;
+            let flags = flags.flags(*entry);
             if flags.is_zero_page() {
                 walked.pages.zero += 1;
             } else if flags.is_merged() {
@@ -79,40 +67,13 @@ pub fn walk(pagemap: &File, frames: &Frames, [start, end, size]: [u64; 3], draw:
                 }
             }
         }
-        first += got as u64;
-    }
+        Ok(())
+    })?;
     // No mapping goes without a look.
     if walked.unmerged.is_empty() {
         walked.unmerged.extend(spare);
     }
     Ok(walked)
-}
-
-/// The flags of the frames that are mapped more than once: all that are merged or zero are among them. (A merged
-/// page whose partners are all gone is mapped once, saves nothing and counts as unmerged.)
-struct Flags {
-    frames: Vec<u64>,
-    flags: Vec<FrameFlags>,
-}
-
-impl Flags {
-    fn of_shared(source: &Frames, entries: &[PageEntry]) -> Self {
-        let shared = entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive());
-        let mut frames: Vec<u64> = shared.map(|entry| entry.frame()).collect();
-        frames.sort_unstable();
-        frames.dedup();
-        let mut flags = Vec::new();
-        source.flags(&frames, &mut flags);
-        Self { frames, flags }
-    }
-
-    fn of(&self, entry: PageEntry) -> FrameFlags {
-        if entry.is_exclusive() {
-            return FrameFlags::default();
-        }
-        let at = self.frames.binary_search(&entry.frame()).ok();
-        at.and_then(|at| self.flags.get(at)).copied().unwrap_or_default()
-    }
 }
 
 /// One page now: its place in the page tables and its frame's flags. `None` if it is not in memory.

@@ -4,7 +4,9 @@
 //! The decision is [`ksmith_core::decide::domains`]; here are the looks that it needs and the switches it orders.
 
 mod binding;
+mod leave;
 mod residue;
+mod sharing;
 mod sweep;
 mod switcher;
 
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use ksmith_core::decide::Decision;
 use ksmith_core::decide::domains::{
-    DomainMode, Domains, DomainsConfig, GUARD_LOOK, PassBudget, Ruling, Tenant, paced, parked,
+    DomainMode, Domains, DomainsConfig, GUARD_LOOK, GUARDED, PassBudget, Ruling, Tenant, paced, parked,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::kernel::RMAP_ITEM_BYTES;
@@ -21,10 +23,13 @@ use ksmith_core::sample::{ProcessId, Sample};
 use ksmith_core::units::{Bytes, Span};
 use tracing::{info, warn};
 
+pub use self::leave::give_back;
+pub use self::sharing::{SharingError, sharing};
+
 use self::binding::Bindings;
 use self::residue::Residues;
 use self::switcher::Switcher;
-use crate::guests::Guests;
+use crate::guests::{Guests, ListError, OffList, SharedGuests, Why};
 use crate::root::Root;
 
 /// How soon to look again while ksmd is parked and somebody is being switched off.
@@ -37,6 +42,8 @@ pub struct Warden {
     domains: Domains,
     budget: Option<PassBudget>,
     switcher: Switcher,
+    /// Who was switched off, on disk.
+    off: Option<OffList>,
     bindings: Bindings,
     residues: Residues,
     /// Why ksmd was parked at the last look.
@@ -46,11 +53,16 @@ pub struct Warden {
 }
 
 impl Warden {
-    /// A guard that goes by this configuration.
-    pub fn new(root: Root, config: DomainsConfig) -> Self {
+    /// A guard that goes by this configuration. Whom an earlier one switched off, by the list, it takes over.
+    pub fn new(root: Root, config: DomainsConfig, off: Option<OffList>) -> Self {
+        let mut domains = Domains::new(config.clone());
+        for guest in off.iter().flat_map(|off| off.listed(Why::Domain)) {
+            domains.adopt(guest.process);
+        }
         Self {
+            off,
+            domains,
             budget: config.max_passes_per_hour.map(PassBudget::new),
-            domains: Domains::new(config),
             switcher: Switcher::new(root.clone()),
             bindings: Bindings::default(),
             residues: Residues::default(),
@@ -89,14 +101,17 @@ impl Warden {
     }
 
     /// Holds the policy's decision to what the domains allow, and has guests switched.
-    pub fn guard(&mut self, sample: &Sample, guests: &mut Guests, decision: Decision) -> Decision {
+    pub fn guard(&mut self, sample: &Sample, guests: &SharedGuests, decision: Decision) -> Decision {
         if !self.is_on_guard() {
             return decision;
         }
-        let ruling =
-            if self.domains.config().is_enforced() { self.rule(sample, guests) } else { Ruling::default() };
+        let ruling = if self.domains.config().is_enforced() {
+            self.rule(sample, &mut guests.lock())
+        } else {
+            Ruling::default()
+        };
         let wait = self.budget.as_mut().and_then(|budget| budget.look(sample.at, sample.ksm.full_scans.get()));
-        let why = ruling.park.map(|why| ("guarded", why, SOON));
+        let why = ruling.park.map(|why| (GUARDED, why, SOON));
         let why = why.or_else(|| {
             let wait = wait?;
             let why = format!("max_passes_per_hour is reached; the next pass may begin in {}", Span(wait));
@@ -107,7 +122,7 @@ impl Warden {
         match why {
             None => decision,
             Some((state, why, again)) => {
-                if before.as_ref() != Some(&why) && state == "guarded" {
+                if before.as_ref() != Some(&why) && state == GUARDED {
                     info!("ksmd is kept parked: {why}");
                 }
                 self.parked = Some(why.clone());
@@ -124,6 +139,12 @@ impl Warden {
                 Err(why) => warn!("{why}"),
             }
             self.residues.forget(done.id);
+            if done.result.is_ok() {
+                guests.was_switched(done.id.pid, done.on);
+            }
+            if done.on && done.result.is_ok() {
+                self.note(|off| off.strike(done.id));
+            }
             self.domains.done(done.id, sample.at, done.result);
         }
         let list = guests.list(sample);
@@ -138,17 +159,34 @@ impl Warden {
             let more = format!("process {pid} offers memory to KSM and is not known yet");
             ruling.park = Some(ruling.park.map_or(more.clone(), |park| park));
         }
+        // Who was pruned and is outside must not come back when pruning ends.
+        for id in &ruling.outside {
+            if self.note(|off| off.claim(*id)) == Some(true) {
+                self.domains.adopt(*id);
+            }
+        }
         for (ids, on) in [(&ruling.off, false), (&ruling.on, true)] {
             for id in ids {
                 let target =
                     list.guests.iter().find(|guest| guest.id() == *id).and_then(|guest| guests.target(guest));
                 match target {
-                    Some(target) => self.switcher.order(target, on),
+                    Some(target) => {
+                        if !on {
+                            self.note(|off| off.note(&target, Why::Domain));
+                        }
+                        self.switcher.order(target, on);
+                    }
                     None => self.domains.done(*id, sample.at, Err("who it is is not known yet".to_owned())),
                 }
             }
         }
         ruling
+    }
+
+    /// Changes the list. That it can't be written keeps nobody from being switched off: only from being switched on
+    /// again later.
+    fn note<T>(&self, change: impl FnOnce(&OffList) -> Result<T, ListError>) -> Option<T> {
+        change(self.off.as_ref()?).inspect_err(|error| warn!("{error}")).ok()
     }
 
     fn tenant(

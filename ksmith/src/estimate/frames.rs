@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-use ksmith_core::kernel::FrameFlags;
+use ksmith_core::kernel::{FrameFlags, PageEntry};
 
 /// Flags of frames by number, as far as the kernel lets us see them (root only).
 #[derive(Debug)]
@@ -65,6 +65,36 @@ impl Frames {
             }
             at += run.len();
         }
+    }
+}
+
+/// The flags of the frames of some pages that are mapped more than once: all that are merged or zero are among them.
+/// (A merged page whose partners are all gone is mapped once, saves nothing and counts as unmerged.)
+#[derive(Debug, Default)]
+pub struct SharedFrames {
+    frames: Vec<u64>,
+    flags: Vec<FrameFlags>,
+}
+
+impl SharedFrames {
+    /// Looks them up.
+    pub fn of(source: &Frames, entries: &[PageEntry]) -> Self {
+        let shared = entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive());
+        let mut frames: Vec<u64> = shared.map(|entry| entry.frame()).collect();
+        frames.sort_unstable();
+        frames.dedup();
+        let mut flags = Vec::new();
+        source.flags(&frames, &mut flags);
+        Self { frames, flags }
+    }
+
+    /// The flags of one of those pages.
+    pub fn flags(&self, entry: PageEntry) -> FrameFlags {
+        if entry.is_exclusive() {
+            return FrameFlags::default();
+        }
+        let at = self.frames.binary_search(&entry.frame()).ok();
+        at.and_then(|at| self.flags.get(at)).copied().unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`run`] puts the [`report`] together. The estimators are in [`ksmith_core::sketch`]; how they work and what
 //! they cost is in `docs/estimate.md`.
 
+pub(crate) mod entries;
 mod error;
 mod exact;
 pub(crate) mod frames;

@@ -19,6 +19,9 @@ pub struct Selection {
     pub all: bool,
     /// What counts as one guest.
     pub by: By,
+    /// For [`By::Domain`]: the domain of each process, by its PID. One that is not here trusts nobody, and counts by
+    /// itself.
+    pub domains: BTreeMap<u32, String>,
 }
 
 /// What counts as one guest.
@@ -33,6 +36,8 @@ pub enum By {
     User,
     /// All processes of a control group.
     Cgroup,
+    /// All processes of a trust domain.
+    Domain,
 }
 
 /// One process that is read.
@@ -118,7 +123,7 @@ impl Targets {
         }
         processes.sort_by_key(|process| process.pid);
         processes.dedup_by_key(|process| process.pid);
-        found.open(processes, selection.by, detail);
+        found.open(processes, selection, detail);
         let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
         match found.targets.is_empty() {
             true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
@@ -127,8 +132,8 @@ impl Targets {
         }
     }
 
-    fn open(&mut self, processes: Vec<Process>, by: By, detail: Detail) {
-        let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
+    fn open(&mut self, processes: Vec<Process>, selection: &Selection, detail: Detail) {
+        let mut numbers: BTreeMap<(bool, String), u32> = BTreeMap::new();
         for process in processes {
             let memory = match process.memory(detail) {
                 Ok(memory) => memory,
@@ -137,14 +142,16 @@ impl Targets {
                     continue;
                 }
             };
-            let key = match by {
-                By::Process => process.pid.to_string(),
+            let domain = selection.domains.get(&process.pid).filter(|_| selection.by == By::Domain);
+            let is_alone = domain.is_none() && matches!(selection.by, By::Process | By::Domain);
+            let key = match selection.by {
+                By::Process | By::Domain => domain.map_or_else(|| process.pid.to_string(), Clone::clone),
                 By::Program => process.program.to_string(),
                 By::User => process.user().map_or_else(|| "unknown user".to_owned(), user_name),
                 By::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
             };
-            let guest = *numbers.entry(key.clone()).or_insert_with(|| {
-                let name = if by == By::Process { Arc::clone(&process.name) } else { key.into() };
+            let guest = *numbers.entry((is_alone, key.clone())).or_insert_with(|| {
+                let name = if is_alone { Arc::clone(&process.name) } else { key.into() };
                 self.guests.push(Guest { name, pids: Vec::new() });
                 (self.guests.len() - 1) as u32
             });

@@ -23,7 +23,7 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Identity
 }
 
 /// Whether this very process is there. Two processes may have had its PID.
-pub(super) fn is_alive(root: &Root, id: ProcessId) -> bool {
+pub fn is_alive(root: &Root, id: ProcessId) -> bool {
     let stat = root.text(format!("proc/{}/stat", id.pid)).and_then(|text| PidStat::parse(&text));
     stat.value().is_some_and(|stat| stat.start_ticks == id.start_ticks && !stat.is_zombie)
 }

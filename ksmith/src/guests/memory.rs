@@ -30,8 +30,10 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
                 processes.push(*id);
             }
         }
-        let sums: Vec<Reading<SmapsRollup>> = processes.iter().map(|id| rollup(root, *id)).collect();
+        let mut sums: Vec<Reading<SmapsRollup>> = processes.iter().map(|id| rollup(root, *id)).collect();
         denied += usize::from(sums.contains(&Reading::Denied));
+        // A process that has just ended has no memory. A kernel without these sums has them for none.
+        sums.retain(|sums| *sums != Reading::Absent);
         guest.set_memory(sums.iter().map(|sums| sums.value().map(Memory::of)));
     }
     let mut errors = Vec::new();

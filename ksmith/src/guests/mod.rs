@@ -13,6 +13,7 @@ mod monitor;
 mod patient;
 mod probe;
 mod qmp;
+mod shared;
 mod switch;
 mod twins;
 mod users;
@@ -25,12 +26,14 @@ pub use ksmith_core::guest::{Guest, Kind, NotOne, find};
 use ksmith_core::guest::{Identity, Monitor as Place, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
-pub use self::journal::{ListError, OffList, SwitchedOff};
+pub use self::identities::is_alive;
+pub use self::journal::{ListError, OffList, SwitchedOff, Why};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};
 pub use self::memory::{merged_now, read_memory};
 pub use self::monitor::{Backend, MonitorError, Told};
 use self::probe::{Probed, Prober};
+pub use self::shared::SharedGuests;
 pub use self::switch::{SwitchError, Switched, Target};
 use self::users::Users;
 use crate::root::Root;
@@ -62,6 +65,16 @@ struct Known {
     /// When to ask its hypervisor (again), and how long to wait after that.
     due: Duration,
     pause: Duration,
+    question: Question,
+}
+
+/// Whether its hypervisor is being asked. Never twice at a time: the older answer might come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    None,
+    UnderWay,
+    /// Under way since before its switch was thrown: the answer is not worth hearing.
+    Outdated,
 }
 
 /// All guests of one sample.
@@ -122,8 +135,20 @@ impl Guests {
     /// Forgets what a guest's monitor said: its switch was thrown.
     pub fn ask_again(&mut self, id: ProcessId) {
         if let Some(known) = self.known.get_mut(&id) {
-            (known.probed.told, known.due, known.pause) = (None, Duration::ZERO, FIRST_RETRY);
+            known.probed.told = None;
+            known.ask_anew();
         }
+    }
+
+    /// Takes in that the guest whose first process has this PID was switched, so that it counts at once; its hypervisor
+    /// is asked again all the same. Returns whose it is, if that is known.
+    pub fn was_switched(&mut self, pid: u32, on: bool) -> Option<ProcessId> {
+        let (id, known) = self.known.iter_mut().find(|(id, _)| id.pid == pid)?;
+        for backend in known.probed.told.iter_mut().flat_map(|told| &mut told.backends) {
+            backend.merge = on;
+        }
+        known.ask_anew();
+        Some(*id)
     }
 
     fn named(&self, sample: &Sample) -> List {
@@ -149,7 +174,15 @@ impl Guests {
         let managed = identity.as_ref().filter(|identity| identity.monitors.contains(&Place::Inherited));
         let libvirt =
             managed.and_then(|identity| libvirt::status(&self.root, self.libvirt.driver(), &identity.name, id.pid));
-        Known { name: Arc::clone(name), identity, libvirt, probed: Probed::default(), due: now, pause: FIRST_RETRY }
+        Known {
+            name: Arc::clone(name),
+            identity,
+            libvirt,
+            probed: Probed::default(),
+            due: now,
+            pause: FIRST_RETRY,
+            question: Question::None,
+        }
     }
 
     fn target_of(&self, id: ProcessId, known: &Known) -> Option<Target> {
@@ -168,7 +201,7 @@ impl Guests {
         let due: Vec<Target> = self
             .known
             .iter()
-            .filter(|(_, known)| known.due <= now)
+            .filter(|(_, known)| known.due <= now && known.question == Question::None)
             .filter_map(|(id, known)| self.target_of(*id, known))
             .filter(probe::can_be_asked)
             .collect();
@@ -179,12 +212,17 @@ impl Guests {
             }
             if self.prober.as_mut().is_some_and(|prober| prober.ask(target)) {
                 known.due = now + known.pause;
+                known.question = Question::UnderWay;
             }
         }
     }
 
     fn learn(&mut self, id: ProcessId, probed: Probed) {
         if let Some(known) = self.known.get_mut(&id) {
+            let question = std::mem::replace(&mut known.question, Question::None);
+            if question == Question::Outdated {
+                return;
+            }
             known.pause = match probed.error {
                 None => ROUND,
                 Some(_) => (known.pause * 2).min(LAST_RETRY),
@@ -195,6 +233,13 @@ impl Guests {
 }
 
 impl Known {
+    fn ask_anew(&mut self) {
+        (self.due, self.pause) = (Duration::ZERO, FIRST_RETRY);
+        if self.question == Question::UnderWay {
+            self.question = Question::Outdated;
+        }
+    }
+
     fn add_to(&self, guest: &mut Guest) {
         let told = self.probed.told.as_ref();
         let libvirt = self.libvirt.as_ref();

@@ -118,3 +118,10 @@ pub(super) fn set_merge(monitor: &mut dyn Monitor, id: &str, on: bool) -> Result
     let arguments = json!({ "path": format!("/objects/{id}"), "property": "merge", "value": on });
     monitor.execute("qom-set", arguments, PATIENCE_TO_SWITCH).map(|_| ())
 }
+
+/// Says whether memory that QEMU allocates from now on, for a device that is plugged in say, is offered. That an old QEMU
+/// does not let itself be told is no error: whoever watches the guest sees what it offers.
+pub(super) fn set_default(monitor: &mut dyn Monitor, on: bool) {
+    let arguments = json!({ "path": "/machine", "property": "mem-merge", "value": on });
+    let _ = monitor.execute("qom-set", arguments, PATIENCE);
+}

@@ -88,6 +88,10 @@ impl Target {
         };
         let mut monitor = self.monitor(root).map_err(failed)?;
         let backends = monitor::backends(monitor.as_mut()).map_err(failed)?;
+        // Only off: memory that is plugged into a guest that was switched on is for whoever plugs it in to offer.
+        if !on && !dry_run {
+            monitor::set_default(monitor.as_mut(), false);
+        }
         let mut switched = Vec::new();
         for backend in backends {
             let Some(id) = backend.id.filter(|_| backend.merge != on) else { continue };

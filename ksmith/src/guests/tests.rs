@@ -62,3 +62,27 @@ fn a_process_that_executes_another_program_is_named_anew_and_one_that_left_is_fo
     guests.list(&sample(&[]));
     assert!(guests.known.is_empty());
 }
+
+/// A hypervisor was asked, then its switch was thrown, and only then the answer comes.
+#[test]
+fn an_answer_from_before_a_switch_is_not_heard() {
+    let root = Root::at("/nonexistent");
+    let mut guests = Guests::new(root, Uri::default());
+    let id = ProcessId { pid: 7, start_ticks: 1 };
+    let told = |merge| {
+        let backend = Backend { id: None, size: 1, merge, share: false };
+        Probed { told: Some(Told { backends: vec![backend], ..Told::default() }), ..Probed::default() }
+    };
+    let mut known = guests.read(id, &"q".into(), Duration::ZERO);
+    (known.probed, known.question) = (told(true), Question::UnderWay);
+    guests.known.insert(id, known);
+    let offers = |guests: &Guests| guests.known[&id].probed.told.as_ref().map(|told| told.backends[0].merge);
+    assert_eq!(guests.was_switched(8, false), None);
+    assert_eq!(guests.was_switched(7, false), Some(id));
+    assert_eq!(offers(&guests), Some(false), "at once");
+    guests.learn(id, told(true));
+    assert_eq!(offers(&guests), Some(false));
+    assert_eq!(guests.known[&id].due, Duration::ZERO, "it is asked again");
+    guests.learn(id, told(true));
+    assert_eq!(offers(&guests), Some(true), "somebody else has switched it since");
+}

@@ -122,10 +122,10 @@ impl Observer {
         self.processes.notice(event, self.clock.now());
     }
 
-    /// Takes in a batch of events.
-    pub fn notice_all(&mut self, events: impl IntoIterator<Item = ProcessEvent>) {
-        let now = self.clock.now();
-        events.into_iter().for_each(|event| self.processes.notice(event, now));
+    /// Takes in a batch of events. Returns whether a sample is worth while at once: a virtual machine may have
+    /// started, or a process with mergeable memory has ended.
+    pub fn notice_all(&mut self, events: impl IntoIterator<Item = ProcessEvent>) -> bool {
+        self.processes.notice_all(events, self.clock.now(), &mut self.scratch)
     }
 
     /// Makes the next sample go through all of `/proc`, whatever events and schedules say.

@@ -37,6 +37,10 @@ const FLAG_LARGEST: u64 = 8 << 30;
 /// While ksmd sleeps: in how many samples each watched process is read in full once.
 const FULL_ROUND: u32 = 16;
 
+/// Of so many programs that were executed the name is read as soon as a batch of events tells of them. The others are
+/// looked at in their time.
+const NAMES_READ: u32 = 16;
+
 /// Without events: how often to see whether the PID of a kernel thread or a zombie is another's by now.
 const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
 
@@ -97,6 +101,34 @@ impl Processes {
             last: Duration::ZERO,
             ksm: Ksm::default(),
         }
+    }
+
+    /// Takes in a batch of events. Returns whether it is worth looking at once: a program was executed that may be a
+    /// hypervisor, or a process that is watched has ended.
+    pub(super) fn notice_all(
+        &mut self,
+        events: impl IntoIterator<Item = ProcessEvent>,
+        now: Duration,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let (mut names, mut is_urgent) = (0, false);
+        for event in events {
+            let is_watched = matches!(event, ProcessEvent::Exited(pid) if self.watched_mut(pid).is_some());
+            self.notice(event, now);
+            let mut is_machine = false;
+            if let ProcessEvent::Exec(pid) = event
+                && names < NAMES_READ
+                && let Some(proc) = &self.proc
+            {
+                names += 1;
+                is_machine = proc.read(pid, "comm", scratch).value().is_some_and(|comm| may_be_vm(comm.trim_end()));
+                if is_machine && self.watched_mut(pid).is_none() {
+                    self.enter(pid, 0, now);
+                }
+            }
+            is_urgent |= is_watched || is_machine;
+        }
+        is_urgent
     }
 
     /// Takes in that a process started, executed a program or exited.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ksmith_core::account::Totals;
+use ksmith_core::decide::domains::{PairSharing, Sharing};
 use ksmith_core::guest::{Efficiency, Figures, Guest, MEANINGS, Memory};
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
@@ -29,6 +30,9 @@ pub struct GuestsReport {
     pub cow_ksm: Option<u64>,
     /// The same for each second, lately.
     pub cow_ksm_per_second: Option<f64>,
+    /// What domains share with each other now, where that was looked up.
+    #[serde(default)]
+    pub sharing: Option<Sharing>,
     /// What could not be found out, one sentence each.
     pub errors: Vec<String>,
 }
@@ -68,6 +72,9 @@ pub enum Sort {
 struct Group {
     name: String,
     guests: usize,
+    /// Merged memory that other domains map too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    across_bytes: Option<u64>,
     #[serde(flatten)]
     figures: Figures,
 }
@@ -99,6 +106,7 @@ impl GuestsReport {
             efficiency: Efficiency::of(&sample.ksm),
             cow_ksm: sample.vmstat.value().and_then(|vm| vm.cow_ksm),
             cow_ksm_per_second: None,
+            sharing: None,
             errors: errors.into_iter().collect(),
         }
     }
@@ -128,6 +136,9 @@ impl GuestsView<'_> {
         });
         if let Value::Object(whole) = &mut whole {
             whole.insert(rows.0.to_owned(), Value::Array(rows.1));
+            if self.by == By::Domain {
+                whole.insert("sharing".to_owned(), json!(report.sharing));
+            }
         }
         whole
     }
@@ -154,7 +165,10 @@ impl GuestsView<'_> {
                     group.figures = sum(group.figures, guest.figures);
                 }
                 None => {
-                    groups.insert(key, Group { name: key.to_owned(), guests: 1, figures: guest.figures });
+                    let sharing = self.report.sharing.as_ref().filter(|_| self.by == By::Domain);
+                    let across_bytes = sharing.map(|sharing| sharing.across(guest.domain.as_deref()));
+                    let group = Group { name: key.to_owned(), guests: 1, across_bytes, figures: guest.figures };
+                    groups.insert(key, group);
                 }
             }
         }
@@ -207,6 +221,25 @@ fn guest_json(guest: &Guest) -> Value {
     value
 }
 
+/// `a and b share 12.0 MiB`, or that nobody does.
+fn in_words(sharing: &Sharing) -> String {
+    let pair = |pair: &PairSharing| {
+        let bytes = Bytes::from(pair.bytes);
+        match pair.domains.each_ref().map(Option::as_deref) {
+            [Some(one), Some(other)] => format!("{one} and {other} share {bytes}"),
+            [None, None] => format!("guests of no domain share {bytes} among themselves"),
+            [Some(one), None] | [None, Some(one)] => format!("{one} shares {bytes} with guests of no domain"),
+        }
+    };
+    let pairs: Vec<String> = sharing.pairs.iter().map(pair).collect();
+    match pairs.is_empty() {
+        true => "no merged page is shared across domains now".to_owned(),
+        false => {
+            format!("across domains {} are shared now: {}", Bytes::from(sharing.across_bytes), pairs.join("; "))
+        }
+    }
+}
+
 fn cells(figures: &Figures) -> [String; 8] {
     let Memory { private_bytes, shared_bytes, .. } = figures.memory;
     let maybe = |bytes: Option<u64>| bytes.map_or_else(|| NONE.to_owned(), |bytes| Bytes::from(bytes).to_string());
@@ -237,27 +270,31 @@ impl fmt::Display for GuestsView<'_> {
                 By::Domain => ["domain", "guests", ""],
             };
             let [first, second, third] = heading;
-            let mut table = Table::new([
-                first, second, third, "rss", "private", "shared", "merged", "zero", "saved", "metadata", "profit",
-            ]);
-            let mut row = |head: [String; 3], figures: &Figures| {
-                let [a, b, c] = head;
-                let [d, e, g, h, i, j, k, l] = cells(figures);
-                table.row([a, b, c, d, e, g, h, i, j, k, l]);
+            let columns = ["rss", "private", "shared", "merged", "zero", "saved", "metadata", "profit"];
+            let more = report.sharing.is_some() && self.by == By::Domain;
+            let headings = [first, second, third].into_iter().chain(columns).chain(more.then_some("across"));
+            let mut table = Table::of_columns(headings.map(str::to_owned).collect());
+            let mut row = |head: [String; 3], figures: &Figures, across: Option<u64>| {
+                let across = across.map(|bytes| Bytes::from(bytes).to_string());
+                table.cells(head.into_iter().chain(cells(figures)).chain(across).collect());
             };
             if self.by == By::Guest {
                 for guest in self.guests() {
                     let others = guest.processes.len().saturating_sub(1);
                     let others = if others > 0 { format!("+{others}") } else { String::new() };
                     let pid = format!("{}{others}", guest.id().pid);
-                    row([guest.name.clone(), guest.kind.to_string(), pid], &guest.figures);
+                    row([guest.name.clone(), guest.kind.to_string(), pid], &guest.figures, None);
                 }
             } else {
                 for group in self.groups() {
-                    row([group.name.clone(), group.guests.to_string(), String::new()], &group.figures);
+                    let head = [group.name.clone(), group.guests.to_string(), String::new()];
+                    row(head, &group.figures, group.across_bytes);
                 }
             }
             write!(f, "{table}")?;
+            if let Some(sharing) = report.sharing.as_ref().filter(|_| more) {
+                writeln!(f, "\n{}", in_words(sharing))?;
+            }
         }
         let unattributed = match report.unattributed_bytes {
             0 => String::new(),
@@ -386,6 +423,29 @@ mod tests {
         let text = report().view(By::Guest, Sort::Name).to_string();
         assert!(text.starts_with("guest  kind  pid"), "{text}");
         assert!(text.contains("a (pid 2): it hangs") && text.contains("sharing per shared"), "{text}");
+    }
+
+    #[test]
+    fn domains_are_shown_with_what_they_share() {
+        let mut report = report();
+        for (guest, domain) in report.guests.iter_mut().zip([Some("one"), Some("two"), None]) {
+            guest.domain = domain.map(str::to_owned);
+        }
+        let without = report.view(By::Domain, Sort::Name);
+        assert!(without.to_json()["sharing"].is_null() && !without.to_string().contains("across"));
+        let held = |guest| ksmith_core::decide::domains::Held { frame: 1, guest, pages: 256 };
+        report.sharing = Some(Sharing::of(&[Some("one"), Some("two"), None], vec![held(0), held(1)], 4096));
+        let view = report.view(By::Domain, Sort::Name);
+        let json = view.to_json();
+        let across: Vec<_> =
+            json["groups"].as_array().unwrap().iter().map(|group| &group["across_bytes"]).collect();
+        assert_eq!(across, [0, 1 << 20, 1 << 20]);
+        assert_eq!(json["sharing"]["pairs"][0]["domains"], json!(["one", "two"]));
+        let text = view.to_string();
+        assert!(text.contains("across domains 4.00 KiB are shared now: one and two share 4.00 KiB"), "{text}");
+        assert!(!report.view(By::Guest, Sort::Name).to_string().contains("across"));
+        report.sharing = Some(Sharing::default());
+        assert!(report.view(By::Domain, Sort::Name).to_string().contains("no merged page is shared across"));
     }
 
     #[test]

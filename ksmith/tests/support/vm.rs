@@ -148,10 +148,35 @@ pub fn virsh(arguments: &[&str]) -> Option<String> {
 pub struct Domain {
     name: String,
     pub pid: u32,
+    is_defined: bool,
 }
 
 impl Domain {
+    /// A transient one: what a failed test leaves behind is gone with the process.
     pub fn start(directory: &Path, name: &str, content: &Path) -> Self {
+        let xml = Self::describe(directory, name, content);
+        virsh(&["create", &xml, "--paused"]).expect("the domain starts");
+        Self { name: name.to_owned(), pid: Self::pid_of(name), is_defined: false }
+    }
+
+    /// One that libvirt knows while it does not run, too.
+    pub fn define(directory: &Path, name: &str, content: &Path) -> Self {
+        let xml = Self::describe(directory, name, content);
+        virsh(&["define", &xml]).expect("the domain is defined");
+        let mut domain = Self { name: name.to_owned(), pid: 0, is_defined: true };
+        virsh(&["start", name, "--paused"]).expect("the domain starts");
+        domain.pid = Self::pid_of(name);
+        domain
+    }
+
+    /// Ends it and starts it anew, by its definition.
+    pub fn start_again(&mut self) {
+        virsh(&["destroy", &self.name]).expect("the domain ends");
+        virsh(&["start", &self.name, "--paused"]).expect("the domain starts");
+        self.pid = Self::pid_of(&self.name);
+    }
+
+    fn describe(directory: &Path, name: &str, content: &Path) -> String {
         fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
         let loader = format!("loader,file={},addr={AT},force-raw=on", content.display());
         let xml = format!(
@@ -164,11 +189,12 @@ impl Domain {
         );
         let path = directory.join(format!("{name}.xml"));
         fs::write(&path, xml).unwrap();
-        // Transient: what a failed test leaves behind is gone with the process.
-        virsh(&["create", &path.display().to_string(), "--paused"]).expect("the domain starts");
+        path.display().to_string()
+    }
+
+    fn pid_of(name: &str) -> u32 {
         let pid_file = format!("/run/libvirt/qemu/{name}.pid");
-        let pid = fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
-        Self { name: name.to_owned(), pid }
+        fs::read_to_string(pid_file).unwrap().trim().parse().unwrap()
     }
 
     pub fn uuid(&self) -> String {
@@ -179,6 +205,9 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         let _ = virsh(&["destroy", &self.name]);
+        if self.is_defined {
+            let _ = virsh(&["undefine", &self.name]);
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct DomainsConfig {
     /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
     /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
     pub residue_mib: u32,
+    /// What becomes of guests that were switched off when the daemon ends.
+    pub on_exit: OnExit,
     /// The most passes in any hour: merging is an attacker's clock, and this is how fast it ticks.
     pub max_passes_per_hour: Option<NonZeroU32>,
     /// Rules in their order.
@@ -55,6 +57,17 @@ pub enum Unswitchable {
     Allow,
 }
 
+/// What becomes of guests that were switched off when the daemon ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExit {
+    /// They are switched on again if ksmd stands still from then on, and else they stay off.
+    #[default]
+    Restore,
+    /// They stay off.
+    Keep,
+}
+
 impl DomainsConfig {
     /// The domain of a guest. `None`: it belongs to none.
     pub fn domain_of(&self, guest: &Guest) -> Option<&str> {
@@ -72,6 +85,16 @@ impl DomainsConfig {
     /// Whether domains are kept apart, and not only told apart.
     pub fn is_enforced(&self) -> bool {
         self.mode != DomainMode::Report
+    }
+
+    /// Whether ksmd may scan only while a daemon watches.
+    pub fn needs_a_guard(&self) -> bool {
+        self.is_enforced() || self.max_passes_per_hour.is_some()
+    }
+
+    /// Whether it assigns nobody to any domain.
+    pub fn is_unconfigured(&self) -> bool {
+        self.rule.is_empty() && self.default.is_none()
     }
 
     /// What is wrong with it as a whole.

@@ -39,6 +39,8 @@ pub struct Ruling {
     pub off: Vec<ProcessId>,
     /// Guests to be switched on again, which were switched off here.
     pub on: Vec<ProcessId>,
+    /// Guests that may not merge here, off or not.
+    pub outside: Vec<ProcessId>,
 }
 
 /// What is remembered of a guest that was ordered to be switched.
@@ -86,6 +88,11 @@ impl Domains {
     /// Whether a guest was switched off by an order of this guard.
     pub fn is_switched_off(&self, id: ProcessId) -> bool {
         matches!(self.orders.get(&id), Some(Order::Off { .. }))
+    }
+
+    /// Takes over a guest that an earlier guard switched off.
+    pub fn adopt(&mut self, id: ProcessId) {
+        self.orders.insert(id, Order::Off { at: Duration::ZERO });
     }
 
     /// What to do about these guests, which are all there are but `hidden` processes that nobody sees into.
@@ -198,6 +205,7 @@ impl Domains {
             }
             return;
         }
+        ruling.outside.push(tenant.id);
         // The kernel's word counts; where it says nothing, the word of who switched it.
         let is_off = match tenant.mergeable {
             Some(mergeable) => !mergeable,

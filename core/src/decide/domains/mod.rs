@@ -14,12 +14,14 @@ mod config;
 mod guard;
 mod pace;
 mod report;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
 pub use assign::{BadRule, Rule};
 pub use budget::PassBudget;
-pub use config::{DomainMode, DomainsConfig, Unswitchable};
+pub use config::{DomainMode, DomainsConfig, OnExit, Unswitchable};
 pub use guard::{Domains, Ruling, Tenant};
-pub use pace::{GUARD_LOOK, GUARD_SLEEP, paced, parked};
+pub use pace::{GUARD_LOOK, GUARD_SLEEP, GUARDED, paced, parked};
 pub use report::{DomainFigures, DomainsReport};
+pub use sharing::{DomainSharing, Held, PairSharing, Sharing};

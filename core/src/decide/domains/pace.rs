@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::decide::{Decision, Reason};
 use crate::knobs::Knob;
 
+/// The state of a daemon that keeps ksmd parked because somebody outside may merge.
+pub const GUARDED: &str = "guarded";
+
 /// What ksmd sleeps between two batches.
 pub const GUARD_SLEEP: Duration = Duration::from_millis(500);
 

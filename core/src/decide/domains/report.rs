@@ -67,7 +67,7 @@ impl DomainsReport {
             (DomainMode::Report, _) if offering < 2 => {
                 "fewer than two guests offer memory: nobody to learn from".to_owned()
             }
-            (DomainMode::Report, _) if is_unconfigured(config) => {
+            (DomainMode::Report, _) if config.is_unconfigured() => {
                 format!("no domains are configured, and all {offering} guests may share pages: {CHANNEL}")
             }
             (DomainMode::Report, _) if may_share_across => {
@@ -96,10 +96,6 @@ impl DomainsReport {
         };
         Self { mode, domains, may_share_across, meaning }
     }
-}
-
-fn is_unconfigured(config: &DomainsConfig) -> bool {
-    config.rule.is_empty() && config.default.is_none()
 }
 
 /// `2 domains (a, b)`

@@ -107,7 +107,8 @@ fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
     assert!(domains.rule(NOW, &tenants, 0, None).park.is_some());
     tenants[1].mergeable = Some(false);
     domains.done(tenants[1].id, NOW, Ok(()));
-    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling::default());
+    let outside = vec![tenants[1].id];
+    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling { outside, ..Ruling::default() });
     // Admitted now: it is switched on again, since it was off by our doing.
     domains.configure(DomainsConfig { admit: Some("b".to_owned()), ..one() });
     let ruling = domains.rule(NOW, &tenants, 0, None);
@@ -134,7 +135,18 @@ fn who_can_not_be_switched_keeps_ksmd_parked_unless_allowed() {
     let ruling = domains.rule(NOW, &tenants, 0, None);
     assert!(ruling.park.unwrap().ends_with("may merge: it offered its memory itself") && ruling.off.is_empty());
     domains.configure(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
-    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling::default());
+    let outside = vec![tenants[0].id];
+    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling { outside, ..Ruling::default() });
+}
+
+/// By a daemon that was there before.
+#[test]
+fn who_was_switched_off_by_an_earlier_guard_is_switched_on_when_admitted() {
+    let mut domains = Domains::new(one());
+    let off = [tenant(1, Some("a"), Some(false)), tenant(2, Some("b"), Some(false))];
+    assert!(domains.rule(NOW, &off, 0, None).on.is_empty(), "who is off by nobody's order of ours stays so");
+    off.iter().for_each(|tenant| domains.adopt(tenant.id));
+    assert_eq!(domains.rule(NOW, &off, 0, None).on, [off[0].id], "and who is outside stays off");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::sample::{Process, ProcessId, Sample};
 /// One process at the last complete look.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    rss_bytes: u64,
+    held_bytes: u64,
     cpu_ticks: u64,
     minor_faults: u64,
     /// Pages that KSM had merged or mapped to the zero page when the process was last seen.
@@ -43,9 +43,9 @@ impl Guests {
         let mut left = std::mem::take(&mut self.marks);
         for process in mergeable(sample) {
             if let Some(mark) = left.remove(&process.id) {
-                let rss_bytes = mark.rss_bytes.min(process.rss_bytes);
+                let held_bytes = mark.held_bytes.min(held_bytes(process, sample));
                 let merged_pages = process.merging_pages().saturating_add(process.zero_pages());
-                self.marks.insert(process.id, Mark { rss_bytes, merged_pages, ..mark });
+                self.marks.insert(process.id, Mark { held_bytes, merged_pages, ..mark });
             }
         }
         self.left_pages = left.values().fold(self.left_pages, |sum, mark| sum.saturating_add(mark.merged_pages));
@@ -57,10 +57,10 @@ impl Guests {
         for process in mergeable(sample) {
             let Some(mark) = self.marks.get(&process.id) else {
                 changes.newcomers += 1;
-                changes.grown_bytes = changes.grown_bytes.saturating_add(process.rss_bytes);
+                changes.grown_bytes = changes.grown_bytes.saturating_add(held_bytes(process, sample));
                 continue;
             };
-            let grown = process.rss_bytes.saturating_sub(mark.rss_bytes);
+            let grown = held_bytes(process, sample).saturating_sub(mark.held_bytes);
             changes.grown_bytes = changes.grown_bytes.saturating_add(grown);
             changes.cpu_ticks = changes.cpu_ticks.saturating_add(process.cpu_ticks.saturating_sub(mark.cpu_ticks));
             changes.faults = changes.faults.saturating_add(process.minor_faults.saturating_sub(mark.minor_faults));
@@ -74,7 +74,7 @@ impl Guests {
         self.marks = mergeable(sample)
             .map(|process| {
                 let mark = Mark {
-                    rss_bytes: process.rss_bytes,
+                    held_bytes: held_bytes(process, sample),
                     cpu_ticks: process.cpu_ticks,
                     minor_faults: process.minor_faults,
                     merged_pages: process.merging_pages().saturating_add(process.zero_pages()),
@@ -90,9 +90,15 @@ pub fn mergeable(sample: &Sample) -> impl Iterator<Item = &Process> {
     sample.processes.iter().filter(|process| process.may_merge())
 }
 
-/// Resident bytes of the processes that matter here.
+/// Bytes that the processes that matter here hold.
 pub fn mergeable_bytes(sample: &Sample) -> u64 {
-    mergeable(sample).fold(0, |sum, process| sum.saturating_add(process.rss_bytes))
+    mergeable(sample).fold(0, |sum, process| sum.saturating_add(held_bytes(process, sample)))
+}
+
+/// Bytes that a process holds. A page that is merged with the kernel's zero page leaves RSS, and is back in it once it is
+/// written to: it was there all the time, and to ksmd it is nothing new.
+fn held_bytes(process: &Process, sample: &Sample) -> u64 {
+    process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
 }
 
 #[cfg(test)]
@@ -131,6 +137,22 @@ mod tests {
         guests.mark(&sample(&[(1, 100)]));
         guests.follow(&sample(&[(1, 40)]));
         assert_eq!(guests.changes(&sample(&[(1, 100)])).grown_bytes, 60);
+    }
+
+    #[test]
+    fn a_page_that_was_empty_and_is_written_to_is_not_new() {
+        let with_zeros = |rss_bytes, zero_pages| {
+            let mut seen = sample(&[(1, rss_bytes)]);
+            seen.page_size = 10;
+            seen.processes[0].ksm.zero_pages = Some(zero_pages);
+            seen
+        };
+        let mut guests = Guests::default();
+        guests.mark(&with_zeros(100, 0));
+        guests.follow(&with_zeros(30, 7));
+        assert_eq!(guests.changes(&with_zeros(80, 2)).grown_bytes, 0);
+        assert_eq!(guests.changes(&with_zeros(130, 2)).grown_bytes, 50);
+        assert_eq!(mergeable_bytes(&with_zeros(30, 7)), 100);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //!
 //! The price is in bytes newly saved per second of ksmd's CPU and falls as the host runs short of memory.
 
+mod caution;
 mod config;
 mod errand;
 mod guests;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 pub use config::ProfitConfig;
 
+use self::caution::Caution;
 use self::errand::Errand;
 use self::guests::{Changes, Guests};
 use super::duty::{self, Duty};
@@ -93,6 +95,8 @@ pub struct Profit {
     config: ProfitConfig,
     phase: Option<Phase>,
     guests: Guests,
+    /// How much growth is worth a burst.
+    caution: Caution,
     duty: Duty,
     /// Where ksmd was left.
     boundary: Option<Boundary>,
@@ -130,6 +134,7 @@ impl Profit {
             config,
             phase: None,
             guests: Guests::default(),
+            caution: Caution::default(),
             duty: Duty::default(),
             boundary: None,
             interval,
@@ -148,7 +153,10 @@ impl Profit {
     fn begin(&mut self, errand: Errand, changes: Changes, view: &View<'_>) -> Decision {
         let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
         let clean = match errand {
-            Errand::Burst => self.clean_burst_pays(changes, view),
+            Errand::Burst => {
+                self.caution.burst(changes);
+                self.clean_burst_pays(changes, view)
+            }
             Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
@@ -229,6 +237,7 @@ impl Profit {
         }
         match trip.errand {
             Errand::Burst => {
+                self.caution.learn(paid);
                 self.interval = self.first_interval();
                 // New memory has yet to show whether it comes to rest.
                 self.trust = self.trust.max(UNTRIED);
@@ -302,8 +311,13 @@ impl Profit {
     /// that they have changed once, most change again: a fifth.
     fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
         if self.expected.perhaps > 0.0 {
-            let uncounted = breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size);
-            let saved = outcome.saved_bytes as f64 + uncounted as f64;
+            // Of pages that went apart from all others that shared them one is no loss.
+            let (shared, sharing) =
+                (view.now.ksm.pages_shared.get().unwrap_or(0), view.now.ksm.pages_sharing.get().unwrap_or(0));
+            let lost = sharing as f64 / (shared.saturating_add(sharing)).max(1) as f64;
+            let uncounted =
+                breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size) as f64 * lost;
+            let saved = outcome.saved_bytes as f64 + uncounted;
             let kept = ((saved - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
             let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
             self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
@@ -381,7 +395,7 @@ impl Policy for Profit {
         }
         self.guests.follow(view.now);
         let changes = self.guests.changes(view.now);
-        let has_grown = changes.grown_bytes >= self.growth_bytes(view.now);
+        let has_grown = self.caution.is_worth_it(changes, self.growth_bytes(view.now), view.now);
         let has_guests = guests::mergeable(view.now).next().is_some();
         if !has_guests && view.now.ksm.tracked_pages() == 0 {
             self.phase = None;
@@ -398,6 +412,7 @@ impl Policy for Profit {
                 let is_filling = is_done && changes.grown_bytes >= guests::mergeable_bytes(view.now) / 32;
                 if has_grown || is_filling && changes.grown_bytes > 0 || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
+                    self.caution.burst(changes);
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
                     trip.round.extend(trip.errand.passes(), trip.clean && !trip.new_first, grown_pages, view.now);

@@ -73,7 +73,7 @@ struct Eye {
     ksmd: u32,
     controller: Usage,
     first: Option<First>,
-    stale: Stale,
+    progress: Passes,
     seen: Seen,
 }
 
@@ -86,30 +86,31 @@ struct First {
     passes: u64,
 }
 
-/// Pages that guests have written to and that the kernel counts as merged until ksmd comes by. A parked ksmd never
-/// does, and a part that was rewritten and refilled would be taken for merged.
+/// When the last pass that has ended began. What the kernel counts as merged was so at some moment since.
 #[derive(Debug, Default)]
-struct Stale {
-    breaks: Option<u64>,
-    passes: u64,
-    /// Pages copied in the pass under way, and in the one before. One that was copied behind ksmd's cursor is
-    /// counted until the next pass has ended.
-    this_pass: u64,
-    pass_before: u64,
+struct Passes {
+    ended: u64,
+    visited: u64,
+    /// Whether ksmd has stood still since the last pass ended.
+    stands: bool,
+    /// When the pass under way began, and the one before.
+    began: f64,
+    began_before: f64,
 }
 
-impl Stale {
-    /// How many there are, given the pages copied on write and the passes so far.
-    fn pages(&mut self, breaks: u64, passes: u64) -> u64 {
-        let ended = passes.saturating_sub(self.passes);
-        if ended > 0 {
-            self.pass_before = if ended == 1 { self.this_pass } else { 0 };
-            self.this_pass = 0;
+impl Passes {
+    fn look(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
+        if ended != self.ended {
+            self.began_before = if ended == self.ended + 1 { self.began } else { at };
+            self.began = at;
+            self.stands = true;
+        } else if visited != self.visited {
+            self.stands = false;
+        } else if self.stands {
+            self.began = at;
         }
-        self.passes = passes;
-        self.this_pass += breaks.saturating_sub(self.breaks.unwrap_or(breaks));
-        self.breaks = Some(breaks);
-        self.this_pass + self.pass_before
+        (self.ended, self.visited) = (ended, visited);
+        self.began_before
     }
 }
 
@@ -122,7 +123,7 @@ impl Eye {
             ksmd,
             controller: Usage::default(),
             first: None,
-            stale: Stale::default(),
+            progress: Passes::default(),
             seen: Seen::default(),
         })
     }
@@ -133,8 +134,9 @@ impl Eye {
         let ksmd_ns = self.read(&format!("proc/{}/schedstat", self.ksmd), |t| kernel::cpu_ns(t).ok())?;
         let sharing = self.read("sys/kernel/mm/ksm/pages_sharing", |t| kernel::number(t).ok())?;
         let passes = self.read("sys/kernel/mm/ksm/full_scans", |t| kernel::number(t).ok())?;
-        // Older kernels have neither of the two.
+        // Older kernels have none of these.
         let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| kernel::number(t).ok()).unwrap_or(0);
+        let visited = self.read("sys/kernel/mm/ksm/pages_scanned", |t| kernel::number(t).ok()).unwrap_or(0);
         let breaks = self.read("proc/vmstat", |t| Vmstat::parse(t).ok())?.cow_ksm.unwrap_or(0);
         let at = began.elapsed().as_secs_f64();
         // For a group all of /proc is gone through, which would disturb: once a second will do.
@@ -146,7 +148,8 @@ impl Eye {
         let first = *self.first.get_or_insert(First { ksmd_ns, controller: controller.cpu, breaks, passes });
         let point = Point {
             at,
-            saved_bytes: (sharing.saturating_sub(self.stale.pages(breaks, passes)) + zero) * page,
+            saved_bytes: (sharing + zero) * page,
+            known_since: self.progress.look(at, passes, visited),
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
             breaks: breaks.saturating_sub(first.breaks),
@@ -181,13 +184,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_were_copied_count_as_merged_until_ksmd_has_come_by() {
-        let mut stale = Stale::default();
-        assert_eq!(stale.pages(1000, 7), 0, "what was copied before the run does not count");
-        assert_eq!(stale.pages(1010, 7), 10);
-        assert_eq!(stale.pages(1010, 7), 10, "a parked ksmd never comes by");
-        assert_eq!(stale.pages(1010, 8), 10, "perhaps behind its cursor");
-        assert_eq!(stale.pages(1013, 9), 3);
-        assert_eq!(stale.pages(1013, 12), 0, "several short passes");
+    fn what_the_kernel_counts_is_as_old_as_the_pass_that_ended_last() {
+        let mut passes = Passes::default();
+        assert_eq!(passes.look(1.0, 0, 0), 0.0);
+        assert_eq!(passes.look(2.0, 0, 50), 0.0);
+        assert_eq!(passes.look(3.0, 1, 100), 0.0, "the first pass began at 0");
+        // ksmd is parked where the pass ended, and begins the next at 9.
+        assert_eq!(passes.look(9.0, 1, 100), 0.0);
+        assert_eq!(passes.look(10.0, 1, 150), 0.0);
+        assert_eq!(passes.look(11.0, 2, 200), 9.0);
+        // Parked in the middle of a pass: that began when the one before ended.
+        assert_eq!(passes.look(12.0, 2, 210), 9.0);
+        assert_eq!(passes.look(20.0, 2, 210), 9.0);
+        assert_eq!(passes.look(21.0, 3, 300), 11.0);
+        assert_eq!(passes.look(22.0, 9, 900), 22.0, "several short ones");
     }
 }

@@ -7,7 +7,6 @@ mod size;
 mod timeline;
 
 use std::fs;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +17,7 @@ pub use guest::{Kind, QemuGuest};
 pub use timeline::{Action, Deed, Instance};
 
 use self::file::File;
+use crate::bad_file::BadFile;
 
 /// Which of its two forms a scenario is played in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -59,22 +59,9 @@ pub struct Scenario {
 /// Why there is no scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// The file can't be read.
-    #[error("can't read the scenario {}: {source}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file says something that has no meaning. The message has line and column.
-    #[error("{}: {message}", path.display())]
-    Meaningless {
-        /// Which file.
-        path: PathBuf,
-        /// What and where.
-        message: String,
-    },
+    /// The file is of no use.
+    #[error(transparent)]
+    File(#[from] BadFile),
     /// No file of that name in any of the places.
     #[error("there is no scenario {name:?}; there are: {known}")]
     Unknown {
@@ -95,8 +82,11 @@ impl Scenario {
     /// # Errors
     /// The file can't be read or is refused.
     pub fn load(path: &Path, form: Form) -> Result<Self, ScenarioError> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
+        let text = fs::read_to_string(path).map_err(|source| BadFile::Unreadable {
+            what: "scenario",
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(path, &text, form)
     }
 
@@ -105,7 +95,7 @@ impl Scenario {
     /// # Errors
     /// A key, name or value without a meaning.
     pub fn parse(path: &Path, text: &str, form: Form) -> Result<Self, ScenarioError> {
-        let refuse = |message: String| ScenarioError::Meaningless { path: path.to_owned(), message };
+        let refuse = |message: String| ScenarioError::from(BadFile::Meaningless { path: path.to_owned(), message });
         let file: File = toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         Self::mean(name, file, form).map_err(|Wrong(span, what)| {

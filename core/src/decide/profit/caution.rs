@@ -1,0 +1,100 @@
+//! How much memory must be new to be worth a burst: more, the less such bursts have brought.
+//!
+//! A solver that frees and allocates its arrays in each iteration has new memory all the time, none of which stays as it
+//! is until ksmd has been there twice.
+
+use crate::sample::Sample;
+
+use super::guests::{Changes, mergeable_bytes};
+
+/// By how much the threshold rises with a burst that did not pay.
+const STEP: u64 = 8;
+
+/// What was learned of growth, by the bursts that it led to.
+#[derive(Debug, Clone, Copy)]
+pub struct Caution {
+    factor: u64,
+    /// Whether the present burst is also for processes that were not there before: it teaches nothing of growth.
+    has_newcomers: bool,
+}
+
+impl Default for Caution {
+    fn default() -> Self {
+        Self { factor: 1, has_newcomers: false }
+    }
+}
+
+impl Caution {
+    /// Whether what is new is worth a burst, of which at least `least` bytes are needed in any case. Newcomers have a
+    /// fresh start, and so has memory that doubled.
+    pub fn is_worth_it(self, changes: Changes, least: u64, now: &Sample) -> bool {
+        let half = mergeable_bytes(now) / 2;
+        let needed =
+            if changes.newcomers > 0 { least } else { least.saturating_mul(self.factor).min(half).max(least) };
+        changes.grown_bytes >= needed
+    }
+
+    /// A burst begins, or goes on, for what is new.
+    pub fn burst(&mut self, changes: Changes) {
+        self.has_newcomers |= changes.newcomers > 0;
+    }
+
+    /// What the burst teaches: if it paid, that growth is to be trusted; else that more of it is needed.
+    pub fn learn(&mut self, paid: bool) {
+        if paid {
+            self.factor = 1;
+        } else if !self.has_newcomers {
+            self.factor = self.factor.saturating_mul(STEP);
+        }
+        self.has_newcomers = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::KsmStat;
+    use crate::sample::{Process, ProcessId};
+
+    const MIB: u64 = 1 << 20;
+
+    fn holding(rss_bytes: u64) -> Sample {
+        let id = ProcessId { pid: 1, start_ticks: 1 };
+        let ksm = KsmStat { mergeable: Some(true), ..KsmStat::default() };
+        let name = "job".into();
+        let job = Process { id, name, is_vm: false, rss_bytes, cpu_ticks: 0, minor_faults: 0, ksm };
+        Sample { page_size: 4096, processes: vec![job], ..Sample::default() }
+    }
+
+    fn needs(caution: Caution, mib: u64) -> bool {
+        let is_worth_it = |grown_bytes| {
+            caution.is_worth_it(Changes { grown_bytes, ..Changes::default() }, MIB, &holding(100 * MIB))
+        };
+        is_worth_it(mib * MIB) && !is_worth_it(mib * MIB - 1)
+    }
+
+    #[test]
+    fn bursts_in_vain_raise_the_threshold_up_to_half_of_the_memory() {
+        let mut caution = Caution::default();
+        assert!(needs(caution, 1));
+        caution.learn(false);
+        assert!(needs(caution, 8));
+        caution.learn(false);
+        assert!(needs(caution, 50));
+        caution.learn(true);
+        assert!(needs(caution, 1));
+    }
+
+    #[test]
+    fn newcomers_have_a_fresh_start() {
+        let mut caution = Caution::default();
+        let newcomer = Changes { newcomers: 1, grown_bytes: MIB, ..Changes::default() };
+        caution.burst(newcomer);
+        caution.burst(Changes::default());
+        caution.learn(false);
+        assert!(needs(caution, 1), "a burst for newcomers says nothing of growth");
+        caution.learn(false);
+        assert!(needs(caution, 8));
+        assert!(caution.is_worth_it(newcomer, MIB, &holding(100 * MIB)));
+    }
+}

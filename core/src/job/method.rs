@@ -1,0 +1,152 @@
+//! How a program's memory becomes mergeable: by prctl or by libksmith, and when neither can be.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Program;
+
+/// A way to opt in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// `prctl(PR_SET_MEMORY_MERGE)`: all memory, now and later, of this process and its children.
+    Prctl,
+    /// `libksmith.so` by `LD_PRELOAD`: it marks memory as the program obtains it.
+    Preload,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Prctl => "prctl",
+            Self::Preload => "preload",
+        })
+    }
+}
+
+/// Which memory is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ranges {
+    /// All.
+    All,
+    /// What the daemon finds worth it.
+    Guided,
+    /// What the program marks itself.
+    None,
+}
+
+/// What this host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Support {
+    /// The kernel knows the prctl, and keeps it over exec (6.7).
+    pub has_prctl: bool,
+    /// The library was found.
+    pub has_library: bool,
+}
+
+/// What the user wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// This way and no other.
+    pub method: Option<Method>,
+    /// Which memory.
+    pub ranges: Ranges,
+}
+
+/// Why a program can't be opted in, and what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// prctl was asked for, and ranges.
+    #[error("prctl marks all memory at once: only the library can mark ranges; use --preload, or --ranges all")]
+    RangesNeedLibrary,
+    /// prctl was asked for where there is none.
+    #[error("this kernel has no prctl for merging that survives exec (6.7 has it): use --preload")]
+    NoPrctl,
+    /// The library is needed and not there.
+    #[error(
+        "libksmith.so was not found beside ksmith nor in /usr/lib/ksmith: install it, or name it in KSMITH_PRELOAD"
+    )]
+    NoLibrary,
+    /// The program loads nothing.
+    #[error(
+        "it is statically linked, so no library can be loaded into it: use --prctl with --ranges all (Linux 6.7)"
+    )]
+    Static,
+    /// The program does not ask the C library for memory.
+    #[error(
+        "it is a Go program, which asks the kernel for memory past any library: use --prctl with --ranges all (Linux 6.7)"
+    )]
+    Go,
+}
+
+/// Chooses the way: prctl where it can do what is asked, else the library.
+///
+/// # Errors
+/// Neither can.
+pub fn choose(asked: Asked, program: &Program, support: Support) -> Result<Method, Refusal> {
+    let by_library = || match program {
+        Program::Static => Err(Refusal::Static),
+        Program::Go => Err(Refusal::Go),
+        _ if !support.has_library => Err(Refusal::NoLibrary),
+        _ => Ok(Method::Preload),
+    };
+    match (asked.method, asked.ranges) {
+        (Some(Method::Prctl), Ranges::Guided | Ranges::None) => Err(Refusal::RangesNeedLibrary),
+        (Some(Method::Prctl), Ranges::All) if !support.has_prctl => Err(Refusal::NoPrctl),
+        (Some(Method::Prctl), Ranges::All) => Ok(Method::Prctl),
+        (None, Ranges::All) if support.has_prctl => Ok(Method::Prctl),
+        _ => by_library(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: Support = Support { has_prctl: true, has_library: true };
+    const OLD: Support = Support { has_prctl: false, has_library: true };
+
+    fn asked(method: Option<Method>, ranges: Ranges) -> Asked {
+        Asked { method, ranges }
+    }
+
+    #[test]
+    fn prctl_goes_first_and_the_library_where_it_must() {
+        let any = asked(None, Ranges::All);
+        assert_eq!(choose(any, &Program::Static, BOTH), Ok(Method::Prctl));
+        assert_eq!(choose(any, &Program::Dynamic, OLD), Ok(Method::Preload));
+        assert_eq!(choose(asked(None, Ranges::Guided), &Program::Dynamic, BOTH), Ok(Method::Preload));
+        assert_eq!(choose(asked(Some(Method::Preload), Ranges::All), &Program::Dynamic, BOTH), Ok(Method::Preload));
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_do() {
+        let preload = asked(Some(Method::Preload), Ranges::All);
+        let prctl = asked(Some(Method::Prctl), Ranges::All);
+        for (asked, program, support, refusal, remedy) in [
+            (preload, Program::Static, BOTH, Refusal::Static, "--prctl"),
+            (preload, Program::Go, BOTH, Refusal::Go, "--prctl"),
+            (prctl, Program::Dynamic, OLD, Refusal::NoPrctl, "--preload"),
+            (
+                preload,
+                Program::Dynamic,
+                Support { has_library: false, ..BOTH },
+                Refusal::NoLibrary,
+                "KSMITH_PRELOAD",
+            ),
+            (
+                asked(Some(Method::Prctl), Ranges::Guided),
+                Program::Dynamic,
+                BOTH,
+                Refusal::RangesNeedLibrary,
+                "--preload",
+            ),
+            (asked(None, Ranges::All), Program::Go, OLD, Refusal::Go, "6.7"),
+        ] {
+            assert_eq!(choose(asked, &program, support), Err(refusal));
+            assert!(refusal.to_string().contains(remedy), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The jobs that can be run.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::contender::Contender;
+
+/// A job.
+pub(crate) struct Case {
+    /// As on the command line.
+    pub(crate) name: &'static str,
+    /// What it is.
+    pub(crate) about: &'static str,
+    /// Programs it needs, and how to get them.
+    needs: &'static [(&'static str, &'static str)],
+    command: String,
+    /// The command with the program's own layer instead of KSM.
+    indirect: Option<String>,
+    /// Files in the directory it runs in.
+    files: &'static [(&'static str, &'static str)],
+    /// Finds the result in what it prints.
+    pub(crate) shows: fn(&str) -> Option<String>,
+}
+
+const MULTIMAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/multimat/multimat");
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+const MPI: (&str, &str) = ("mpirun", "Open MPI (Debian: openmpi-bin)");
+
+pub(crate) fn all() -> Vec<Case> {
+    let multimat = |name, about, ranks: u32, more: &str| {
+        let of = |program: &str| mpirun(ranks, &format!("{program} --cells 160 --iterations 60 {more}"));
+        Case {
+            name,
+            about,
+            needs: &[MPI, (MULTIMAT, "make -C examples/multimat (Debian: libopenmpi-dev)")],
+            command: of(MULTIMAT),
+            indirect: Some(of(&format!("{MULTIMAT}-indirect"))),
+            files: &[],
+            shows: |said| quoted(said, "\"checksum\": \""),
+        }
+    };
+    vec![
+        multimat("multimat-4", "a multi-material simulation on 4 ranks (examples/multimat)", 4, ""),
+        multimat("multimat-8", "the same on 8 ranks", 8, ""),
+        Case {
+            name: "lammps-4",
+            about: "LAMMPS: its peptide in water, repeated 4x4x2 times, on 4 ranks",
+            needs: &[MPI, ("lmp", "LAMMPS (Debian: lammps lammps-examples)")],
+            command: mpirun(4, "lmp -in in.peptide -log none"),
+            indirect: None,
+            files: &[("in.peptide", include_str!("in.peptide"))],
+            shows: last_thermo,
+        },
+        Case {
+            name: "espresso-4",
+            about: "Quantum ESPRESSO: graphene, 7 k-points in a pool for each of 4 ranks",
+            needs: &[MPI, ("pw.x", "Quantum ESPRESSO (Debian: quantum-espresso quantum-espresso-data)")],
+            command: mpirun(4, "-x OMP_NUM_THREADS=1 pw.x -nk 4 -in graphene.in"),
+            indirect: None,
+            files: &[("graphene.in", include_str!("graphene.in"))],
+            shows: |said| said.lines().rfind(|line| line.contains("total energy  ")).map(str::to_owned),
+        },
+        Case {
+            name: "python-6",
+            about: "a Python service with 6 forked workers (examples/python-service)",
+            needs: &[("python3", "Python 3")],
+            command: format!("python3 {EXAMPLES}/python-service/service.py --workers 6 --seconds 20"),
+            indirect: None,
+            files: &[],
+            shows: |said| said.contains("\"wrong\": 0,").then(|| "no wrong answer".to_owned()),
+        },
+        Case {
+            name: "node-4",
+            about: "a Node service with 4 workers (examples/node-service)",
+            needs: &[("node", "Node")],
+            command: format!("node {EXAMPLES}/node-service/service.js 4 20"),
+            indirect: None,
+            files: &[],
+            shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
+        },
+        Case {
+            name: "node-4-fixed",
+            about: "the same with the same addresses in all workers (setarch -R, V8's --random-seed)",
+            needs: &[("node", "Node"), ("setarch", "util-linux")],
+            command: format!("setarch -R node --random-seed=1 {EXAMPLES}/node-service/service.js 4 20"),
+            indirect: None,
+            files: &[],
+            shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
+        },
+    ]
+}
+
+impl Case {
+    /// The words of the command, if this contender can compete.
+    pub(crate) fn command_for(&self, contender: Contender) -> Option<Vec<String>> {
+        let line = if contender == Contender::Indirect { self.indirect.as_ref()? } else { &self.command };
+        Some(line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Puts its files there.
+    pub(crate) fn prepare(&self, place: &Path) {
+        for (name, text) in self.files {
+            fs::write(place.join(name), text).unwrap();
+        }
+    }
+
+    /// What must be installed first.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let is_there = |program: &str| {
+            PathBuf::from(program).is_absolute() && Path::new(program).is_file()
+                || env::split_paths(&path).any(|place| place.join(program).is_file())
+        };
+        self.needs.iter().find(|(program, _)| !is_there(program)).map(|(_, how)| *how)
+    }
+}
+
+fn mpirun(ranks: u32, command: &str) -> String {
+    format!("mpirun --allow-run-as-root --oversubscribe -n {ranks} {command}")
+}
+
+/// The text after `key`, up to the next quotation mark.
+fn quoted(said: &str, key: &str) -> Option<String> {
+    Some(said.split_once(key)?.1.split_once('"')?.0.to_owned())
+}
+
+/// LAMMPS's total energy after the last step.
+fn last_thermo(said: &str) -> Option<String> {
+    let line = said.lines().rfind(|line| line.starts_with("TotEng"))?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+}

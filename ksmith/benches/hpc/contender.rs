@@ -1,0 +1,144 @@
+//! Under whose control a job runs.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ksmith::control::Client;
+
+const KSM: &str = "/sys/kernel/mm/ksm";
+
+/// How a job is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contender {
+    /// Without KSM.
+    None,
+    /// The program's own layer instead of KSM.
+    Indirect,
+    /// Opted in, ksmd at the kernel's defaults: 100 pages each 20 ms.
+    Default,
+    /// Opted in, ksmd as S. Valat set it: 2000 pages each 20 ms.
+    Seed,
+    /// `ksmith daemon` with the configuration for compute nodes and `ksmith run`.
+    Ksmith,
+    /// The same with the daemon's defaults.
+    KsmithDefault,
+    /// The same with libksmith, which has only those ranges marked that the daemon finds worth it.
+    KsmithGuided,
+}
+
+impl Contender {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::None,
+        Self::Default,
+        Self::Seed,
+        Self::Indirect,
+        Self::KsmithDefault,
+        Self::Ksmith,
+        Self::KsmithGuided,
+    ];
+
+    /// Whether the job's memory is offered to KSM.
+    pub(crate) fn opts_in(self) -> bool {
+        !matches!(self, Self::None | Self::Indirect)
+    }
+
+    /// The options of `ksmith run`. The daemon sees by itself when memory has been filled.
+    pub(crate) fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::KsmithGuided => &["--preload", "--ranges", "guided", "--scan", "never"],
+            _ => &["--prctl", "--scan", "never"],
+        }
+    }
+
+    /// What it needs and can't find.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        let library = Path::new(env!("CARGO_BIN_EXE_ksmith")).with_file_name("libksmith.so");
+        (self == Self::KsmithGuided && !library.exists()).then_some("cargo build --release -p ksmith-preload")
+    }
+
+    /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
+    pub(crate) fn take_over(self, place: &Path) -> Controlled {
+        let pages = match self {
+            Self::None | Self::Indirect => return Controlled { daemon: None, config: None },
+            Self::Ksmith | Self::KsmithGuided => return daemon(place, include_str!("../../../packaging/hpc.toml")),
+            Self::KsmithDefault => return daemon(place, ""),
+            Self::Default => 100,
+            Self::Seed => 2000,
+        };
+        for (name, value) in [("pages_to_scan", pages), ("sleep_millisecs", 20), ("run", 1)] {
+            fs::write(Path::new(KSM).join(name), value.to_string()).unwrap();
+        }
+        Controlled { daemon: None, config: None }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Indirect => "indirect",
+            Self::Default => "default",
+            Self::Seed => "seed",
+            Self::Ksmith => "ksmith",
+            Self::KsmithDefault => "ksmith-default",
+            Self::KsmithGuided => "ksmith-guided",
+        })
+    }
+}
+
+/// KSM under somebody's control. A daemon is ended on drop.
+pub(crate) struct Controlled {
+    daemon: Option<Child>,
+    /// The daemon's configuration, which tells `ksmith run` where it listens.
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Controlled {
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Child::id)
+    }
+}
+
+/// Starts the daemon and waits until it answers.
+fn daemon(place: &Path, policy: &str) -> Controlled {
+    let (socket, config, log) = (place.join("control"), place.join("ksmith.toml"), place.join("daemon.log"));
+    let mut table: toml::Table = policy.parse().unwrap();
+    for (name, key, file) in [("daemon", "control_socket", &socket), ("optin", "socket", &place.join("user"))] {
+        let part = table.entry(name).or_insert_with(|| toml::Table::new().into());
+        part.as_table_mut().unwrap().insert(key.to_owned(), file.display().to_string().into());
+    }
+    fs::write(&config, table.to_string()).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
+        .args(["daemon", "-v", "--config"])
+        .arg(&config)
+        .arg("--state-dir")
+        .arg(place.join("state"))
+        .stdin(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap())
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("JOURNAL_STREAM")
+        .spawn()
+        .unwrap();
+    let controlled = Controlled { daemon: Some(child), config: Some(config.clone()) };
+    let began = Instant::now();
+    while Client::connect(&socket).and_then(|mut client| client.status()).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no daemon: {}", fs::read_to_string(&log).unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    controlled
+}
+
+impl Drop for Controlled {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.daemon {
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_child(child),
+                rustix::process::Signal::TERM,
+            );
+            let _ = child.wait();
+        }
+    }
+}

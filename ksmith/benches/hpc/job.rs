@@ -1,0 +1,173 @@
+//! One run of a job, and what it took.
+
+#![allow(unsafe_code, reason = "rustix has no PR_SET_MEMORY_MERGE")]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ksmith::observe::Observer;
+use ksmith::root::Root;
+use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES, SmapsRollup};
+use ksmith_core::units::Bytes;
+use serde::Serialize;
+
+use crate::contender::{Contender, Controlled};
+
+/// Between two looks at a job's memory. Looking costs the kernel a walk over all its page tables.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// What a run took, from the start of the command to its end.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Run {
+    /// How long it took.
+    pub(crate) wall_seconds: f64,
+    /// PSS and swap of all processes together, with KSM's metadata for them: on average over time.
+    pub(crate) mean_bytes: f64,
+    /// The same over the second half of the run: what a long run comes to.
+    pub(crate) late_bytes: f64,
+    /// The most of it.
+    pub(crate) peak_bytes: u64,
+    /// ksmd's CPU.
+    pub(crate) ksmd_seconds: f64,
+    /// The daemon's own CPU.
+    pub(crate) daemon_seconds: f64,
+    /// Merged pages that were copied because somebody wrote to them.
+    pub(crate) breaks: u64,
+    /// What the job printed of its results: the same in all runs.
+    pub(crate) shown: String,
+    /// Seconds from the start, bytes.
+    pub(crate) looks: Vec<(f64, u64)>,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.2} s, {} on average, {} at most, ksmd {:.2} CPU-s, daemon {:.2} CPU-s, {} copied, {}",
+            self.wall_seconds,
+            Bytes(self.mean_bytes as i128),
+            Bytes::from(self.peak_bytes),
+            self.ksmd_seconds,
+            self.daemon_seconds,
+            self.breaks,
+            self.shown,
+        )
+    }
+}
+
+/// Runs the command in `place` to its end. `shows` finds its result in what it prints.
+pub(crate) fn play(
+    contender: Contender,
+    control: &Controlled,
+    words: &[String],
+    place: &Path,
+    shows: fn(&str) -> Option<String>,
+) -> Run {
+    let root = Root::host();
+    let mut observer = Observer::new(root.clone());
+    let output = place.join("output");
+    let mut command = command(contender, control, words, place);
+    let file = File::create(&output).unwrap();
+    command.current_dir(place).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    let before = observer.sample();
+    let daemon_before = control.pid().map_or(0.0, cpu_seconds);
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let (mut looks, mut next) = (Vec::new(), BETWEEN_LOOKS);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if began.elapsed() >= next {
+            next += BETWEEN_LOOKS;
+            let bytes = memory(child.id());
+            looks.push((began.elapsed().as_secs_f64(), bytes));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let wall_seconds = began.elapsed().as_secs_f64();
+    let after = observer.sample();
+    let said = fs::read_to_string(&output).unwrap();
+    assert!(status.success(), "{words:?}: {status}: {said}");
+    let ksmd = |sample: &ksmith_core::sample::Sample| sample.ksmd_cpu_ns.get().unwrap_or(0) as f64 / 1e9;
+    let copied = |sample: &ksmith_core::sample::Sample| {
+        sample.vmstat.as_ref().value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
+    };
+    Run {
+        wall_seconds,
+        mean_bytes: mean(&looks),
+        late_bytes: mean(&looks[looks.len() / 2..]),
+        peak_bytes: looks.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
+        ksmd_seconds: ksmd(&after) - ksmd(&before),
+        daemon_seconds: control.pid().map_or(0.0, cpu_seconds) - daemon_before,
+        breaks: copied(&after) - copied(&before),
+        shown: shows(&said).unwrap_or_else(|| panic!("{words:?} shows no result: {said}")),
+        looks,
+    }
+}
+
+fn mean(looks: &[(f64, u64)]) -> f64 {
+    looks.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / looks.len().max(1) as f64
+}
+
+fn command(contender: Contender, control: &Controlled, words: &[String], place: &Path) -> Command {
+    let (program, rest) = words.split_first().unwrap();
+    if let Some(config) = &control.config {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
+        command.arg("run").args(contender.options()).args(["--quiet", "--config"]).arg(config);
+        command.arg("--report").arg(place.join("report.json")).arg("--").args(words);
+        return command;
+    }
+    let mut command = Command::new(program);
+    command.args(rest);
+    if contender.opts_in() {
+        // SAFETY: between fork and exec the closure makes one system call, which takes plain numbers.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+    }
+    command
+}
+
+/// PSS, swap and KSM's metadata of a process and all its descendants.
+fn memory(of: u32) -> u64 {
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let text = |pid: u32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let parents: Vec<(u32, u32)> =
+        pids.filter_map(|pid| Some((pid, PidStat::parse(&text(pid, "stat")).ok()?.parent))).collect();
+    let mut family = BTreeSet::from([of]);
+    loop {
+        let known = family.len();
+        family.extend(
+            parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        );
+        if family.len() == known {
+            break;
+        }
+    }
+    let bytes = |pid: u32| {
+        let rollup = SmapsRollup::parse(&text(pid, "smaps_rollup")).unwrap_or_default();
+        let ksm = KsmStat::parse(&text(pid, "ksm_stat")).unwrap_or_default();
+        rollup.pss.unwrap_or(0) + rollup.swap.unwrap_or(0) + ksm.rmap_items.unwrap_or(0) * RMAP_ITEM_BYTES
+    };
+    family.into_iter().map(bytes).sum()
+}
+
+/// The CPU time of all threads of a process.
+fn cpu_seconds(pid: u32) -> f64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    };
+    tasks.filter_map(of).sum::<u64>() as f64 / 1e9
+}

@@ -1,0 +1,139 @@
+//! Whole jobs under KSM, against the same jobs without: how much memory of theirs it saves, and how much slower they are.
+//!
+//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host whose KSM
+//! nobody uses. Without a case it lists them. Contenders take turns within each repeat, so that whatever else changes
+//! on the host hits all alike; figures are medians. docs/hpc.md says what they mean. Settings are restored at the
+//! end; after Ctrl-C by `ksmith restore`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
+
+mod cases;
+mod contender;
+mod job;
+mod table;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cases::Case;
+use contender::Contender;
+use job::Run;
+use ksmith::act::{Control, StateDir};
+use ksmith::lab::play::Bench;
+use ksmith::live_bench::LiveBench;
+use ksmith::root::Root;
+
+/// What was asked for.
+struct Asked {
+    cases: Vec<Case>,
+    contenders: Vec<Contender>,
+    repeat: usize,
+    /// Where raw figures are written, and beside them what the daemon and `ksmith run` said.
+    out: Option<PathBuf>,
+}
+
+fn main() {
+    let Some(asked) = asked() else { return };
+    let root = Root::host();
+    if !rustix::process::geteuid().is_root() || fs::metadata("/sys/kernel/mm/ksm/run").is_err() {
+        println!("SKIPPED, nothing was measured: this needs root and a kernel with KSM");
+        return;
+    }
+    let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
+    lock.lock().unwrap();
+    let control = loop {
+        match Control::take(&root, &StateDir::of(&root), false, false) {
+            Ok(control) => break control,
+            Err(why) => eprintln!("waiting: {why}"),
+        }
+        std::thread::sleep(Duration::from_secs(10));
+    };
+    let mut bench = LiveBench::new(control).unwrap();
+    let mut raw = Vec::new();
+    for case in &asked.cases {
+        let runs = play(case, &asked, &mut bench);
+        raw.push(table::raw(case, &runs));
+        table::print(case, &runs);
+    }
+    bench.reset().unwrap();
+    bench.restore().unwrap();
+    if let Some(out) = asked.out {
+        fs::write(out, serde_json::to_string_pretty(&raw).unwrap()).unwrap();
+    }
+}
+
+/// All runs of a case, by contender.
+fn play(case: &Case, asked: &Asked, bench: &mut impl Bench) -> Vec<(Contender, Vec<Run>)> {
+    let competing = asked.contenders.iter().filter(|contender| case.command_for(**contender).is_some());
+    let mut runs: Vec<(Contender, Vec<Run>)> = competing.map(|contender| (*contender, Vec::new())).collect();
+    for number in 1..=asked.repeat {
+        for (contender, runs) in &mut runs {
+            bench.reset().unwrap();
+            let command = case.command_for(*contender).expect("a contender that can compete");
+            let place = tempfile::tempdir().unwrap();
+            case.prepare(place.path());
+            let control = contender.take_over(place.path());
+            let run = job::play(*contender, &control, &command, place.path(), case.shows);
+            drop(control);
+            for said in ["daemon.log", "report.json"] {
+                if let (Some(out), Ok(text)) = (&asked.out, fs::read(place.path().join(said))) {
+                    fs::write(out.with_extension(format!("{}-{contender}-{number}-{said}", case.name)), text)
+                        .unwrap();
+                }
+            }
+            eprintln!("{} {number}/{} {contender}: {run}", case.name, asked.repeat);
+            runs.push(run);
+        }
+    }
+    runs
+}
+
+fn asked() -> Option<Asked> {
+    let mut asked = Asked { cases: Vec::new(), contenders: Contender::ALL.to_vec(), repeat: 3, out: None };
+    // Cargo adds `--bench`.
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--repeat" => asked.repeat = words.next()?.parse().expect("--repeat: a number"),
+            "--out" => asked.out = Some(words.next()?.into()),
+            "--under" => {
+                let named: Vec<String> = words.next()?.split(',').map(str::to_owned).collect();
+                asked.contenders.retain(|contender| named.contains(&contender.to_string()));
+                assert_eq!(
+                    asked.contenders.len(),
+                    named.len(),
+                    "--under: of {:?}",
+                    Contender::ALL.map(|c| c.to_string())
+                );
+            }
+            name => match cases::all().into_iter().find(|case| case.name == name) {
+                Some(case) => asked.cases.push(case),
+                None => panic!("there is no case {name:?}"),
+            },
+        }
+    }
+    if asked.cases.is_empty() {
+        println!("SKIPPED, nothing was measured: name one or more of these (they take minutes each)");
+        for case in cases::all() {
+            println!(
+                "  {:12} {}{}",
+                case.name,
+                case.about,
+                case.missing().map_or(String::new(), |what| format!(" [needs {what}]"))
+            );
+        }
+        return None;
+    }
+    for case in &asked.cases {
+        if let Some(what) = case.missing() {
+            panic!("{}: needs {what}", case.name);
+        }
+    }
+    for contender in &asked.contenders {
+        if let Some(what) = contender.missing() {
+            panic!("{contender}: needs {what}");
+        }
+    }
+    Some(asked)
+}

@@ -1,0 +1,60 @@
+//! Runs put together: medians, and what they mean beside the runs without KSM.
+
+use ksmith::lab::measure::Spread;
+use ksmith_core::units::Bytes;
+use serde_json::{Value, json};
+
+use crate::cases::Case;
+use crate::contender::Contender;
+use crate::job::Run;
+
+/// Prints the table of a case as Markdown.
+pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
+    let plain = runs.iter().find(|(contender, _)| *contender == Contender::None).map(|(_, runs)| runs.as_slice());
+    println!("\n{}: {}\n", case.name, case.about);
+    println!(
+        "| | mean memory | saved | in the second half | peak memory | seconds (least to most) | slower | ksmd CPU | copied |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for (contender, runs) in runs {
+        let median = |of: fn(&Run) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
+        let beside = |of: fn(&Run) -> f64| {
+            let plain = plain.map_or(f64::NAN, |plain| spread(plain, of).median.unwrap_or(f64::NAN));
+            median(of) / plain - 1.0
+        };
+        let wall = spread(runs, |run| run.wall_seconds);
+        println!(
+            "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:.0} |",
+            Bytes(median(|run| run.mean_bytes) as i128),
+            -100.0 * beside(|run| run.mean_bytes),
+            -100.0 * beside(|run| run.late_bytes),
+            Bytes(median(|run| run.peak_bytes as f64) as i128),
+            wall.median.unwrap_or(f64::NAN),
+            wall.min.unwrap_or(f64::NAN),
+            wall.max.unwrap_or(f64::NAN),
+            100.0 * beside(|run| run.wall_seconds),
+            median(|run| run.ksmd_seconds),
+            median(|run| run.breaks as f64),
+        );
+    }
+    let shown: Vec<&str> = runs.iter().flat_map(|(_, runs)| runs).map(|run| run.shown.as_str()).collect();
+    let is_same = shown.windows(2).all(|pair| pair[0] == pair[1]);
+    println!(
+        "\nResults: {}",
+        if is_same {
+            format!("{} in all {} runs", shown[0], shown.len())
+        } else {
+            format!("NOT the same: {shown:?}")
+        }
+    );
+}
+
+/// All there is to know about the runs of a case.
+pub(crate) fn raw(case: &Case, runs: &[(Contender, Vec<Run>)]) -> Value {
+    let runs = runs.iter().map(|(contender, runs)| json!({ "contender": contender.to_string(), "runs": runs }));
+    json!({ "case": case.name, "contenders": runs.collect::<Vec<_>>() })
+}
+
+fn spread(runs: &[Run], of: fn(&Run) -> f64) -> Spread {
+    Spread::of(runs.iter().map(|run| Some(of(run))))
+}

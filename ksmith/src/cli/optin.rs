@@ -1,0 +1,81 @@
+//! `ksmith optin UNIT`
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Failure, Global, print};
+use crate::systemd::{OptInError, Service};
+
+/// Make a systemd service's memory mergeable from its next start on.
+///
+/// Writes a drop-in with MemoryKSM=yes. That works with systemd 256 and Linux 6.7, and is refused before: older
+/// versions of systemd fail to start the service. For programs outside systemd there is `ksmith run`.
+#[derive(Debug, Args)]
+pub struct OptinArgs {
+    /// The service, such as redis or postgresql@15-main.service
+    unit: String,
+    /// Take the drop-in away again
+    #[arg(long)]
+    remove: bool,
+    /// Write it although it would not work here
+    #[arg(long)]
+    force: bool,
+    /// Say what would be written, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl OptinArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        // A tree that is named may be an image that is to be booted: files are all it takes.
+        let root = global.root();
+        let service = Service::named(&root, &self.unit).map_err(|error| Failure::usage(error.to_string()))?;
+        let checked = if self.remove { Ok(()) } else { service.check() };
+        let warning = match checked {
+            Err(error) if !self.force => return Err(failure(error)),
+            Err(error) => Some(error.to_string()),
+            Ok(()) => None,
+        };
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+        }
+        let (path, unit) = (service.drop_in(), &service.unit);
+        let has_changed = match (self.dry_run, self.remove) {
+            (true, true) => path.exists(),
+            (true, false) => std::fs::read_to_string(&path).ok().as_deref() != Some(service.text()),
+            (false, true) => service.remove().map_err(failure)?,
+            (false, false) => service.opt_in().map_err(failure)?,
+        };
+        if global.json {
+            print::json(&serde_json::json!({
+                "unit": unit,
+                "drop_in": path,
+                "memory_ksm": !self.remove,
+                "changed": has_changed,
+                "dry_run": self.dry_run,
+            }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let path = path.display();
+        match (has_changed, self.dry_run, self.remove) {
+            (false, ..) => print::line(format_args!("{unit}: nothing to do"))?,
+            (_, true, true) => print::line(format_args!("would remove {path}"))?,
+            (_, true, false) => print::line(format_args!("would write {path}:\n{}", service.text().trim_end()))?,
+            (..) => {
+                let verb = if self.remove { "removed" } else { "wrote" };
+                print::line(format_args!(
+                    "{verb} {path}; it takes effect by: systemctl daemon-reload && systemctl restart {unit}"
+                ))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn failure(error: OptInError) -> anyhow::Error {
+    match error {
+        error @ OptInError::File { .. } => error.into(),
+        error => Failure::impossible(error.to_string()).into(),
+    }
+}

@@ -1,0 +1,182 @@
+//! Who sends ksmd over a job's memory, and when.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, tick};
+use ksmith_core::units::{Bytes, Span};
+
+use super::run::{PASSES, ScanWhen};
+use super::scan::{NEEDS_A_GUARD, scan_directly};
+use super::{Failure, Global, control};
+use crate::config::Config;
+use crate::control::scan_limits;
+use crate::job::{Notice, ksm_now};
+use crate::live::LiveHost;
+use crate::observe::Observer;
+use crate::root::Root;
+use crate::signals::Signal;
+use crate::user_socket::{UserClient, UserError};
+
+/// Who can be asked.
+#[derive(Debug)]
+pub(super) enum Scanner {
+    /// Nobody need be.
+    Unwanted,
+    /// A daemon.
+    Daemon(PathBuf),
+    /// Nobody, but this user may do it.
+    Own(Global),
+    /// Nobody.
+    Nobody(io::Error),
+}
+
+impl Scanner {
+    pub(super) fn find(global: &Global, when: ScanWhen, socket: &Path) -> Self {
+        if when == ScanWhen::Never {
+            return Self::Unwanted;
+        }
+        match UserClient::connect(socket) {
+            Ok(_) => Self::Daemon(socket.to_owned()),
+            Err(_) if rustix::process::geteuid().is_root() => Self::Own(global.clone()),
+            Err(error) => Self::Nobody(error),
+        }
+    }
+
+    /// What the user should know before the program starts.
+    pub(super) fn warning(&self, root: &Root) -> Option<String> {
+        let ksm = ksm_now(root);
+        if !ksm.is_present() {
+            return Some("this kernel has no KSM (CONFIG_KSM): nothing will be merged".to_owned());
+        }
+        let is_running = ksm.run.get() == Some(1);
+        match self {
+            Self::Nobody(why) if !is_running => Some(format!(
+                "ksmd is off and no daemon can be asked for scans ({why}): nothing will be merged. Start `ksmith daemon`; \
+                 this user must be in the group of its socket (docs/optin.md)"
+            )),
+            Self::Unwanted if !is_running => {
+                Some("ksmd is off and no scan is wanted: nothing may be merged".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn scan(&self, stop: &Receiver<Signal>) -> Result<String, String> {
+        match self {
+            Self::Unwanted | Self::Nobody(_) => Err("nobody can be asked".to_owned()),
+            Self::Daemon(socket) => {
+                let mut client = UserClient::connect(socket).map_err(|error| error.to_string())?;
+                let done = client.scan(PASSES, || !stop.is_empty()).map_err(|error| match error {
+                    UserError::GivenUp => "the job has ended".to_owned(),
+                    error => error.to_string(),
+                })?;
+                let cpu = Span(Duration::from_nanos(done.ksmd_cpu_ns));
+                Ok(format!("{} passes, {cpu} of ksmd's CPU", done.passes))
+            }
+            Self::Own(global) => {
+                let scan = || -> anyhow::Result<String> {
+                    let config = Config::load(global.config.as_deref())?;
+                    if config.domains.needs_a_guard() {
+                        return Err(Failure::impossible(NEEDS_A_GUARD).into());
+                    }
+                    let control = control::take(global, false, false)?;
+                    let mut host = LiveHost::new(Observer::new(Root::host()), control);
+                    let limits = scan_limits(&config.limits, config.limits.max_cpu);
+                    let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_| ())?;
+                    host.control.restore()?;
+                    let saved = |sample: &ksmith_core::sample::Sample| {
+                        sample.ksm.saved_pages().saturating_mul(sample.page_size)
+                    };
+                    let newly = i128::from(saved(&after)) - i128::from(saved(&before));
+                    Ok(format!("{PASSES} passes, {} newly saved on this host", Bytes(newly)))
+                };
+                scan().map_err(|error| super::sentence(&error))
+            }
+        }
+    }
+}
+
+/// The thread that asks for scans while the job runs.
+pub(super) struct Scans {
+    stop: Sender<Signal>,
+    thread: JoinHandle<u64>,
+}
+
+impl Scans {
+    pub(super) fn begin(scanner: Scanner, when: ScanWhen, notices: Receiver<Notice>) -> io::Result<Self> {
+        let (stop, stopped) = bounded(1);
+        let work = move || ask(&scanner, when, notices, &stopped);
+        let thread = std::thread::Builder::new().name("scans".to_owned()).spawn(work)?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends a scan in progress. Returns how many were made.
+    pub(super) fn finish(self) -> u64 {
+        let Self { stop, thread } = self;
+        let _ = stop.send(Signal::End);
+        // Whoever has taken that out finds nobody there any more.
+        drop(stop);
+        thread.join().unwrap_or(0)
+    }
+}
+
+fn ask(scanner: &Scanner, when: ScanWhen, mut notices: Receiver<Notice>, stop: &Receiver<Signal>) -> u64 {
+    let ticker = if let ScanWhen::Every(period) = when { tick(period) } else { never() };
+    let (mut made, mut last_error) = (0, None);
+    loop {
+        let is_due = select! {
+            recv(stop) -> _ => return made,
+            recv(ticker) -> _ => true,
+            recv(notices) -> notice => match notice {
+                Ok(Notice::Settled) => when == ScanWhen::EndOfInit,
+                Ok(notice) => {
+                    warn_of(&notice);
+                    false
+                }
+                // The watching has ended before us; its end is told next.
+                Err(_) => {
+                    notices = never();
+                    false
+                }
+            },
+        };
+        if !is_due || matches!(scanner, Scanner::Nobody(_) | Scanner::Unwanted) {
+            continue;
+        }
+        match scanner.scan(stop) {
+            Ok(done) => {
+                made += 1;
+                tracing::debug!("scanned: {done}");
+            }
+            Err(_) if is_over(stop) => return made,
+            // An error that persists is said once.
+            Err(why) if last_error.as_ref() == Some(&why) => {}
+            Err(why) => {
+                tracing::warn!("no scan: {why}");
+                last_error = Some(why);
+            }
+        }
+    }
+}
+
+/// Whether the end was told, or was told and taken out by a scan that ended for it.
+fn is_over(stop: &Receiver<Signal>) -> bool {
+    !stop.is_empty() || stop.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+fn warn_of(notice: &Notice) {
+    match notice {
+        Notice::Settled => {}
+        Notice::SparseGiant { pid, mapped_bytes } => tracing::warn!(
+            "process {pid} maps {} and uses little of it: before Linux 6.18 ksmd looks at each page of that, which may \
+             take an hour; end it, or start it with --ranges none",
+            Bytes::from(*mapped_bytes)
+        ),
+        Notice::OptInLost { pid, name } => tracing::warn!(
+            "process {pid} ({name}) is not mergeable any more: ksmd found nothing to merge in it, or it opted out"
+        ),
+    }
+}

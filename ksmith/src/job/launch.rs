@@ -1,0 +1,305 @@
+//! Finding a program, judging whether and how it can opt in, and starting it so.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use ksmith_core::field::KernelVersion;
+use ksmith_core::job::{
+    Asked, JUMPS_OVER_HOLES, Method, Program, Ranges, Refusal, Support, choose, names_a_sanitizer,
+};
+
+use super::wait::Signals;
+use crate::root::Root;
+
+/// `PR_SET_MEMORY_MERGE` and `PR_GET_MEMORY_MERGE` of `linux/prctl.h`, which libc does not have yet.
+const PR_SET_MEMORY_MERGE: libc::c_int = 67;
+const PR_GET_MEMORY_MERGE: libc::c_int = 68;
+
+/// The first kernel that keeps the opt-in over exec.
+const SURVIVES_EXEC: KernelVersion = KernelVersion::new(6, 7);
+
+/// So much of a program's file tells its kind.
+const HEAD: u64 = 1 << 20;
+
+/// Scripts whose interpreter is a script: the kernel goes no further either.
+const DEEPEST: usize = 4;
+
+/// Why a program can't be started opted in.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is none of that name.
+    #[error("there is no program {0:?}: give its path, or a name that is found in PATH")]
+    NotFound(OsString),
+    /// It is there and can't be read or run.
+    #[error("{}: can't be run: {source}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It can't opt in.
+    #[error("{}: {refusal}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        refusal: Refusal,
+    },
+    /// It runs with another user's rights: the loader then heeds no `LD_PRELOAD`.
+    #[error("{}: it is set-user-id, for which the loader ignores LD_PRELOAD: use --prctl", .0.display())]
+    SetUserId(PathBuf),
+    /// A sparse giant.
+    #[error(
+        "{}: it is built with {sanitizer}, which maps terabytes of empty memory; ksmd of Linux {kernel} looks at each \
+         page of them, an hour and more ({JUMPS_OVER_HOLES} has the cure): build it without, or use --ranges none and \
+         mark memory in the program", path.display()
+    )]
+    SparseGiant {
+        /// The file.
+        path: PathBuf,
+        /// Which sanitizer.
+        sanitizer: &'static str,
+        /// The running kernel.
+        kernel: String,
+    },
+}
+
+/// How a program will be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Its file.
+    pub path: PathBuf,
+    /// What kind of program runs in the end: of a script, the interpreter.
+    pub program: Program,
+    /// How it opts in.
+    pub method: Method,
+    /// Which memory.
+    pub ranges: Ranges,
+    library: Option<PathBuf>,
+}
+
+/// What to start, and with what environment.
+#[derive(Debug, Clone)]
+pub struct Launch<'a> {
+    /// The program and its arguments.
+    pub command: &'a [OsString],
+    /// What is wanted.
+    pub asked: Asked,
+    /// The daemon's socket, for the library.
+    pub socket: &'a Path,
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub struct Started {
+    /// To be collected by [`super::wait`].
+    pub child: Child,
+}
+
+/// The running kernel.
+pub(super) fn kernel() -> (Option<KernelVersion>, String) {
+    let text = Root::host().text("proc/sys/kernel/osrelease").value().cloned().unwrap_or_default();
+    (KernelVersion::parse(&text), text.trim().to_owned())
+}
+
+/// What this host has for opting in.
+#[allow(unsafe_code, reason = "no safe wrapper knows this prctl yet")]
+pub fn support(library: Option<&Path>) -> Support {
+    // SAFETY: this prctl takes numbers and returns one.
+    let known = unsafe { libc::prctl(PR_GET_MEMORY_MERGE, 0, 0, 0, 0) } >= 0;
+    let survives = kernel().0.is_some_and(|version| version >= SURVIVES_EXEC);
+    Support { has_prctl: known && survives, has_library: library.is_some() }
+}
+
+/// libksmith.so: the one that `KSMITH_PRELOAD` names, beside this program, or where packages put it.
+pub fn library() -> Option<PathBuf> {
+    const NAME: &str = "libksmith.so";
+    let named = env::var_os("KSMITH_PRELOAD").filter(|named| !named.is_empty()).map(PathBuf::from);
+    let own = env::current_exe().ok();
+    let beside = own.as_deref().and_then(Path::parent);
+    let candidates = [
+        beside.map(|directory| directory.join(NAME)),
+        beside.map(|directory| directory.join("../lib/ksmith").join(NAME)),
+        beside.map(|directory| directory.join("../lib").join(NAME)),
+        Some(Path::new("/usr/lib/ksmith").join(NAME)),
+        Some(Path::new("/usr/local/lib").join(NAME)),
+        Some(Path::new("/usr/lib").join(NAME)),
+    ];
+    match named {
+        // One that is named and not there is not replaced by another in silence.
+        Some(named) => named.is_file().then_some(named),
+        None => candidates.into_iter().flatten().find(|path| path.is_file()),
+    }
+}
+
+impl Launch<'_> {
+    /// Judges the program.
+    ///
+    /// # Errors
+    /// It is not there, or can't opt in as asked.
+    pub fn plan(&self) -> Result<Plan, LaunchError> {
+        let name = self.command.first().cloned().unwrap_or_default();
+        let path = find(&name).ok_or(LaunchError::NotFound(name))?;
+        let (real, head, program) = recognise(&path)?;
+        let library = library();
+        let refused = |refusal| LaunchError::Refused { path: path.clone(), refusal };
+        let method = choose(self.asked, &program, support(library.as_deref())).map_err(refused)?;
+        if method == Method::Preload && is_set_user_id(&real) {
+            return Err(LaunchError::SetUserId(real));
+        }
+        let (version, kernel) = kernel();
+        let is_cured = version.is_some_and(|version| version >= JUMPS_OVER_HOLES);
+        if let Some(sanitizer) = names_a_sanitizer(&head).filter(|_| !is_cured && self.asked.ranges == Ranges::All)
+        {
+            return Err(LaunchError::SparseGiant { path: real, sanitizer, kernel });
+        }
+        Ok(Plan { path, program, method, ranges: self.asked.ranges, library })
+    }
+
+    /// Starts it, with signals as they were before they were blocked. The child is in this process's group, so that a terminal treats both as one job.
+    ///
+    /// # Errors
+    /// The kernel refuses to run it.
+    pub fn start(&self, plan: &Plan, signals: &Signals) -> Result<Started, LaunchError> {
+        let mut command = Command::new(&plan.path);
+        signals.release_in(&mut command);
+        if let Some((name, arguments)) = self.command.split_first() {
+            command.arg0(name).args(arguments);
+        }
+        match plan.method {
+            Method::Prctl => opt_in_by_prctl(&mut command),
+            Method::Preload => {
+                let library = plan.library.as_deref().unwrap_or(Path::new("libksmith.so"));
+                let ranges = match plan.ranges {
+                    Ranges::All => "all",
+                    Ranges::Guided => "guided",
+                    Ranges::None => "none",
+                };
+                command
+                    .env("LD_PRELOAD", preloaded(library, env::var_os("LD_PRELOAD").as_deref()))
+                    .env("KSMITH_RANGES", ranges)
+                    .env("KSMITH_SOCKET", self.socket);
+            }
+        }
+        let child = command.spawn().map_err(|source| LaunchError::Unusable { path: plan.path.clone(), source })?;
+        Ok(Started { child })
+    }
+}
+
+/// Our library before those that are preloaded already.
+fn preloaded(library: &Path, others: Option<&OsStr>) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
+}
+
+/// Between fork and exec, where the opt-in is inherited by everything that comes after.
+#[allow(unsafe_code, reason = "std can't do it otherwise")]
+fn opt_in_by_prctl(command: &mut Command) {
+    let opt_in = || {
+        // SAFETY: this prctl takes numbers, and prctl is async-signal-safe.
+        match unsafe { libc::prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one system call; it neither allocates nor takes locks.
+    unsafe { command.pre_exec(opt_in) };
+}
+
+/// The file that `execvp` would take.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.is_empty() {
+        return None;
+    }
+    let path = Path::new(name);
+    if path.components().count() > 1 || path.is_absolute() || name.as_encoded_bytes().contains(&b'/') {
+        return path.exists().then(|| path.to_owned());
+    }
+    let is_program = |path: &PathBuf| {
+        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let directories = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    env::split_paths(&directories).map(|directory| directory.join(path)).find(is_program)
+}
+
+/// The program behind a file, through scripts: its file, that file's beginning, and its kind.
+fn recognise(path: &Path) -> Result<(PathBuf, Vec<u8>, Program), LaunchError> {
+    let mut path = path.to_owned();
+    for _ in 0..=DEEPEST {
+        let mut head = Vec::new();
+        match File::open(&path).and_then(|file| file.take(HEAD).read_to_end(&mut head)) {
+            Ok(_) => {}
+            // A program may be run and not read: then nothing is known of it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok((path, Vec::new(), Program::Other));
+            }
+            Err(source) => return Err(LaunchError::Unusable { path, source }),
+        }
+        match Program::recognise(&head) {
+            // What `env` will find in PATH, the kernel does not know; its kind is found out at the next exec.
+            Program::Script { interpreter } => path = interpreter.into(),
+            program => return Ok((path, head, program)),
+        }
+    }
+    Ok((path, Vec::new(), Program::Other))
+}
+
+fn is_set_user_id(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.permissions().mode() & 0o6000 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn plan(file: &Path, method: Option<Method>) -> Result<Plan, LaunchError> {
+        let command = [file.as_os_str().to_owned()];
+        let asked = Asked { method, ranges: Ranges::All };
+        Launch { command: &command, asked, socket: Path::new("/run/none") }.plan()
+    }
+
+    #[test]
+    fn a_script_is_judged_by_its_interpreter() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script");
+        fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
+        let (real, _, program) = recognise(&script).unwrap();
+        assert_eq!((real.as_path(), program), (Path::new("/bin/sh"), Program::Dynamic));
+        let endless = directory.path().join("endless");
+        fs::write(&endless, format!("#!{}\n", endless.display())).unwrap();
+        assert_eq!(recognise(&endless).unwrap().2, Program::Other);
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_so() {
+        let error = plan(Path::new("/nonexistent/program"), None).unwrap_err();
+        assert!(error.to_string().starts_with("there is no program \"/nonexistent/program\""), "{error}");
+    }
+
+    #[test]
+    fn others_stay_preloaded_behind_ours() {
+        let library = Path::new("/usr/lib/ksmith/libksmith.so");
+        assert_eq!(preloaded(library, Some("a.so:b.so".as_ref())), "/usr/lib/ksmith/libksmith.so:a.so:b.so");
+        assert_eq!(preloaded(library, Some("".as_ref())), "/usr/lib/ksmith/libksmith.so");
+    }
+
+    #[test]
+    fn programs_are_found_as_the_shell_finds_them() {
+        assert!(find("sh".as_ref()).is_some_and(|path| path.ends_with("sh")));
+        assert_eq!(find("".as_ref()), None);
+        assert_eq!(find("no-such-program-anywhere".as_ref()), None);
+    }
+}

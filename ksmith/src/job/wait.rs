@@ -1,0 +1,174 @@
+//! Standing between a program and whoever started it: signals pass on, the exit code passes back.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::FromRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait as wait_any};
+
+/// Signals that end or instruct a program, and the one that tells of a child's end. Those that stop and continue
+/// are left alone: a terminal sends them to both.
+const PASSED_ON: [libc::c_int; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// `si_code` of what the kernel sends, such as a terminal's Ctrl-C: the whole group has got it then.
+const SI_KERNEL: i32 = 0x80;
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit code.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
+}
+
+impl Ended {
+    /// The exit code that shells give it: 128 and the number of a signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => signal.saturating_add(128),
+        }
+    }
+
+    fn of(status: WaitStatus) -> Option<Self> {
+        let small = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+        let code = status.exit_status().map(|code| Self::Code(small(code)));
+        code.or_else(|| status.terminating_signal().map(|signal| Self::Signal(small(signal))))
+    }
+}
+
+/// Signals as a file, instead of handlers: so what is ignored (as under nohup) stays ignored in the program.
+#[derive(Debug)]
+pub struct Signals {
+    file: File,
+    before: libc::sigset_t,
+}
+
+/// Holds signals back from all threads that start after this, and from this one. To be called before the program is
+/// started; in it they work as usual.
+///
+/// # Errors
+/// The kernel has no file for them.
+#[allow(unsafe_code, reason = "no safe wrapper is at hand")]
+pub fn block_signals() -> io::Result<Signals> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset fills the set in before anything reads it; the numbers are those of real signals.
+    let set = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in PASSED_ON.into_iter().chain([libc::SIGCHLD]) {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    };
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is filled in, and the old one has a place.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    // SAFETY: a set of zeros is one, and the call above has filled it in besides.
+    let before = unsafe { before.assume_init() };
+    // SAFETY: the set is filled in; -1 asks for a new descriptor.
+    let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open and nobody else's.
+    Ok(Signals { file: unsafe { File::from_raw_fd(descriptor) }, before })
+}
+
+/// Waits for the program's end, passes signals on to it meanwhile, and collects orphans that fell to this process.
+///
+/// # Errors
+/// The kernel tells nothing of signals or children.
+pub fn wait(child: &Child, signals: &mut Signals) -> io::Result<Ended> {
+    let main = Pid::from_child(child);
+    write_in_the_background();
+    loop {
+        if let Some(ended) = collect(main)? {
+            return Ok(ended);
+        }
+        let (signal, code) = signals.next()?;
+        // A terminal has told the program already. That it has ended meanwhile is no error.
+        if signal != libc::SIGCHLD
+            && code != SI_KERNEL
+            && let Some(signal) = Signal::from_named_raw(signal)
+        {
+            let _ = kill_process(main, signal);
+        }
+    }
+}
+
+/// Lets the report be written even if the program has left the terminal to another group. Only after the program was
+/// started, which would inherit it.
+#[allow(unsafe_code, reason = "no safe wrapper is at hand")]
+fn write_in_the_background() {
+    // SAFETY: to ignore a signal needs no handler, and nobody else here has one for it.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+}
+
+/// Collects what has ended. Several ends may come as one signal.
+fn collect(main: Pid) -> io::Result<Option<Ended>> {
+    let mut found = None;
+    loop {
+        match wait_any(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if pid == main => found = Ended::of(status),
+            Ok(Some(_)) => {}
+            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(found),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Signals {
+    /// Lets signals through in the program as they were before: the kernel keeps a mask over exec.
+    #[allow(unsafe_code, reason = "std leaves the mask as it is")]
+    pub(super) fn release_in(&self, command: &mut Command) {
+        let before = self.before;
+        let release = move || {
+            // SAFETY: the set was filled in by the kernel; pthread_sigmask is async-signal-safe.
+            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) } {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        };
+        // SAFETY: the closure makes one system call; it neither allocates nor takes locks.
+        unsafe { command.pre_exec(release) };
+    }
+
+    /// The next signal, and why it was sent.
+    fn next(&mut self) -> io::Result<(libc::c_int, i32)> {
+        let mut bytes = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        self.file.read_exact(&mut bytes)?;
+        // Its first three fields: number, errno and code, 32 bits each.
+        let field = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Ok((field(0), field(8)))
+    }
+}
+
+/// Waits for a child's end and passes nothing on.
+#[cfg(test)]
+fn outlive(child: &Child) -> Option<Ended> {
+    rustix::process::waitpid(Some(Pid::from_child(child)), WaitOptions::empty())
+        .ok()?
+        .and_then(|(_, status)| Ended::of(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_as_the_shell_tells_it() {
+        let end = |script: &str| outlive(&Command::new("sh").args(["-c", script]).spawn().unwrap()).unwrap();
+        assert_eq!(end("exit 7"), Ended::Code(7));
+        let killed = end("kill -TERM $$");
+        assert_eq!((killed, killed.code()), (Ended::Signal(15), 143));
+    }
+}

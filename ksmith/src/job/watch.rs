@@ -1,0 +1,217 @@
+//! A thread that looks at the job's processes while they run.
+//!
+//! Reading PSS makes the kernel walk page tables, under a lock that the program may want: so looks come the more
+//! rarely the more they cost, and take a hundredth of a CPU at most.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use ksmith_core::job::{Books, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
+use ksmith_core::kernel::{Files, Ksm, Vmstat};
+use ksmith_core::reading::Reading;
+
+use super::launch::kernel;
+use super::tree::{self, Member};
+use crate::root::Root;
+
+/// The first pause; each next is twice as long, up to what [`SHARE`] asks for.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The shortest pause between two looks once the job runs.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What looks may cost: one part in so many of the time.
+const SHARE: u32 = 100;
+
+/// An opt-in that is lost in less memory than this is not worth a word.
+const WORTH_A_WORD: u64 = 1 << 20;
+
+/// Why there is nobody to watch.
+#[derive(Debug, thiserror::Error)]
+#[error("the job can't be watched: {0}")]
+pub struct WatchError(#[from] io::Error);
+
+/// What the job's course tells while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Its memory has stopped growing.
+    Settled,
+    /// This process maps far more than it uses, and this kernel's ksmd looks at every page of it.
+    SparseGiant {
+        /// Its PID.
+        pid: u32,
+        /// Its address space.
+        mapped_bytes: u64,
+    },
+    /// This process's memory is not mergeable although it was started so.
+    OptInLost {
+        /// Its PID.
+        pid: u32,
+        /// Its program.
+        name: String,
+    },
+}
+
+/// What the watching comes to.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The books.
+    pub totals: JobTotals,
+    /// Time from start to end.
+    pub wall: Duration,
+    /// Merged pages that were written to meanwhile, by anybody on this host.
+    pub cow_breaks: Option<u64>,
+    /// Processes whose memory we may not look at.
+    pub hidden: usize,
+    /// Looks taken.
+    pub looks: u64,
+}
+
+/// The thread. It ends with [`Watch::finish`].
+#[derive(Debug)]
+pub struct Watch {
+    stop: Sender<()>,
+    thread: JoinHandle<Outcome>,
+    notices: Receiver<Notice>,
+}
+
+impl Watch {
+    /// Begins to watch the descendants of this process.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn begin(method: Method) -> Result<Self, WatchError> {
+        let (stop, stopped) = bounded(1);
+        let (tell, notices) = unbounded();
+        let eyes = Eyes::new(Root::host(), method, tell);
+        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || eyes.watch(&stopped))?;
+        Ok(Self { stop, thread, notices })
+    }
+
+    /// What is to be noticed, as it happens.
+    pub fn notices(&self) -> Receiver<Notice> {
+        self.notices.clone()
+    }
+
+    /// Closes the books.
+    pub fn finish(self) -> Outcome {
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// KSM's directory, read plainly: a job does not look often enough to keep descriptors.
+struct KsmFiles<'a> {
+    root: &'a Root,
+    text: String,
+}
+
+impl Files for KsmFiles<'_> {
+    fn text(&mut self, name: &'static str) -> Reading<&str> {
+        match self.root.text(format!("sys/kernel/mm/ksm/{name}")) {
+            Reading::Value(text) => {
+                self.text = text;
+                Reading::Value(&self.text)
+            }
+            Reading::Absent => Reading::Absent,
+            Reading::Denied => Reading::Denied,
+            Reading::Malformed(why) => Reading::Malformed(why),
+        }
+    }
+}
+
+/// KSM as it is now.
+pub fn ksm_now(root: &Root) -> Ksm {
+    Ksm::read(&mut KsmFiles { root, text: String::new() })
+}
+
+struct Eyes {
+    root: Root,
+    method: Method,
+    own: u32,
+    page_size: u64,
+    tell: Sender<Notice>,
+    started: Instant,
+    cow_before: Option<u64>,
+    books: Books,
+    settled: Settled,
+    told: BTreeSet<u32>,
+    hidden: BTreeSet<u32>,
+    looks: u64,
+}
+
+impl Eyes {
+    fn new(root: Root, method: Method, tell: Sender<Notice>) -> Self {
+        Self {
+            cow_before: cow_breaks(&root),
+            root,
+            method,
+            own: std::process::id(),
+            page_size: rustix::param::page_size() as u64,
+            tell,
+            started: Instant::now(),
+            books: Books::default(),
+            settled: Settled::default(),
+            told: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            looks: 0,
+        }
+    }
+
+    fn watch(mut self, stopped: &Receiver<()>) -> Outcome {
+        let mut pause = FIRST_PAUSE;
+        while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            let cost = self.look();
+            let longest = (cost * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            pause = (pause * 2).min(longest);
+        }
+        let wall = self.started.elapsed();
+        let cow_breaks = cow_breaks(&self.root).zip(self.cow_before).map(|(now, then)| now.saturating_sub(then));
+        Outcome { totals: self.books.close(wall), wall, cow_breaks, hidden: self.hidden.len(), looks: self.looks }
+    }
+
+    /// Looks once. Returns what it cost.
+    fn look(&mut self) -> Duration {
+        let begin = Instant::now();
+        let members = tree::descendants(&self.root, self.own, self.page_size);
+        let processes = members.iter().map(|member| self.see(member)).collect();
+        let age = self.started.elapsed();
+        let moment = Moment { age, page_size: self.page_size, ksm: ksm_now(&self.root), processes };
+        self.books.enter(&moment);
+        self.looks += 1;
+        let rss = members.iter().map(|member| member.rss_bytes).fold(0, u64::saturating_add);
+        if self.settled.look(age, rss) {
+            let _ = self.tell.send(Notice::Settled);
+        }
+        begin.elapsed()
+    }
+
+    fn see(&mut self, member: &Member) -> Seen {
+        let pid = member.id.pid;
+        let held = tree::held(&self.root, pid);
+        if held == Reading::Denied {
+            self.hidden.insert(pid);
+        }
+        let ksm = tree::ksm(&self.root, pid);
+        let name = member.name.clone();
+        let is_large = member.rss_bytes >= WORTH_A_WORD;
+        if self.method == Method::Prctl && ksm.merge_any == Some(false) && is_large && self.told.insert(pid) {
+            let _ = self.tell.send(Notice::OptInLost { pid, name });
+        }
+        let mapped = tree::mapped_bytes(&self.root, pid, self.page_size).unwrap_or(0);
+        if is_sparse_giant(kernel().0, mapped, member.rss_bytes) && self.told.insert(pid) {
+            let _ = self.tell.send(Notice::SparseGiant { pid, mapped_bytes: mapped });
+        }
+        Seen { id: member.id, name: member.name.as_str().into(), held_bytes: held.get(), ksm }
+    }
+}
+
+fn cow_breaks(root: &Root) -> Option<u64> {
+    root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text)).value().and_then(|vmstat| vmstat.cow_ksm)
+}

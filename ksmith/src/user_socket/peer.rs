@@ -1,0 +1,106 @@
+//! Who is at the other end: by the kernel's word, and for good.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use ksmith_core::job::{Moment, Seen, saved_bytes};
+use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
+use ksmith_core::sample::ProcessId;
+use rustix::fs::{Mode, OFlags, open, openat};
+
+use super::protocol::Saves;
+use crate::job::ksm_now;
+use crate::root::Root;
+
+/// A process that has connected. Its /proc directory is held open, so that a PID that is used again is never
+/// taken for it.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its user when it connected.
+    pub user: u32,
+    /// Which process.
+    pub id: ProcessId,
+    /// Its program's name.
+    pub name: String,
+    directory: OwnedFd,
+}
+
+impl Peer {
+    /// Asks the kernel who has connected.
+    ///
+    /// # Errors
+    /// It has ended, or is in a PID namespace that can't be seen from here.
+    pub fn of(stream: &UnixStream) -> io::Result<Self> {
+        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+        Self::open(pid, credentials.uid.as_raw())
+    }
+
+    fn open(pid: u32, user: u32) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
+        let text = read(&directory, "stat")?;
+        let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;
+        Ok(Self { user, id: ProcessId { pid, start_ticks: stat.start_ticks }, name: stat.comm, directory })
+    }
+
+    /// What KSM does for it now.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel does not say.
+    pub fn saves(&self, root: &Root) -> io::Result<Saves> {
+        let page_size = rustix::param::page_size() as u64;
+        let rss_pages = PidStat::parse(&read(&self.directory, "stat")?).map_or(0, |stat| stat.rss_pages);
+        let ksm =
+            KsmStat::parse(&read(&self.directory, "ksm_stat")?).map_err(|why| io::Error::other(why.to_string()))?;
+        let seen = Seen { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };
+        let moment = Moment { page_size, ksm: ksm_now(root), processes: vec![seen], ..Moment::default() };
+        let saved_bytes = saved_bytes(&moment).first().copied().unwrap_or(0);
+        let (merging, zero) = (ksm.merging_pages.unwrap_or(0), ksm.zero_pages.unwrap_or(0));
+        let overhead = ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
+        Ok(Saves {
+            rss_bytes: rss_pages.saturating_mul(page_size),
+            merged_bytes: merging.saturating_add(zero).saturating_mul(page_size),
+            saved_bytes,
+            profit_bytes: i64::try_from(i128::from(saved_bytes) - i128::from(overhead)).unwrap_or(i64::MIN),
+            zero_bytes: zero.saturating_mul(page_size),
+        })
+    }
+
+    /// Its user now: a program may have changed it since it connected.
+    pub fn user_now(&self) -> Option<u32> {
+        let status = read(&self.directory, "status").ok()?;
+        status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
+    }
+}
+
+fn read(directory: &OwnedFd, name: &str) -> io::Result<String> {
+    use io::Read;
+    let file = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    std::fs::File::from(file).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_who_the_kernel_says() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&ours).unwrap();
+        assert_eq!((peer.id.pid, peer.user), (std::process::id(), rustix::process::getuid().as_raw()));
+        assert_eq!(peer.user_now(), Some(peer.user));
+    }
+
+    #[test]
+    fn a_peer_that_has_ended_has_no_figures() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let peer = Peer::open(child.id(), 0).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(peer.saves(&Root::host()).is_err());
+    }
+}

@@ -1,0 +1,271 @@
+//! Which of a process's memory is worth merging: read as it is, compared within the user's own programs.
+//!
+//! Nothing of another user's memory goes into the answer: else a user could ask which of its pages somebody else has,
+//! by a faster way than KSM itself opens. The reading is that of `ksmith estimate`, so merged pages stay merged and
+//! nothing is faulted in.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ksmith_core::job::{Census, Stretch, Tally, worth};
+use ksmith_core::kernel::PidStat;
+use ksmith_core::sample::ProcessId;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::peer::Peer;
+use super::protocol::Range;
+use crate::estimate::frames::Frames;
+use crate::estimate::pace::Pace;
+use crate::estimate::pinned::Quiet;
+use crate::estimate::process::{Detail, Process};
+use crate::estimate::salt::Salt;
+use crate::estimate::scan::{Context, Scratch, page_size};
+use crate::root::Root;
+
+/// What is judged as one: 64 pages, and more where only a part of the contents is counted. Smaller pieces would part
+/// the kernel's mappings into more.
+const PIECE: u64 = 256 << 10;
+
+/// The most ranges of one answer.
+const MOST: usize = 1024;
+
+/// How long a reading of a user's programs holds: ranks of one program ask within seconds.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// What is looked up at once where nothing need be told of single pieces.
+const WINDOW: u64 = 64 << 20;
+
+/// The most address space of one process that is looked through: it costs 2 GiB of page map for each TiB.
+const MOST_ADDRESSES: u64 = 2 << 40;
+
+/// The most memory of other processes that is read for comparison: 16 GiB take some eight seconds.
+const MOST_BYTES: u64 = 16 << 30;
+
+/// Pages that a reading remembers, with 16 bytes each: the daemon may not become a burden.
+const REMEMBERED: u64 = 1 << 20;
+
+/// The largest process that is advised.
+const LARGEST: u64 = 256 << 30;
+
+/// Processes smaller than this are not compared with.
+const SMALLEST: u64 = 1 << 20;
+
+/// Why there is no advice.
+#[derive(Debug, thiserror::Error)]
+pub enum RangesError {
+    /// The process can't be read.
+    #[error("your memory can't be read: {0}")]
+    Unreadable(String),
+    /// It is too large.
+    #[error("your memory is larger than is looked at ({} GiB)", LARGEST >> 30)]
+    TooLarge,
+}
+
+/// Reads memory and advises. One reading at a time: whoever comes meanwhile waits, and is answered from the same.
+#[derive(Debug, Default)]
+pub struct Adviser {
+    last: Mutex<Option<Reading>>,
+}
+
+/// An answer and the CPU time it took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// In the order of addresses.
+    pub ranges: Vec<Range>,
+    /// CPU time of reading; 0 where another's reading served.
+    pub cpu: Duration,
+}
+
+/// A user's programs as they were read.
+#[derive(Debug)]
+struct Reading {
+    taken: Instant,
+    user: u32,
+    census: Census,
+    read: Vec<(ProcessId, u64, Arc<[Piece]>)>,
+}
+
+/// Some pages: their place, and what they hold.
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    end: u64,
+    tally: Tally,
+    zero_mapped: u64,
+}
+
+impl Adviser {
+    /// Which of the peer's memory has at least `worth_permille` equal pages.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn advise(&self, peer: &Peer, worth_permille: u64) -> Result<Advice, RangesError> {
+        let rss = rss_bytes(peer.id).ok_or_else(|| RangesError::Unreadable("the process has ended".to_owned()))?;
+        if rss > LARGEST {
+            return Err(RangesError::TooLarge);
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = thread_cpu();
+        let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
+        if !usable {
+            *last = None;
+            *last = Some(Reading::take(peer, rss)?);
+        }
+        let ranges = last.as_ref().map_or_else(Vec::new, |reading| reading.ranges(peer.id, worth_permille));
+        Ok(Advice { ranges, cpu: thread_cpu().saturating_sub(begin) })
+    }
+}
+
+impl Reading {
+    /// Whether it is recent, of this user, and has this process about as large as it is.
+    fn serves(&self, peer: &Peer, rss: u64) -> bool {
+        let is_like = |then: u64| rss.abs_diff(then) <= then / 16;
+        self.user == peer.user
+            && self.taken.elapsed() < FRESH
+            && self.read.iter().any(|(id, then, _)| *id == peer.id && is_like(*then))
+    }
+
+    fn take(peer: &Peer, rss: u64) -> Result<Self, RangesError> {
+        let unreadable = |why: String| RangesError::Unreadable(why);
+        let salt = Salt::new().map_err(|why| unreadable(why.to_string()))?;
+        let context = Context {
+            salt,
+            pace: Pace::new(None),
+            frames: Frames::open(),
+            // Pinning would be faster; it is not worth the risk here.
+            quiet: Quiet::never(),
+            page_size: page_size(),
+        };
+        let mut companions = companions(peer);
+        let mut bytes = 0_u64;
+        companions.retain(|(_, rss)| {
+            bytes = bytes.saturating_add(*rss);
+            bytes <= MOST_BYTES
+        });
+        let all = companions.iter().map(|(_, rss)| rss).sum::<u64>().saturating_add(rss);
+        let census = Census::of(all / page_size(), REMEMBERED);
+        let mut reading = Self { taken: Instant::now(), user: peer.user, census, read: Vec::new() };
+        reading.add(&context, peer.id, rss).map_err(unreadable)?;
+        for (id, rss) in companions {
+            // One that ends or can't be read is no companion.
+            let _ = reading.add(&context, id, rss);
+        }
+        reading.census.close();
+        reading.taken = Instant::now();
+        Ok(reading)
+    }
+
+    fn add(&mut self, context: &Context, id: ProcessId, rss: u64) -> Result<(), String> {
+        let process = Process::open(id.pid).map_err(|why| why.to_string())?;
+        // Opened by its number: it must still be the same.
+        if start_ticks(id.pid) != Some(id.start_ticks) {
+            return Err("the process has ended".to_owned());
+        }
+        let memory = process.memory(Detail::Headings).map_err(|why| why.to_string())?;
+        let has_zero_pages = memory.ksm.zero_pages.unwrap_or(0) > 0;
+        let mut scratch = Scratch::new();
+        let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
+        if addresses.fold(0, u64::saturating_add) > MOST_ADDRESSES {
+            return Err(format!("it maps more than {} TiB", MOST_ADDRESSES >> 40));
+        }
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut stretches = memory.stretches.clone();
+        stretches.sort_unstable_by_key(|stretch| stretch.start);
+        let size = PIECE << self.census.shift();
+        // The kernel's zero page has no content to report: it is only counted, so piece by piece.
+        let window = if has_zero_pages { size } else { WINDOW.max(size) };
+        for stretch in stretches {
+            let mut start = stretch.start;
+            while start < stretch.end {
+                let end = ((start / window + 1) * window).min(stretch.end);
+                let piece_of = |address: u64| Piece {
+                    start: (address / size * size).max(start),
+                    end: ((address / size + 1) * size).min(end),
+                    tally: Tally::default(),
+                    zero_mapped: 0,
+                };
+                let before = pieces.len();
+                let census = &mut self.census;
+                let told = scratch
+                    .scan(context, &memory, start..end, |address, fingerprint| {
+                        if pieces.get(before..).and_then(<[Piece]>::last).is_none_or(|last| last.end <= address) {
+                            pieces.push(piece_of(address));
+                        }
+                        if let Some(last) = pieces.last_mut() {
+                            last.tally.add(fingerprint, census);
+                        }
+                    })
+                    .map_err(|_| "the process has ended".to_owned())?;
+                if has_zero_pages && told.zero_mapped > 0 {
+                    if pieces.len() == before {
+                        pieces.push(piece_of(start));
+                    }
+                    if let Some(last) = pieces.last_mut() {
+                        last.zero_mapped = told.zero_mapped;
+                    }
+                }
+                start = end;
+            }
+        }
+        self.read.push((id, rss, pieces.into()));
+        Ok(())
+    }
+
+    fn ranges(&self, id: ProcessId, worth_permille: u64) -> Vec<Range> {
+        let pieces = self.read.iter().find(|(read, ..)| *read == id).map(|(.., pieces)| pieces);
+        let stretch = |piece: &Piece| Stretch {
+            start: piece.start,
+            end: piece.end,
+            pages: piece.tally.pages() + piece.zero_mapped,
+            // KSM has merged those already: to leave them out would bring them back.
+            equal: piece.tally.equal(&self.census) + piece.zero_mapped,
+        };
+        let all: Vec<Stretch> = pieces.into_iter().flat_map(|pieces| pieces.iter().map(stretch)).collect();
+        let range = |stretch: &Stretch| Range {
+            start: stretch.start,
+            end: stretch.end,
+            share_permille: stretch.permille(),
+        };
+        worth(&all, worth_permille, MOST).iter().map(range).collect()
+    }
+}
+
+/// The user's other processes that are likely to have equal pages, likeliest first: the same program, then whoever
+/// has opted in.
+fn companions(peer: &Peer) -> Vec<(ProcessId, u64)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut found: Vec<(bool, u64, ProcessId)> = pids
+        .filter(|pid| *pid != peer.id.pid)
+        .filter_map(|pid| {
+            let stat = stat(pid)?;
+            let rss = stat.rss_pages.saturating_mul(page_size());
+            if stat.is_kernel_thread || stat.is_zombie || rss < SMALLEST {
+                return None;
+            }
+            let process = Process::open(pid).ok()?;
+            let is_same = stat.comm == peer.name;
+            let belongs = process.user() == Some(peer.user) && (is_same || process.ksm().is_involved());
+            belongs.then_some((is_same, rss, ProcessId { pid, start_ticks: stat.start_ticks }))
+        })
+        .collect();
+    found.sort_unstable_by_key(|(is_same, rss, id)| (!is_same, std::cmp::Reverse(*rss), *id));
+    found.into_iter().map(|(_, rss, id)| (id, rss)).collect()
+}
+
+fn stat(pid: u32) -> Option<PidStat> {
+    let text = Root::host().text(format!("proc/{pid}/stat"));
+    PidStat::parse(text.value()?).ok()
+}
+
+fn start_ticks(pid: u32) -> Option<u64> {
+    stat(pid).map(|stat| stat.start_ticks)
+}
+
+fn rss_bytes(id: ProcessId) -> Option<u64> {
+    stat(id.pid).filter(|stat| stat.start_ticks == id.start_ticks).map(|stat| stat.rss_pages * page_size())
+}
+
+fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}

@@ -1,0 +1,159 @@
+//! Scans that users want, on the daemon's side: those that come while one is under way wait for the next, which is
+//! made once for all of them. Ranks of one program ask at the same moment.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+use super::budget::Budget;
+use super::protocol::Refusal;
+use crate::control::Peer as Alive;
+
+/// A scan that a user wants.
+#[derive(Debug)]
+pub struct UserScan {
+    /// Clean passes.
+    pub passes: u64,
+    /// Who pays.
+    pub user: u32,
+    /// Takes one answer.
+    pub reply: Sender<Done>,
+    /// Whether anybody still waits.
+    pub peer: Alive,
+}
+
+/// What came of it: passes made and ksmd's nanoseconds for all who waited together, or why nothing.
+pub type Done = Result<(u64, u64), (Refusal, String)>;
+
+/// Waiting at most: others are told to come back.
+const MOST: usize = 256;
+
+/// Scans that are wanted and the one that is made.
+#[derive(Debug)]
+pub struct UserScans {
+    waiting: Vec<UserScan>,
+    served: Vec<UserScan>,
+    passes: u64,
+    budget: Budget,
+}
+
+impl UserScans {
+    /// None yet.
+    pub fn new(budget: Budget) -> Self {
+        Self { waiting: Vec::new(), served: Vec::new(), passes: 0, budget }
+    }
+
+    /// Takes one in.
+    pub fn add(&mut self, scan: UserScan) {
+        if self.waiting.len() >= MOST {
+            let _ =
+                scan.reply.try_send(Err((Refusal::Busy, "too many wait for a scan already; try again".to_owned())));
+        } else {
+            self.waiting.push(scan);
+        }
+    }
+
+    /// Begins to serve all that wait. Returns how many passes that takes; `None` if nobody waits.
+    pub fn begin(&mut self) -> Option<u64> {
+        self.waiting.retain(|scan| !scan.peer.has_gone());
+        if !self.served.is_empty() || self.waiting.is_empty() {
+            return None;
+        }
+        self.served = std::mem::take(&mut self.waiting);
+        self.passes = self.served.iter().map(|scan| scan.passes).max().unwrap_or(1);
+        Some(self.passes)
+    }
+
+    /// Lets go who has left, and who can't pay for what was spent so far. Returns whether anybody is left.
+    pub fn go_on(&mut self, spent: Duration) -> bool {
+        self.served.retain(|scan| !scan.peer.has_gone());
+        let part = self.part(spent);
+        let budget = self.budget.clone();
+        let (stay, leave): (Vec<UserScan>, Vec<UserScan>) =
+            self.served.drain(..).partition(|scan| part.as_secs_f64() <= budget.left(scan.user));
+        self.served = stay;
+        for user in leave.iter().map(|scan| scan.user).collect::<BTreeSet<_>>() {
+            self.budget.charge(user, part);
+        }
+        for scan in leave {
+            let text = self.budget.check(scan.user).err().unwrap_or_default();
+            let _ = scan.reply.try_send(Err((Refusal::Budget, format!("the scan ended half way: {text}"))));
+        }
+        !self.served.is_empty()
+    }
+
+    /// Ends the scan: who waited is answered, and pays its part.
+    pub fn finish(&mut self, spent: Duration, outcome: &Result<(), String>) {
+        let part = self.part(spent);
+        for user in self.users() {
+            self.budget.charge(user, part);
+        }
+        let spent_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        for scan in self.served.drain(..) {
+            let done = outcome.clone().map(|()| (self.passes, spent_ns)).map_err(|why| (Refusal::Refused, why));
+            let _ = scan.reply.try_send(done);
+        }
+    }
+
+    /// The users that are served.
+    fn users(&self) -> BTreeSet<u32> {
+        self.served.iter().map(|scan| scan.user).collect()
+    }
+
+    /// What each of them pays.
+    fn part(&self, spent: Duration) -> Duration {
+        spent / u32::try_from(self.users().len().max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::{Receiver, bounded};
+
+    use super::*;
+
+    fn scan(user: u32, passes: u64) -> (UserScan, Receiver<Done>, crate::control::Waiting) {
+        let (reply, done) = bounded(1);
+        let (waiting, peer) = crate::control::waiting();
+        (UserScan { passes, user, reply, peer }, done, waiting)
+    }
+
+    #[test]
+    fn those_who_ask_together_are_served_by_one_scan_and_share_its_cost() {
+        let budget = Budget::new(60.0);
+        let mut scans = UserScans::new(budget.clone());
+        let (first, first_done, _first_waits) = scan(7, 1);
+        let (second, second_done, _second_waits) = scan(8, 3);
+        scans.add(first);
+        scans.add(second);
+        assert_eq!(scans.begin(), Some(3));
+        let (third, third_done, _third_waits) = scan(9, 2);
+        scans.add(third);
+        assert_eq!(scans.begin(), None, "one at a time");
+        assert!(scans.go_on(Duration::from_secs(1)));
+        scans.finish(Duration::from_secs(10), &Ok(()));
+        assert_eq!(first_done.try_recv(), Ok(Ok((3, 10_000_000_000))));
+        assert!(second_done.try_recv().is_ok() && third_done.is_empty());
+        assert!((54.9..55.1).contains(&budget.left(7)) && budget.left(9) > 59.9);
+        assert_eq!(scans.begin(), Some(2));
+    }
+
+    #[test]
+    fn who_has_left_is_forgotten_and_who_can_not_pay_is_told() {
+        let budget = Budget::new(10.0);
+        let mut scans = UserScans::new(budget.clone());
+        let (gone, _gone_done, gone_waits) = scan(7, 2);
+        let (poor, poor_done, _poor_waits) = scan(8, 2);
+        scans.add(gone);
+        scans.add(poor);
+        assert_eq!(scans.begin(), Some(2));
+        drop(gone_waits);
+        assert!(scans.go_on(Duration::from_secs(1)));
+        assert!(!scans.go_on(Duration::from_secs(11)));
+        let (refusal, text) = poor_done.try_recv().unwrap().unwrap_err();
+        assert_eq!(refusal, Refusal::Budget);
+        assert!(text.contains("used up"), "{text}");
+        assert!(budget.left(8) < 0.0 && budget.left(7) > 9.9);
+    }
+}

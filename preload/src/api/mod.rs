@@ -1,0 +1,153 @@
+//! The functions of `ksmith.h`.
+
+mod types;
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+pub use types::{Guided, Savings};
+
+use crate::client::{self, Deadline};
+use crate::errors::code;
+use crate::sys::Errno;
+use crate::text::{decimal, signed, value};
+use crate::{constructor, errors, guided, marks, stats};
+
+/// The version of the interface, as `KSMITH_VERSION`.
+const VERSION: c_int = 1;
+
+/// The most passes that one request may ask for: those that the daemon makes.
+const MOST_PASSES: c_uint = 16;
+
+/// How long the daemon may take to say what this process saves, in milliseconds.
+const PATIENCE: c_int = 2000;
+
+/// The version of the interface.
+#[unsafe(no_mangle)]
+pub extern "C" fn ksmith_version() -> c_int {
+    VERSION
+}
+
+/// What the library does by itself in this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn ksmith_method() -> *const c_char {
+    constructor::method().as_ptr()
+}
+
+/// Offers the whole pages within a range.
+#[unsafe(no_mangle)]
+pub extern "C" fn ksmith_mark(start: *mut c_void, length: usize) -> c_int {
+    code(marks::mark(start as usize, length))
+}
+
+/// Takes the pages back that hold any byte of a range.
+#[unsafe(no_mangle)]
+pub extern "C" fn ksmith_unmark(start: *mut c_void, length: usize) -> c_int {
+    code(marks::unmark(start as usize, length))
+}
+
+/// Asks for clean passes, and waits for them.
+#[unsafe(no_mangle)]
+pub extern "C" fn ksmith_scan(passes: c_uint, milliseconds: c_int) -> c_int {
+    if !(1..=MOST_PASSES).contains(&passes) {
+        return code(Err(libc::EINVAL));
+    }
+    let request = crate::text::Line::<32>::new().add(b"scan ").add_number(u64::from(passes));
+    let deadline = Deadline::in_milliseconds(milliseconds);
+    code(client::ask(request.bytes(), deadline, |_| (), |_| Some(())))
+}
+
+/// What this process saves.
+///
+/// # Safety
+/// `savings` is null or points to a `struct ksmith_savings`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ksmith_saves(savings: *mut Savings) -> c_int {
+    // SAFETY: as promised by the caller.
+    let Some(savings) = (unsafe { savings.as_mut() }) else { return code(Err(libc::EINVAL)) };
+    match saves() {
+        Ok(found) => {
+            *savings = found;
+            0
+        }
+        Err(errno) => code(Err(errno)),
+    }
+}
+
+fn saves() -> Result<Savings, Errno> {
+    let told = client::ask(b"saves", Deadline::in_milliseconds(PATIENCE), |_| (), told);
+    // The daemon knows better, but who can't ask it can still be told by the kernel.
+    told.or_else(|_| stats::own().map(Savings::from).ok_or(libc::ENODATA))
+}
+
+/// Reads `ok rss_bytes= …`.
+fn told(line: &[u8]) -> Option<Savings> {
+    let bytes = |key: &[u8]| value(line, key).and_then(decimal);
+    Some(Savings {
+        source: types::FROM_DAEMON,
+        rss_bytes: bytes(b"rss_bytes")?,
+        merged_bytes: bytes(b"merged_bytes")?,
+        saved_bytes: bytes(b"saved_bytes")?,
+        profit_bytes: value(line, b"profit_bytes").and_then(signed)?,
+        zero_bytes: bytes(b"zero_bytes")?,
+        reserved: [0; 2],
+    })
+}
+
+/// Marks what the daemon finds worth merging, and nothing else.
+///
+/// # Safety
+/// `result` is null or points to a `struct ksmith_guided`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut Guided) -> c_int {
+    match guided::follow(Deadline::in_milliseconds(milliseconds)) {
+        Ok(found) => {
+            // SAFETY: as promised by the caller.
+            if let Some(result) = unsafe { result.as_mut() } {
+                *result = Guided { ranges: found.ranges, bytes: found.bytes };
+            }
+            0
+        }
+        Err(errno) => code(Err(errno)),
+    }
+}
+
+/// What a code means.
+#[unsafe(no_mangle)]
+pub extern "C" fn ksmith_strerror(error: c_int) -> *const c_char {
+    errors::meaning(error).as_ptr()
+}
+
+/// Copies what the daemon said when it refused last, with a zero byte at its end; the length of all it said.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ksmith_reason(buffer: *mut c_char, size: usize) -> usize {
+    let reason = client::reason();
+    let bytes = reason.bytes();
+    if let Some(room) = size.checked_sub(1)
+        && !buffer.is_null()
+    {
+        let count = room.min(bytes.len());
+        // SAFETY: `count` + 1 is at most `size`, and our own text overlaps nothing of the caller's.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buffer, count);
+            *buffer.add(count) = 0;
+        }
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_figures_are_read_in_any_order() {
+        let line = b"ok zero_bytes=5 rss_bytes=1 merged_bytes=2 profit_bytes=-4 saved_bytes=3";
+        let savings = told(line).unwrap();
+        assert_eq!((savings.rss_bytes, savings.merged_bytes, savings.saved_bytes), (1, 2, 3));
+        assert_eq!((savings.profit_bytes, savings.zero_bytes, savings.source), (-4, 5, 1));
+        assert!(told(b"ok rss_bytes=1").is_none());
+    }
+}

@@ -1,0 +1,74 @@
+//! The last line of an answer.
+
+use crate::sys::Errno;
+
+/// What a last line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Final<'a> {
+    /// `ok …`: it was done.
+    Granted,
+    /// `error KIND TEXT`: it was not.
+    Refused {
+        /// The kind, as an errno.
+        errno: Errno,
+        /// The text.
+        reason: &'a [u8],
+    },
+}
+
+impl<'a> Final<'a> {
+    /// Reads a line; `None` if it is not a last one.
+    pub fn of(line: &'a [u8]) -> Option<Self> {
+        if line == b"ok" || line.starts_with(b"ok ") {
+            return Some(Self::Granted);
+        }
+        let rest = line.strip_prefix(b"error")?;
+        let rest = match rest.strip_prefix(b" ") {
+            Some(rest) => rest,
+            None if rest.is_empty() => rest,
+            None => return None,
+        };
+        let (kind, reason) = match rest.iter().position(|&byte| byte == b' ') {
+            Some(end) => (rest.get(..end)?, rest.get(end.checked_add(1)?..)?),
+            None => (rest, &b""[..]),
+        };
+        let errno = match kind {
+            b"budget" => libc::EDQUOT,
+            b"busy" => libc::EBUSY,
+            b"refused" => libc::EPERM,
+            b"denied" => libc::EACCES,
+            b"usage" => libc::EOPNOTSUPP,
+            _ => libc::EPROTO,
+        };
+        // A kind that we do not know may still say why in words.
+        let reason = if errno == libc::EPROTO { rest } else { reason };
+        Some(Self::Refused { errno, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn last_lines() {
+        assert_eq!(Final::of(b"ok passes=2"), Some(Final::Granted));
+        assert_eq!(Final::of(b"ok"), Some(Final::Granted));
+        let refused = |errno, reason: &'static str| Some(Final::Refused { errno, reason: reason.as_bytes() });
+        assert_eq!(Final::of(b"error budget 3 s used of 3"), refused(libc::EDQUOT, "3 s used of 3"));
+        assert_eq!(Final::of(b"error busy"), refused(libc::EBUSY, ""));
+        assert_eq!(Final::of(b"error full moon"), refused(libc::EPROTO, "full moon"));
+        assert_eq!(Final::of(b"error"), refused(libc::EPROTO, ""));
+        for line in [&b"range 1000 2000 500"[..], b"okay", b"errors", b""] {
+            assert_eq!(Final::of(line), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_without_a_fault(line in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Final::of(&line);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Asking the daemon over its socket for users: lines of text, as docs/libksmith.md has them.
+//!
+//! Each request has a connection of its own, so nothing of it outlives the call: no descriptor that a fork would share or
+//! the program might close.
+
+mod answer;
+
+use core::ffi::c_int;
+
+pub use answer::Final;
+
+use crate::file::lines_of;
+use crate::lock::Exclusive;
+use crate::sys::{self, Descriptor, Errno};
+use crate::text::Line;
+
+/// Where the daemon listens unless `KSMITH_SOCKET` says otherwise.
+const SOCKET: &[u8] = b"/run/ksmith/user";
+
+/// Bytes of a path that a socket's address has room for, with the zero at its end.
+const PATH: usize = 108;
+
+static PLACE: Exclusive<Option<Line<PATH>>> = Exclusive::new(None);
+
+/// Why the daemon refused what was asked last.
+static REASON: Exclusive<Line<256>> = Exclusive::new(Line::new());
+
+/// Asks another socket from now on.
+pub fn set_socket(path: &[u8]) {
+    if path.len() < PATH
+        && let Some(mut place) = PLACE.take()
+    {
+        *place = Some(Line::new().add(path));
+    }
+}
+
+/// What the daemon said when it refused last; nothing if it did not.
+pub fn reason() -> Line<256> {
+    REASON.take().map_or(Line::new(), |reason| *reason)
+}
+
+/// A point in time, or never.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(Option<u64>);
+
+impl Deadline {
+    /// So many milliseconds from now; never, if negative.
+    pub fn in_milliseconds(milliseconds: c_int) -> Self {
+        let wait = u64::try_from(milliseconds).ok();
+        Self(wait.map(|wait| sys::now().saturating_add(wait.saturating_mul(1_000_000))))
+    }
+
+    /// Milliseconds until then, as poll(2) takes them. `ETIMEDOUT` after it.
+    fn left(self) -> Result<c_int, Errno> {
+        let Some(at) = self.0 else { return Ok(-1) };
+        match at.saturating_sub(sys::now()) {
+            0 => Err(libc::ETIMEDOUT),
+            left => Ok(c_int::try_from(left / 1_000_000).unwrap_or(c_int::MAX).saturating_add(1)),
+        }
+    }
+}
+
+/// Asks `request` (one line, without its end); gives each line before the last to `each` and the last one, if it grants the
+/// request, to `last`.
+pub fn ask<T>(
+    request: &[u8],
+    deadline: Deadline,
+    each: impl FnMut(&[u8]),
+    last: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<T, Errno> {
+    if let Some(mut reason) = REASON.take() {
+        *reason = Line::new();
+    }
+    let connection = connect(deadline)?;
+    let is_known = |line: &[u8]| (line == b"ok ksmith 1").then_some(());
+    exchange(&connection, b"hello 1", deadline, |_| (), is_known)?;
+    exchange(&connection, request, deadline, each, last)
+}
+
+fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
+    let place = PLACE.take().and_then(|place| *place).unwrap_or(Line::new().add(SOCKET));
+    // SAFETY: an address of zeros is one.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path.iter_mut().zip(place.bytes()) {
+        *to = *from as libc::c_char;
+    }
+    let length =
+        core::mem::offset_of!(libc::sockaddr_un, sun_path).saturating_add(place.bytes().len()).saturating_add(1);
+    let socket = Descriptor::socket()?;
+    loop {
+        match socket.connect(&address, length) {
+            Ok(()) => return Ok(socket),
+            // So many are waiting that there is no room for one more.
+            Err(libc::EAGAIN | libc::EINTR) => {
+                let nap = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                deadline.left()?;
+                // SAFETY: one time to read; what remains is not asked for.
+                sys::quietly(|| unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) });
+            }
+            Err(libc::ECONNREFUSED | libc::ENOENT | libc::ENOTDIR) => return Err(libc::ENOENT),
+            Err(libc::EACCES | libc::EPERM) => return Err(libc::EACCES),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn exchange<T>(
+    connection: &Descriptor,
+    request: &[u8],
+    deadline: Deadline,
+    mut each: impl FnMut(&[u8]),
+    last: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<T, Errno> {
+    // It fits into the socket's buffer, which is empty: a request is short, and was answered before the next.
+    let line = Line::<64>::new().add(request).add(b"\n");
+    match connection.send(line.bytes()) {
+        Ok(sent) if sent == line.bytes().len() => {}
+        Ok(_) => return Err(libc::EPROTO),
+        Err(libc::EPIPE) => return Err(libc::ECONNRESET),
+        Err(errno) => return Err(errno),
+    }
+    let mut last = Some(last);
+    let mut result = Err(libc::ECONNRESET);
+    let read = |space: &mut [u8]| receive(connection, space, deadline);
+    lines_of(read, &mut [0; 512], |line| match Final::of(line) {
+        None => {
+            each(line);
+            true
+        }
+        Some(Final::Granted) => {
+            let value = last.take().and_then(|last| last(line));
+            result = value.ok_or(libc::EPROTO);
+            false
+        }
+        Some(Final::Refused { errno, reason }) => {
+            if let Some(mut place) = REASON.take() {
+                *place = Line::new().add(reason);
+            }
+            result = Err(errno);
+            false
+        }
+    })?;
+    result
+}
+
+/// Waits for bytes and reads them.
+fn receive(connection: &Descriptor, space: &mut [u8], deadline: Deadline) -> Result<usize, Errno> {
+    loop {
+        match connection.wait(libc::POLLIN, deadline.left()?) {
+            Ok(true) => match connection.read(space) {
+                Err(libc::EAGAIN) => {}
+                outcome => return outcome,
+            },
+            Ok(false) | Err(libc::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}

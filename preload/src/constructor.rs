@@ -1,0 +1,115 @@
+//! What happens when the library is loaded.
+
+use core::ffi::{CStr, c_int};
+
+use crate::guided::PR_GET_MEMORY_MERGE;
+use crate::settings::{Method, Ranges, Settings};
+use crate::state::{self, Mode};
+use crate::sys;
+use crate::text::Line;
+use crate::{client, helper, marks};
+#[cfg(not(test))]
+use crate::{hooks, sweep};
+
+/// `PR_SET_MEMORY_MERGE` of `include/uapi/linux/prctl.h` (6.4).
+const PR_SET_MEMORY_MERGE: c_int = 67;
+
+/// Seconds between questions to the daemon, which looks at all of the process's memory for each.
+const GUIDED_INTERVAL: u64 = 10;
+
+/// Seconds between sweeps for what malloc(3) has got, where its blocks are not looked at and the program has threads.
+const SWEEP_INTERVAL: u64 = 5;
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+#[cfg(not(test))]
+extern "C" fn constructor() {
+    sys::quietly(|| {
+        let settings = load();
+        hooks::arm();
+        if state::mode() == Mode::Madvise {
+            sweep::sweep();
+        }
+        // Where blocks are looked at, it waits for the first large one.
+        if !cfg!(feature = "blocks") {
+            helper::wake();
+        }
+        if settings.is_verbose {
+            say_mode();
+        }
+    });
+}
+
+/// A variable of the environment, unless the program has more rights than who started it.
+fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: the name ends in a zero byte, and so does the value, which is only read before the program begins.
+    unsafe {
+        if libc::getauxval(libc::AT_SECURE) != 0 {
+            return None;
+        }
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    }
+}
+
+/// Reads the settings and decides what is to be done.
+fn load() -> Settings {
+    let settings = Settings::of(variable);
+    if let Some(path) = variable(c"KSMITH_SOCKET") {
+        client::set_socket(path);
+    }
+    // SAFETY: both take a plain number.
+    let (page, pages) = unsafe { (libc::sysconf(libc::_SC_PAGESIZE), libc::sysconf(libc::_SC_PHYS_PAGES)) };
+    let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
+    marks::set_page(page);
+    let memory = usize::try_from(pages).map_or(usize::MAX, |pages| pages.saturating_mul(page));
+    let mode = match settings.ranges {
+        Ranges::None => Mode::Idle,
+        Ranges::Guided => {
+            // What was inherited would mark everything. Nothing is merged yet that this would part.
+            if sys::prctl(PR_GET_MEMORY_MERGE, 0) == Ok(1) {
+                let _ = sys::prctl(PR_SET_MEMORY_MERGE, 0);
+            }
+            Mode::Guided
+        }
+        Ranges::All => match settings.method {
+            Method::Best | Method::Prctl if sys::prctl(PR_SET_MEMORY_MERGE, 1).is_ok() => Mode::Prctl,
+            Method::Prctl => Mode::Idle,
+            Method::Best | Method::Madvise => Mode::Madvise,
+        },
+    };
+    let interval = settings.interval.unwrap_or(match mode {
+        Mode::Guided => GUIDED_INTERVAL,
+        Mode::Madvise if !cfg!(feature = "blocks") => SWEEP_INTERVAL,
+        _ => 0,
+    });
+    state::set(settings.threshold, memory, settings.merges_huge, interval);
+    // Guided is by a thread or not at all; a sweep is worth one only if the user says so.
+    helper::find(mode == Mode::Guided || settings.interval.is_some());
+    state::set_mode(mode);
+    settings
+}
+
+/// What the library does, in a word, for `ksmith_method`.
+pub fn method() -> &'static CStr {
+    match state::mode() {
+        Mode::Idle => c"none",
+        Mode::Prctl => c"prctl",
+        Mode::Madvise => c"madvise",
+        Mode::Guided => c"guided",
+        Mode::Quiet => c"quiet",
+    }
+}
+
+fn say_mode() {
+    let line = Line::<128>::new()
+        .add(b"ksmith: process ")
+        .add_number(u64::try_from(sys::pid()).unwrap_or(0))
+        .add(b" offers memory by: ")
+        .add(method().to_bytes())
+        .add(b"\n");
+    sys::say(line.bytes());
+}

@@ -1,0 +1,144 @@
+//! A thread of our own, for what no call of the program shows. It is started with the program, or by the first large
+//! block; in a child of a fork, by the first large mapping or block there.
+//!
+//! A program with one thread pays for a second: from then on glibc's malloc takes locks. So by default there is one only
+//! where the program has threads already.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::Relaxed};
+
+use crate::client::Deadline;
+use crate::state::{self, Mode};
+use crate::sys::Descriptor;
+use crate::{guided, sweep, sys, text};
+
+/// The process that has the thread: a child of a fork has none.
+static STARTED: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the program shall have the thread even if it has no other.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// glibc's note of whether there is one thread only (`__libc_single_threaded`, since 2.32).
+static IS_SINGLE: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The thread's stack.
+const STACK: usize = 256 << 10;
+
+/// The longest that the daemon may take to look for ranges, in milliseconds.
+const PATIENCE: i32 = 60_000;
+
+/// Looks for glibc's note, while the library is loaded.
+pub fn find(is_wanted: bool) {
+    IS_WANTED.store(is_wanted, Relaxed);
+    // SAFETY: the name ends in a zero byte.
+    let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) });
+    IS_SINGLE.store(found.cast(), Relaxed);
+}
+
+/// Whether another thread would be the second. Where glibc does not say, it may be.
+fn is_single() -> bool {
+    // SAFETY: null, or glibc's variable of one byte.
+    unsafe { IS_SINGLE.load(Relaxed).as_ref() }.is_none_or(|is_single| is_single.load(Relaxed) != 0)
+}
+
+/// Starts the thread, if there is to be one and is none yet. Not within a signal handler.
+pub fn wake() {
+    if state::interval() == 0 || !matches!(state::mode(), Mode::Guided | Mode::Madvise) {
+        return;
+    }
+    if is_single() && !IS_WANTED.load(Relaxed) {
+        return;
+    }
+    let own = sys::pid();
+    let before = STARTED.load(Relaxed);
+    if before != own && STARTED.compare_exchange(before, own, Relaxed, Relaxed).is_ok() {
+        sys::quietly(start);
+    }
+}
+
+fn start() {
+    // SAFETY: plain structures of C, made valid by their functions before they are used. If there is no thread to be had,
+    // there is none.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        if libc::pthread_attr_init(&raw mut attributes) != 0 {
+            return;
+        }
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        // The program's signals are for its own threads; a new thread has the mask of who makes it.
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    let _ = sys::prctl(libc::PR_SET_NAME, c"ksmith".as_ptr() as usize);
+    let mut wait = 1_u64;
+    loop {
+        for _ in 0..wait {
+            let second = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+            // SAFETY: one time to read; what remains is not asked for.
+            unsafe { libc::nanosleep(&raw const second, core::ptr::null_mut()) };
+            // The program ends when its last thread does, and that must not be this one.
+            if is_alone() {
+                return core::ptr::null_mut();
+            }
+        }
+        let is_done = match state::mode() {
+            Mode::Guided => guided::follow(Deadline::in_milliseconds(PATIENCE)).is_ok(),
+            Mode::Madvise => {
+                sweep::sweep_if_cheap();
+                true
+            }
+            _ => return core::ptr::null_mut(),
+        };
+        // A daemon that is not there is asked less and less often.
+        wait = if is_done { state::interval() } else { wait.saturating_mul(2).min(64) };
+    }
+}
+
+/// Whether the program's first thread has ended and no other is left but this one.
+fn is_alone() -> bool {
+    let mut buffer = [0_u8; 512];
+    let Ok(file) = Descriptor::open(c"/proc/self/stat") else { return false };
+    let Ok(read) = file.read(&mut buffer) else { return false };
+    buffer.get(..read).is_some_and(is_alone_by)
+}
+
+/// The same by the text of `/proc/PID/stat`: state Z, of two threads.
+fn is_alone_by(stat: &[u8]) -> bool {
+    let Some(name_end) = stat.iter().rposition(|&byte| byte == b')') else { return false };
+    let mut fields = text::words(stat.get(name_end.saturating_add(1)..).unwrap_or_default());
+    let is_ended = fields.next() == Some(b"Z");
+    // num_threads is the 20th field, of which state is the third.
+    is_ended && fields.nth(16).and_then(text::decimal).is_some_and(|threads| threads <= 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_is_who_outlives_all_others() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a) b) {state} 1 7 7 0 -1 4194304 100 0 0 0 0 0 0 0 20 0 {threads} 0 3141 0 0")
+        };
+        assert!(is_alone_by(stat("Z", 2).as_bytes()));
+        assert!(!is_alone_by(stat("Z", 3).as_bytes()));
+        assert!(!is_alone_by(stat("S", 2).as_bytes()));
+        assert!(!is_alone_by(b""));
+        assert!(!is_alone());
+        // The real file has its fields where they are expected: this thread and the harness's, at least.
+        let text = std::fs::read("/proc/self/stat").unwrap();
+        let end = text.iter().rposition(|&byte| byte == b')').unwrap();
+        let threads = text::words(&text[end + 1..]).nth(17).and_then(text::decimal).unwrap();
+        assert_eq!(threads, std::fs::read_dir("/proc/self/task").unwrap().count() as u64);
+    }
+}

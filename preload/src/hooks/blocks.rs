@@ -1,0 +1,221 @@
+//! Blocks: malloc(3) and its kin. free(3) is none of our business.
+//!
+//! A small block costs two comparisons more than without us. Only from the threshold on, or when the heap has
+//! grown, more is done.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::heap;
+use crate::next::Next;
+use crate::state::{self, Mode};
+use crate::{helper, marks, sweep, sys};
+
+type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
+type Calloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
+type Aligned = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+type PosixMemalign = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
+
+static MALLOC: Next = Next::new(c"malloc");
+static CALLOC: Next = Next::new(c"calloc");
+static REALLOC: Next = Next::new(c"realloc");
+static ALIGNED_ALLOC: Next = Next::new(c"aligned_alloc");
+static MEMALIGN: Next = Next::new(c"memalign");
+static POSIX_MEMALIGN: Next = Next::new(c"posix_memalign");
+
+/// Bytes from which a block is looked at.
+static LIMIT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where malloc and calloc lead: to the next functions at once where nothing is looked at, else to ours that look. One
+/// jump is all that a program pays for what it does not use.
+static MALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(malloc_with_a_look as *mut ());
+static CALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(calloc_with_a_look as *mut ());
+
+/// Looks for the functions behind ours.
+pub fn find_next() {
+    for next in [&MALLOC, &CALLOC, &REALLOC, &ALIGNED_ALLOC, &MEMALIGN, &POSIX_MEMALIGN] {
+        let _ = next.address();
+    }
+}
+
+/// Looks at blocks from so many bytes on, and at the heap if it is watched. `usize::MAX`: at nothing.
+pub fn arm(limit: usize) {
+    LIMIT.store(limit, Relaxed);
+    let looks = limit != usize::MAX;
+    if let Some(next) = MALLOC.address() {
+        MALLOC_WAY.store(if looks { malloc_that_looks as *mut () } else { next as *mut () }, Relaxed);
+    }
+    if let Some(next) = CALLOC.address() {
+        CALLOC_WAY.store(if looks { calloc_with_a_look as *mut () } else { next as *mut () }, Relaxed);
+    }
+}
+
+#[inline(always)]
+fn is_short_way(size: usize) -> bool {
+    size < LIMIT.load(Relaxed) && !heap::has_moved()
+}
+
+/// As malloc(3).
+///
+/// # Safety
+/// As malloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    // SAFETY: what the way leads to is of this type.
+    unsafe { core::mem::transmute::<*mut (), Malloc>(MALLOC_WAY.load(Relaxed))(size) }
+}
+
+unsafe extern "C" fn malloc_that_looks(size: usize) -> *mut c_void {
+    if is_short_way(size)
+        && let Some(next) = MALLOC.known()
+    {
+        // SAFETY: the next function of this name is of this type.
+        return unsafe { core::mem::transmute::<usize, Malloc>(next)(size) };
+    }
+    // SAFETY: the argument is the caller's.
+    unsafe { malloc_with_a_look(size) }
+}
+
+#[cold]
+unsafe extern "C" fn malloc_with_a_look(size: usize) -> *mut c_void {
+    let Some(next) = MALLOC.address() else { return nothing() };
+    // SAFETY: as above.
+    let block = unsafe { core::mem::transmute::<usize, Malloc>(next)(size) };
+    look(block, size, false);
+    block
+}
+
+/// As calloc(3).
+///
+/// # Safety
+/// As calloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    // SAFETY: what the way leads to is of this type.
+    unsafe { core::mem::transmute::<*mut (), Calloc>(CALLOC_WAY.load(Relaxed))(count, size) }
+}
+
+unsafe extern "C" fn calloc_with_a_look(count: usize, size: usize) -> *mut c_void {
+    let Some(next) = CALLOC.address() else { return nothing() };
+    // SAFETY: the next function of this name is of this type.
+    let block = unsafe { core::mem::transmute::<usize, Calloc>(next)(count, size) };
+    let bytes = count.wrapping_mul(size);
+    if !is_short_way(bytes) {
+        look(block, bytes, false);
+    }
+    block
+}
+
+/// As realloc(3).
+///
+/// # Safety
+/// As realloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
+    let Some(next) = REALLOC.address() else { return nothing() };
+    // SAFETY: the next function of this name is of this type, and the block is its own.
+    let block = unsafe { core::mem::transmute::<usize, Realloc>(next)(old, size) };
+    if !is_short_way(size) {
+        look(block, size, false);
+    }
+    block
+}
+
+/// As `aligned_alloc(3)`.
+///
+/// # Safety
+/// As `aligned_alloc(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+    aligned(&ALIGNED_ALLOC, alignment, size)
+}
+
+/// As memalign(3).
+///
+/// # Safety
+/// As memalign(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
+    aligned(&MEMALIGN, alignment, size)
+}
+
+fn aligned(next: &Next, alignment: usize, size: usize) -> *mut c_void {
+    let Some(next) = next.address() else { return nothing() };
+    // SAFETY: both functions are of this type.
+    let block = unsafe { core::mem::transmute::<usize, Aligned>(next)(alignment, size) };
+    if !is_short_way(size) {
+        look(block, size, true);
+    }
+    block
+}
+
+/// As `posix_memalign(3)`.
+///
+/// # Safety
+/// As `posix_memalign(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usize, size: usize) -> c_int {
+    let Some(next) = POSIX_MEMALIGN.address() else { return libc::ENOMEM };
+    // SAFETY: the next function of this name is of this type; the place is the caller's.
+    let failed = unsafe { core::mem::transmute::<usize, PosixMemalign>(next)(place, alignment, size) };
+    if failed == 0 && !is_short_way(size) {
+        // SAFETY: the call has put a block there.
+        look(unsafe { *place }, size, true);
+    }
+    failed
+}
+
+/// There is no memory: the loader, asked for the next function, has come back here.
+fn nothing() -> *mut c_void {
+    // SAFETY: this thread's errno.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    core::ptr::null_mut()
+}
+
+/// Looks where a block lies, and marks what is new there.
+#[cold]
+fn look(block: *mut c_void, size: usize, is_aligned: bool) {
+    heap::look();
+    if block.is_null() || size < state::threshold() {
+        return;
+    }
+    let start = block as usize;
+    match state::mode() {
+        Mode::Madvise => {
+            if !heap::has(start) {
+                place(start, size, is_aligned);
+            }
+            helper::wake();
+        }
+        Mode::Guided => helper::wake(),
+        Mode::Idle | Mode::Prctl | Mode::Quiet => {}
+    }
+}
+
+/// The bytes before a block in a mapping of its own: malloc's note of its size.
+const HEADER: usize = 16;
+
+/// The size of malloc's further heaps, and the alignment of each.
+const ARENA_BITS: u32 = 26;
+
+fn place(start: usize, size: usize, is_aligned: bool) {
+    let in_page = start & marks::page().wrapping_sub(1);
+    // By where it begins, a mapping of its own; an aligned block tells nothing, but mostly is one.
+    let is_own_mapping = in_page == HEADER || is_aligned;
+    if is_own_mapping && marks::offer(start.wrapping_sub(HEADER), size.saturating_add(HEADER)) {
+        return;
+    }
+    if is_first_in_a_while(start >> ARENA_BITS) {
+        sweep::sweep_if_cheap();
+    }
+}
+
+/// When which arena was looked at: its number and the second, as one word.
+static LOOKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Whether no block in this arena was looked at within this second.
+fn is_first_in_a_while(arena: usize) -> bool {
+    let look = ((arena as u64) << 16) | ((sys::about_now() / 1_000_000_000) & 0xffff);
+    LOOKS.get(arena % LOOKS.len()).is_none_or(|slot| slot.swap(look, Relaxed) != look)
+}

@@ -1,0 +1,133 @@
+//! The heap of brk(2), which grows out of sight: glibc keeps its end in a variable that can be read.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+
+use crate::maps::Kind;
+use crate::next::Next;
+use crate::state::{self, Mode};
+use crate::{marks, sweep, sys};
+
+/// Where there is nothing to watch, this does not move.
+static STILL: AtomicUsize = AtomicUsize::new(0);
+
+/// Where libc keeps the heap's end (`__curbrk`).
+static END: AtomicPtr<AtomicUsize> = AtomicPtr::new((&raw const STILL).cast_mut());
+
+/// The end as it was seen last.
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the heap begins, 0 if it is not watched; and how far it is marked.
+static START: AtomicUsize = AtomicUsize::new(0);
+static MARKED: AtomicUsize = AtomicUsize::new(0);
+
+/// The most that may wait to be marked: small heaps are marked in small steps, so that the calls stay few.
+const STEP: usize = 16 << 20;
+
+type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
+type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+static SBRK: Next = Next::new(c"sbrk");
+static BRK: Next = Next::new(c"brk");
+
+#[inline(always)]
+fn end() -> usize {
+    // SAFETY: a word of libc's or our own, which lives as long as the process; a word is read in one.
+    unsafe { &*END.load(Relaxed) }.load(Relaxed)
+}
+
+/// Whether the end has moved since it was looked at.
+#[inline(always)]
+pub fn has_moved() -> bool {
+    end() != SEEN.load(Relaxed)
+}
+
+/// Whether an address is in the heap.
+pub fn has(address: usize) -> bool {
+    (START.load(Relaxed)..end()).contains(&address)
+}
+
+/// Begins to watch.
+pub fn watch() {
+    // SAFETY: the name ends in a zero byte.
+    let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__curbrk".as_ptr()) });
+    // Until somebody has asked for it, libc does not know the end either.
+    let _ = SBRK.address().map(sbrk_of);
+    // SAFETY: libc's variable, if it has one, is a word that holds a pointer.
+    let Some(word) = (unsafe { found.cast::<AtomicUsize>().as_ref() }) else { return };
+    let now = word.load(Relaxed);
+    let mut start = marks::ceil(now);
+    let _ = sweep::mappings(|mapping| {
+        if mapping.kind == Kind::Heap {
+            start = start.min(mapping.start);
+        }
+    });
+    if start == 0 {
+        return;
+    }
+    START.store(start, Relaxed);
+    MARKED.store(start, Relaxed);
+    SEEN.store(now, Relaxed);
+    END.store(found.cast(), Relaxed);
+    mark_to(now);
+}
+
+/// Ends that.
+pub fn ignore() {
+    END.store((&raw const STILL).cast_mut(), Relaxed);
+    SEEN.store(0, Relaxed);
+}
+
+/// Marks what has been added, if it is enough.
+pub fn look() {
+    let now = end();
+    if SEEN.swap(now, Relaxed) != now && state::mode() == Mode::Madvise {
+        mark_to(now);
+    }
+}
+
+fn mark_to(now: usize) {
+    let now = marks::ceil(now);
+    let marked = MARKED.load(Relaxed);
+    // What was given back comes unmarked when it comes again.
+    if now < marked {
+        MARKED.store(now, Relaxed);
+        return;
+    }
+    let step = (now.saturating_sub(START.load(Relaxed)) / 16).clamp(state::threshold().min(STEP), STEP);
+    if now.saturating_sub(marked) >= step && marks::mark_allowed(marked, now) {
+        MARKED.store(now, Relaxed);
+    }
+}
+
+/// Where the heap ends, by the next `sbrk`.
+fn sbrk_of(next: usize) -> *mut c_void {
+    // SAFETY: the next function of this name is of this type; by 0 nothing changes.
+    sys::quietly(|| unsafe { core::mem::transmute::<usize, Sbrk>(next)(0) })
+}
+
+/// As sbrk(2).
+///
+/// # Safety
+/// As sbrk(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
+    let Some(next) = SBRK.address() else { return libc::MAP_FAILED };
+    // SAFETY: the next function of this name is of this type.
+    let result = unsafe { core::mem::transmute::<usize, Sbrk>(next)(increment) };
+    look();
+    result
+}
+
+/// As brk(2).
+///
+/// # Safety
+/// As brk(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brk(address: *mut c_void) -> c_int {
+    let Some(next) = BRK.address() else { return -1 };
+    // SAFETY: the next function of this name is of this type.
+    let result = unsafe { core::mem::transmute::<usize, Brk>(next)(address) };
+    look();
+    result
+}

@@ -1,0 +1,196 @@
+//! Mappings: made, made larger, made writable, advised.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use crate::next::Next;
+use crate::state::{self, Mode};
+use crate::wishes::{self, Wish};
+use crate::{helper, marks};
+
+type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
+type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
+type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+
+static MMAP: Next = Next::new(c"mmap");
+static MMAP64: Next = Next::new(c"mmap64");
+static MREMAP: Next = Next::new(c"mremap");
+static MPROTECT: Next = Next::new(c"mprotect");
+static MADVISE: Next = Next::new(c"madvise");
+
+/// Looks for the functions behind ours, while there is one thread.
+pub fn find_next() {
+    for next in [&MMAP, &MMAP64, &MREMAP, &MPROTECT, &MADVISE] {
+        let _ = next.address();
+    }
+}
+
+/// As mmap(2).
+///
+/// # Safety
+/// As mmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: libc::off64_t,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { map(&MMAP, address, length, access, flags, file, offset) }
+}
+
+/// As mmap(2).
+///
+/// # Safety
+/// As mmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: libc::off64_t,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { map(&MMAP64, address, length, access, flags, file, offset) }
+}
+
+unsafe fn map(
+    next: &Next,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: libc::off64_t,
+) -> *mut c_void {
+    let mapped = match next.address() {
+        // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
+        Some(next) => unsafe {
+            core::mem::transmute::<usize, Mmap>(next)(address, length, access, flags, file, offset)
+        },
+        // SAFETY: the same call without libc, the arguments being the caller's.
+        None => unsafe {
+            libc::syscall(libc::SYS_mmap, address, length, access, flags, file, offset) as *mut c_void
+        },
+    };
+    if mapped != libc::MAP_FAILED && is_data(access, flags) {
+        added(mapped as usize, length);
+    }
+    mapped
+}
+
+/// Whether a mapping is private anonymous memory to write: not shared, not of a file, not code, not reserved only.
+fn is_data(access: c_int, flags: c_int) -> bool {
+    let unsuitable = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
+    flags & libc::MAP_ANONYMOUS != 0
+        && flags & libc::MAP_TYPE == libc::MAP_PRIVATE
+        && flags & unsuitable == 0
+        && is_written(access)
+}
+
+fn is_written(access: c_int) -> bool {
+    access & libc::PROT_WRITE != 0 && access & libc::PROT_EXEC == 0
+}
+
+/// The program has new memory.
+fn added(start: usize, length: usize) {
+    let is_large = length >= state::threshold();
+    match state::mode() {
+        Mode::Madvise if is_large => drop(marks::offer_new(start, length)),
+        Mode::Madvise | Mode::Guided => wishes::forget(start, start.saturating_add(length)),
+        Mode::Idle | Mode::Prctl | Mode::Quiet => return,
+    }
+    if is_large {
+        helper::wake();
+    }
+}
+
+/// As mremap(2), whose last argument is read only if the flags say so.
+///
+/// # Safety
+/// As mremap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_length: usize,
+    length: usize,
+    flags: c_int,
+    address: *mut c_void,
+) -> *mut c_void {
+    let moved = match MREMAP.address() {
+        // SAFETY: the next function takes these in the same registers, and the arguments are the caller's.
+        Some(next) => unsafe {
+            core::mem::transmute::<usize, Mremap>(next)(old, old_length, length, flags, address)
+        },
+        // SAFETY: the same call without libc, the arguments being the caller's.
+        None => unsafe { libc::syscall(libc::SYS_mremap, old, old_length, length, flags, address) as *mut c_void },
+    };
+    if moved == libc::MAP_FAILED || state::mode() == Mode::Quiet {
+        return moved;
+    }
+    let (from, to) = (old as usize, moved as usize);
+    wishes::moved((from, from.saturating_add(old_length)), (to, to.saturating_add(length)));
+    // What was marked stays so. What was too small may not be.
+    if state::mode() == Mode::Madvise && length >= state::threshold() && old_length < state::threshold() {
+        marks::offer(to, length);
+    }
+    moved
+}
+
+/// As mprotect(2).
+///
+/// # Safety
+/// As mprotect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, access: c_int) -> c_int {
+    let result = match MPROTECT.address() {
+        // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
+        Some(next) => unsafe { core::mem::transmute::<usize, Advise>(next)(start, length, access) },
+        // SAFETY: the same call without libc, the arguments being the caller's.
+        None => unsafe { libc::syscall(libc::SYS_mprotect, start, length, access) as c_int },
+    };
+    // Memory that was only reserved: the garbage collectors' way. Of another kind, the kernel ignores the mark.
+    if result == 0 && state::mode() == Mode::Madvise && length >= state::threshold() && is_written(access) {
+        marks::offer(start as usize, length);
+    }
+    result
+}
+
+/// As madvise(2).
+///
+/// # Safety
+/// As madvise(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int {
+    let result = match MADVISE.address() {
+        // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
+        Some(next) => unsafe { core::mem::transmute::<usize, Advise>(next)(start, length, advice) },
+        // SAFETY: the same call without libc, the arguments being the caller's.
+        None => unsafe { libc::syscall(libc::SYS_madvise, start, length, c_long::from(advice)) as c_int },
+    };
+    if result == 0 {
+        advised(start as usize, marks::ceil((start as usize).saturating_add(length)), advice);
+    }
+    result
+}
+
+/// The program has said something about its memory itself.
+fn advised(start: usize, end: usize, advice: c_int) {
+    match advice {
+        libc::MADV_MERGEABLE => wishes::note(start, end, Wish::Merge),
+        libc::MADV_UNMERGEABLE => wishes::note(start, end, Wish::Leave),
+        // It wants speed here, and ksmd would split the huge pages.
+        libc::MADV_HUGEPAGE if !state::merges_huge() => {
+            let is_ours = matches!(state::mode(), Mode::Prctl | Mode::Madvise | Mode::Guided);
+            if is_ours && !wishes::wants_merged(start, end) {
+                wishes::note(start, end, Wish::Leave);
+                let _ = marks::withdraw(start, end);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! A lock that nobody waits for.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use crate::sys;
+
+/// A value for one at a time. Who finds it taken goes on without: so a signal handler never waits for the thread that it
+/// interrupted. The taker is noted by its process: a child of a fork takes over what its parent's other thread held,
+/// which the child has no such thread to let go.
+#[derive(Debug)]
+pub struct Exclusive<T> {
+    /// The process whose thread has it, or 0.
+    taker: AtomicI32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through a `Taken` only, of which there is one at a time in a process.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    /// A free one.
+    pub const fn new(value: T) -> Self {
+        Self { taker: AtomicI32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// The value, unless somebody in this process has it.
+    pub fn take(&self) -> Option<Taken<'_, T>> {
+        let own = sys::pid();
+        let before = self.taker.load(Ordering::Relaxed);
+        if before == own {
+            return None;
+        }
+        self.taker.compare_exchange(before, own, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Taken(self))
+    }
+}
+
+/// A taken value. Given back on drop.
+#[derive(Debug)]
+pub struct Taken<'a, T>(&'a Exclusive<T>);
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: there is one Taken at a time.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: there is one Taken at a time, and it is borrowed mutably.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        self.0.taker.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_nobody_waits() {
+        let lock = Exclusive::new(1);
+        let mut taken = lock.take().unwrap();
+        *taken += 1;
+        assert!(lock.take().is_none());
+        drop(taken);
+        assert_eq!(*lock.take().unwrap(), 2);
+    }
+
+    #[test]
+    fn what_a_parent_held_is_free_in_its_child() {
+        let lock = Exclusive { taker: AtomicI32::new(1), value: UnsafeCell::new(7) };
+        assert_eq!(*lock.take().unwrap(), 7);
+    }
+}

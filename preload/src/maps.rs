@@ -1,0 +1,105 @@
+//! Lines of `/proc/PID/maps`.
+
+use crate::text::{hexadecimal, words};
+
+/// One mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its first byte.
+    pub start: usize,
+    /// The byte after its last.
+    pub end: usize,
+    /// What it is for.
+    pub kind: Kind,
+}
+
+/// What a mapping is, as far as merging goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Private anonymous memory to read and write, the heap included.
+    Data,
+    /// The heap of brk(2): as `Data`.
+    Heap,
+    /// Private and anonymous, but not to be touched yet.
+    Reserved,
+    /// Anything else: of a file, shared, a stack, code.
+    Other,
+}
+
+impl Mapping {
+    /// Reads a line.
+    pub fn of(line: &[u8]) -> Option<Self> {
+        let mut words = words(line);
+        let range = words.next()?;
+        let dash = range.iter().position(|&byte| byte == b'-')?;
+        let (start, end) = (range.get(..dash)?, range.get(dash.checked_add(1)?..)?);
+        let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
+        let access = words.next()?;
+        let inode = words.nth(2)?;
+        let name = words.next().unwrap_or_default();
+        let is_anonymous = inode == b"0" && (name.is_empty() || name.starts_with(b"[anon:"));
+        let kind = match access {
+            b"rw-p" if name == b"[heap]" => Kind::Heap,
+            b"rw-p" if is_anonymous => Kind::Data,
+            b"---p" if is_anonymous => Kind::Reserved,
+            _ => Kind::Other,
+        };
+        Some(Self { start, end, kind })
+    }
+
+    /// Whether memory of the program is here.
+    pub fn is_data(&self) -> bool {
+        matches!(self.kind, Kind::Data | Kind::Heap)
+    }
+
+    /// Bytes in it.
+    pub fn length(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn data_is_private_anonymous_and_writable() {
+        let kind = |line: &str| Mapping::of(line.as_bytes()).unwrap().kind;
+        assert_eq!(
+            kind("55d1c0000000-55d1c0021000 rw-p 00000000 00:00 0                          [heap]"),
+            Kind::Heap
+        );
+        assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 "), Kind::Data);
+        assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 [anon:glibc: malloc]"), Kind::Data);
+        assert_eq!(kind("7f0000000000-7f0000100000 ---p 00000000 00:00 0 "), Kind::Reserved);
+        for other in [
+            "7ffc0000f000-7ffc00030000 rw-p 00000000 00:00 0                          [stack]",
+            "7f0000000000-7f0000100000 rw-s 00000000 00:01 1024                       /dev/zero (deleted)",
+            "7f0000000000-7f0000100000 rw-p 00001000 fe:00 9                          /usr/lib/libc.so.6",
+            "7f0000000000-7f0000100000 rwxp 00000000 00:00 0 ",
+            "7f0000000000-7f0000100000 r--p 00000000 00:00 0                          [vvar]",
+        ] {
+            assert_eq!(kind(other), Kind::Other, "{other}");
+        }
+        let mapping = Mapping::of(b"1000-3000 rw-p 00000000 00:00 0").unwrap();
+        assert_eq!((mapping.start, mapping.end, mapping.length()), (0x1000, 0x3000, 0x2000));
+    }
+
+    #[test]
+    fn the_maps_of_this_process_are_read_whole() {
+        let text = std::fs::read("/proc/self/maps").unwrap();
+        let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        let mappings: Vec<Mapping> = lines.clone().filter_map(Mapping::of).collect();
+        assert_eq!(mappings.len(), lines.count());
+        let here = std::ptr::from_ref(&Box::new(1)) as usize;
+        assert!(mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&here)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_without_a_fault(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Mapping::of(&line);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The functions that stand behind ours: those of the next library, in the end of libc.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use crate::sys;
+
+/// One function behind ours.
+#[derive(Debug)]
+pub struct Next {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+/// The thread that asks the loader just now. Old loaders allocate meanwhile, which leads back here.
+static ASKING: AtomicI32 = AtomicI32::new(0);
+
+impl Next {
+    /// The function of this name, to be looked for.
+    pub const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicUsize::new(0) }
+    }
+
+    /// Its address. `None` if there is none, or if this thread is asking for one already.
+    #[inline]
+    pub fn address(&self) -> Option<usize> {
+        match self.address.load(Ordering::Relaxed) {
+            0 => self.ask(),
+            address => Some(address),
+        }
+    }
+
+    /// Its address, if it was found before.
+    #[inline]
+    pub fn known(&self) -> Option<usize> {
+        match self.address.load(Ordering::Relaxed) {
+            0 => None,
+            address => Some(address),
+        }
+    }
+
+    #[cold]
+    fn ask(&self) -> Option<usize> {
+        let own = sys::tid();
+        if ASKING.load(Ordering::Relaxed) == own {
+            return None;
+        }
+        // Two threads at once, before the constructor has run, would only tread on each other's note.
+        let before = ASKING.swap(own, Ordering::Relaxed);
+        // SAFETY: the name ends in a zero byte.
+        let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) }) as usize;
+        ASKING.store(before, Ordering::Relaxed);
+        self.address.store(found, Ordering::Relaxed);
+        (found != 0).then_some(found)
+    }
+}

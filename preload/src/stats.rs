@@ -1,0 +1,75 @@
+//! What the kernel says about this process's merging.
+
+use core::ffi::CStr;
+
+use crate::lock::Exclusive;
+use crate::text::{decimal, signed, words};
+use crate::{file, marks};
+
+/// Bytes, as `/proc/self/ksm_stat` and `statm` have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Resident, merged pages included.
+    pub resident: u64,
+    /// In merged pages, zero pages not counted.
+    pub merged: u64,
+    /// In pages that became the kernel's zero page.
+    pub zero: u64,
+    /// The kernel's figure of what merging gains this process, without what its records cost. It counts each
+    /// merged page as saved, also the one that is kept.
+    pub profit: i64,
+}
+
+static BUFFER: Exclusive<[u8; 1024]> = Exclusive::new([0; 1024]);
+
+/// This process's figures; `None` where the kernel has no such file (before 6.1; merged pages since 6.4).
+pub fn own() -> Option<Stats> {
+    let mut buffer = BUFFER.take()?;
+    let mut stats = Stats::default();
+    let mut has_merged = false;
+    let page = marks::page() as u64;
+    let mut each = |path: &CStr, line: &mut dyn FnMut(&[u8])| {
+        file::lines(path, &mut *buffer, |text| {
+            line(text);
+            true
+        })
+    };
+    each(c"/proc/self/ksm_stat", &mut |line| has_merged |= take(&mut stats, line, page)).ok()?;
+    each(c"/proc/self/statm", &mut |line| {
+        let resident = words(line).nth(1).and_then(decimal);
+        stats.resident = resident.unwrap_or(0).saturating_mul(page);
+    })
+    .ok()?;
+    has_merged.then_some(stats)
+}
+
+/// Takes a line of `ksm_stat`; whether it was that of the merged pages.
+fn take(stats: &mut Stats, line: &[u8], page: u64) -> bool {
+    let mut parts = words(line);
+    let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return false };
+    let bytes = decimal(value).map(|pages| pages.saturating_mul(page));
+    match (name, bytes) {
+        (b"ksm_merging_pages", Some(bytes)) => {
+            stats.merged = bytes;
+            return true;
+        }
+        (b"ksm_zero_pages", Some(bytes)) => stats.zero = bytes,
+        (b"ksm_process_profit", _) => stats.profit = signed(value).unwrap_or(0),
+        _ => {}
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ksm_stat() {
+        let mut stats = Stats::default();
+        let text = "ksm_rmap_items 10\nksm_zero_pages 2\nksm_merging_pages 7\nksm_process_profit -640\nx\n";
+        let seen: Vec<bool> = text.lines().map(|line| take(&mut stats, line.as_bytes(), 4096)).collect();
+        assert_eq!(seen, [false, false, true, false, false]);
+        assert_eq!(stats, Stats { resident: 0, merged: 7 * 4096, zero: 8192, profit: -640 });
+    }
+}

@@ -1,0 +1,102 @@
+//! Going through the map of the process: finds what no call showed, the arenas of malloc(3) above all.
+//!
+//! Only whole mappings are marked, so a sweep never makes more of them: it rather joins what was parted.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::lock::Exclusive;
+use crate::maps::{Kind, Mapping};
+use crate::sys::Errno;
+use crate::{file, marks, state, sys};
+
+/// Room for many lines of the map, shared by all who read it.
+pub static BUFFER: Exclusive<[u8; 32 << 10]> = Exclusive::new([0; 32 << 10]);
+
+/// Nanoseconds that sweeps have taken, and when the first began.
+static SPENT: AtomicU64 = AtomicU64::new(0);
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+
+/// Sweeps may take this much at first, and one part in 500 of the time from then on.
+const CREDIT: u64 = 5_000_000;
+const PART: u64 = 500;
+
+/// Gives each mapping of this process to `each`; how many there are. `EBUSY` if somebody is about it already.
+pub fn mappings(mut each: impl FnMut(&Mapping)) -> Result<usize, Errno> {
+    let mut buffer = BUFFER.take().ok_or(libc::EBUSY)?;
+    let mut count = 0_usize;
+    file::lines(c"/proc/self/maps", &mut *buffer, |line| {
+        count = count.saturating_add(1);
+        if let Some(mapping) = Mapping::of(line) {
+            each(&mapping);
+        }
+        true
+    })?;
+    Ok(count)
+}
+
+/// glibc reserves this much for each arena of malloc(3) beyond the heap, at a multiple of it (`HEAP_MAX_SIZE` in
+/// `malloc/arena.c`), and makes it usable bit by bit, by a call that can't be seen.
+const ARENA: usize = 64 << 20;
+
+/// The arena that two neighbours are, one in use and one reserved. Marked as a whole, it grows marked.
+fn arena(before: Option<Mapping>, mapping: &Mapping) -> Option<(usize, usize)> {
+    let used = before.filter(|used| used.kind == Kind::Data && used.end == mapping.start)?;
+    // Further arenas may lie right before or after, each beginning at a multiple.
+    let start = used.end.wrapping_sub(1) & !ARENA.wrapping_sub(1);
+    let is_arena =
+        mapping.kind == Kind::Reserved && start >= used.start && mapping.end >= start.checked_add(ARENA)?;
+    is_arena.then_some((start, start.wrapping_add(ARENA)))
+}
+
+/// Marks all private anonymous memory from the threshold on.
+pub fn sweep() {
+    let began = sys::now();
+    let _ = BEGAN.compare_exchange(0, began, Relaxed, Relaxed);
+    let mut before = None;
+    let count = mappings(|mapping| {
+        if let Some((start, end)) = arena(before, mapping) {
+            marks::mark_allowed(start, end);
+        }
+        if mapping.is_data() && (state::threshold()..=state::largest()).contains(&mapping.length()) {
+            marks::mark_allowed(mapping.start, mapping.end);
+        }
+        before = Some(*mapping);
+    });
+    if let Ok(count) = count {
+        marks::counted(count);
+    }
+    SPENT.fetch_add(sys::now().saturating_sub(began), Relaxed);
+}
+
+/// The same, if it does not cost the program more time than it should.
+pub fn sweep_if_cheap() {
+    let elapsed = sys::about_now().saturating_sub(BEGAN.load(Relaxed));
+    if SPENT.load(Relaxed) < CREDIT.saturating_add(elapsed / PART) {
+        sweep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn mapping(start: usize, end: usize, kind: Kind) -> Mapping {
+        Mapping { start, end, kind }
+    }
+
+    #[test]
+    fn an_arena_is_used_memory_and_what_is_reserved_behind_it() {
+        let reserved = mapping(ARENA + 8192, 2 * ARENA, Kind::Reserved);
+        let found = |used| arena(Some(used), &reserved);
+        assert_eq!(found(mapping(ARENA, ARENA + 8192, Kind::Data)), Some((ARENA, 2 * ARENA)));
+        // The one before is full.
+        assert_eq!(found(mapping(4096, ARENA + 8192, Kind::Data)), Some((ARENA, 2 * ARENA)));
+        assert_eq!(found(mapping(ARENA + 4096, ARENA + 8192, Kind::Data)), None);
+        assert_eq!(found(mapping(ARENA, ARENA + 4096, Kind::Data)), None);
+        assert_eq!(found(mapping(ARENA, ARENA + 8192, Kind::Other)), None);
+        assert_eq!(arena(None, &reserved), None);
+        let used = mapping(ARENA, ARENA + 8192, Kind::Data);
+        assert_eq!(arena(Some(used), &mapping(ARENA + 8192, 2 * ARENA - 4096, Kind::Reserved)), None);
+        assert_eq!(arena(Some(used), &mapping(ARENA + 8192, 2 * ARENA, Kind::Other)), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! System calls that leave `errno` as it was.
+
+use core::ffi::{CStr, c_int, c_long};
+
+/// A failed call's `errno`.
+pub type Errno = c_int;
+
+/// Runs `call`, and puts `errno` back after it.
+pub fn quietly<T>(call: impl FnOnce() -> T) -> T {
+    // SAFETY: the location of this thread's errno, which is always there.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let result = call();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}
+
+/// The result of a C call that answers -1 for a failure; before `errno` is put back.
+fn outcome(result: c_long) -> Result<usize, Errno> {
+    if result == -1 {
+        // SAFETY: this thread's errno.
+        return Err(unsafe { *libc::__errno_location() });
+    }
+    usize::try_from(result).map_err(|_| libc::EOVERFLOW)
+}
+
+/// madvise(2). By its number: the function of that name may be our own.
+pub fn madvise(start: usize, length: usize, advice: c_int) -> Result<(), Errno> {
+    // SAFETY: only advice that changes no content is given here: marking, and what concerns huge pages.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_madvise, start, length, advice) })).map(drop)
+}
+
+/// prctl(2), for options that take plain numbers.
+pub fn prctl(option: c_int, value: usize) -> Result<usize, Errno> {
+    // SAFETY: callers pass options that take plain numbers or, for PR_SET_NAME, a string of this library.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_prctl, option, value, 0, 0, 0) }))
+}
+
+/// This process. Asked for each time: a fork changes it.
+pub fn pid() -> c_int {
+    // SAFETY: takes nothing and can't fail.
+    quietly(|| unsafe { libc::syscall(libc::SYS_getpid) }) as c_int
+}
+
+/// This thread.
+pub fn tid() -> c_int {
+    // SAFETY: takes nothing and can't fail.
+    quietly(|| unsafe { libc::syscall(libc::SYS_gettid) }) as c_int
+}
+
+/// A descriptor, closed on drop. Its number is never kept across calls: a program closes what it does not know.
+#[derive(Debug)]
+pub struct Descriptor(c_int);
+
+impl Descriptor {
+    /// Opens a file to read.
+    pub fn open(path: &CStr) -> Result<Self, Errno> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let path = path.as_ptr();
+        // SAFETY: a path that ends in a zero byte.
+        let opened =
+            quietly(|| outcome(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) }))?;
+        Ok(Self(opened as c_int))
+    }
+
+    /// Makes a Unix stream socket.
+    pub fn socket() -> Result<Self, Errno> {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: plain numbers.
+        quietly(|| outcome(c_long::from(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })))
+            .map(|descriptor| Self(descriptor as c_int))
+    }
+
+    /// Reads into `buffer`; 0 bytes are the end. Goes on after a signal.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            let (start, length) = (buffer.as_mut_ptr(), buffer.len());
+            // SAFETY: the buffer is ours and that long.
+            let read = quietly(|| outcome(unsafe { libc::syscall(libc::SYS_read, self.0, start, length) }));
+            if read != Err(libc::EINTR) {
+                return read;
+            }
+        }
+    }
+
+    /// Connects a socket to a path.
+    pub fn connect(&self, address: &libc::sockaddr_un, length: usize) -> Result<(), Errno> {
+        let address = core::ptr::from_ref(address).cast();
+        // SAFETY: the address is valid for `length` bytes, which the caller has from the path.
+        quietly(|| outcome(c_long::from(unsafe { libc::connect(self.0, address, length as libc::socklen_t) })))
+            .map(drop)
+    }
+
+    /// Sends without a signal if the other end is gone.
+    pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let start = bytes.as_ptr().cast();
+        // SAFETY: the bytes are valid for their length.
+        quietly(|| outcome(unsafe { libc::send(self.0, start, bytes.len(), libc::MSG_NOSIGNAL) } as c_long))
+    }
+
+    /// Waits until it can be read or written, at most so many milliseconds (-1: for ever). `false` after the time.
+    pub fn wait(&self, events: i16, milliseconds: c_int) -> Result<bool, Errno> {
+        let mut poll = libc::pollfd { fd: self.0, events, revents: 0 };
+        // SAFETY: one element, ours.
+        quietly(|| outcome(c_long::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) })))
+            .map(|ready| ready > 0)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: ours, and closed once.
+        quietly(|| unsafe { libc::syscall(libc::SYS_close, self.0) });
+    }
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// The same to a few milliseconds, for a tenth of the cost.
+pub fn about_now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+fn clock(which: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place is ours.
+    quietly(|| unsafe { libc::clock_gettime(which, &raw mut time) });
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// Writes to standard error.
+pub fn say(bytes: &[u8]) {
+    // SAFETY: the bytes are valid for their length. Nothing can be done if nobody hears.
+    quietly(|| unsafe { libc::syscall(libc::SYS_write, 2, bytes.as_ptr(), bytes.len()) });
+}

@@ -1,0 +1,175 @@
+//! A program under the library comes to no harm: threads, forks, exec, mremap, huge pages and signal handlers at once, every
+//! byte checked throughout; also under valgrind and the compilers' sanitizers; and shut in by seccomp.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Compiled, assert_ended_well, compile, has, library, library_with_blocks, lock, run, skipped};
+
+/// A library, and how it is asked to work.
+type Way = (PathBuf, &'static [(&'static str, &'static str)]);
+
+fn ways() -> [Way; 5] {
+    [
+        (library(), &[("KSMITH_METHOD", "prctl")]),
+        (library(), &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")]),
+        (library_with_blocks(), &[("KSMITH_METHOD", "madvise"), ("KSMITH_THRESHOLD", "16K")]),
+        (
+            library_with_blocks(),
+            &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1"), ("KSMITH_HUGE", "merge")],
+        ),
+        (library_with_blocks(), &[("KSMITH_RANGES", "none")]),
+    ]
+}
+
+fn stress(command: &mut Command, seconds: &str) {
+    let said = run(command.args([seconds, "4"]));
+    let turns: u64 = said.trim().strip_prefix("turns ").unwrap().parse().unwrap();
+    assert!(turns > 0);
+}
+
+#[test]
+fn every_byte_stays_as_it_was_written() {
+    let Some(program) = compile("tests/c/stress.c", &[]) else { return };
+    let _lock = lock();
+    stress(&mut program.command(), "0.3");
+    for (library, settings) in ways() {
+        stress(&mut program.preloaded(&library, settings), "1.5");
+    }
+}
+
+/// A daemon that says now "all of it" and now "none of it", to whoever asks.
+fn fickle_daemon() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("user")).unwrap();
+    std::thread::spawn(move || {
+        for (turn, stream) in listener.incoming().enumerate() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let answer = if turn % 2 == 0 {
+                "range 1000 7ffffffff000 900\nok ranges=1 bytes=1\n"
+            } else {
+                "ok ranges=0 bytes=0\n"
+            };
+            // Who asks may have ended meanwhile.
+            for reply in ["ok ksmith 1\n", answer] {
+                let mut line = String::new();
+                if stream.read_line(&mut line).is_err() || stream.get_mut().write_all(reply.as_bytes()).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    directory
+}
+
+#[test]
+fn nor_does_a_daemon_that_changes_its_mind_harm_a_byte() {
+    let Some(program) = compile("tests/c/stress.c", &[]) else { return };
+    let _lock = lock();
+    let daemon = fickle_daemon();
+    for library in [library(), library_with_blocks()] {
+        let settings = [("KSMITH_RANGES", "guided"), ("KSMITH_INTERVAL", "1"), ("KSMITH_THRESHOLD", "64K")];
+        let mut command = program.preloaded(&library, &settings);
+        stress(command.env("KSMITH_SOCKET", daemon.path().join("user")), "4.5");
+    }
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    if !has("valgrind") {
+        return skipped("there is no valgrind");
+    }
+    let Some(program) = compile("tests/c/stress.c", &[]) else { return };
+    let _lock = lock();
+    for (library, settings) in ways() {
+        let mut command = support::plain(Path::new("valgrind"));
+        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        // The stack of a thread that is there until the program ends is "possibly lost" to it.
+        command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]).arg(program.path());
+        stress(command.env("LD_PRELOAD", library).envs(settings.iter().copied()), "2");
+    }
+}
+
+fn under_sanitizer(options: &[&str], environment: (&str, &str), wrapper: &[&str]) {
+    let Some(program) = compile("tests/c/stress.c", options) else { return };
+    if !starts(&program, environment, wrapper) {
+        return skipped(&format!("a program with {options:?} does not start here"));
+    }
+    let _lock = lock();
+    for (library, settings) in ways() {
+        let mut command = wrapped(&program, wrapper);
+        command.env("LD_PRELOAD", &library).envs(settings.iter().copied()).env(environment.0, environment.1);
+        stress(&mut command, "1.5");
+    }
+}
+
+fn wrapped(program: &Compiled, wrapper: &[&str]) -> Command {
+    let Some((first, rest)) = wrapper.split_first() else { return program.command() };
+    let mut command = support::plain(Path::new(first));
+    command.args(rest).arg(program.path());
+    command
+}
+
+fn starts(program: &Compiled, environment: (&str, &str), wrapper: &[&str]) -> bool {
+    let mut command = wrapped(program, wrapper);
+    command.args(["0.01", "2"]).env(environment.0, environment.1);
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn the_address_sanitizer_finds_nothing() {
+    under_sanitizer(&["-fsanitize=address", "-static-libasan"], ("ASAN_OPTIONS", "abort_on_error=1"), &[]);
+}
+
+#[test]
+fn the_thread_sanitizer_finds_nothing() {
+    // It needs addresses where it expects them, and children that start threads.
+    let (options, environment) = (["-fsanitize=thread", "-static-libtsan"], ("TSAN_OPTIONS", "die_after_fork=0"));
+    under_sanitizer(&options, environment, &["setarch", "-R"]);
+}
+
+#[test]
+fn a_program_that_shuts_itself_in_is_left_alone() {
+    let Some(program) = compile("tests/c/sandbox.c", &[]) else { return };
+    let _lock = lock();
+    if program.command().status().unwrap().code() == Some(77) {
+        return skipped("there is no seccomp here");
+    }
+    assert_eq!(run(&mut program.command()), "well\n");
+    for (library, settings) in ways() {
+        assert_eq!(run(&mut program.preloaded(&library, settings)), "well\n");
+    }
+}
+
+#[test]
+fn a_program_ends_with_the_last_of_its_own_threads() {
+    let Some(program) = compile("tests/c/last_thread.c", &[]) else { return };
+    let _lock = lock();
+    let settings = [("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "3600")];
+    for library in [library(), library_with_blocks()] {
+        let mut command = support::plain(Path::new("timeout"));
+        command.arg("60").arg(program.path()).env("LD_PRELOAD", &library).envs(settings);
+        let output = command.output().unwrap();
+        assert_ended_well(&command, &output);
+        assert_eq!(output.stdout, b"the last one\n");
+    }
+}
+
+#[test]
+fn it_says_what_it_does_if_asked_to() {
+    let Some(program) = compile("tests/c/sandbox.c", &[]) else { return };
+    let _lock = lock();
+    let said = |settings: &[(&str, &str)]| {
+        let output = program.preloaded(&library(), settings).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(said(&[("KSMITH_RANGES", "none")]), "");
+    let verbose = said(&[("KSMITH_RANGES", "none"), ("KSMITH_VERBOSE", "1")]);
+    assert!(verbose.starts_with("ksmith: process ") && verbose.ends_with(" offers memory by: none\n"), "{verbose}");
+}

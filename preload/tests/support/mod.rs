@@ -1,0 +1,160 @@
+//! The built library, programs in C to try it with, and the machine's one KSM.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The folder of the library, also for the program's tests, which use this file too.
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload");
+
+/// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
+/// a test that passes. `make test` counts these lines.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
+}
+
+/// The libraries as they ship, built by the cargo that runs this test: it builds no cdylib for tests by itself.
+fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        // target/debug/deps/test
+        let target = own.ancestors().nth(3).unwrap();
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--profile", "preload"])
+            .args(["--package", "ksmith-preload", "--package", "ksmith-preload-blocks", "--target-dir"])
+            .arg(target)
+            .current_dir(HERE)
+            .status()
+            .unwrap();
+        assert!(built.success(), "libksmith.so can't be built");
+        target.join("preload")
+    })
+}
+
+/// libksmith.so.
+pub fn library() -> PathBuf {
+    libraries().join("libksmith.so")
+}
+
+/// `libksmith_blocks.so`, which sees blocks too.
+pub fn library_with_blocks() -> PathBuf {
+    libraries().join("libksmith_blocks.so")
+}
+
+/// Whether a program is there.
+pub fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// A compiled program, and the directory that it lives in.
+pub struct Compiled {
+    directory: tempfile::TempDir,
+}
+
+/// Compiles a program of `tests/c`; `None`, said loudly, where there is no C compiler or it lacks what the options need.
+pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
+    let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| has(name)) else {
+        skipped("there is no C compiler");
+        return None;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let here = Path::new(HERE);
+    let output = Command::new(compiler)
+        .args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join(source))
+        .arg("-o")
+        .arg(directory.path().join("program"))
+        .args(options)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("cannot find") && said.contains("san") {
+        skipped(&format!("the compiler has no sanitizer: {said}"));
+        return None;
+    }
+    assert!(output.status.success(), "{source}: {said}");
+    Some(Compiled { directory })
+}
+
+/// The same, linked with the library.
+pub fn compile_linked(source: &str) -> Option<Compiled> {
+    let directory = libraries().to_str().unwrap();
+    compile(source, &["-L", directory, "-lksmith", &format!("-Wl,-rpath,{directory}")])
+}
+
+impl Compiled {
+    /// The program.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("program")
+    }
+
+    /// A command that runs it, without any setting of ours from outside.
+    pub fn command(&self) -> Command {
+        plain(&self.path())
+    }
+
+    /// The same with a library preloaded.
+    pub fn preloaded(&self, library: &Path, settings: &[(&str, &str)]) -> Command {
+        let mut command = self.command();
+        command.env("LD_PRELOAD", library).envs(settings.iter().copied());
+        command
+    }
+}
+
+/// A command without any setting of ours from outside.
+pub fn plain(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for name in ["LD_PRELOAD", "RANGES", "METHOD", "THRESHOLD", "HUGE", "INTERVAL", "VERBOSE", "SOCKET"] {
+        let name = if name == "LD_PRELOAD" { name.to_owned() } else { format!("KSMITH_{name}") };
+        command.env_remove(name);
+    }
+    // Cargo's would lead to a library of another profile.
+    command.env_remove("LD_LIBRARY_PATH");
+    // Nobody's daemon: a test says which to ask.
+    command.env("KSMITH_SOCKET", "/nowhere/ksmith").stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end; what it printed, if it ended well.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_ended_well(command, &output);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub fn assert_ended_well(command: &Command, output: &Output) {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {:?}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+/// Keeps tests that measure KSM away while memory is marked here: they would count it. Without the right to it, nobody
+/// can measure either.
+pub fn lock() -> Option<File> {
+    let file = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").ok()?;
+    file.lock().ok()?;
+    Some(file)
+}
+
+/// Whether this kernel has KSM, and its switch for whole processes.
+pub fn has_ksm() -> bool {
+    Path::new("/sys/kernel/mm/ksm/run").exists()
+}
+
+/// Whether the kernel says of each process whether it is merged whole (6.14, so the prctl of 6.4 as well).
+pub fn has_prctl() -> bool {
+    std::fs::read_to_string("/proc/self/ksm_stat").is_ok_and(|stat| stat.contains("ksm_merge_any"))
+}
