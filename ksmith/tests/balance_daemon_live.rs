@@ -125,6 +125,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
         let seen = guests();
         ["gold", "silver", "bronze"].iter().all(|name| given(&seen, name) == 192 * MIB)
     });
+    eprintln!("still in the ledger: {:?}", entries());
     wait_until("nobody owes anybody anything", || entries().is_empty());
     assert_eq!(vmstat("pswpout"), pswpout);
     wait_ended(&mut daemon);

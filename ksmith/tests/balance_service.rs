@@ -283,6 +283,15 @@ fn who_comes_after_carries_on_and_what_is_not_carried_on_is_given_back() {
         report(&service).guests.first().is_some_and(|row| row.guest.given_bytes == WHOLE - 40 * MIB)
     });
     drop(service);
+    // Out of sight is not gone: what was taken is not forgotten.
+    let mut service = stage.service(BalanceConfig { give_back_on_exit: false, ..never_short() });
+    wait_until("it is met again", || !report(&service).guests.is_empty());
+    service.meet(&Sample { page_size: 4096, ..Sample::default() });
+    wait_until("it is out of sight", || {
+        resize(&service, "u", true, MIB).is_err_and(|why| why.contains("there is no guest"))
+    });
+    assert_eq!(stage.ledger().entries().len(), 1);
+    drop(service);
     let _service = stage.service(BalanceConfig::default());
     wait_until("one that does not balance gives back", || guest.taken() == 0);
     wait_until("and strikes it out", || stage.ledger().entries().is_empty());

@@ -168,12 +168,21 @@ impl Balancer {
             };
             self.members.insert(member.who.key.clone(), member);
         }
-        for (key, gone) in known {
-            debug!("{} has ended", gone.who.name);
-            self.strike(&key);
+        for gone in known.into_values() {
+            debug!("{} is not balanced any more", gone.who.name);
         }
+        self.forget_the_dead();
         let members = &self.members;
         self.trust.keep(|key| members.contains_key(key));
+    }
+
+    /// Strikes out who has ended. One that is only out of sight (of another pool now, or missed in a sample) still has to
+    /// get its memory back.
+    fn forget_the_dead(&self) {
+        // A thread that was at work on a guest as it ended may have noted a last step since, so all are looked at.
+        if let Err(error) = self.ledger.strike_ended(&self.root) {
+            warn!("{error}");
+        }
     }
 
     fn strike(&self, key: &str) {

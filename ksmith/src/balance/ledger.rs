@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::actuators;
 use super::{Actuator, ActuatorError};
 use crate::act::StateDir;
-use crate::guests::{Guests, Uri};
+use crate::guests::{Guests, Uri, is_alive};
 use crate::root::Root;
 
 /// One guest that has less than its whole.
@@ -38,6 +38,13 @@ pub struct Entry {
     /// For a cgroup, what to put back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<CgroupWas>,
+}
+
+impl Entry {
+    /// Whether it is about this guest.
+    fn is_of(&self, key: &str, process: ProcessId) -> bool {
+        self.process == process && (process.pid != 0 || self.key == key)
+    }
 }
 
 /// A cgroup as it was.
@@ -106,9 +113,9 @@ impl Ledger {
         self.lock().entries.clone()
     }
 
-    /// What is noted of this very guest.
+    /// What is noted of this very guest, under whatever key: a guest may be met before its name is known.
     pub fn entry(&self, key: &str, process: ProcessId) -> Option<Entry> {
-        self.lock().entries.iter().find(|entry| entry.key == key && entry.process == process).cloned()
+        self.lock().entries.iter().find(|entry| entry.is_of(key, process)).cloned()
     }
 
     /// Notes what a guest has. One that has its whole needs no entry.
@@ -118,10 +125,12 @@ impl Ledger {
     pub fn note(&self, entry: Entry) -> Result<(), LedgerError> {
         self.lock().change(|entries| {
             let is_settled = entry.given_bytes >= entry.whole_bytes && entry.cgroup.is_none();
-            match entries.iter_mut().find(|known| known.key == entry.key) {
+            // A guest that was started anew under an old key owes nothing for the one before it.
+            match entries.iter_mut().find(|known| known.key == entry.key || known.is_of(&entry.key, entry.process))
+            {
                 Some(known) if !is_settled => *known = entry,
                 None if !is_settled => entries.push(entry),
-                _ => entries.retain(|known| known.key != entry.key),
+                _ => entries.retain(|known| known.key != entry.key && !known.is_of(&entry.key, entry.process)),
             }
         })
     }
@@ -132,6 +141,15 @@ impl Ledger {
     /// The file can't be written.
     pub fn strike(&self, key: &str) -> Result<(), LedgerError> {
         self.lock().change(|entries| entries.retain(|entry| entry.key != key))
+    }
+
+    /// Strikes out everybody that has ended.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn strike_ended(&self, root: &Root) -> Result<(), LedgerError> {
+        let has_ended = |entry: &Entry| entry.process.pid != 0 && !is_alive(root, entry.process);
+        self.lock().change(|entries| entries.retain(|entry| !has_ended(entry)))
     }
 
     /// Gives everybody everything back, and says what came of it. Who is gone is struck out.

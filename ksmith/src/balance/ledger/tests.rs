@@ -8,7 +8,8 @@ fn directory() -> (tempfile::TempDir, StateDir) {
 }
 
 fn entry(key: &str, given_bytes: u64) -> Entry {
-    let process = ProcessId { pid: 7, start_ticks: 70 };
+    // No two are one guest.
+    let process = ProcessId { pid: 7_000_000 + u32::from(key.as_bytes()[0]), start_ticks: 70 };
     Entry {
         key: key.into(),
         name: key.into(),
@@ -29,9 +30,12 @@ fn what_was_taken_is_there_for_the_next_ksmith_until_it_was_given_back() {
     ledger.note(entry("b", 90)).unwrap();
     let next = Ledger::open(&directory).unwrap();
     assert_eq!(next.entries(), [entry("a", 40), entry("b", 90)]);
-    assert_eq!(next.entry("a", ProcessId { pid: 7, start_ticks: 71 }), None, "another guest under that name");
-    next.note(entry("a", 100)).unwrap();
-    next.strike("b").unwrap();
+    let of_a = entry("a", 0).process;
+    assert_eq!(next.entry("a", ProcessId { start_ticks: 71, ..of_a }), None, "another guest under that name");
+    assert_eq!(next.entry("now-it-has-a-name", of_a).unwrap().given_bytes, 40, "the same under another name");
+    next.note(Entry { key: "now-it-has-a-name".into(), ..entry("a", 100) }).unwrap();
+    assert_eq!(next.entries(), [entry("b", 90)]);
+    next.strike_ended(&Root::host()).unwrap();
     assert!(!directory.balance().exists());
 }
 
