@@ -24,6 +24,8 @@ pub struct Witnesses {
     pub rested: u32,
     /// Of the rested, pages with a content that was merged before, there or elsewhere: they will merge again.
     pub familiar: u32,
+    /// Of the familiar, pages that hold what they held when ksmd visited them last: one more visit merges them.
+    pub returned: u32,
     /// Looks taken so far: when this moves, there is something new.
     pub looks: u64,
 }
@@ -73,6 +75,7 @@ struct Entry {
     changed: bool,
     rested: bool,
     familiar: bool,
+    returned: bool,
 }
 
 /// When to look, and what was seen.
@@ -193,6 +196,7 @@ impl Ledger {
             entry.changed = print.is_some() && entry.baseline.is_some() && entry.boundary.is_some() && is_other;
             entry.rested = entry.changed && print == entry.last;
             entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));
+            entry.returned = entry.familiar && print == entry.boundary && print == entry.baseline;
             entry.last = print;
         }
         self.finish(at);
@@ -223,6 +227,7 @@ impl Ledger {
             changed: count(|entry| entry.changed),
             rested: count(|entry| entry.rested),
             familiar: count(|entry| entry.familiar),
+            returned: count(|entry| entry.returned),
             looks: self.looks,
         }
     }
@@ -331,7 +336,24 @@ mod tests {
         }
         let seen = ledger.witnesses().unwrap();
         assert_eq!((seen.rested, seen.familiar), (4, 3), "wherever it is now");
-        assert_eq!((seen.familiar_part(), seen.unfamiliar_part()), (0.75, 0.25));
+        assert_eq!((seen.familiar_part(), seen.unfamiliar_part(), seen.returned), (0.75, 0.25, 0));
+    }
+
+    #[test]
+    fn a_page_that_was_written_to_and_holds_the_same_again_has_returned() {
+        let mut ledger = Ledger::default();
+        ledger.know(1);
+        turn(&mut ledger, &sample(10, 1, 0), [101, 102, 1, 4]);
+        turn(&mut ledger, &sample(12, 1, 1), [101, 102, 1, 4]);
+        turn(&mut ledger, &sample(14, 1, 2), [101, 102, 1, 4]);
+        assert_eq!(counts(&ledger), (0, 0));
+        for at in [20, 30].map(Duration::from_secs) {
+            ledger.wish(&Sample { at, ..sample(0, 0, 2) });
+            let apart = Some(Print { content: 101, is_merged: false });
+            ledger.looked([apart, print(102), print(1), print(4)], at);
+        }
+        let seen = ledger.witnesses().unwrap();
+        assert_eq!((seen.changed, seen.rested, seen.familiar, seen.returned), (1, 1, 1, 1));
     }
 
     #[test]

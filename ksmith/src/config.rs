@@ -36,10 +36,10 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// Guests.
     pub guests: GuestsConfig,
-    /// Who gives memory and who gets it.
-    pub balance: BalanceConfig,
     /// Programs of ordinary users.
     pub optin: OptinConfig,
+    /// Who gives memory and who gets it.
+    pub balance: BalanceConfig,
 }
 
 /// `[optin]`

@@ -4,6 +4,8 @@
 //! requests and takes in process events. Threads that wait for signals, the control socket and the kernel's
 //! events only send. Whatever ends it, the settings are restored: [`crate::act::Control`] does so when dropped.
 
+mod scans;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -11,16 +13,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use ksmith_core::balance::KsmStep;
+use ksmith_core::decide::Share;
 use ksmith_core::decide::domains::{DomainsReport, OnExit};
-use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
+use self::scans::{ForWhom, Scan};
 use crate::act::{self, RestoreError, StateDir};
 use crate::balance_service::{Ask, BalanceService};
 use crate::config::{Config, ConfigError, PolicyKind};
-use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
+use crate::control::{self, Answer, Asked, Request, StatusAnswer};
 use crate::controller::{Controller, Tick};
 use crate::domains::{Warden, give_back};
 use crate::guest_service::GuestService;
@@ -65,9 +68,6 @@ const SAME_WARNING: Duration = Duration::from_secs(60);
 
 /// How often the service manager is told what happens.
 const SAME_STATUS: Duration = Duration::from_secs(10);
-
-/// A page merges on its second visit.
-const BURST_PASSES: u64 = 2;
 
 /// How old an answer about the status may be.
 const FRESH: Duration = Duration::from_millis(100);
@@ -144,41 +144,6 @@ impl ConfigSource {
     }
 }
 
-/// A scan on demand in progress, and the policy that waits for its end.
-#[derive(Debug)]
-struct Scan {
-    waiting: Box<dyn Policy>,
-    before: Option<Figures>,
-    for_whom: ForWhom,
-    /// What the scan changes, as it was.
-    settings: Knobs,
-}
-
-/// Who waits for a scan.
-#[derive(Debug)]
-enum ForWhom {
-    /// Root, at the control socket.
-    Control { reply: Sender<Answer>, peer: Peer },
-    /// Those whom `user_scans` serves.
-    Users,
-    /// Balance, which does not wait.
-    Balance,
-}
-
-/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
-fn changed_by_scan(found: &Knobs) -> Knobs {
-    use ksmith_core::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
-    let is_on = found.get(AdvisorMode) == Some(1);
-    let restorable = |(knob, value): &(Knob, u64)| match knob {
-        // The kernel refuses it while its advisor is on.
-        PagesToScan => !is_on,
-        Run => *value <= 1,
-        AdvisorMode | SleepMillisecs | SmartScan => true,
-        _ => false,
-    };
-    found.iter().filter(restorable).collect()
-}
-
 impl Daemon {
     /// A daemon over `host` as the configuration says.
     ///
@@ -227,10 +192,10 @@ impl Daemon {
                 }
             },
         )?;
-        self.balance = self.start_balance(&sender);
         let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
+        self.balance = self.start_balance(&sender);
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
         let guests = GuestService::start(
             &Root::host(),
@@ -240,10 +205,10 @@ impl Daemon {
             self.config.domains.is_enforced(),
         );
         self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
+        self.prepare_ksmd();
         if let (Some(guests), Some(balance)) = (&self.guests, &self.balance) {
             guests.heed(balance.shared());
         }
-        self.prepare_ksmd();
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -268,16 +233,6 @@ impl Daemon {
         })
     }
 
-    fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
-        let host = Root::host();
-        let configs = (self.config.balance.clone(), self.config.guests.libvirt_uri.clone());
-        let sender = sender.clone();
-        // Never waits: what does not fit is wanted again.
-        let merging = move |step| drop(sender.try_send(Message::Merging(step)));
-        let started = BalanceService::start(&host, &StateDir::of(&host), configs, merging);
-        started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
-    }
-
     /// What is set once, before anything is scanned: where ksmd runs, and whether it merges across NUMA nodes.
     fn prepare_ksmd(&mut self) {
         let control = &mut self.controller.host_mut().control;
@@ -294,6 +249,16 @@ impl Daemon {
             Ok(None) => {}
             Err(why) => warn!("{why}"),
         }
+    }
+
+    fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
+        let host = Root::host();
+        let configs = (self.config.balance.clone(), self.config.guests.libvirt_uri.clone());
+        let sender = sender.clone();
+        // Never waits: what does not fit is wanted again.
+        let merging = move |step| drop(sender.try_send(Message::Merging(step)));
+        let started = BalanceService::start(&host, &StateDir::of(&host), configs, merging);
+        started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
     }
 
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
@@ -402,14 +367,14 @@ impl Daemon {
                         return false;
                     }
                 }
-                Ok(Message::Merging(step)) => {
-                    if self.change_merging(&step) {
-                        return false;
-                    }
-                }
                 Ok(Message::UserScan(scan)) => {
                     self.user_scans.add(scan);
                     if self.serve_users() {
+                        return false;
+                    }
+                }
+                Ok(Message::Merging(step)) => {
+                    if self.change_merging(&step) {
                         return false;
                     }
                 }
@@ -533,85 +498,6 @@ impl Daemon {
             }
         }
         false
-    }
-
-    /// Does what balance wants of merging. Returns whether a turn is to be taken at once.
-    fn change_merging(&mut self, step: &KsmStep) -> bool {
-        match step {
-            KsmStep::BurstMerge if self.scan.is_none() => {
-                info!("merging what can be merged: the pool is short");
-                self.begin_scan(BURST_PASSES, self.config.limits.clone(), ForWhom::Balance);
-                true
-            }
-            KsmStep::Unmerge { key } => {
-                if let Some(guests) = &self.guests {
-                    guests.switch_off(key.clone());
-                }
-                false
-            }
-            KsmStep::BurstMerge | KsmStep::RefuseSwitches => false,
-        }
-    }
-
-    fn begin_scan(&mut self, passes: u64, limits: Limits, for_whom: ForWhom) {
-        let waiting = self.controller.replace(Box::new(OnDemand::new(passes)), limits);
-        let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-        self.scan = Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found) });
-    }
-
-    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
-    fn serve_users(&mut self) -> bool {
-        if self.scan.is_some() {
-            return false;
-        }
-        let Some(passes) = self.user_scans.begin() else { return false };
-        let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
-        debug!("scanning for users: {passes} passes");
-        self.begin_scan(passes, limits, ForWhom::Users);
-        true
-    }
-
-    fn finish_scan(&mut self, tick: &Tick) {
-        let Some(scan) = &mut self.scan else { return };
-        let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
-        let state = tick.decision.reason.state;
-        let now = Figures::of(&tick.sample);
-        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
-        let is_wanted = match &scan.for_whom {
-            ForWhom::Control { peer, .. } => !peer.has_gone(),
-            ForWhom::Users => self.user_scans.go_on(spent),
-            ForWhom::Balance => true,
-        };
-        let outcome = if !is_wanted {
-            info!("nobody waits for the scan any more; it ends");
-            Err("nobody waits for the scan".to_owned())
-        } else if let Some(error) = tick.applied.errors.first() {
-            Err(format!("the scan was given up: {error}"))
-        } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
-            Err(control::NOTHING_TO_SCAN.to_owned())
-        } else if state == OnDemand::DONE {
-            Ok(())
-        } else {
-            return;
-        };
-        let Some(scan) = self.scan.take() else { return };
-        for error in self.controller.put_back(&scan.settings).errors {
-            error!("{error}");
-        }
-        self.controller.replace(scan.waiting, self.config.limits.clone());
-        match scan.for_whom {
-            ForWhom::Users => self.user_scans.finish(spent, &outcome),
-            ForWhom::Balance => {}
-            ForWhom::Control { reply, .. } => {
-                let answer = match outcome {
-                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
-                    Err(message) => Answer::Error { message },
-                };
-                let _ = reply.send(answer);
-            }
-        }
-        // Those who came meanwhile.
-        self.serve_users();
     }
 
     /// The status, never older than [`FRESH`]: whoever asks without pause does not make us look without pause.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
 
-use ksmith_core::kernel::PageEntry;
+use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_core::witness::{Ledger, Print, Wish};
@@ -27,6 +27,8 @@ const TRIES: u64 = 4;
 pub struct Watch {
     ledger: Ledger,
     guests: Vec<Guest>,
+    /// `/proc/kpageflags`, if we may read it.
+    frames: Option<File>,
     buffer: Vec<u8>,
 }
 
@@ -42,7 +44,7 @@ impl Default for Watch {
     fn default() -> Self {
         let mut ledger = Ledger::default();
         ledger.know(XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]));
-        Self { ledger, guests: Vec::new(), buffer: Vec::new() }
+        Self { ledger, guests: Vec::new(), frames: File::open("/proc/kpageflags").ok(), buffer: Vec::new() }
     }
 }
 
@@ -87,18 +89,28 @@ impl Watch {
     /// What the pages hold now.
     fn look(&mut self, page_size: u64) -> Vec<Option<Print>> {
         self.buffer.resize(page_size as usize, 0);
-        let buffer = &mut self.buffer;
+        let (buffer, frames) = (&mut self.buffer, self.frames.as_ref());
         let places = self.guests.iter().flat_map(|guest| guest.addresses.iter().map(move |at| (guest, *at)));
-        places.map(|(guest, at)| guest.print(at, page_size, buffer)).collect()
+        places.map(|(guest, at)| guest.print(at, page_size, frames, buffer)).collect()
     }
 }
 
 impl Guest {
-    fn print(&self, address: u64, page_size: u64, buffer: &mut [u8]) -> Option<Print> {
+    fn print(&self, address: u64, page_size: u64, frames: Option<&File>, buffer: &mut [u8]) -> Option<Print> {
         let entry = present(&self.pagemap, address, page_size)?;
         self.mem.read_exact_at(buffer, address).ok()?;
-        Some(Print { content: XxHash3_64::oneshot(buffer), is_merged: !entry.is_exclusive() })
+        // When all others that shared a page have written to theirs, the last one maps it alone.
+        let is_merged = !entry.is_exclusive() || frames.is_some_and(|frames| is_merged(frames, entry.frame()));
+        Some(Print { content: XxHash3_64::oneshot(buffer), is_merged })
     }
+}
+
+/// Whether a frame is KSM's.
+fn is_merged(frames: &File, frame: u64) -> bool {
+    let mut flags = [0; 8];
+    frame > 0
+        && frames.read_exact_at(&mut flags, frame * 8).is_ok()
+        && FrameFlags(u64::from_ne_bytes(flags)).is_merged()
 }
 
 /// What the kernel says about a page that is there: reading another would bring it in.

@@ -1,16 +1,18 @@
 //! The policy of ksmith's own: ksmd works when, and only when, it pays.
 //!
-//! * **Burst** when memory that ksmd has never seen appears (a guest starts or grows): every page is looked at
-//!   twice, at the CPU budget, with `smart_scan` off, since smart scanning can keep equal pages apart for ever.
-//! * **Sustain** while another look is expected to bring more than the price. What it can bring is known: pages
-//!   that changed between two looks (`pages_volatile` after a clean pass) may have come to rest, and of resting
-//!   pages about as many are equal to another as were before. How far to trust that is learned.
-//! * **Park** otherwise: `run` is 0, ksmd costs nothing, and what is merged stays merged.
+//! * **Burst** when memory that ksmd has never seen appears (a guest starts or grows): new memory is visited twice and
+//!   old memory once, at the CPU budget; the last pass has `smart_scan` off, since smart scanning can keep equal
+//!   pages apart for ever.
+//! * **Park** then: `run` is 0, ksmd costs nothing, and what is merged stays merged.
+//! * **Revisit** when the witnesses ([`crate::witness`]) have seen memory change and come to rest, and what that can
+//!   bring is more than the price: contents that were merged before will merge again, of others about as many
+//!   as elsewhere. How far to trust that is learned.
 //! * **Tidy** when guests with merged pages have left: one cheap pass, for until ksmd comes by KSM keeps its
 //!   metadata for them, and counts as saved what nobody uses any more.
-//! * **Probe** a parked host now and then, since pages that are rewritten in place become equal unseen. Probes
-//!   that do not pay double the time to the next (those that bring next to nothing make it four times longer),
-//!   those that do halve it, and idle guests are not probed.
+//! * **Probe** now and then where memory changes and expectations are too low for a revisit. Probes that do not pay
+//!   double the time to the next (those that bring next to nothing make it four times longer), those that do halve it.
+//! * **Sustain**, without witnesses: `pages_volatile` after a clean pass tells how many pages changed between two looks;
+//!   another look is made while what these may bring is more than the price.
 //!
 //! The price is in bytes newly saved per second of ksmd's CPU and falls as the host runs short of memory.
 
@@ -102,6 +104,9 @@ pub struct Profit {
     interval: Duration,
     /// How much of what a further look might bring it did bring, learned; from 0 to 1.
     trust: f64,
+    /// Merged pages that had been copied on write when ksmd last came by all of them: those copied since still
+    /// count as saved.
+    breaks: u64,
     /// What the further look in progress was expected to bring, in bytes.
     expected: Expected,
 }
@@ -134,6 +139,7 @@ impl Profit {
             boundary: None,
             interval,
             trust: AT_FIRST,
+            breaks: 0,
             expected: Expected::default(),
         }
     }
@@ -159,6 +165,7 @@ impl Profit {
         let new_first = errand == Errand::Burst && self.phase.is_some();
         let all_clean = clean && !new_first;
         let passes = match errand {
+            Errand::Revisit if self.one_look_does(view) => 1,
             // What witnesses have seen to change takes two looks; without them the first tells whether a second pays.
             Errand::Probe if view.now.witnesses.value().is_some() => 2,
             errand => errand.passes(),
@@ -225,6 +232,9 @@ impl Profit {
         if matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen {
             self.learn(&outcome, view);
         }
+        if trip.clean {
+            self.breaks = breaks(view.now);
+        }
         match trip.errand {
             Errand::Burst => {
                 self.caution.learn(paid);
@@ -282,6 +292,13 @@ impl Profit {
         }
     }
 
+    /// Whether nearly all that a revisit surely brings are pages whose checksums ksmd knows.
+    fn one_look_does(&self, view: &View<'_>) -> bool {
+        let Some(witnesses) = view.now.witnesses.value() else { return false };
+        let expected = self.expected_from_revisit(view);
+        witnesses.returned * 10 >= witnesses.familiar * 9 && expected.surely >= expected.perhaps * self.trust
+    }
+
     /// Whether the witnesses say that a revisit pays.
     fn revisit_pays(&self, view: &View<'_>) -> bool {
         let expected = self.expected_from_revisit(view);
@@ -294,8 +311,14 @@ impl Profit {
     /// that they have changed once, most change again: a fifth.
     fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
         if self.expected.perhaps > 0.0 {
-            let kept =
-                ((outcome.saved_bytes as f64 - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
+            // Of pages that went apart from all others that shared them one is no loss.
+            let (shared, sharing) =
+                (view.now.ksm.pages_shared.get().unwrap_or(0), view.now.ksm.pages_sharing.get().unwrap_or(0));
+            let lost = sharing as f64 / (shared.saturating_add(sharing)).max(1) as f64;
+            let uncounted =
+                breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size) as f64 * lost;
+            let saved = outcome.saved_bytes as f64 + uncounted;
+            let kept = ((saved - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
             let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
             self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
         }
@@ -427,6 +450,11 @@ impl Policy for Profit {
             }
         }
     }
+}
+
+/// Merged pages that were copied on write since boot. 0 before Linux 5.19.
+fn breaks(now: &Sample) -> u64 {
+    now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
 }
 
 /// Of the pages at rest, the part that equals another one.

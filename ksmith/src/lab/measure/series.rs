@@ -7,8 +7,11 @@ use serde::Serialize;
 pub struct Point {
     /// Seconds since the start.
     pub at: f64,
-    /// `(pages_sharing + ksm_zero_pages)` in bytes, as the kernel says it.
+    /// `(pages_sharing + ksm_zero_pages)` in bytes, but never more than can have been so ([`Series::new`]).
     pub saved_bytes: u64,
+    /// When the last pass that has ended began: all that the kernel counts was so at some moment since.
+    #[serde(skip)]
+    pub known_since: f64,
     /// ksmd's CPU time.
     pub ksmd_cpu_seconds: f64,
     /// CPU time of whatever controls KSM.
@@ -36,6 +39,22 @@ pub struct Series {
 }
 
 impl Series {
+    /// From what the kernel said. A page that was written to counts as merged until ksmd comes by, and a parked ksmd
+    /// does not: a part that was rewritten and has got its content back would be taken for merged. So no more
+    /// counts than was attainable at every moment since the last complete pass began.
+    pub fn new(mut points: Vec<Point>, attainable: Vec<Step>) -> Self {
+        for point in &mut points {
+            let begin = attainable.iter().rposition(|step| step.at <= point.known_since);
+            let since = attainable[begin.unwrap_or(0)..].iter().take_while(|step| step.at <= point.at);
+            if begin.is_some()
+                && let Some(least) = since.map(|step| step.bytes).min()
+            {
+                point.saved_bytes = point.saved_bytes.min(least);
+            }
+        }
+        Self { points, attainable }
+    }
+
     /// What could be saved at that moment.
     pub fn attainable_at(&self, at: f64) -> u64 {
         self.attainable.iter().take_while(|step| step.at <= at).last().map_or(0, |step| step.bytes)

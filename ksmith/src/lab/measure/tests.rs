@@ -106,6 +106,17 @@ prop_compose! {
     }
 }
 
+#[test]
+fn what_was_rewritten_and_came_back_counts_only_once_ksmd_has_been_there() {
+    let steps = [(0.0, 100), (10.0, 40), (20.0, 100)].map(|(at, mib)| Step { at, bytes: mib * MIB });
+    // The kernel counts all of it all the time.
+    let looks = [(5.0, 0.0), (15.0, 4.0), (25.0, 4.0), (30.0, 22.0)];
+    let points = looks.map(|(at, known_since)| Point { known_since, ..point(at, 100, 0.0) });
+    let series = Series::new(points.to_vec(), steps.to_vec());
+    let saved: Vec<_> = series.points.iter().map(|point| point.saved_bytes / MIB).collect();
+    assert_eq!(saved, [100, 40, 40, 100]);
+}
+
 proptest! {
     #[test]
     fn no_run_saves_more_than_there_is_nor_uses_more_than_a_cpu(s in any_series()) {

@@ -158,7 +158,7 @@ impl Run<'_> {
         contender.end()?;
         self.progress.run_done(self.scenario.duration);
         Ok(RawRun {
-            series: Series { points: seen.points, attainable: std::mem::take(&mut stage.attainable) },
+            series: Series::new(seen.points, std::mem::take(&mut stage.attainable)),
             counted: Counted {
                 work_pages: stage.work_pages,
                 rewrite_seconds: stage.rewrite_time.as_secs_f64(),

@@ -73,6 +73,7 @@ struct Eye {
     ksmd: u32,
     controller: Usage,
     first: Option<First>,
+    progress: Passes,
     seen: Seen,
 }
 
@@ -85,10 +86,46 @@ struct First {
     passes: u64,
 }
 
+/// When the last pass that has ended began. What the kernel counts as merged was so at some moment since.
+#[derive(Debug, Default)]
+struct Passes {
+    ended: u64,
+    visited: u64,
+    /// Whether ksmd has stood still since the last pass ended.
+    stands: bool,
+    /// When the pass under way began, and the one before.
+    began: f64,
+    began_before: f64,
+}
+
+impl Passes {
+    fn look(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
+        if ended != self.ended {
+            self.began_before = if ended == self.ended + 1 { self.began } else { at };
+            self.began = at;
+            self.stands = true;
+        } else if visited != self.visited {
+            self.stands = false;
+        } else if self.stands {
+            self.began = at;
+        }
+        (self.ended, self.visited) = (ended, visited);
+        self.began_before
+    }
+}
+
 impl Eye {
     fn new(root: Root, whose: Whose) -> Result<Self, LabError> {
         let ksmd = ksmd(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
-        Ok(Self { root, whose, ksmd, controller: Usage::default(), first: None, seen: Seen::default() })
+        Ok(Self {
+            root,
+            whose,
+            ksmd,
+            controller: Usage::default(),
+            first: None,
+            progress: Passes::default(),
+            seen: Seen::default(),
+        })
     }
 
     fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
@@ -97,8 +134,9 @@ impl Eye {
         let ksmd_ns = self.read(&format!("proc/{}/schedstat", self.ksmd), |t| kernel::cpu_ns(t).ok())?;
         let sharing = self.read("sys/kernel/mm/ksm/pages_sharing", |t| kernel::number(t).ok())?;
         let passes = self.read("sys/kernel/mm/ksm/full_scans", |t| kernel::number(t).ok())?;
-        // Older kernels have neither of the two.
+        // Older kernels have none of these.
         let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| kernel::number(t).ok()).unwrap_or(0);
+        let visited = self.read("sys/kernel/mm/ksm/pages_scanned", |t| kernel::number(t).ok()).unwrap_or(0);
         let breaks = self.read("proc/vmstat", |t| Vmstat::parse(t).ok())?.cow_ksm.unwrap_or(0);
         let at = began.elapsed().as_secs_f64();
         // For a group all of /proc is gone through, which would disturb: once a second will do.
@@ -111,6 +149,7 @@ impl Eye {
         let point = Point {
             at,
             saved_bytes: (sharing + zero) * page,
+            known_since: self.progress.look(at, passes, visited),
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
             breaks: breaks.saturating_sub(first.breaks),
@@ -138,4 +177,26 @@ fn ksmd(root: &Root) -> Option<u32> {
         let stat = root.text(format!("proc/{pid}/stat")).value().and_then(|text| PidStat::parse(text).ok());
         stat.is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_counts_is_as_old_as_the_pass_that_ended_last() {
+        let mut passes = Passes::default();
+        assert_eq!(passes.look(1.0, 0, 0), 0.0);
+        assert_eq!(passes.look(2.0, 0, 50), 0.0);
+        assert_eq!(passes.look(3.0, 1, 100), 0.0, "the first pass began at 0");
+        // ksmd is parked where the pass ended, and begins the next at 9.
+        assert_eq!(passes.look(9.0, 1, 100), 0.0);
+        assert_eq!(passes.look(10.0, 1, 150), 0.0);
+        assert_eq!(passes.look(11.0, 2, 200), 9.0);
+        // Parked in the middle of a pass: that began when the one before ended.
+        assert_eq!(passes.look(12.0, 2, 210), 9.0);
+        assert_eq!(passes.look(20.0, 2, 210), 9.0);
+        assert_eq!(passes.look(21.0, 3, 300), 11.0);
+        assert_eq!(passes.look(22.0, 9, 900), 22.0, "several short ones");
+    }
 }
