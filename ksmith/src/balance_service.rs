@@ -329,6 +329,7 @@ impl Worker {
             Ok(turn) => turn.clone(),
             Err(error) => {
                 self.due = Instant::now() + BEAT;
+                self.note(None);
                 self.warn(&error.to_string());
                 return;
             }

@@ -331,6 +331,8 @@ impl Balancer {
     /// As [`view`](Self::view).
     pub fn decide(&mut self, patience: Duration) -> Result<&Turn, PoolError> {
         self.look(patience);
+        // What was seen before is not shown as what is.
+        self.turn = None;
         let view = self.view()?;
         let plan = self.bounds.hold(self.policy.decide(&view), &view, &self.config);
         Ok(self.turn.insert(Turn { view, plan }))

@@ -300,6 +300,7 @@ fn who_could_not_be_resized_at_first_is_tried_again() {
 #[test]
 fn a_pool_that_cannot_be_looked_at_is_an_error_and_nothing_is_done() {
     let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.turn(SOON);
     std::fs::remove_file(stage.tree.path().join("proc/meminfo")).unwrap();
     assert!(stage.balancer.decide(SOON).is_err());
     assert!(stage.balancer.report().is_none());
