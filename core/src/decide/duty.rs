@@ -15,6 +15,7 @@ const NO_SLEEP: f64 = 0.9;
 
 /// Visits that the last batch of a pass has to spare, and the sleep after it: long enough to be seen.
 const LAST_SPARE: u64 = 512;
+const MOST_LEFT: u64 = 1 << 30;
 const LAST_SLEEP_MS: u64 = 100;
 
 /// Steps in which the share moves between its bounds.
@@ -83,7 +84,10 @@ impl Duty {
     /// in which ksmd can be stopped right there.
     pub fn last_batch(&mut self, left: u64, limits: &Limits) -> Knobs {
         self.batch = None;
-        settings((left + left / 4 + LAST_SPARE) as f64, LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into()))
+        settings(
+            left.saturating_add(left / 4).saturating_add(LAST_SPARE) as f64,
+            LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into()),
+        )
     }
 
     /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
