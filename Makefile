@@ -12,10 +12,13 @@ RUST := 1.95
 # What is needed, as command:package. A C compiler links.
 BUILD_TOOLS := cc:gcc
 TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
-               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind
+               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs cpio:cpio
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
+
+# A kernel for guests of QEMU, with its balloon driver: only unpacked too, so that the host never boots it.
+GUEST_KERNEL := target/guest-kernel
 
 .PHONY: help run test lint bench rust build-tools test-tools
 
@@ -26,11 +29,12 @@ run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes opt
 	cargo build --release -p ksmith
 	cargo run --quiet --release -p ksmith -- demo $(ARGS)
 
-test: rust test-tools $(PEERS) ## Check format and lints, and run every test; those on the live kernel need root
+test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and run every test; those on the live kernel need root
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	@mkdir -p target; echo 'cargo test --workspace'; status=0; \
 	if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
+	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
 	cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } /SKIPPED, nothing was tested/ { skipped++ } \
 	    END { printf "make test: %d passed, %d failed, %d ignored; %d of those that passed were skipped\n", \
@@ -84,3 +88,10 @@ $(PEERS):
 	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q ksmtuned > /dev/null 2>&1); then \
 	    dpkg -x $@/ksmtuned_*.deb $@; rm -f $@/ksmtuned_*.deb; \
 	else rmdir $@; echo 'no ksmtuned here and none to be had: tests against it skip' >&2; fi
+
+$(GUEST_KERNEL):
+	@mkdir -p $@; package=$$(apt-cache depends linux-image-cloud-amd64 2> /dev/null | sed -n 's/^ *Depends: //p' | head -n 1) || true; \
+	if [ -n "$$package" ] && (cd $@ && apt-get download -q "$$package" > /dev/null 2>&1); then \
+	    dpkg --fsys-tarfile $@/*.deb | tar -x -C $@ --wildcards './boot/vmlinuz-*' './lib/modules/*/kernel/drivers/virtio/*'; \
+	    rm -f $@/*.deb; \
+	else rmdir $@; echo 'no kernel for guests to be had: tests of the balloon skip' >&2; fi

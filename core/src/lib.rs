@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod balance;
 pub mod decide;
 pub mod diagnose;
 pub mod field;

@@ -31,6 +31,9 @@ pub struct Sample {
     pub memory_pressure: Reading<Psi>,
     /// `/proc/pressure/cpu`.
     pub cpu_pressure: Reading<Psi>,
+    /// How short the pool that guests share is, from 0 (not at all) to 1, where it is being balanced: see
+    /// [`balance::shortness`](crate::balance::shortness). A pool of the operator's may be short on a host that is not.
+    pub pool_shortness: f64,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
     pub processes: Vec<Process>,
     /// Processes whose KSM figures we may not read; their savings can't be attributed.

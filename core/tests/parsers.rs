@@ -200,9 +200,11 @@ proptest! {
     }
 
     #[test]
-    fn meminfo_comes_back_whatever_its_order(kib in prop::collection::vec(0..=u64::MAX / 1024, 9), turn in 0_usize..10) {
-        let keys =
-            ["MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "AnonPages", "Shmem", "SwapTotal", "SwapFree"];
+    fn meminfo_comes_back_whatever_its_order(kib in prop::collection::vec(0..=u64::MAX / 1024, 13), turn in 0_usize..14) {
+        let keys = [
+            "MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "AnonPages", "Shmem", "SwapTotal", "SwapFree",
+            "SwapCached", "Slab", "KernelStack", "PageTables",
+        ];
         let mut lines: Vec<_> = keys.iter().zip(&kib).map(|(key, kib)| format!("{key}:{kib:>15} kB\n")).collect();
         lines.push("HugePages_Total:       0\n".to_owned());
         lines.rotate_left(turn);
@@ -217,6 +219,10 @@ proptest! {
             shmem: bytes(6),
             swap_total: bytes(7),
             swap_free: bytes(8),
+            swap_cached: bytes(9),
+            slab: bytes(10),
+            kernel_stack: bytes(11),
+            page_tables: bytes(12),
         };
         prop_assert_eq!(Meminfo::parse(&lines.concat()), Ok(expected));
     }
@@ -241,10 +247,15 @@ proptest! {
     }
 
     #[test]
-    fn vmstat_comes_back(cow: u64, out: u64, swapped_in: u64, oom: u64) {
-        let text = format!("nr_free_pages 1\npswpin {swapped_in}\npswpout {out}\noom_kill {oom}\ncow_ksm {cow}\n");
-        let expected =
-            Vmstat { cow_ksm: Some(cow), pswpout: Some(out), pswpin: Some(swapped_in), oom_kill: Some(oom) };
+    fn vmstat_comes_back(cow: u64, out: u64, swapped_in: u64, faults: u64, oom: u64) {
+        let text = format!("nr_free_pages 1\npswpin {swapped_in}\npswpout {out}\npgmajfault {faults}\noom_kill {oom}\ncow_ksm {cow}\n");
+        let expected = Vmstat {
+            cow_ksm: Some(cow),
+            pswpout: Some(out),
+            pswpin: Some(swapped_in),
+            pgmajfault: Some(faults),
+            oom_kill: Some(oom),
+        };
         prop_assert_eq!(Vmstat::parse(&text), Ok(expected));
     }
 

@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ksmith_core::balance::BalanceConfig;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{
     Advisor, AdvisorConfig, BadConf, Fixed, FixedConfig, Ksmtuned, KsmtunedConfig, Limits, Policy, Profit,
@@ -37,6 +38,8 @@ pub struct Config {
     pub guests: GuestsConfig,
     /// Programs of ordinary users.
     pub optin: OptinConfig,
+    /// Who gives memory and who gets it.
+    pub balance: BalanceConfig,
 }
 
 /// `[optin]`
@@ -238,7 +241,11 @@ impl Config {
         if !(0.0..=3600.0).contains(&config.optin.cpu_seconds_per_hour) {
             return Err(meaningless("[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds".to_owned()));
         }
-        config.domains.fault().map_or(Ok(config), |fault| Err(meaningless(fault)))
+        config
+            .domains
+            .fault()
+            .or_else(|| config.balance.fault())
+            .map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 
     /// The policy in charge, ready to decide.
@@ -298,6 +305,10 @@ mod tests {
             ("[policy.score]\nsharing_pages_per_point = 0", "line 2, column 27", "nonzero"),
             ("[policy.advisor]\nmax_cpu_percent = 101", "line 2, column 19", "a number from 0 to 100"),
             ("[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"", "line 2, column 15", "no libvirt URI"),
+            ("[balance]\npolicy = \"swap\"", "line 2, column 10", "unknown variant `swap`"),
+            ("[balance]\nlow_percent = 0", "line 2, column 15", "must be over 0 and at most 100"),
+            ("[balance.squeeze]\nrest = 1", "line 2, column 1", "unknown field `rest`"),
+            ("[[balance.rule]]\nclass = \"gold\"", "line 1, column 1", "names a guest"),
             ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
         ] {
             let error = parse(text).unwrap_err();

@@ -4,21 +4,26 @@
 //! requests and takes in process events. Threads that wait for signals, the control socket and the kernel's
 //! events only send. Whatever ends it, the settings are restored: [`crate::act::Control`] does so when dropped.
 
+mod scans;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use ksmith_core::balance::KsmStep;
+use ksmith_core::decide::Share;
 use ksmith_core::decide::domains::{DomainsReport, OnExit};
-use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
 use ksmith_core::knobs::{Knob, Knobs};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
+use self::scans::{ForWhom, Scan};
 use crate::act::{self, RestoreError, StateDir};
+use crate::balance_service::{Ask, BalanceService};
 use crate::config::{Config, ConfigError, PolicyKind};
-use crate::control::{self, Answer, Asked, Figures, Peer, Request, ScanAnswer, StatusAnswer};
+use crate::control::{self, Answer, Asked, Request, StatusAnswer};
 use crate::controller::{Controller, Tick};
 use crate::domains::{Warden, give_back};
 use crate::guest_service::GuestService;
@@ -34,6 +39,8 @@ use crate::user_socket::{self, Budget, UserScan, UserScans};
 /// What reaches the daemon between two turns.
 #[derive(Debug)]
 pub enum Message {
+    /// Balance wants merging changed.
+    Merging(KsmStep),
     /// From outside.
     Signal(Signal),
     /// From the control socket.
@@ -80,6 +87,7 @@ pub struct Daemon {
     budget: Budget,
     user_scans: UserScans,
     guests: Option<GuestService>,
+    balance: Option<BalanceService>,
     watchdog: Option<Duration>,
     /// The newest answer about the status, and since when it is so.
     answered: Option<(Instant, Answer)>,
@@ -136,39 +144,6 @@ impl ConfigSource {
     }
 }
 
-/// A scan on demand in progress, and the policy that waits for its end.
-#[derive(Debug)]
-struct Scan {
-    waiting: Box<dyn Policy>,
-    before: Option<Figures>,
-    for_whom: ForWhom,
-    /// What the scan changes, as it was.
-    settings: Knobs,
-}
-
-/// Who waits for a scan.
-#[derive(Debug)]
-enum ForWhom {
-    /// Root, at the control socket.
-    Control { reply: crossbeam_channel::Sender<Answer>, peer: Peer },
-    /// Those whom `user_scans` serves.
-    Users,
-}
-
-/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
-fn changed_by_scan(found: &Knobs) -> Knobs {
-    use ksmith_core::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
-    let is_on = found.get(AdvisorMode) == Some(1);
-    let restorable = |(knob, value): &(Knob, u64)| match knob {
-        // The kernel refuses it while its advisor is on.
-        PagesToScan => !is_on,
-        Run => *value <= 1,
-        AdvisorMode | SleepMillisecs | SmartScan => true,
-        _ => false,
-    };
-    found.iter().filter(restorable).collect()
-}
-
 impl Daemon {
     /// A daemon over `host` as the configuration says.
     ///
@@ -193,6 +168,7 @@ impl Daemon {
             user_scans: UserScans::new(budget.clone()),
             budget,
             guests: None,
+            balance: None,
             watchdog: sd_notify::watchdog_enabled(),
             answered: None,
             warned: BTreeMap::new(),
@@ -219,6 +195,7 @@ impl Daemon {
         let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
+        self.balance = self.start_balance(&sender);
         let _events = ProcessEvents::listen(sender).inspect_err(|why| info!("{why}")).ok();
         let guests = GuestService::start(
             &Root::host(),
@@ -229,6 +206,9 @@ impl Daemon {
         );
         self.guests = guests.inspect_err(|why| warn!("guests are not watched: {why}")).ok();
         self.prepare_ksmd();
+        if let (Some(guests), Some(balance)) = (&self.guests, &self.balance) {
+            guests.heed(balance.shared());
+        }
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
         loop {
@@ -243,6 +223,7 @@ impl Daemon {
         }
         notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        self.balance = None;
         self.guests = None;
         Ok(Ended {
             off: self.off,
@@ -270,11 +251,24 @@ impl Daemon {
         }
     }
 
+    fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
+        let host = Root::host();
+        let configs = (self.config.balance.clone(), self.config.guests.libvirt_uri.clone());
+        let sender = sender.clone();
+        // Never waits: what does not fit is wanted again.
+        let merging = move |step| drop(sender.try_send(Message::Merging(step)));
+        let started = BalanceService::start(&host, &StateDir::of(&host), configs, merging);
+        started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
+    }
+
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
     fn turn(&mut self) -> Duration {
         let Self { controller, tenants, warden, .. } = self;
         for pid in warden.take_unknown() {
             controller.host_mut().observer.notice(ProcessEvent::Exec(pid));
+        }
+        if let Some(balance) = &self.balance {
+            controller.host_mut().observer.pool_shortness = balance.shared().shortness();
         }
         let tick = controller.tick_guarded(|sample, decision| warden.guard(sample, tenants, decision));
         self.log(&tick);
@@ -285,6 +279,9 @@ impl Daemon {
         self.answered = None;
         if let Some(guests) = &mut self.guests {
             guests.look(&tick.sample);
+        }
+        if let Some(balance) = &mut self.balance {
+            balance.meet(&tick.sample);
         }
         let wait = self.watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.warden.longest_wait());
@@ -376,6 +373,11 @@ impl Daemon {
                         return false;
                     }
                 }
+                Ok(Message::Merging(step)) => {
+                    if self.change_merging(&step) {
+                        return false;
+                    }
+                }
                 // A guest that has started or ended does not wait for the deadline.
                 Ok(Message::Processes(events)) => {
                     if self.controller.host_mut().observer.notice_all(events) {
@@ -413,6 +415,9 @@ impl Daemon {
                 }
                 if let Some(guests) = &mut self.guests {
                     guests.configure(config.guests.clone(), config.domains.is_enforced());
+                }
+                if let Some(balance) = &self.balance {
+                    balance.configure(config.balance.clone(), config.guests.libvirt_uri.clone());
                 }
                 let limits = config.limits.clone();
                 // A policy that is the same goes on with what it knows. ksmtuned's has a file of its own besides.
@@ -455,6 +460,9 @@ impl Daemon {
                 }
                 false
             }
+            Request::Balance => self.ask_balance(Ask::Report, reply),
+            Request::Hold { guest, release } => self.ask_balance(Ask::Hold { guest, release }, reply),
+            Request::Resize { guest, give, bytes } => self.ask_balance(Ask::Resize { guest, give, bytes }, reply),
             Request::Switched { pid, on } => {
                 if let Some(guests) = &self.guests {
                     guests.was_switched(pid, on);
@@ -481,63 +489,15 @@ impl Daemon {
         }
     }
 
-    fn begin_scan(&mut self, passes: u64, limits: Limits, for_whom: ForWhom) {
-        let waiting = self.controller.replace(Box::new(OnDemand::new(passes)), limits);
-        let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-        self.scan = Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found) });
-    }
-
-    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
-    fn serve_users(&mut self) -> bool {
-        if self.scan.is_some() {
-            return false;
-        }
-        let Some(passes) = self.user_scans.begin() else { return false };
-        let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
-        debug!("scanning for users: {passes} passes");
-        self.begin_scan(passes, limits, ForWhom::Users);
-        true
-    }
-
-    fn finish_scan(&mut self, tick: &Tick) {
-        let Some(scan) = &mut self.scan else { return };
-        let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
-        let state = tick.decision.reason.state;
-        let now = Figures::of(&tick.sample);
-        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
-        let is_wanted = match &scan.for_whom {
-            ForWhom::Control { peer, .. } => !peer.has_gone(),
-            ForWhom::Users => self.user_scans.go_on(spent),
-        };
-        let outcome = if !is_wanted {
-            info!("nobody waits for the scan any more; it ends");
-            Err("nobody waits for the scan".to_owned())
-        } else if let Some(error) = tick.applied.errors.first() {
-            Err(format!("the scan was given up: {error}"))
-        } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
-            Err(control::NOTHING_TO_SCAN.to_owned())
-        } else if state == OnDemand::DONE {
-            Ok(())
-        } else {
-            return;
-        };
-        let Some(scan) = self.scan.take() else { return };
-        for error in self.controller.put_back(&scan.settings).errors {
-            error!("{error}");
-        }
-        self.controller.replace(scan.waiting, self.config.limits.clone());
-        match scan.for_whom {
-            ForWhom::Users => self.user_scans.finish(spent, &outcome),
-            ForWhom::Control { reply, .. } => {
-                let answer = match outcome {
-                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
-                    Err(message) => Answer::Error { message },
-                };
-                let _ = reply.send(answer);
+    fn ask_balance(&self, ask: Ask, reply: Sender<Answer>) -> bool {
+        match &self.balance {
+            Some(balance) => balance.ask(ask, reply),
+            None => {
+                let message = "guests are not balanced: the daemon's log says why".to_owned();
+                let _ = reply.send(Answer::Error { message });
             }
         }
-        // Those who came meanwhile.
-        self.serve_users();
+        false
     }
 
     /// The status, never older than [`FRESH`]: whoever asks without pause does not make us look without pause.
@@ -562,6 +522,7 @@ impl Daemon {
         let status = Status {
             sample,
             domains: Some(domains),
+            balance: self.balance.as_ref().and_then(BalanceService::status),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

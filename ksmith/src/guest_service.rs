@@ -16,6 +16,8 @@ use ksmith_core::sample::{ProcessId, Sample};
 use tracing::{info, warn};
 
 use crate::act::Headroom;
+use crate::balance::key_of;
+use crate::balance_service::Shared;
 use crate::config::GuestsConfig;
 use crate::control::Answer;
 use crate::guests::{List, OffList, SharedGuests, SwitchError, Switched, Target, Why};
@@ -28,6 +30,9 @@ const BETWEEN_IDLE_LOOKS: Duration = Duration::from_secs(10);
 
 /// Orders that may wait; askers are told when there is no room.
 const INBOX: usize = 16;
+
+/// Why a guest is not switched on.
+const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (docs/balance.md)";
 
 /// How long the end waits for a switch that is under way.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -47,6 +52,8 @@ pub struct GuestService {
 enum Order {
     Look(Box<Sample>),
     Report(Box<Sample>, Sender<Answer>),
+    SwitchOff(String),
+    Heed(Shared),
     Configure(GuestsConfig, bool),
     Switched(u32, bool),
     End,
@@ -100,6 +107,16 @@ impl GuestService {
         }
     }
 
+    /// Has a guest's merging switched off, because its pages diverge. Which one is said by its key in balance.
+    pub fn switch_off(&self, key: String) {
+        let _ = self.orders.try_send(Order::SwitchOff(key));
+    }
+
+    /// Offers no more memory to merging while balance refuses that.
+    pub fn heed(&self, shared: Shared) {
+        let _ = self.orders.send(Order::Heed(shared));
+    }
+
     /// Goes by another configuration from now on.
     pub fn configure(&mut self, config: GuestsConfig, keeps_apart: bool) {
         self.prunes = config.prune;
@@ -138,6 +155,10 @@ struct Worker {
     now: Duration,
     /// Whose memory can't merge.
     obstacles: Vec<ProcessId>,
+    /// As of the last look.
+    last: Vec<Guest>,
+    /// Whether more memory may be offered to merging.
+    balance: Shared,
 }
 
 impl Worker {
@@ -162,6 +183,8 @@ impl Worker {
             under_way: 0,
             now: Duration::ZERO,
             obstacles: Vec::new(),
+            last: Vec::new(),
+            balance: Shared::default(),
         }
     }
 
@@ -176,6 +199,7 @@ impl Worker {
                         let list = self.guests.lock().list(&sample);
                         self.churn.see(&sample);
                         self.prune(&sample, &list);
+                        self.last = list.guests;
                     }
                     Ok(Order::Report(sample, reply)) => {
                         let List { guests, unattributed_bytes } = self.guests.lock().list(&sample);
@@ -183,6 +207,8 @@ impl Worker {
                         report.cow_ksm_per_second = self.churn.rate();
                         let _ = reply.try_send(Answer::Guests(Box::new(report)));
                     }
+                    Ok(Order::SwitchOff(key)) => self.switch_off(&key),
+                    Ok(Order::Heed(shared)) => self.balance = shared,
                     Ok(Order::Configure(config, keeps_apart)) => self.configure(config, keeps_apart),
                     Ok(Order::Switched(pid, on)) => self.was_switched(pid, on),
                     Ok(Order::End) | Err(_) => break,
@@ -256,7 +282,11 @@ impl Worker {
         for PruneOrder { id, on, reason } in prune.decide(sample.at, full_scans, &candidates) {
             let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
             let word = if on { "on" } else { "off" };
-            let ready = if on { Ok(()) } else { may_be_unmerged(&self.root, guest, target, off) };
+            let ready = match on {
+                true if self.balance.refuses_switches() => Err(REFUSED.to_owned()),
+                true => Ok(()),
+                false => may_be_unmerged(&self.root, guest, target, off),
+            };
             match ready.and_then(|()| self.jobs.send((target.clone(), on)).map_err(|error| error.to_string())) {
                 Ok(()) => {
                     info!("{} (pid {}): merging {word}: {reason}", target.name, id.pid);
@@ -267,6 +297,22 @@ impl Worker {
                     prune.done(id, sample.at, false, false);
                 }
             }
+        }
+    }
+
+    /// Switches off one guest for balance. It is switched on again when the daemon ends.
+    fn switch_off(&mut self, key: &str) {
+        let found = self.last.iter().find(|guest| key_of(guest) == key);
+        let target = found.and_then(|guest| Some((guest, self.guests.lock().target(guest)?)));
+        let (Some((guest, target)), Some(off)) = (target, &self.off) else { return };
+        let ready = target.check(false).map_err(|why| why.to_string());
+        let ready = ready.and_then(|()| may_be_unmerged(&self.root, guest, &target, off));
+        match ready.and_then(|()| self.jobs.send((target.clone(), false)).map_err(|error| error.to_string())) {
+            Ok(()) => {
+                info!("{} (pid {}): merging off: its pages diverge", target.name, target.id.pid);
+                self.under_way += 1;
+            }
+            Err(why) => warn!("{}: merging stays on: {why}", target.name),
         }
     }
 

@@ -2,6 +2,8 @@
 
 pub mod act;
 pub mod bad_file;
+pub mod balance;
+pub mod balance_service;
 pub mod cli;
 pub mod config;
 pub mod control;

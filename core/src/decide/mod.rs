@@ -1,7 +1,7 @@
 //! Deciding: history goes in, settings with a reason come out.
 
 mod advisor;
-mod bounds;
+pub(crate) mod bounds;
 pub mod domains;
 mod duty;
 mod fixed;

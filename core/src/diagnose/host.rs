@@ -67,6 +67,8 @@ pub struct Circumstances {
     pub guarded: Option<String>,
     /// What is wrong with a journal that can't be read as one. No ksmith starts beside it.
     pub damaged_journal: Option<String>,
+    /// Guests that memory was taken from, and whose taker is gone.
+    pub unreturned_guests: usize,
 }
 
 /// Everything found, the worst first. Empty when all is well.
@@ -90,6 +92,7 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         shared_across(circumstances),
         guarded(circumstances),
         damaged_journal(circumstances),
+        unreturned(circumstances),
     ];
     let mut findings: Vec<Finding> = checks.into_iter().flatten().collect();
     findings.extend(circumstances.holders.iter().map(|(who, remedy)| {
@@ -266,7 +269,8 @@ fn exposure(sample: &Sample) -> Option<Finding> {
                 Bytes::from(totals.exposure_bytes),
                 Bytes::from(totals.headroom_bytes.unwrap_or(0)),
             ),
-            "add swap, or run fewer guests: when merged pages diverge the kernel has nothing but the OOM killer",
+            "add swap, or run fewer guests: when merged pages diverge the kernel has nothing but the OOM killer; [balance] \
+             with exposure = \"cover\" keeps as much ready as guests can spare (docs/balance.md)",
         )
     })
 }
@@ -340,6 +344,18 @@ fn unrestored(circumstances: &Circumstances) -> Option<Finding> {
             Severity::Warning,
             "an earlier ksmith was killed and its settings are still in force",
             "`ksmith restore` (the next `ksmith daemon` does so too)",
+        )
+    })
+}
+
+fn unreturned(circumstances: &Circumstances) -> Option<Finding> {
+    let guests = circumstances.unreturned_guests;
+    (guests > 0 && circumstances.daemon != Daemon::Present).then(|| {
+        finding(
+            "unreturned",
+            Severity::Warning,
+            format!("memory was taken from {guests} guests, and nobody watches whether they need it again"),
+            "`ksmith restore` gives it back; `ksmith daemon` goes on balancing",
         )
     })
 }
@@ -436,6 +452,7 @@ mod tests {
         assert_eq!(found(|s, _| s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime)), ["advisor"]);
         assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
         assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
+        assert_eq!(found(|_, c| c.unreturned_guests = 2), ["unreturned"]);
         assert_eq!(found(|_, c| c.side_channel = Some("x".into())), ["side-channel"]);
         assert_eq!(found(|_, c| c.shared_across_bytes = 4096), ["shared-across-domains"]);
         assert_eq!(found(|_, c| c.guarded = Some("x".into())), ["guarded"]);

@@ -20,6 +20,14 @@ pub struct Meminfo {
     pub anonymous: Option<u64>,
     /// tmpfs and shared memory.
     pub shmem: Option<u64>,
+    /// Pages that are in swap and in memory both.
+    pub swap_cached: Option<u64>,
+    /// The kernel's own objects.
+    pub slab: Option<u64>,
+    /// The kernel's stacks.
+    pub kernel_stack: Option<u64>,
+    /// The lowest level of page tables.
+    pub page_tables: Option<u64>,
     /// Swap space in all.
     pub swap_total: Option<u64>,
     /// Swap space that is free.
@@ -42,6 +50,10 @@ impl Meminfo {
                 "Cached" => &mut memory.cached,
                 "AnonPages" => &mut memory.anonymous,
                 "Shmem" => &mut memory.shmem,
+                "SwapCached" => &mut memory.swap_cached,
+                "Slab" => &mut memory.slab,
+                "KernelStack" => &mut memory.kernel_stack,
+                "PageTables" => &mut memory.page_tables,
                 "SwapTotal" => &mut memory.swap_total,
                 "SwapFree" => &mut memory.swap_free,
                 _ => continue,
@@ -52,6 +64,16 @@ impl Meminfo {
             return Err(Malformed::new(1, "MemTotal and the like in kB", text));
         }
         Ok(memory)
+    }
+
+    /// What no line accounts for: pages that a driver has allocated for itself. A balloon's pages are among them, and
+    /// so is what user-mode Linux gave back to its host. `None` without the lines that matter most.
+    pub fn unaccounted(&self) -> Option<u64> {
+        let minor = [self.buffers, self.swap_cached, self.slab, self.kernel_stack, self.page_tables];
+        let minor: u64 = minor.into_iter().flatten().fold(0, u64::saturating_add);
+        let accounted =
+            self.free?.saturating_add(self.cached?).saturating_add(self.anonymous?).saturating_add(minor);
+        Some(self.total?.saturating_sub(accounted))
     }
 
     /// Memory that can be had now: `MemAvailable`, or on kernels before 3.14 free memory and caches.
@@ -73,6 +95,14 @@ mod tests {
         assert_eq!(memory.total, Some(24_689_308 * 1024));
         assert_eq!(memory.available, None);
         assert_eq!(memory.obtainable(), Some(1024));
+    }
+
+    #[test]
+    fn what_a_driver_took_is_what_nobody_accounts_for() {
+        let text = "MemTotal: 100 kB\nMemFree: 20 kB\nBuffers: 1 kB\nCached: 30 kB\nAnonPages: 9 kB\nSlab: 5 kB\n\
+                    KernelStack: 2 kB\nPageTables: 1 kB\n";
+        assert_eq!(Meminfo::parse(text).unwrap().unaccounted(), Some(32 << 10));
+        assert_eq!(Meminfo::parse("MemTotal: 100 kB\n").unwrap().unaccounted(), None);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub struct Vmstat {
     pub pswpout: Option<u64>,
     /// Pages read from swap.
     pub pswpin: Option<u64>,
+    /// Faults that had to read from a disk.
+    pub pgmajfault: Option<u64>,
     /// Processes killed for want of memory (4.13).
     pub oom_kill: Option<u64>,
 }
@@ -30,6 +32,7 @@ impl Vmstat {
                 "cow_ksm" => &mut vm.cow_ksm,
                 "pswpout" => &mut vm.pswpout,
                 "pswpin" => &mut vm.pswpin,
+                "pgmajfault" => &mut vm.pgmajfault,
                 "oom_kill" => &mut vm.oom_kill,
                 _ => continue,
             };
@@ -48,8 +51,11 @@ mod tests {
 
     #[test]
     fn only_what_matters_is_taken() {
-        let vm = Vmstat::parse("nr_free_pages x\npswpout 5\ncow_ksm 32768\n").unwrap();
-        assert_eq!(vm, Vmstat { cow_ksm: Some(32_768), pswpout: Some(5), ..Vmstat::default() });
+        let vm = Vmstat::parse("nr_free_pages x\npswpout 5\npgmajfault 7\ncow_ksm 32768\n").unwrap();
+        assert_eq!(
+            vm,
+            Vmstat { cow_ksm: Some(32_768), pswpout: Some(5), pgmajfault: Some(7), ..Vmstat::default() }
+        );
         assert!(Vmstat::parse("cow_ksm x\n").is_err());
     }
 }

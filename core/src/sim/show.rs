@@ -38,10 +38,12 @@ impl Machine {
                 pswpout: Some(0),
                 pswpin: Some(0),
                 oom_kill: Some(0),
+                ..Vmstat::default()
             }),
             cpu: Reading::Value(self.cpu_times()),
             memory_pressure: Reading::Absent,
             cpu_pressure: Reading::Absent,
+            pool_shortness: 0.0,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
             witnesses: Reading::Absent,
@@ -98,6 +100,7 @@ impl Machine {
             shmem: Some(0),
             swap_total: Some(self.config.swap_bytes),
             swap_free: Some(self.config.swap_bytes.saturating_sub(swapped)),
+            ..Meminfo::default()
         }
     }
 

@@ -37,6 +37,11 @@ impl StateDir {
         self.0.join("guests.json")
     }
 
+    /// The path of the ledger of memory that was taken from guests.
+    pub fn balance(&self) -> PathBuf {
+        self.0.join("balance.json")
+    }
+
     /// The lock's path.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")

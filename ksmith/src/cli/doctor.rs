@@ -12,6 +12,7 @@ use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, exit, print};
 use crate::act::{self, Journal, JournalError, StateDir};
+use crate::balance::Ledger;
 use crate::config::Config;
 use crate::control::{Client, ClientError};
 use crate::doctor::{NoPatient, Options, Patient, examine, find};
@@ -115,6 +116,7 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             Err(JournalError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
+        unreturned_guests: Ledger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         shared_across_bytes: across.filter(|_| config.domains.is_enforced()).unwrap_or(0),
         guarded,
         side_channel: domains.may_share_across.then_some(domains.meaning),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use crossbeam_channel::bounded;
+use ksmith_core::balance::KsmStep;
 use ksmith_core::units::Bytes;
 use serde_json::json;
 
@@ -65,6 +66,9 @@ impl MergeArgs {
         let target = guests.target(guest).ok_or_else(gone)?;
         let on = self.to == OnOff::On;
         target.check(on).map_err(failure)?;
+        if on && !self.force && !self.dry_run {
+            refuse_while_exposed(&config.daemon.control_socket)?;
+        }
         let merged = merged_now(&root, guest.id()).unwrap_or(guest.figures.merged_bytes);
         if !on && !self.force {
             let headroom = Headroom { exposure_bytes: merged, ..Headroom::now(&root) };
@@ -161,6 +165,19 @@ impl MergeArgs {
             Some(false) => print::line("libvirt's definition says so already"),
             None => Ok(()),
         }
+    }
+}
+
+/// A daemon that balances refuses to offer more memory to merging while what is merged could need more than there is.
+fn refuse_while_exposed(socket: &Path) -> Result<(), Failure> {
+    // Without a daemon there is nobody who watches over that.
+    let report = Client::connect(socket).ok().and_then(|mut client| client.balance().ok());
+    let refusal = report
+        .filter(|report| report.is_enabled)
+        .and_then(|report| report.merging.into_iter().find(|(step, _)| *step == KsmStep::RefuseSwitches));
+    match refusal {
+        Some((_, why)) => Err(Failure::impossible(format!("{why}; --force offers it all the same"))),
+        None => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: one table here, one file per command beside it.
 
+mod balance;
 mod config;
 mod control;
 mod daemon;
@@ -107,6 +108,10 @@ enum Command {
     Disable(knobs::DisableArgs),
     Set(knobs::SetArgs),
     Merge(merge::MergeArgs),
+    Balance(balance::BalanceArgs),
+    Hold(balance::HoldArgs),
+    Give(balance::GiveArgs),
+    Take(balance::TakeArgs),
     Unmerge(unmerge::UnmergeArgs),
     Optin(optin::OptinArgs),
     Restore(restore::RestoreArgs),
@@ -173,6 +178,10 @@ impl Cli {
             Command::Disable(args) => args.run(global),
             Command::Set(args) => args.run(global),
             Command::Merge(args) => args.run(global),
+            Command::Balance(args) => args.run(global),
+            Command::Hold(args) => args.run(global),
+            Command::Give(args) => args.run(global),
+            Command::Take(args) => args.run(global),
             Command::Unmerge(args) => args.run(global),
             Command::Optin(args) => args.run(global),
             Command::Restore(args) => args.run(global),

@@ -6,15 +6,17 @@ use clap::Args;
 
 use super::{Failure, Global, control, print};
 use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
+use crate::balance::Ledger;
 use crate::config::Config;
 use crate::domains::give_back;
 use crate::guests::{OffList, Why};
 use crate::root::Root;
 
-/// Put back what a ksmith that was killed left behind: every setting, and programs that it had paused.
+/// Put back what a ksmith that was killed left behind: every setting, programs that it had paused, guests' memory.
 ///
 /// ksmith notes each setting's first value in /run/ksmith/journal.json before it changes it. A ksmith that ends
-/// in any other way than by SIGKILL has put everything back itself.
+/// in any other way than by SIGKILL has put everything back itself. Memory that was taken from guests is noted in
+/// balance.json beside it, and given back to each guest up to what it was started with.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Say what would be put back, and change nothing
@@ -69,12 +71,14 @@ impl RestoreArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Switches on the guests that a daemon switched off, unless that would let those merge that it kept apart.
+    /// Switches on the guests that a daemon switched off, unless that would let those merge that it kept apart, and gives
+    /// guests back the memory that was taken from them.
     fn guests(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<String>> {
         let config = Config::load(global.config.as_deref())?;
         let (off, libvirt) = (OffList::open(&StateDir::of(root))?, &config.guests.libvirt_uri);
         let mut notes = off.restore(root, libvirt, Why::Prune, self.dry_run);
         notes.extend(give_back(root, &off, config.domains.on_exit, libvirt, self.dry_run));
+        notes.extend(Ledger::open(&StateDir::of(root))?.restore(root, libvirt, self.dry_run));
         Ok(notes)
     }
 }

@@ -51,7 +51,7 @@ impl StatusArgs {
         history.push(&sample);
         let ksmd_cpu_percent = history.ksmd_share().filter(|_| is_live).map(|share| share * 100.0);
         let domains = Some(DomainsReport::of(&config.domains, &guests.list(&sample).guests, None));
-        let status = Status { sample, ksmd_cpu_percent, daemon: None, domains };
+        let status = Status { sample, ksmd_cpu_percent, daemon: None, domains, balance: None };
         if global.json {
             print::json(&status.to_json())?;
         } else {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ksmith_core::decide::Share;
 
-use super::{Answer, Request, STOPPED, ScanAnswer, StatusAnswer};
-use crate::show::GuestsReport;
+use super::{Answer, Request, ResizedAnswer, STOPPED, ScanAnswer, StatusAnswer};
+use crate::show::{BalanceReport, GuestsReport};
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -70,6 +70,9 @@ impl ClientError {
 /// A daemon answers between two ticks; one that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A guest that gives back gigabytes in small steps takes its time.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+
 impl Client {
     /// Connects to the daemon's socket.
     ///
@@ -105,6 +108,40 @@ impl Client {
     pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
         match self.ask(Request::Guests)? {
             Answer::Guests(report) => Ok(*report),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The plan of balance.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn balance(&mut self) -> Result<BalanceReport, ClientError> {
+        match self.ask(Request::Balance)? {
+            Answer::Balance(report) => Ok(*report),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has a guest left alone, or no longer. Returns its sentence.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn hold(&mut self, guest: &str, release: bool) -> Result<String, ClientError> {
+        match self.ask(Request::Hold { guest: guest.to_owned(), release })? {
+            Answer::Done { message } => Ok(message),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Gives a guest memory or takes some, and waits until that is done.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn resize(&mut self, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, ClientError> {
+        self.stream.get_ref().set_read_timeout(Some(LONG_PATIENCE)).map_err(|source| self.broken(source))?;
+        match self.ask(Request::Resize { guest: guest.to_owned(), give, bytes })? {
+            Answer::Resized(answer) => Ok(answer),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -12,16 +12,34 @@ use ksmith_core::decide::{Limits, Share};
 use ksmith_core::sample::{Process, Sample};
 use serde::{Deserialize, Serialize};
 
-use crate::show::GuestsReport;
+use crate::show::{BalanceReport, GuestsReport};
 
 /// What may be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// The newest sample and what was decided on it.
     Status,
     /// All guests.
     Guests,
+    /// The plan of balance.
+    Balance,
+    /// Leave a guest alone, or no longer.
+    Hold {
+        /// Which: its key, UUID, name or PID.
+        guest: String,
+        /// Whether it is let go.
+        release: bool,
+    },
+    /// Give a guest memory or take some; answered when it is done.
+    Resize {
+        /// Which.
+        guest: String,
+        /// Whether it gets.
+        give: bool,
+        /// How much.
+        bytes: u64,
+    },
     /// That a guest was switched, by somebody else than the daemon: its first process, and how.
     Switched {
         /// The PID.
@@ -70,6 +88,15 @@ pub enum Answer {
     Noted,
     /// To [`Request::Scan`].
     Scan(ScanAnswer),
+    /// To [`Request::Balance`].
+    Balance(Box<BalanceReport>),
+    /// To [`Request::Hold`].
+    Done {
+        /// What was done.
+        message: String,
+    },
+    /// To [`Request::Resize`].
+    Resized(ResizedAnswer),
     /// To anything that can't be done.
     Error {
         /// Why not.
@@ -84,6 +111,19 @@ pub struct StatusAnswer {
     pub json: serde_json::Value,
     /// For people.
     pub text: String,
+}
+
+/// What came of giving or taking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizedAnswer {
+    /// The guest's name.
+    pub guest: String,
+    /// What it had.
+    pub from_bytes: u64,
+    /// What it was to have.
+    pub wanted_bytes: u64,
+    /// What it has.
+    pub given_bytes: u64,
 }
 
 /// Figures from before and after a scan on demand.

@@ -71,6 +71,12 @@ impl Mconsole {
         })
     }
 
+    /// The console behind a socket.
+    #[cfg(test)]
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     /// Its socket.
     pub fn path(&self) -> &Path {
         &self.0
@@ -86,8 +92,17 @@ impl Mconsole {
     /// # Errors
     /// It does not answer in time, or refuses.
     pub fn tell(&self, command: &str) -> Result<String, MconsoleError> {
-        let (refused, text) =
-            self.exchange(command).map_err(|source| MconsoleError::Socket { path: self.0.clone(), source })?;
+        self.tell_within(command, PATIENCE)
+    }
+
+    /// As [`tell`](Self::tell), waiting so long for each part of the answer.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tell_within(&self, command: &str, patience: Duration) -> Result<String, MconsoleError> {
+        let (refused, text) = self
+            .exchange(command, patience)
+            .map_err(|source| MconsoleError::Socket { path: self.0.clone(), source })?;
         if refused {
             return Err(MconsoleError::Refused { command: command.to_owned(), why: text.trim().to_owned() });
         }
@@ -104,13 +119,13 @@ impl Mconsole {
     }
 
     /// Whether it refused, and its text.
-    fn exchange(&self, command: &str) -> io::Result<(bool, String)> {
+    fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
         // The guest answers to the sender's address: one is needed, of which nothing stays behind.
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let own = SocketAddr::from_abstract_name(format!("ksmith-mconsole-{}-{number}", std::process::id()))?;
         let socket = UnixDatagram::bind_addr(&own)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.connect(&self.0)?;
         socket.send(&request(command)?)?;

@@ -31,6 +31,7 @@ pub use self::journal::{ListError, OffList, SwitchedOff, Why};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};
 pub use self::memory::{merged_now, read_memory};
+pub(crate) use self::monitor::Monitor;
 pub use self::monitor::{Backend, MonitorError, Told};
 use self::probe::{Probed, Prober};
 pub use self::shared::SharedGuests;
@@ -100,6 +101,12 @@ impl Guests {
         }
         self.meet(sample);
         self.ask_due(sample.at);
+        self.named(sample)
+    }
+
+    /// The guests of a sample by what their own files tell: no hypervisor is asked.
+    pub fn list_unasked(&mut self, sample: &Sample) -> List {
+        self.meet(sample);
         self.named(sample)
     }
 

@@ -61,7 +61,7 @@ pub enum MonitorError {
 }
 
 /// Whatever passes commands to one guest's monitor.
-pub(super) trait Monitor {
+pub(crate) trait Monitor {
     /// Executes a QMP command and returns what it returns.
     fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value, MonitorError>;
 }

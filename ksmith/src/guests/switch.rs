@@ -18,7 +18,7 @@ pub struct Target {
     /// Its name.
     pub name: String,
     /// What its process told.
-    pub(super) identity: Identity,
+    pub(crate) identity: Identity,
     /// Which libvirt to ask, where libvirt holds its monitor.
     pub(super) libvirt: Option<(Uri, String)>,
 }
@@ -132,7 +132,7 @@ impl Target {
     }
 
     /// The way to its monitor: its own socket first, since libvirt marks a guest that was spoken to.
-    pub(super) fn monitor(&self, root: &Root) -> Result<Box<dyn Monitor>, MonitorError> {
+    pub(crate) fn monitor(&self, root: &Root) -> Result<Box<dyn Monitor>, MonitorError> {
         let mut last = None;
         for place in &self.identity.monitors {
             let attempt: Result<Box<dyn Monitor>, MonitorError> = match (place, &self.libvirt) {

@@ -53,6 +53,8 @@ pub struct Observer {
     ksm: KsmDir,
     host: Host,
     processes: Processes,
+    /// Noted in every sample; told from outside.
+    pub pool_shortness: f64,
 }
 
 impl fmt::Debug for Observer {
@@ -101,6 +103,7 @@ impl Observer {
             ksm: KsmDir::new(&root),
             host: Host::new(&root),
             processes: Processes::new(&root, descriptors),
+            pool_shortness: 0.0,
         }
     }
 
@@ -109,7 +112,12 @@ impl Observer {
     /// The first sample looks at every process. Before Linux 6.14 memory that a process has marked as mergeable
     /// and that ksmd has not visited yet is found only some samples later.
     pub fn sample(&mut self) -> Sample {
-        let mut sample = Sample { at: self.clock.now(), page_size: self.page_size, ..Sample::default() };
+        let mut sample = Sample {
+            at: self.clock.now(),
+            page_size: self.page_size,
+            pool_shortness: self.pool_shortness,
+            ..Sample::default()
+        };
         sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         self.host.read(&mut self.scratch, &mut sample);
         self.processes.read(&mut self.scratch, &mut sample);

@@ -11,7 +11,7 @@ use ksmith_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
-use super::Table;
+use super::{BalanceStatus, Table};
 
 /// Everything `status` shows.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct Status {
     pub daemon: Option<DaemonStatus>,
     /// Who may share with whom. `None` where guests were not looked at.
     pub domains: Option<DomainsReport>,
+    /// What balance does. `None` where no daemon does it.
+    pub balance: Option<BalanceStatus>,
 }
 
 /// What a running daemon says of itself.
@@ -118,6 +120,7 @@ impl Status {
             "hidden_processes": self.sample.hidden_processes,
             "daemon": self.daemon,
             "domains": self.domains,
+            "balance": self.balance,
             "errors": self.errors(),
         });
         if let serde_json::Value::Object(more) = more {
@@ -178,6 +181,16 @@ impl fmt::Display for Status {
             writeln!(f, "settings  {}", knobs_in_words(&self.sample))?;
             if let Some(domains) = &self.domains {
                 writeln!(f, "domains   {}", domains.meaning)?;
+            }
+            if let Some(BalanceStatus { policy, state, reason, taken_bytes, exposed }) = &self.balance {
+                let taken = match taken_bytes {
+                    0 => String::new(),
+                    taken => format!("; {} taken from guests", bytes(*taken)),
+                };
+                writeln!(f, "balance   {policy}: {state}, {reason}{taken}")?;
+                if let Some(exposed) = exposed {
+                    writeln!(f, "          {exposed}")?;
+                }
             }
             self.fmt_processes(f)?;
         }

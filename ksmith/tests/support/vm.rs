@@ -267,6 +267,11 @@ impl UmlKit {
         Some(Self { directory: directory.to_owned() })
     }
 
+    /// The library that must be loaded before user-mode Linux.
+    pub fn narrow(&self) -> PathBuf {
+        self.directory.join("narrow.so")
+    }
+
     pub fn start(&self, name: &str) -> Uml {
         let home = self.directory.join("home");
         fs::create_dir_all(&home).unwrap();
@@ -277,7 +282,7 @@ impl UmlKit {
             .process_group(0)
             .env("HOME", &home)
             .env("TMPDIR", "/dev/shm")
-            .env("LD_PRELOAD", self.directory.join("narrow.so"))
+            .env("LD_PRELOAD", self.narrow())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

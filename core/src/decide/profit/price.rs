@@ -10,15 +10,15 @@ const SHORT: f64 = 0.1;
 /// Share of the last ten seconds in which work waited for memory that counts as full pressure, in per cent.
 const FULL_STALL: f64 = 10.0;
 
-/// How short of memory the host is, from 0 (not at all) to 1: by what is available or by what is being waited
-/// for, whichever is worse. 0 where neither can be read.
+/// How short of memory the host is, from 0 (not at all) to 1: by what is available, by what is being waited for or by
+/// the pool that its guests share, whichever is worst. 0 where none can be read.
 pub fn pressure(sample: &Sample) -> f64 {
     let scarcity = sample.memory.value().and_then(|memory| {
         let available = memory.obtainable()? as f64 / memory.total.filter(|&total| total > 0)? as f64;
         Some(((PLENTY - available) / (PLENTY - SHORT)).clamp(0.0, 1.0))
     });
     let stalls = sample.memory_pressure.value().map(|psi| (f64::from(psi.some.avg10) / FULL_STALL).clamp(0.0, 1.0));
-    scarcity.unwrap_or(0.0).max(stalls.unwrap_or(0.0))
+    scarcity.unwrap_or(0.0).max(stalls.unwrap_or(0.0)).max(sample.pool_shortness.clamp(0.0, 1.0))
 }
 
 /// The price now, in bytes newly saved per second of ksmd's CPU.
@@ -48,6 +48,13 @@ mod tests {
         assert_eq!(mib(&sample(30)), 4.25);
         assert_eq!(mib(&sample(5)), 0.5);
         assert_eq!(mib(&Sample::default()), 8.0);
+    }
+
+    #[test]
+    fn a_short_pool_presses_on_a_host_with_plenty() {
+        let config = ProfitConfig::default();
+        let short = Sample { pool_shortness: 1.0, ..sample(80) };
+        assert_eq!(price(&config, &short) / f64::from(1 << 20), 0.5);
     }
 
     #[test]

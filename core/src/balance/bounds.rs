@@ -1,0 +1,225 @@
+//! The bounds that every plan is held to, whichever policy made it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::config::BalanceConfig;
+use super::room::Room;
+use super::{Action, GuestView, Plan, View};
+
+/// Holds plans to their bounds. It remembers when each guest was last acted upon.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    last: BTreeMap<String, Duration>,
+}
+
+impl Bounds {
+    /// Brings a plan within the bounds, takes first. What can't be done at all is left out.
+    ///
+    /// Whatever the policy wanted: no guest is taken below its floor or given more than its ceiling, none changes by
+    /// more than a step, none is acted upon twice in a plan or within the cooldown, those that are held are left
+    /// alone, those in trouble only get; and all that is given in a plan is there above half the pool's low mark.
+    #[must_use]
+    pub fn hold(&mut self, mut plan: Plan, view: &View, config: &BalanceConfig) -> Plan {
+        let guests: BTreeMap<&str, &GuestView> =
+            view.guests.iter().map(|guest| (guest.key.as_str(), guest)).collect();
+        self.last.retain(|key, _| guests.contains_key(key.as_str()));
+        let marks = config.marks(&view.pool);
+        let mut spare = view.pool.available_bytes.saturating_sub(marks.min);
+        let mut seen = BTreeSet::new();
+        let mut held = Vec::new();
+        plan.actions.sort_by_key(|action| match action {
+            Action::Ksm { .. } => 0,
+            Action::Resize { key, to_bytes, .. } => {
+                1 + u8::from(guests.get(key.as_str()).is_some_and(|guest| *to_bytes > guest.given_bytes))
+            }
+        });
+        for action in plan.actions {
+            let Action::Resize { key, to_bytes, reason, .. } = action else {
+                held.push(action);
+                continue;
+            };
+            let Some(guest) = guests.get(key.as_str()).filter(|guest| !guest.held) else { continue };
+            if self.is_cooling(&key, view.now, config) || !seen.insert(key.clone()) {
+                continue;
+            }
+            let room = Room::of(guest, &view.pool, config);
+            let mut to = room.bound(to_bytes);
+            if to > guest.given_bytes {
+                if to - guest.given_bytes > spare {
+                    to = room.bound(guest.given_bytes + spare);
+                }
+                // One granule is more than there is.
+                if to - guest.given_bytes > spare {
+                    continue;
+                }
+                spare -= to - guest.given_bytes;
+            }
+            if to != guest.given_bytes {
+                self.last.insert(key.clone(), view.now);
+                held.push(Action::Resize { key, from_bytes: guest.given_bytes, to_bytes: to, reason });
+            }
+        }
+        plan.actions = held;
+        plan
+    }
+
+    /// Notes that a guest was acted upon without a plan: by a person.
+    pub fn note(&mut self, key: &str, now: Duration) {
+        self.last.insert(key.to_owned(), now);
+    }
+
+    fn is_cooling(&self, key: &str, now: Duration, config: &BalanceConfig) -> bool {
+        self.last.get(key).is_some_and(|&last| now.saturating_sub(last) < config.cooldown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{MIB, guest, pool, view};
+    use super::*;
+    use crate::balance::{Class, Inside, PoolView};
+    use crate::decide::Reason;
+
+    fn plan(resizes: &[(&str, u64)]) -> Plan {
+        let action = |(key, to_bytes): &(&str, u64)| Action::Resize {
+            key: (*key).to_owned(),
+            from_bytes: 0,
+            to_bytes: *to_bytes,
+            reason: String::new(),
+        };
+        Plan {
+            actions: resizes.iter().map(action).collect(),
+            reason: Reason::new("test", "why"),
+            check_after: Duration::from_secs(1),
+        }
+    }
+
+    fn amounts(plan: &Plan) -> Vec<(&str, u64, u64)> {
+        let amounts = plan.actions.iter().map(|action| match action {
+            Action::Resize { key, from_bytes, to_bytes, .. } => (key.as_str(), *from_bytes / MIB, *to_bytes / MIB),
+            Action::Ksm { .. } => ("ksm", 0, 0),
+        });
+        amounts.collect()
+    }
+
+    #[test]
+    fn a_leap_becomes_a_step_and_the_next_waits_for_the_cooldown() {
+        let config = BalanceConfig::default();
+        let mut bounds = Bounds::default();
+        let at = |second| view(second, pool(1000, 300), vec![guest("a", 1000, 900)]);
+        let held = bounds.hold(plan(&[("a", 0), ("a", 0), ("b", 0)]), &at(10), &config);
+        assert_eq!(amounts(&held), [("a", 1000, 950)]);
+        assert_eq!(amounts(&bounds.hold(plan(&[("a", 0)]), &at(11), &config)), []);
+        assert_eq!(amounts(&bounds.hold(plan(&[("a", 0)]), &at(12), &config)), [("a", 1000, 950)]);
+    }
+
+    #[test]
+    fn what_is_given_must_be_there() {
+        let squeezed = |key: &str| {
+            let mut it = guest(key, 1000, 10);
+            it.given_bytes = 500 * MIB;
+            it
+        };
+        let view = view(0, pool(1000, 110), vec![squeezed("a"), squeezed("b"), squeezed("c")]);
+        let wanted = plan(&[("a", 600 * MIB), ("b", 600 * MIB), ("c", 600 * MIB)]);
+        let held = Bounds::default().hold(wanted, &view, &BalanceConfig::default());
+        // Half the low mark is 50 MiB: 60 are there to be given, in steps of 50.
+        assert_eq!(amounts(&held), [("a", 500, 550), ("b", 500, 510)]);
+    }
+
+    #[test]
+    fn takes_come_before_gives() {
+        let mut squeezed = guest("a", 1000, 10);
+        squeezed.given_bytes = 500 * MIB;
+        let view = view(0, pool(1000, 300), vec![squeezed, guest("b", 1000, 900)]);
+        let held =
+            Bounds::default().hold(plan(&[("a", 510 * MIB), ("b", 990 * MIB)]), &view, &BalanceConfig::default());
+        assert_eq!(amounts(&held), [("b", 1000, 990), ("a", 500, 510)]);
+    }
+
+    fn any_guest(key: usize) -> impl Strategy<Value = GuestView> {
+        let bytes = || prop_oneof![0_u64..1 << 33, any::<u64>()];
+        (bytes(), bytes(), prop::option::of(bytes()), bytes(), bytes(), 0_u64..1 << 22, any::<[bool; 4]>())
+            .prop_map(
+                move |(whole, given, available, floor, ceiling, step, [can_take, can_give, held, trouble])| {
+                    GuestView {
+                        key: key.to_string(),
+                        name: key.to_string(),
+                        class: Class { name: String::new(), weight: key as u32 % 3 },
+                        given_bytes: given.min(whole),
+                        whole_bytes: whole,
+                        resident_bytes: given,
+                        inside: Inside { available_bytes: available, ..Inside::default() },
+                        floor_bytes: floor,
+                        ceiling_bytes: ceiling,
+                        step_bytes: step,
+                        can_take,
+                        can_give,
+                        held: held && key.is_multiple_of(4),
+                        merged_bytes: 0,
+                        trouble: (trouble && key.is_multiple_of(3)).then(|| "trouble".to_owned()),
+                    }
+                },
+            )
+    }
+
+    fn any_guests() -> impl Strategy<Value = Vec<GuestView>> {
+        (0_usize..6)
+            .prop_map(|n| (0..n).collect::<Vec<_>>())
+            .prop_flat_map(|keys| keys.into_iter().map(any_guest).collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #[test]
+        fn no_plan_leaves_the_bounds(
+            turns in prop::collection::vec(
+                (any_guests(), prop::collection::vec((0_usize..7, any::<u64>()), 0..12), 0_u64..1 << 36, 0_u64..1 << 36, 0_u64..3000),
+                1..8,
+            ),
+        ) {
+            let config = BalanceConfig::default();
+            let mut bounds = Bounds::default();
+            let mut now = Duration::ZERO;
+            let mut acted: BTreeMap<String, Duration> = BTreeMap::new();
+            for (guests, wanted, size, available, millis) in turns {
+                now += Duration::from_millis(millis);
+                let pool = PoolView { size_bytes: size, available_bytes: available.min(size), ..PoolView::default() };
+                let keys: Vec<(String, u64)> = wanted.iter().map(|(key, to)| (key.to_string(), *to)).collect();
+                let wanted: Vec<(&str, u64)> = keys.iter().map(|(key, to)| (key.as_str(), *to)).collect();
+                let view = View { now, pool, guests };
+                acted.retain(|key, _| view.guests.iter().any(|guest| guest.key == *key));
+                let held = bounds.hold(plan(&wanted), &view, &config);
+                let mut given = 0_u64;
+                let mut has_given = false;
+                for action in &held.actions {
+                    let Action::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
+                    let guest = view.guests.iter().find(|guest| guest.key == *key).unwrap();
+                    let room = Room::of(guest, &pool, &config);
+                    prop_assert!(!guest.held);
+                    prop_assert_eq!(*from_bytes, guest.given_bytes);
+                    prop_assert_ne!(from_bytes, to_bytes);
+                    prop_assert!(from_bytes.abs_diff(*to_bytes) <= room.step_bytes, "more than a step");
+                    if to_bytes < from_bytes {
+                        prop_assert!(!has_given, "a take after a give");
+                        prop_assert!(guest.can_take && guest.trouble.is_none());
+                        prop_assert!(*to_bytes >= guest.floor_bytes.min(*from_bytes), "below the operator's floor");
+                        let available = guest.inside.available_bytes.unwrap();
+                        let left = available.saturating_sub(from_bytes - to_bytes);
+                        prop_assert!(left >= config.reserve_bytes(guest), "into the guest's reserve");
+                    } else {
+                        has_given = true;
+                        given += to_bytes - from_bytes;
+                        prop_assert!(guest.can_give);
+                        prop_assert!(*to_bytes <= guest.ceiling_bytes.min(guest.whole_bytes), "above the ceiling");
+                    }
+                    let before = acted.insert(key.clone(), now);
+                    prop_assert!(before.is_none_or(|then| now - then >= config.cooldown()), "within the cooldown");
+                }
+                prop_assert!(given <= pool.available_bytes.saturating_sub(config.marks(&pool).min), "from nothing");
+            }
+        }
+    }
+}

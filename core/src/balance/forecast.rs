@@ -1,0 +1,227 @@
+//! What merged pages may come to need, and what is done about it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::config::{BalanceConfig, Marks, WhenExposed};
+use super::{Action, GuestView, KsmStep, View};
+use crate::units::Bytes;
+
+/// While pages diverge, this is how far ahead memory is kept ready for those that follow.
+const AHEAD: Duration = Duration::from_secs(10);
+
+/// Between two bursts, and between two guests that are un-merged: each takes its time to have an effect.
+const BETWEEN: Duration = Duration::from_secs(60);
+
+/// A guest whose merged memory shrinks by this part within [`BETWEEN`] diverges.
+const DIVERGING: f64 = 0.1;
+
+/// Watches merging over time.
+#[derive(Debug, Clone, Default)]
+pub struct Forecast {
+    last_burst: Option<Duration>,
+    last_unmerge: Option<Duration>,
+    /// Each guest's merged bytes, and since when they are compared with.
+    merged: BTreeMap<String, (Duration, u64)>,
+}
+
+/// What merging asks of the balance now.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outlook {
+    /// So much should be available, whatever the marks say.
+    pub needed_bytes: u64,
+    /// Why, where that is more than nothing.
+    pub why: Option<String>,
+    /// What is to be done about merging itself.
+    pub actions: Vec<Action>,
+}
+
+/// In words, how much more merged pages could need than there is. `None`: it is covered.
+pub fn shortfall(exposure_bytes: u64, headroom_bytes: u64) -> Option<String> {
+    let short = exposure_bytes.checked_sub(headroom_bytes).filter(|short| *short > 0)?;
+    Some(format!(
+        "if all merged pages diverged they would need {}, {} more than there is",
+        Bytes::from(exposure_bytes),
+        Bytes::from(short),
+    ))
+}
+
+impl Forecast {
+    /// Looks ahead.
+    pub fn look(&mut self, view: &View, config: &BalanceConfig, marks: &Marks) -> Outlook {
+        let pool = &view.pool;
+        let mut outlook = Outlook::default();
+        if pool.available_bytes < marks.low && pool.size_bytes > 0 {
+            self.burst(view, &mut outlook);
+        }
+        self.wave(view, config, marks, &mut outlook);
+        if let Some(why) = shortfall(pool.exposure_bytes, pool.headroom_bytes) {
+            if config.exposure >= WhenExposed::Refuse {
+                let reason = format!("{why}: no more memory is offered to merging");
+                outlook.actions.push(Action::Ksm { step: KsmStep::RefuseSwitches, reason });
+            }
+            if config.exposure >= WhenExposed::Cover {
+                let elsewhere = pool.headroom_bytes.saturating_sub(pool.available_bytes);
+                let needed = pool.exposure_bytes.saturating_sub(elsewhere);
+                if needed > outlook.needed_bytes {
+                    outlook.needed_bytes = needed;
+                    outlook.why = Some(why);
+                }
+            }
+            if config.exposure == WhenExposed::Unmerge {
+                self.unmerge(view, marks, &mut outlook);
+            }
+        }
+        self.remember(view);
+        outlook
+    }
+
+    /// Share before squeezing: what can be merged now need not be taken from anybody.
+    fn burst(&mut self, view: &View, outlook: &mut Outlook) {
+        let is_due = self.last_burst.is_none_or(|last| view.now.saturating_sub(last) >= BETWEEN);
+        if is_due {
+            self.last_burst = Some(view.now);
+            let reason =
+                format!("{} available: sharing comes before squeezing", Bytes::from(view.pool.available_bytes));
+            outlook.actions.push(Action::Ksm { step: KsmStep::BurstMerge, reason });
+        }
+    }
+
+    /// While pages diverge fast, memory for the next seconds must be ready.
+    fn wave(&self, view: &View, config: &BalanceConfig, marks: &Marks, outlook: &mut Outlook) {
+        let rate = view.pool.cow_bytes_per_second.filter(|rate| rate.is_finite() && *rate > 0.0);
+        let Some(rate) = rate.filter(|_| config.exposure > WhenExposed::Report) else { return };
+        let ahead = ((rate * AHEAD.as_secs_f64()) as u64).min(view.pool.exposure_bytes);
+        let needed = ahead.saturating_add(marks.min);
+        if needed > view.pool.available_bytes {
+            outlook.needed_bytes = needed;
+            let rate = Bytes(rate as i128);
+            outlook.why = Some(format!(
+                "merged pages diverge at {rate}/s, and the next {} s need {}",
+                AHEAD.as_secs(),
+                Bytes::from(ahead)
+            ));
+        }
+    }
+
+    /// A guest whose pages diverge anyway costs ksmd's time: it is un-merged while there is room for it.
+    fn unmerge(&mut self, view: &View, marks: &Marks, outlook: &mut Outlook) {
+        if self.last_unmerge.is_some_and(|last| view.now.saturating_sub(last) < BETWEEN) {
+            return;
+        }
+        let diverging = |guest: &&GuestView| {
+            let before = self.merged.get(&guest.key).map_or(0, |(_, merged)| *merged);
+            let lost = before.saturating_sub(guest.merged_bytes);
+            let fits = guest.merged_bytes.saturating_add(marks.low) < view.pool.available_bytes;
+            (lost as f64 > before as f64 * DIVERGING && guest.merged_bytes > 0 && fits && !guest.held)
+                .then_some((lost, guest.key.clone()))
+        };
+        if let Some((lost, key)) = view.guests.iter().filter_map(|guest| diverging(&guest)).max() {
+            self.last_unmerge = Some(view.now);
+            let reason = format!(
+                "{} of its merged pages diverged, and the rest would find no room later",
+                Bytes::from(lost)
+            );
+            outlook.actions.push(Action::Ksm { step: KsmStep::Unmerge { key }, reason });
+        }
+    }
+
+    fn remember(&mut self, view: &View) {
+        let mut merged = std::mem::take(&mut self.merged);
+        for guest in &view.guests {
+            let kept = merged
+                .remove(&guest.key)
+                .filter(|(since, most)| view.now.saturating_sub(*since) < BETWEEN && *most >= guest.merged_bytes);
+            self.merged.insert(guest.key.clone(), kept.unwrap_or((view.now, guest.merged_bytes)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{MIB, guest, pool, view};
+    use super::*;
+    use crate::balance::PoolView;
+
+    fn config(exposure: WhenExposed) -> BalanceConfig {
+        BalanceConfig { exposure, ..BalanceConfig::default() }
+    }
+
+    fn exposed(exposure: u64, available: u64) -> PoolView {
+        PoolView { exposure_bytes: exposure * MIB, ..pool(1000, available) }
+    }
+
+    fn look(forecast: &mut Forecast, view: &View, config: &BalanceConfig) -> Outlook {
+        forecast.look(view, config, &config.marks(&view.pool))
+    }
+
+    fn steps(outlook: &Outlook) -> Vec<&KsmStep> {
+        outlook
+            .actions
+            .iter()
+            .filter_map(|it| if let Action::Ksm { step, .. } = it { Some(step) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn each_rung_includes_those_below() {
+        let view = view(0, exposed(600, 400), vec![guest("a", 100, 50)]);
+        let of = |exposure| look(&mut Forecast::default(), &view, &config(exposure));
+        assert_eq!(of(WhenExposed::Report), Outlook::default());
+        assert_eq!(steps(&of(WhenExposed::Refuse)), [&KsmStep::RefuseSwitches]);
+        assert_eq!(of(WhenExposed::Refuse).needed_bytes, 0);
+        let covering = of(WhenExposed::Cover);
+        assert_eq!((covering.needed_bytes, steps(&covering).len()), (600 * MIB, 1));
+        assert!(covering.why.unwrap().contains("need 600 MiB, 200 MiB more"));
+    }
+
+    #[test]
+    fn swap_counts_as_headroom() {
+        let mut pool = exposed(600, 400);
+        pool.headroom_bytes = 500 * MIB;
+        let outlook = look(&mut Forecast::default(), &view(0, pool, vec![]), &config(WhenExposed::Cover));
+        assert_eq!(outlook.needed_bytes, 500 * MIB);
+    }
+
+    #[test]
+    fn sharing_comes_first_and_not_all_the_time() {
+        let mut forecast = Forecast::default();
+        let mut bursts = |second| {
+            let outlook = look(&mut forecast, &view(second, pool(1000, 90), vec![]), &config(WhenExposed::Report));
+            steps(&outlook) == [&KsmStep::BurstMerge]
+        };
+        assert_eq!([0, 1, 59, 60].map(&mut bursts), [true, false, false, true]);
+    }
+
+    #[test]
+    fn a_wave_is_met_with_memory_for_its_next_seconds() {
+        let mut pool = exposed(600, 400);
+        pool.headroom_bytes = 4000 * MIB;
+        pool.cow_bytes_per_second = Some(50.0 * MIB as f64);
+        let outlook = look(&mut Forecast::default(), &view(0, pool, vec![]), &config(WhenExposed::Refuse));
+        // Ten seconds of it, and half the low mark.
+        assert_eq!(outlook.needed_bytes, 550 * MIB);
+        assert!(outlook.why.unwrap().starts_with("merged pages diverge at 50.0 MiB/s"));
+    }
+
+    #[test]
+    fn the_guest_that_diverges_is_unmerged_if_there_is_room_and_one_at_a_time() {
+        let merged = |key: &str, mib: u64| GuestView { merged_bytes: mib * MIB, ..guest(key, 500, 100) };
+        let config = config(WhenExposed::Unmerge);
+        let run = |available: u64| {
+            let mut forecast = Forecast::default();
+            look(
+                &mut forecast,
+                &view(0, exposed(900, available), vec![merged("a", 200), merged("b", 200)]),
+                &config,
+            );
+            let then = view(5, exposed(800, available), vec![merged("a", 100), merged("b", 199)]);
+            let first = look(&mut forecast, &then, &config);
+            let second = look(&mut forecast, &then, &config);
+            (steps(&first).len(), steps(&first).last().copied().cloned(), steps(&second).len())
+        };
+        assert_eq!(run(400), (2, Some(KsmStep::Unmerge { key: "a".to_owned() }), 1));
+        // 100 MiB would come back, and the low mark is 100 MiB.
+        assert_eq!(run(150).0, 1);
+    }
+}

@@ -1,0 +1,220 @@
+//! One simulated guest.
+
+use std::time::Duration;
+
+use super::behaviour::{Behaviour, Phase};
+use crate::balance::{Class, GuestView, Inside};
+
+const PAGE: u64 = 4096;
+
+/// Reading a page back from disk keeps its reader waiting this long.
+const WAIT: f64 = 200e-6;
+
+/// A guest with its kernel, programs and page cache.
+#[derive(Debug, Clone)]
+pub struct SimGuest {
+    pub(super) key: String,
+    class: Class,
+    whole: u64,
+    pub(super) given: u64,
+    /// The kernel itself, which nothing can be taken from.
+    kernel: u64,
+    pub(super) anonymous: u64,
+    /// Page cache of what is read over and over, and of what was read once.
+    pub(super) hot: u64,
+    cold: u64,
+    /// What the host spends: the most it ever touched since memory was last taken.
+    pub(super) touched: u64,
+    phases: Vec<Phase>,
+    behaviour: Behaviour,
+    faults_per_second: f64,
+    psi_percent: f64,
+    pub(super) merged: u64,
+    /// Programs that its own kernel killed for want of memory.
+    pub(super) oom_kills: u64,
+    /// Pages read back from disk, ever.
+    pub(super) refaults: u64,
+}
+
+impl SimGuest {
+    /// A guest of this size, whose kernel takes a sixteenth. It is started when its first phase begins.
+    pub fn new(key: &str, class: Class, whole_bytes: u64, phases: Vec<Phase>) -> Self {
+        let kernel = whole_bytes / 16;
+        Self {
+            key: key.to_owned(),
+            class,
+            whole: whole_bytes,
+            given: whole_bytes,
+            kernel,
+            anonymous: 0,
+            hot: 0,
+            cold: 0,
+            touched: 0,
+            phases,
+            behaviour: Behaviour::Honest,
+            faults_per_second: 0.0,
+            psi_percent: 0.0,
+            merged: 0,
+            oom_kills: 0,
+            refaults: 0,
+        }
+    }
+
+    /// The same, behaving otherwise.
+    #[must_use]
+    pub fn behaving(self, behaviour: Behaviour) -> Self {
+        Self { behaviour, ..self }
+    }
+
+    /// The same, with so much of it merged with others'.
+    #[must_use]
+    pub fn merged(self, bytes: u64) -> Self {
+        Self { merged: bytes, ..self }
+    }
+
+    fn phase(&self, now: Duration) -> Option<Phase> {
+        self.phases.iter().rev().find(|phase| phase.from <= now).copied()
+    }
+
+    /// What it uses and can't do without.
+    fn pinned(&self) -> u64 {
+        self.kernel + self.anonymous
+    }
+
+    fn free(&self) -> u64 {
+        self.given.saturating_sub(self.pinned() + self.hot + self.cold)
+    }
+
+    /// Lives for a while.
+    pub(super) fn live(&mut self, now: Duration, span: Duration) {
+        let Some(phase) = self.phase(now) else { return };
+        let seconds = span.as_secs_f64();
+        let over = |rate: u64| (rate as f64 * seconds) as u64;
+        if self.anonymous > phase.anonymous_bytes {
+            self.anonymous = phase.anonymous_bytes;
+        } else {
+            self.grow((phase.anonymous_bytes - self.anonymous).min(over(phase.growth_bytes_per_second)));
+        }
+        self.cold += self.hot.saturating_sub(phase.hot_bytes);
+        self.hot = self.hot.min(phase.hot_bytes);
+        let missing = phase.hot_bytes - self.hot;
+        // Of what it reads, the missing part comes from disk; a cache that is too small is missed each time.
+        let part = if phase.hot_bytes == 0 { 0.0 } else { missing as f64 / phase.hot_bytes as f64 };
+        let missed = (over(phase.rereads_bytes_per_second) as f64 * part) as u64;
+        self.cache(missed.min(missing), true);
+        self.cache(over(phase.reads_bytes_per_second), false);
+        let pages = missed / PAGE;
+        self.refaults += pages;
+        self.faults_per_second = pages as f64 / seconds;
+        self.psi_percent = (self.faults_per_second * WAIT * 100.0).min(100.0);
+        self.touched = self.touched.max(self.pinned() + self.hot + self.cold).min(self.given.max(self.pinned()));
+    }
+
+    /// Its programs take more; page cache makes room, and if that is not enough one is killed.
+    fn grow(&mut self, bytes: u64) {
+        self.make_room(bytes);
+        if bytes > self.free() {
+            self.oom_kills += 1;
+            self.anonymous = 0;
+            return;
+        }
+        self.anonymous += bytes;
+    }
+
+    fn cache(&mut self, bytes: u64, is_hot: bool) {
+        let most = self.given.saturating_sub(self.pinned()) / 16 * 15;
+        let bytes = bytes.min(most);
+        let excess = (self.hot + self.cold + bytes).saturating_sub(most);
+        // The kernel gives up what was read once before what is read over and over.
+        let from_cold = excess.min(self.cold);
+        self.cold -= from_cold;
+        let room = most.saturating_sub(self.hot + self.cold);
+        if is_hot { self.hot += bytes.min(room) } else { self.cold += bytes.min(room) }
+    }
+
+    fn make_room(&mut self, bytes: u64) {
+        let missing = bytes.saturating_sub(self.free());
+        let from_cold = missing.min(self.cold);
+        self.cold -= from_cold;
+        self.hot -= (missing - from_cold).min(self.hot);
+    }
+
+    /// Lets it have another amount, and returns what it has then. Memory that it can't do without is not given.
+    pub(super) fn resize(&mut self, to: u64) -> u64 {
+        if self.behaviour == Behaviour::IgnoresBalloon {
+            return self.given;
+        }
+        if to < self.given {
+            let wanted = self.given - to;
+            self.make_room(wanted);
+            let taken = wanted.min(self.free());
+            if taken < wanted && self.behaviour == Behaviour::ClaimsPlenty {
+                // The balloon took it at its word.
+                self.oom_kills += 1;
+                self.anonymous = self.anonymous.saturating_sub(wanted - taken);
+            }
+            let taken = wanted.min(self.free());
+            self.given -= taken;
+            // Free memory that it once touched goes first.
+            self.touched = self.touched.min(self.given);
+        } else {
+            self.given = to.min(self.whole);
+        }
+        self.given
+    }
+
+    fn available(&self) -> u64 {
+        // As a kernel reckons: what is free and nearly all of the page cache.
+        self.free() + (self.hot + self.cold) / 20 * 19
+    }
+
+    /// What its actuator would see. `None`: it gives no answer, or has not been started.
+    pub(super) fn look(&self, now: Duration) -> Option<GuestView> {
+        self.phase(now)?;
+        let honest = Inside {
+            available_bytes: Some(self.available()),
+            free_bytes: Some(self.free()),
+            cache_bytes: Some(self.hot + self.cold),
+            major_faults_per_second: Some(self.faults_per_second),
+            psi_some_percent: Some(self.psi_percent),
+            ..Inside::default()
+        };
+        let inside = match self.behaviour {
+            Behaviour::HangsFrom(since) if now >= since => return None,
+            Behaviour::CriesHunger => {
+                Inside { available_bytes: Some(0), psi_some_percent: Some(100.0), ..Inside::default() }
+            }
+            Behaviour::ClaimsPlenty => Inside { available_bytes: Some(self.given), ..honest },
+            _ => honest,
+        };
+        Some(GuestView {
+            key: self.key.clone(),
+            name: self.key.clone(),
+            class: self.class.clone(),
+            given_bytes: self.given,
+            whole_bytes: self.whole,
+            resident_bytes: self.touched,
+            inside,
+            floor_bytes: 0,
+            ceiling_bytes: self.whole,
+            step_bytes: 1 << 20,
+            can_take: true,
+            can_give: true,
+            held: false,
+            merged_bytes: self.merged,
+            trouble: None,
+        })
+    }
+
+    /// Its merged pages are written to: each needs a frame of its own from now on.
+    pub(super) fn diverge(&mut self, bytes: u64) -> u64 {
+        let diverged = bytes.min(self.merged);
+        self.merged -= diverged;
+        diverged
+    }
+
+    /// What the host spends on it beyond what it shares.
+    pub(super) fn resident(&self) -> u64 {
+        self.touched.saturating_sub(self.merged)
+    }
+}

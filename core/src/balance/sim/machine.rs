@@ -1,0 +1,188 @@
+//! The pool with all its guests, a policy, and what came of them.
+
+use std::time::Duration;
+
+use super::guest::SimGuest;
+use crate::balance::{Action, BalanceConfig, BalancePolicy, Bounds, GuestView, Plan, PoolView, Trust, View};
+
+/// The memory that guests share.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolConfig {
+    /// All of it.
+    pub size_bytes: u64,
+    /// What others than guests use.
+    pub others_bytes: u64,
+    /// Swap space.
+    pub swap_bytes: u64,
+}
+
+/// What came of it all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record {
+    /// Bytes that the pool wrote to swap.
+    pub swapped_bytes: u64,
+    /// Times that neither memory nor swap was left, and the host would have killed a guest.
+    pub host_kills: u64,
+    /// Resizes that were carried out.
+    pub resizes: u64,
+    /// Bytes taken and bytes given, over all.
+    pub taken_bytes: u64,
+    /// See `taken_bytes`.
+    pub given_bytes: u64,
+}
+
+/// A simulated pool.
+#[derive(Debug, Clone)]
+pub struct SimPool {
+    config: PoolConfig,
+    /// In the order of their keys.
+    pub(super) guests: Vec<SimGuest>,
+    now: Duration,
+    swapped: u64,
+    swap_rate: f64,
+    cow_rate: f64,
+    /// When merged pages begin to be written to, and how fast in each guest.
+    wave: Option<(Duration, u64)>,
+    balance: BalanceConfig,
+    bounds: Bounds,
+    trust: Trust,
+    last_known: Vec<Option<GuestView>>,
+    record: Record,
+}
+
+/// The grain of time.
+const TICK: Duration = Duration::from_millis(500);
+
+impl SimPool {
+    /// Guests in a pool, all at their start.
+    pub fn new(config: PoolConfig, balance: BalanceConfig, guests: Vec<SimGuest>) -> Self {
+        let last_known = vec![None; guests.len()];
+        Self {
+            config,
+            guests,
+            now: Duration::ZERO,
+            swapped: 0,
+            swap_rate: 0.0,
+            cow_rate: 0.0,
+            wave: None,
+            balance,
+            bounds: Bounds::default(),
+            trust: Trust::default(),
+            last_known,
+            record: Record::default(),
+        }
+    }
+
+    /// From then on each guest's merged pages are written to at this rate.
+    #[must_use]
+    pub fn with_wave(mut self, second: u64, bytes_per_second: u64) -> Self {
+        self.wave = Some((Duration::from_secs(second), bytes_per_second));
+        self
+    }
+
+    /// What came of it so far.
+    pub fn record(&self) -> Record {
+        self.record
+    }
+
+    /// What a guest has.
+    pub fn given_bytes(&self, key: &str) -> u64 {
+        self.guests.iter().find(|guest| guest.key == key).map_or(0, |guest| guest.given)
+    }
+
+    fn used(&self) -> u64 {
+        // One copy of what is merged is kept: that of the guest with the most of it.
+        let shared = self.guests.iter().map(|guest| guest.merged).max().unwrap_or(0);
+        self.config.others_bytes + shared + self.guests.iter().map(SimGuest::resident).sum::<u64>()
+    }
+
+    fn exposure(&self) -> u64 {
+        let shared = self.guests.iter().map(|guest| guest.merged).max().unwrap_or(0);
+        self.guests.iter().map(|guest| guest.merged).sum::<u64>().saturating_sub(shared)
+    }
+
+    /// Lets time pass without anybody watching.
+    pub fn advance(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            let tick = TICK.min(end - self.now);
+            self.now += tick;
+            for guest in &mut self.guests {
+                guest.live(self.now, tick);
+            }
+            let seconds = tick.as_secs_f64();
+            let per_guest = self
+                .wave
+                .filter(|(from, _)| *from <= self.now)
+                .map_or(0, |(_, rate)| (rate as f64 * seconds) as u64);
+            let diverged: u64 = self.guests.iter_mut().map(|guest| guest.diverge(per_guest)).sum();
+            self.cow_rate = diverged as f64 / seconds;
+            let excess = self.used().saturating_sub(self.config.size_bytes);
+            let newly = excess.saturating_sub(self.swapped);
+            self.record.swapped_bytes += newly;
+            self.swap_rate = newly as f64 / seconds;
+            self.swapped = excess;
+            if excess > self.config.swap_bytes {
+                self.record.host_kills += 1;
+            }
+        }
+    }
+
+    /// What a policy is shown.
+    pub fn view(&mut self) -> View {
+        let available = self.config.size_bytes.saturating_sub(self.used());
+        let pool = PoolView {
+            size_bytes: self.config.size_bytes,
+            available_bytes: available,
+            swap_out_bytes_per_second: Some(self.swap_rate),
+            psi_some_percent: None,
+            cow_bytes_per_second: Some(self.cow_rate),
+            exposure_bytes: self.exposure(),
+            headroom_bytes: available + self.config.swap_bytes.saturating_sub(self.swapped),
+        };
+        let mut guests = Vec::new();
+        for (guest, known) in self.guests.iter().zip(&mut self.last_known) {
+            match (guest.look(self.now), known) {
+                (Some(view), known) => {
+                    let view = GuestView { trouble: self.trust.trouble(&view.key, self.now), ..view };
+                    *known = Some(view.clone());
+                    guests.push(view);
+                }
+                // One that gives no answer is in trouble; what was known of it last is old.
+                (None, Some(known)) => {
+                    let trouble = Some("it gives no answer".to_owned());
+                    guests.push(GuestView { trouble, inside: Default::default(), ..known.clone() });
+                }
+                (None, None) => {}
+            }
+        }
+        View { now: self.now, pool, guests }
+    }
+
+    /// One turn of a policy. Returns what was decided.
+    pub fn turn(&mut self, policy: &mut dyn BalancePolicy) -> (View, Plan) {
+        let view = self.view();
+        let plan = self.bounds.hold(policy.decide(&view), &view, &self.balance);
+        for action in &plan.actions {
+            let Action::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
+            let Some(guest) = self.guests.iter_mut().find(|guest| guest.key == *key) else { continue };
+            let before = guest.given;
+            let got = if guest.look(self.now).is_some() { guest.resize(*to_bytes) } else { before };
+            self.trust.resized(key, [*from_bytes, *to_bytes, got], self.now);
+            self.record.resizes += 1;
+            self.record.taken_bytes += before.saturating_sub(got);
+            self.record.given_bytes += got.saturating_sub(before);
+        }
+        (view, plan)
+    }
+
+    /// Lets a policy work until this second; `check` sees each turn.
+    pub fn run(&mut self, policy: &mut dyn BalancePolicy, until: u64, mut check: impl FnMut(&View, &Plan)) {
+        let end = Duration::from_secs(until);
+        while self.now < end {
+            let (view, plan) = self.turn(policy);
+            check(&view, &plan);
+            self.advance(plan.check_after.clamp(TICK, Duration::from_secs(60)).min(end - self.now));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A QEMU in memory: its balloon goes where it is told, as far as `stops_at` lets it.
+#[derive(Debug, Clone)]
+struct Qemu(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    actual: u64,
+    stops_at: u64,
+    available: u64,
+    /// How many seconds ago it said so.
+    age: u64,
+    targets: Vec<u64>,
+}
+
+impl Monitor for Qemu {
+    fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
+        let mut qemu = self.0.lock().unwrap();
+        Ok(match (command, arguments.get("property").and_then(Value::as_str)) {
+            ("query-balloon", _) => json!({ "actual": qemu.actual }),
+            ("balloon", _) => {
+                let target = arguments["value"].as_u64().unwrap();
+                qemu.targets.push(target);
+                qemu.actual = if target < qemu.actual { target.max(qemu.stops_at) } else { target };
+                json!({})
+            }
+            ("qom-get", Some("guest-stats")) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+                json!({ "last-update": now - qemu.age, "stats": { "stat-available-memory": qemu.available } })
+            }
+            other => panic!("nobody asks for {other:?}"),
+        })
+    }
+}
+
+fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, Ledger) {
+    let tree = tempfile::tempdir().unwrap();
+    let ledger = Ledger::open(&crate::act::StateDir::at(tree.path().join("state"))).unwrap();
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let id = ProcessId {
+        pid: std::process::id(),
+        start_ticks: ksmith_core::kernel::PidStat::parse(&text).unwrap().start_ticks,
+    };
+    let guests = crate::guests::Guests::new(Root::host(), crate::guests::Uri::default());
+    let target = guests.target_by_id(id).unwrap();
+    let qemu =
+        Qemu(Arc::new(Mutex::new(Inner { actual: 100 * MIB, stops_at, available, age: 0, targets: Vec::new() })));
+    let account = Account::open(&ledger, "q", "q", target.identity.kind, target.id, 100 * MIB);
+    let device = Some("/machine/peripheral/b".to_owned());
+    let balloon =
+        Balloon { root: Root::host(), target, device, account, rates: Rates::default(), takes: Takes::default() };
+    (tree, qemu, balloon, ledger)
+}
+
+#[test]
+fn a_balloon_that_stands_still_is_taken_back_to_where_it_is() {
+    let (_tree, mut qemu, mut balloon, ledger) = balloon(90 * MIB, 90 * MIB);
+    assert_eq!(balloon.do_resize(&mut qemu, 50 * MIB).unwrap(), 90 * MIB);
+    assert_eq!(qemu.0.lock().unwrap().targets, [50 * MIB, 90 * MIB]);
+    assert_eq!(ledger.entries()[0].given_bytes, 90 * MIB);
+    assert_eq!(balloon.do_resize(&mut qemu, 100 * MIB).unwrap(), 100 * MIB);
+    assert!(ledger.entries().is_empty());
+}
+
+#[test]
+fn an_old_word_is_not_taken_twice() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+    qemu.0.lock().unwrap().age = 5;
+    assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
+    let (inside, _) = balloon.statistics(&mut qemu).unwrap();
+    assert_eq!(inside.available_bytes, Some(50 * MIB), "40 MiB were taken since it said 90");
+    // 50 MiB are left, whatever it goes on saying.
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 10 * MIB + reserve(100 * MIB));
+    let mut takes = Takes::default();
+    (0..3).for_each(|second| takes.note(10 + second, 1 << second));
+    assert_eq!([9, 11, 12, 13].map(|second| takes.since(second)), [7, 6, 4, 0]);
+}
+
+#[test]
+fn nobody_is_squeezed_below_a_reserve_of_what_is_available() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 30 * MIB);
+    let reserve = reserve(100 * MIB);
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 70 * MIB + reserve);
+    qemu.0.lock().unwrap().available = 0;
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 70 * MIB + reserve, "nothing can be spared");
+}
+
+#[test]
+fn old_and_missing_statistics_tell_nothing() {
+    let told = |last: u64, stats: Value| json!({ "last-update": last, "stats": stats });
+    assert_eq!(read_statistics(&told(0, json!({})), 100), None);
+    assert_eq!(read_statistics(&told(50, json!({})), 100), None);
+    assert_eq!(read_statistics(&json!("what?"), 100), None);
+    let stats = json!({ "stat-free-memory": 5, "stat-available-memory": u64::MAX, "stat-swap-in": -1 });
+    let (inside, counts) = read_statistics(&told(99, stats), 100).unwrap();
+    assert_eq!((inside.free_bytes, inside.available_bytes, counts.swap_in_bytes), (Some(5), None, None));
+}

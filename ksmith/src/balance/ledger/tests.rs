@@ -1,0 +1,99 @@
+use super::super::{Abilities, Look};
+use super::*;
+
+fn directory() -> (tempfile::TempDir, StateDir) {
+    let tree = tempfile::tempdir().unwrap();
+    let directory = StateDir::at(tree.path().join("state"));
+    (tree, directory)
+}
+
+fn entry(key: &str, given_bytes: u64) -> Entry {
+    // No two are one guest.
+    let process = ProcessId { pid: 7_000_000 + u32::from(key.as_bytes()[0]), start_ticks: 70 };
+    Entry {
+        key: key.into(),
+        name: key.into(),
+        kind: Kind::Uml,
+        process,
+        whole_bytes: 100,
+        given_bytes,
+        cgroup: None,
+    }
+}
+
+#[test]
+fn what_was_taken_is_there_for_the_next_ksmith_until_it_was_given_back() {
+    let (_tree, directory) = directory();
+    let ledger = Ledger::open(&directory).unwrap();
+    ledger.note(entry("a", 60)).unwrap();
+    ledger.clone().note(entry("a", 40)).unwrap();
+    ledger.note(entry("b", 90)).unwrap();
+    let next = Ledger::open(&directory).unwrap();
+    assert_eq!(next.entries(), [entry("a", 40), entry("b", 90)]);
+    let of_a = entry("a", 0).process;
+    assert_eq!(next.entry("a", ProcessId { start_ticks: 71, ..of_a }), None, "another guest under that name");
+    assert_eq!(next.entry("now-it-has-a-name", of_a).unwrap().given_bytes, 40, "the same under another name");
+    next.note(Entry { key: "now-it-has-a-name".into(), ..entry("a", 100) }).unwrap();
+    assert_eq!(next.entries(), [entry("b", 90)]);
+    next.strike_ended(&Root::host()).unwrap();
+    assert!(!directory.balance().exists());
+}
+
+#[test]
+fn what_can_not_be_noted_is_an_error_and_changes_nothing() {
+    let (tree, directory) = directory();
+    let ledger = Ledger::open(&directory).unwrap();
+    fs::write(tree.path().join("state"), "a file where the directory should be").unwrap();
+    assert!(ledger.note(entry("a", 1)).is_err());
+    assert!(ledger.entries().is_empty());
+}
+
+#[test]
+fn a_file_that_is_no_ledger_is_an_error_that_says_what_to_do() {
+    let (_tree, directory) = directory();
+    directory.make().unwrap();
+    fs::write(directory.balance(), "[{").unwrap();
+    let error = Ledger::open(&directory).unwrap_err().to_string();
+    assert!(error.contains("damaged") && error.contains("ksmith give"), "{error}");
+}
+
+/// Ends in one of the ways in which a guest can.
+#[derive(Debug)]
+struct Guest(Result<u64, fn() -> ActuatorError>);
+
+impl Actuator for Guest {
+    fn look(&mut self) -> Result<Look, ActuatorError> {
+        unreachable!("nobody looks")
+    }
+    fn resize(&mut self, _to_bytes: u64) -> Result<u64, ActuatorError> {
+        self.0.map_err(|error| error())
+    }
+    fn abilities(&self) -> Abilities {
+        unreachable!("nobody asks")
+    }
+}
+
+#[test]
+fn restoring_settles_whom_it_can_and_keeps_the_rest() {
+    let (_tree, directory) = directory();
+    let ledger = Ledger::open(&directory).unwrap();
+    for key in ["well", "gone", "half", "mute"] {
+        ledger.note(entry(key, 10)).unwrap();
+    }
+    let act = |entry: &Entry| -> Result<Box<dyn Actuator>, ActuatorError> {
+        Ok(Box::new(Guest(match entry.key.as_str() {
+            "well" => Ok(100),
+            "half" => Ok(50),
+            "gone" => return Err(ActuatorError::Gone),
+            _ => Err(|| ActuatorError::Nonsense("moo".into())),
+        })))
+    };
+    assert_eq!(ledger.restore_with(true, act).len(), 3);
+    assert_eq!(ledger.entries().len(), 4, "a dry run keeps all");
+    let notes = ledger.restore_with(false, act);
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert!(notes[2].contains("mute did not get its memory back: its answer makes no sense: moo"), "{notes:?}");
+    let left: Vec<String> =
+        Ledger::open(&directory).unwrap().entries().into_iter().map(|entry| entry.key).collect();
+    assert_eq!(left, ["half", "mute"]);
+}

@@ -1,0 +1,58 @@
+//! Counters of a guest that only grow become rates between two looks.
+
+use std::time::Instant;
+
+use ksmith_core::balance::Inside;
+
+/// What a guest has counted since it started. `None`: it does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counts {
+    pub(super) major_faults: Option<u64>,
+    pub(super) swap_in_bytes: Option<u64>,
+    pub(super) swap_out_bytes: Option<u64>,
+}
+
+/// The look before.
+#[derive(Debug, Default)]
+pub(super) struct Rates(Option<(Instant, Counts)>);
+
+impl Rates {
+    /// Fills in the rates since the look before; at first there are none. A counter that went back (the guest has
+    /// booted anew, or lies) gives none either.
+    pub(super) fn fill(&mut self, now: Instant, counts: Counts, inside: &mut Inside) {
+        let before = self.0.replace((now, counts));
+        let Some((then, old)) = before else { return };
+        let seconds = now.saturating_duration_since(then).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let rate = |new: Option<u64>, old: Option<u64>| Some(new?.checked_sub(old?)? as f64 / seconds);
+        inside.major_faults_per_second = rate(counts.major_faults, old.major_faults);
+        inside.swap_in_bytes_per_second = rate(counts.swap_in_bytes, old.swap_in_bytes);
+        inside.swap_out_bytes_per_second = rate(counts.swap_out_bytes, old.swap_out_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_needs_two_looks_and_a_counter_that_grows() {
+        let start = Instant::now();
+        let counts =
+            |faults| Counts { major_faults: Some(faults), swap_in_bytes: None, swap_out_bytes: Some(4096) };
+        let mut rates = Rates::default();
+        let mut look = |seconds, faults| {
+            let mut inside = Inside::default();
+            rates.fill(start + Duration::from_secs(seconds), counts(faults), &mut inside);
+            (inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second)
+        };
+        assert_eq!(look(0, 10), (None, None, None));
+        assert_eq!(look(2, 16), (Some(3.0), None, Some(0.0)));
+        assert_eq!(look(3, 1), (None, None, Some(0.0)));
+        assert_eq!(look(3, 2), (None, None, None), "no time has passed");
+    }
+}

@@ -1,0 +1,253 @@
+//! `ksmith balance`, `hold`, `give` and `take`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ksmith_core::units::Bytes;
+use serde_json::json;
+
+use super::{Failure, Global, print};
+use crate::act::{Lock, LockError, StateDir};
+use crate::balance::{Balancer, Holds, Ledger};
+use crate::config::Config;
+use crate::control::{Client, ClientError, ResizedAnswer};
+use crate::guests::{Guests, Kind};
+use crate::observe::Observer;
+use crate::root::Root;
+
+/// Show the pool that guests share, what each has and could do without, and the plan.
+///
+/// A running daemon tells what it saw and decided last, and has done lately; without one, or with --dry-run, ksmith
+/// looks itself. Nothing is changed: plans are carried out by `ksmith daemon` with `enabled = true` under [balance] in
+/// the configuration. `least` is what a guest would not be taken below now: what it uses, with a reserve.
+#[derive(Debug, Args)]
+pub struct BalanceArgs {
+    /// Look anew and make a plan, whatever a daemon does
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Leave a guest's memory alone, whatever the policy wants.
+///
+/// It keeps what it has until it is released. `ksmith give`, `take` and `restore` still work on it. A reboot of the
+/// host forgets it; for good there is `hold = true` in a [[balance.rule]].
+#[derive(Debug, Args)]
+pub struct HoldArgs {
+    /// The guest's name, UUID, PID or key
+    guest: String,
+    /// Balance it again
+    #[arg(long)]
+    release: bool,
+}
+
+/// Give a guest memory back that was taken from it.
+///
+/// Up to what it was started with. The policy may take it again: see `ksmith hold`.
+#[derive(Debug, Args)]
+pub struct GiveArgs {
+    /// The guest's name, UUID, PID or key
+    guest: String,
+    /// How much: 256M, 1G or 1048576
+    #[arg(value_parser = amount)]
+    amount: u64,
+}
+
+/// Take memory from a guest, and give it to the host.
+///
+/// In steps, each after asking the guest what it has available; ends at what it uses with a reserve. `ksmith restore`
+/// gives back what was taken, and so does a daemon that balances, when there is plenty.
+#[derive(Debug, Args)]
+pub struct TakeArgs {
+    /// The guest's name, UUID, PID or key
+    guest: String,
+    /// How much: 256M, 1G or 1048576
+    #[arg(value_parser = amount)]
+    amount: u64,
+}
+
+/// How long hypervisors and guests are waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between the two looks from which rates are reckoned.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// A guest that gives gigabytes in small steps takes its time.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+
+/// A number of bytes as people write it.
+fn amount(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not an amount such as 256M, 1G or 1048576");
+    let text = text.trim().trim_end_matches("iB").trim_end_matches(['B', 'b']).trim_end();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].trim() {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
+}
+
+impl BalanceArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = global.live_root()?;
+        let config = Config::load(global.config.as_deref())?;
+        let asked = if self.dry_run { None } else { daemon(&config)? };
+        let report = match asked {
+            Some(mut client) => client.balance()?,
+            None => {
+                let mut balancer = look(&root, &config)?;
+                let impossible = |why: crate::balance::PoolError| Failure::impossible(why.to_string());
+                balancer.pool().map_err(impossible)?;
+                std::thread::sleep(BETWEEN);
+                balancer.decide(PATIENCE).map_err(impossible)?;
+                let mut report = balancer.report().ok_or_else(|| Failure::with_code(1, "nothing was seen"))?;
+                // Nobody carries this one out.
+                report.is_enabled = false;
+                report
+            }
+        };
+        if global.json {
+            print::json(&report)?;
+        } else {
+            print::text(&report)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl HoldArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let (root, config) = (require(global)?, Config::load(global.config.as_deref())?);
+        let message = match daemon(&config)? {
+            Some(mut client) => client.hold(&self.guest, self.release).map_err(refused)?,
+            None => {
+                let _lock = lock(&root)?;
+                look(&root, &config)?.hold(&self.guest, !self.release).map_err(Failure::usage)?
+            }
+        };
+        if global.json {
+            print::json(&json!({ "guest": self.guest, "held": !self.release, "message": message }))?;
+        } else {
+            print::line(message)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl GiveArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        resize(global, &self.guest, true, self.amount)
+    }
+}
+
+impl TakeArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        resize(global, &self.guest, false, self.amount)
+    }
+}
+
+fn resize(global: &Global, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ExitCode> {
+    let (root, config) = (require(global)?, Config::load(global.config.as_deref())?);
+    let answer = match daemon(&config)? {
+        Some(mut client) => client.resize(guest, gives, bytes).map_err(refused)?,
+        None => {
+            let _lock = lock(&root)?;
+            resize_here(&mut look(&root, &config)?, guest, gives, bytes)?
+        }
+    };
+    let ResizedAnswer { guest, from_bytes, wanted_bytes, given_bytes } = &answer;
+    if global.json {
+        print::json(&answer)?;
+    } else {
+        let (from, given) = (Bytes::from(*from_bytes), Bytes::from(*given_bytes));
+        let rest = match () {
+            () if gives && given_bytes >= wanted_bytes || !gives && given_bytes <= wanted_bytes => String::new(),
+            () if gives => "; it takes no more for now".to_owned(),
+            () => "; it has no more to spare (`ksmith balance` shows the least it needs)".to_owned(),
+        };
+        print::line(format_args!("{guest}: {from} -> {given}{rest}"))?;
+    }
+    let has_moved = given_bytes != from_bytes || from_bytes == wanted_bytes;
+    Ok(if has_moved { ExitCode::SUCCESS } else { ExitCode::from(super::exit::FAILED) })
+}
+
+fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ResizedAnswer> {
+    let ordered = balancer.order(guest, gives, bytes).map_err(Failure::impossible)?;
+    let deadline = Instant::now() + LONG_PATIENCE;
+    let answers = balancer.answers();
+    let given_bytes = loop {
+        if let Some(outcome) = balancer.ordered(&ordered.key) {
+            break outcome.map_err(|why| Failure::with_code(1, format!("{}: {why}", ordered.name)))?;
+        }
+        balancer.absorb(answers.recv_deadline(deadline)?);
+    };
+    let crate::balance::Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
+    Ok(ResizedAnswer { guest: name, from_bytes, wanted_bytes, given_bytes })
+}
+
+/// All guests, looked at once.
+fn look(root: &Root, config: &Config) -> anyhow::Result<Balancer> {
+    let directory = StateDir::of(root);
+    let (ledger, holds) = (Ledger::open(&directory)?, Holds::open(&directory)?);
+    let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
+    let list = guests.list_unasked(&Observer::new(root.clone()).sample());
+    let mut balancer = Balancer::new(root.clone(), config.balance.clone(), ledger, holds);
+    let machines = list.guests.iter().filter(|guest| guest.kind != Kind::Process);
+    balancer.meet(machines.map(|guest| (guest, guests.target(guest))));
+    balancer.look(PATIENCE);
+    Ok(balancer)
+}
+
+/// A running daemon. `None` where there is none, or none that this user may ask.
+fn daemon(config: &Config) -> Result<Option<Client>, ClientError> {
+    match Client::connect(&config.daemon.control_socket) {
+        Ok(client) => Ok(Some(client)),
+        Err(error) if error.is_nobody_there() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn refused(error: ClientError) -> anyhow::Error {
+    match error {
+        ClientError::Refused(why) => Failure::impossible(why).into(),
+        error => error.into(),
+    }
+}
+
+/// The host to act upon. KSM is not needed for that.
+fn require(global: &Global) -> Result<Root, Failure> {
+    let root = global.live_root()?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::impossible("changing what guests have needs root: run it with sudo"));
+    }
+    Ok(root)
+}
+
+/// Nobody else must balance meanwhile.
+fn lock(root: &Root) -> anyhow::Result<Lock> {
+    Lock::take(&StateDir::of(root)).map_err(|error| match error {
+        error @ LockError::Held { .. } => Failure::impossible(error.to_string()).into(),
+        error @ LockError::Unusable { .. } => error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_read_as_written() {
+        assert_eq!(
+            ["256M", "256MiB", "1G", "2 k", "7"].map(amount),
+            [256 << 20, 256 << 20, 1 << 30, 2048, 7].map(Ok)
+        );
+        for text in ["", "M", "-1M", "1.5G", "0", "9999999T", "1X", "ä"] {
+            assert!(amount(text).is_err(), "{text}");
+        }
+    }
+}

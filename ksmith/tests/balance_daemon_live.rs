@@ -1,0 +1,296 @@
+//! The daemon balances real guests in a pool with a limit.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+#[path = "support/image.rs"]
+mod image;
+#[path = "support/linux.rs"]
+mod linux;
+#[path = "support/pool.rs"]
+mod pool;
+mod support;
+#[path = "support/vm.rs"]
+mod vm;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use image::{Image, ImageGuest};
+use ksmith::guests::Mconsole;
+use ksmith::root::Root;
+use ksmith_core::kernel::Meminfo;
+use linux::{Linux, LinuxKit};
+use pool::{Pool, Swap};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::program::{Running, ksmith};
+use support::{KernelLock, number, vmstat, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Freed memory goes back to the host at once, so that what a guest has taken and freed is not in the way.
+const BALLOON: [&str; 2] = ["-device", "virtio-balloon-pci,free-page-reporting=on"];
+
+const LEDGER: &str = "/run/ksmith/balance.json";
+
+/// A daemon that lets KSM be and balances the pool.
+fn config(pool: &Pool, more: &str) -> String {
+    format!(
+        "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ run = 0 }}\n[balance]\nenabled = true\n\
+         pool = \"{}\"\ncooldown_seconds = 0.5\ncalm_seconds = 3\n{more}",
+        pool.name()
+    )
+}
+
+/// The guests as `ksmith balance` shows them, by name.
+fn guests() -> BTreeMap<String, Value> {
+    let (code, out, err) = ksmith(&["balance", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let rows = report["guests"].as_array().unwrap();
+    rows.iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row.clone())).collect()
+}
+
+fn given(guests: &BTreeMap<String, Value>, name: &str) -> u64 {
+    guests.get(name).map_or(0, |row| row["given_bytes"].as_u64().unwrap())
+}
+
+fn entries() -> Vec<Value> {
+    std::fs::read(LEDGER).map_or_else(|_| Vec::new(), |text| serde_json::from_slice(&text).unwrap())
+}
+
+#[test]
+fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+    let Some(_lock) = KernelLock::take() else { return };
+    let Some(pool) = Pool::make(8 * GIB) else { return };
+    let Some(_swap) = Swap::on(directory.path(), GIB) else { return };
+    let mut idle: Vec<Linux> = ["gold", "silver", "bronze"]
+        .iter()
+        .map(|name| kit.start(name, 192, Some(&pool), &["-device", "virtio-balloon-pci"]))
+        .collect();
+    let mut leaker = kit.start("leaker", 384, Some(&pool), &BALLOON);
+    assert!(leaker.boot(PATIENCE), "{}", leaker.console());
+    for guest in &mut idle {
+        assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
+    }
+    let (pswpout, swapped) = (vmstat("pswpout"), pool.swapped_bytes());
+    let rules: String = ["gold", "silver", "bronze"]
+        .iter()
+        .map(|name| format!("[[balance.rule]]\nname = \"{name}\"\nclass = \"{name}\"\n"))
+        .collect();
+    let rules = rules + "[[balance.rule]]\nname = \"leaker\"\nclass = \"gold\"\n";
+    let mut daemon = Running::daemon(&config(&pool, &rules), &[]);
+    wait_until("all guests tell", || {
+        let seen = guests();
+        seen.len() == 4 && seen.values().all(|row| row["inside"]["available_bytes"].is_u64())
+    });
+    // The leak is three times what is free.
+    assert!(pool.limit(pool.used_without_cache() + 64 * MIB));
+    let mut leaked = 0;
+    let mut cheap_first = Vec::new();
+    while leaked < 180 {
+        assert!(leaker.leak(&leaked.to_string(), 6, PATIENCE), "{}", leaker.console());
+        leaked += 6;
+        let seen = guests();
+        let taken = |name: &str| 192 * MIB - given(&seen, name);
+        let is_at_floor = |name: &str| given(&seen, name) <= seen[name]["least_bytes"].as_u64().unwrap() + 4 * MIB;
+        let order = taken("gold") == 0 || is_at_floor("bronze") && is_at_floor("silver");
+        cheap_first.push((
+            leaked,
+            [taken("gold"), taken("silver"), taken("bronze")].map(|bytes| bytes / MIB),
+            order,
+        ));
+    }
+    eprintln!("leaked MiB, taken from gold, silver, bronze: {cheap_first:?}");
+    assert_eq!(
+        (vmstat("pswpout"), pool.swapped_bytes(), pool.oom_kills()),
+        (pswpout, swapped, 0),
+        "{}",
+        daemon.log()
+    );
+    assert!(cheap_first.iter().all(|(_, _, order)| *order), "{cheap_first:?}\n{}", daemon.log());
+    let seen = guests();
+    assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
+    for guest in idle.iter_mut().chain([&mut leaker]) {
+        assert!(!guest.has_killed(PATIENCE), "{}", guest.console());
+    }
+    // The leak ends with the leaker, and all get theirs back.
+    drop(leaker);
+    wait_until("everybody has everything again", || {
+        let seen = guests();
+        ["gold", "silver", "bronze"].iter().all(|name| given(&seen, name) == 192 * MIB)
+    });
+    eprintln!("still in the ledger: {:?}", entries());
+    wait_until("nobody owes anybody anything", || entries().is_empty());
+    assert_eq!(vmstat("pswpout"), pswpout);
+    wait_ended(&mut daemon);
+}
+
+fn wait_ended(daemon: &mut Running) {
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+}
+
+/// What a user-mode Linux has allocated and not accounted for: what was taken, by its own word.
+fn allocated(guest: &ImageGuest) -> u64 {
+    let console = Mconsole::of(&Root::host(), guest.pid()).unwrap();
+    let text = console.tell_within("proc meminfo", Duration::from_secs(5)).unwrap();
+    Meminfo::parse(&text).unwrap().unaccounted().unwrap()
+}
+
+/// Guests that have read their image, in a pool that is short of memory.
+fn squeezed(directory: &Path, count: usize) -> Option<(Pool, Vec<ImageGuest>)> {
+    let image = Image::make(directory, 48)?;
+    let pool = Pool::make(8 * GIB)?;
+    let mut guests: Vec<ImageGuest> =
+        (0..count).map(|number| image.start(&format!("uml{number}"), 128, Some(&pool))).collect();
+    for guest in &mut guests {
+        assert!(guest.boot(PATIENCE), "{}", guest.console());
+    }
+    // Nothing is free but page cache, which is little: the image is in it once.
+    assert!(pool.limit(pool.used_without_cache() + 8 * MIB));
+    Some((pool, guests))
+}
+
+#[test]
+fn a_killed_daemon_costs_no_guest_anything() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(_lock) = KernelLock::take() else { return };
+    let Some((pool, mut guests)) = squeezed(directory.path(), 3) else { return };
+    let before: Vec<u64> = guests.iter().map(allocated).collect();
+    let text = config(&pool, "low_percent = 30\nhigh_percent = 60\n");
+    for _ in 0..3 {
+        let daemon = Running::daemon(&text, &[]);
+        wait_until("memory is being taken", || !entries().is_empty());
+        daemon.kill();
+        // Never less is noted than was taken; a few pages are on their way between lists.
+        for (guest, before) in guests.iter().zip(&before) {
+            let noted: u64 = entries()
+                .iter()
+                .filter(|entry| entry["process"]["pid"] == guest.pid())
+                .map(|entry| entry["whole_bytes"].as_u64().unwrap() - entry["given_bytes"].as_u64().unwrap())
+                .sum();
+            assert!(noted + 4 * MIB >= allocated(guest).saturating_sub(*before), "{} {noted}", guest.name);
+        }
+    }
+    assert!(pool.limit(8 * GIB));
+    let (code, out, err) = ksmith(&["restore"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("128 MiB again") || err.contains("128 MiB again"), "{out}{err}");
+    assert!(entries().is_empty(), "{:?}", entries());
+    for (guest, before) in guests.iter_mut().zip(&before) {
+        assert!(allocated(guest) < before + 4 * MIB, "{}: {before} {}", guest.name, allocated(guest));
+        assert!(guest.answers(PATIENCE), "{}", guest.console());
+    }
+}
+
+#[test]
+fn one_that_hangs_and_one_that_ends_keep_the_others_from_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(_lock) = KernelLock::take() else { return };
+    let Some((pool, mut umls)) = squeezed(directory.path(), 4) else { return };
+    let hung = Pid::from_raw(umls[0].pid() as i32).unwrap();
+    let mut daemon = Running::daemon(&config(&pool, "low_percent = 60\nhigh_percent = 70\n"), &[]);
+    wait_until("memory is being taken", || !entries().is_empty());
+    kill_process(hung, Signal::STOP).unwrap();
+    umls[1].kill();
+    let gone = umls[1].pid();
+    wait_until("the others give all that they can", || {
+        let seen = guests();
+        ["uml2", "uml3"].iter().all(|name| {
+            let least = seen.get(*name).map_or(0, |row| row["least_bytes"].as_u64().unwrap());
+            given(&seen, name) < 100 * MIB && given(&seen, name) <= least + 8 * MIB
+        })
+    });
+    wait_until("who ended owes nothing", || entries().iter().all(|entry| entry["process"]["pid"] != gone));
+    let seen = guests();
+    assert!(seen["uml0"]["trouble"].is_string(), "{seen:?}");
+    kill_process(hung, Signal::CONT).unwrap();
+    wait_until("it is trusted again in time, or left alone, and lives", || umls[0].answers(PATIENCE));
+    assert!(pool.limit(8 * GIB));
+    wait_ended(&mut daemon);
+    let (code, out, err) = ksmith(&["restore"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(entries().is_empty(), "{:?}", entries());
+    for guest in [0, 2, 3] {
+        assert!(umls[guest].answers(PATIENCE), "{}", umls[guest].console());
+    }
+}
+
+/// Guests with `mib` of equal content each, merged, and one idle guest with much to spare, in a pool that has far less
+/// left than the merged pages stand for.
+fn merged(kit: &LinuxKit, pool: &Pool, mib: u64) -> (Vec<Linux>, Linux) {
+    let merging = ["-machine", "pc,mem-merge=on", "-device", "virtio-balloon-pci"];
+    let mut equal: Vec<Linux> =
+        (0..3).map(|number| kit.start(&format!("equal{number}"), mib + 96, Some(pool), &merging)).collect();
+    let mut idle = kit.start("idle", 384, Some(pool), &["-device", "virtio-balloon-pci"]);
+    assert!(idle.boot(PATIENCE) && idle.touch(260, PATIENCE), "{}", idle.console());
+    for guest in &mut equal {
+        assert!(guest.boot(PATIENCE), "{}", guest.console());
+        // The same numbers in each guest, no page twice.
+        let fill = format!(
+            "awk 'BEGIN {{ for (i = 0; i < {}; i++) printf \"%01023d\\n\", i }}' > /leak/equal",
+            mib * 1024
+        );
+        assert!(guest.run(&fill, PATIENCE).is_some(), "{}", guest.console());
+    }
+    support::clean_passes(3);
+    assert!(number("pages_sharing") * 4096 > 2 * mib * MIB * 9 / 10, "{} merged", number("pages_sharing"));
+    eprintln!("pool {} MiB, {} of them page cache", pool.used_bytes() / MIB, pool.cache_bytes() / MIB);
+    // Two thirds of what the wave needs must come from somewhere.
+    assert!(pool.limit(pool.used_without_cache() + 2 * mib * MIB / 3));
+    (equal, idle)
+}
+
+/// All rewrite what they share, at once.
+fn wave(pool: &Pool, equal: &mut [Linux], mib: u64) {
+    for guest in equal.iter_mut() {
+        guest.type_line(&format!(
+            "dd if=/dev/urandom of=/leak/equal bs=1M count={mib} conv=notrunc 2> /dev/null; echo wave-$((6 * 7))"
+        ));
+    }
+    let before = (vmstat("cow_ksm"), number("pages_sharing"), pool.used_bytes() / MIB);
+    for guest in equal.iter_mut() {
+        wait_until("the wave is over", || guest.console().contains("wave-42") || !guest.is_alive());
+    }
+    let after = (vmstat("cow_ksm"), number("pages_sharing"), pool.used_bytes() / MIB);
+    eprintln!("the wave: cow_ksm, pages_sharing, pool MiB {before:?} -> {after:?}");
+}
+
+#[test]
+fn a_wave_of_divergence_kills_without_ksmith_and_nobody_with_it() {
+    const EQUAL: u64 = 72;
+    let directory = tempfile::tempdir().unwrap();
+    let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+    let Some(_lock) = KernelLock::take() else { return };
+    let Some(pool) = Pool::make(8 * GIB) else { return };
+    let (mut equal, idle) = merged(&kit, &pool, EQUAL);
+    wave(&pool, &mut equal, EQUAL);
+    assert!(pool.oom_kills() > 0, "the pool was large enough: the test shows nothing");
+    drop((equal, idle, pool));
+    // Or else their merged pages are counted until somebody comes by.
+    support::write("run", "2");
+    support::write("run", "0");
+
+    let Some(pool) = Pool::make(8 * GIB) else { return };
+    let (mut equal, mut idle) = merged(&kit, &pool, EQUAL);
+    let daemon = Running::daemon(&config(&pool, "exposure = \"cover\"\n"), &[]);
+    wait_until("the exposure is covered", || {
+        let (code, out, err) = ksmith(&["balance", "--json"]);
+        assert_eq!(code, 0, "{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        report["guests"].as_array().unwrap().len() == 4
+            && report["pool"]["exposure_bytes"].as_u64() > Some(EQUAL * MIB)
+            && report["pool"]["headroom_bytes"].as_u64() >= report["pool"]["exposure_bytes"].as_u64()
+    });
+    wave(&pool, &mut equal, EQUAL);
+    assert_eq!(pool.oom_kills(), 0, "{}", daemon.log());
+    for guest in equal.iter_mut().chain([&mut idle]) {
+        assert!(guest.is_alive() && !guest.has_killed(PATIENCE), "{}", guest.console());
+    }
+}
