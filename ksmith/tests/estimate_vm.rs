@@ -1,6 +1,7 @@
 //! `ksmith estimate` on real virtual machines: two QEMUs that boot Linux, without KVM.
 //!
-//! Needs `qemu-system-x86_64`, a static `busybox`, and a kernel: `KSMITH_TEST_KERNEL=path` or one in /boot.
+//! Needs `qemu-system-x86_64`, a static `busybox`, and a kernel: `KSMITH_TEST_KERNEL=path`, that of `make target/guest-kernel` or
+//! one in /boot.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 use ksmith::estimate::{Mode, Options, Selection, estimate};
 use ksmith_core::kernel::Mapping;
 use ksmith_core::sketch::MergeRules;
-use support::{KernelLock, clean_passes, number, skipped};
+use support::{KernelLock, clean_passes, guest_kernel, number, skipped};
 
 const PAGE: u64 = 4096;
 
@@ -44,7 +45,7 @@ echo guest ready
 #[test]
 fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     let (Some(kernel), Some(busybox)) = (kernel(), busybox()) else {
-        return skipped("it takes a kernel (KSMITH_TEST_KERNEL or /boot/vmlinuz-*) and a busybox");
+        return skipped("it takes a kernel (make target/guest-kernel) and a busybox");
     };
     let directory = tempfile::tempdir().unwrap();
     let initrd = directory.path().join("initrd");
@@ -133,10 +134,12 @@ fn kernel() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("KSMITH_TEST_KERNEL") {
         return Some(PathBuf::from(path));
     }
-    let mut kernels: Vec<PathBuf> = fs::read_dir("/boot").ok()?.flatten().map(|entry| entry.path()).collect();
-    kernels.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")));
-    kernels.sort();
-    kernels.pop()
+    [guest_kernel().join("boot"), PathBuf::from("/boot")].iter().find_map(|directory| {
+        let mut kernels: Vec<PathBuf> = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).collect();
+        kernels.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")));
+        kernels.sort();
+        kernels.pop()
+    })
 }
 
 fn busybox() -> Option<Vec<u8>> {

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::pool::Pool;
-use super::support::skipped;
+use super::support::{guest_kernel, skipped};
 use super::vm::has;
 
 /// In the order in which they need each other.
@@ -52,8 +52,7 @@ impl LinuxKit {
         if !["qemu-system-x86_64", "cpio", "busybox"].into_iter().all(has) {
             return None;
         }
-        let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guest-kernel");
-        let unpacked = std::env::var_os("GUEST_KERNEL").map_or(usual, PathBuf::from);
+        let unpacked = guest_kernel();
         let Some(kernel) = find(&unpacked, &|name| name.starts_with("vmlinuz-")) else {
             skipped(&format!("no kernel for guests in {} (make target/guest-kernel)", unpacked.display()));
             return None;

@@ -11,7 +11,7 @@ pub mod program;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ksmith::lab::{Contents, MemoryGuest, Part};
@@ -39,6 +39,12 @@ const KNOBS: [&str; 13] = [
 /// a test that passes. `make test` counts these lines.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
+}
+
+/// Where `make target/guest-kernel` unpacks a kernel for guests of QEMU.
+pub fn guest_kernel() -> PathBuf {
+    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guest-kernel");
+    std::env::var_os("GUEST_KERNEL").map_or(usual, PathBuf::from)
 }
 
 /// The machine's KSM, for one test at a time over all processes.
