@@ -84,10 +84,10 @@ impl Duty {
     /// in which ksmd can be stopped right there.
     pub fn last_batch(&mut self, left: u64, limits: &Limits) -> Knobs {
         self.batch = None;
-        settings(
-            left.saturating_add(left / 4).saturating_add(LAST_SPARE) as f64,
-            LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into()),
-        )
+        // A kernel that counts nonsense is not to be asked for more than it takes.
+        let left = left.min(MOST_LEFT);
+        let sleep_ms = LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into());
+        settings((left + left / 4 + LAST_SPARE) as f64, sleep_ms)
     }
 
     /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
@@ -168,6 +168,15 @@ mod tests {
             }
         }
         assert_eq!(steady_share(1.0, 4000.0, 3e6), 1.0);
+    }
+
+    #[test]
+    fn the_last_batch_covers_what_is_left_and_stays_within_what_the_kernel_takes() {
+        let limits = Limits { min_sleep_milliseconds: 200, ..Limits::default() };
+        let knobs = Duty::default().last_batch(1000, &limits);
+        assert_eq!((knobs.get(Knob::PagesToScan), knobs.get(Knob::SleepMillisecs)), (Some(1762), Some(200)));
+        let knobs = Duty::default().last_batch(u64::MAX, &limits);
+        assert!(knobs.get(Knob::PagesToScan).unwrap() <= u64::from(u32::MAX));
     }
 
     #[test]
