@@ -296,7 +296,8 @@ impl Profit {
     fn one_look_does(&self, view: &View<'_>) -> bool {
         let Some(witnesses) = view.now.witnesses.value() else { return false };
         let expected = self.expected_from_revisit(view);
-        witnesses.returned * 10 >= witnesses.familiar * 9 && expected.surely >= expected.perhaps * self.trust
+        u64::from(witnesses.returned) * 10 >= u64::from(witnesses.familiar) * 9
+            && expected.surely >= expected.perhaps * self.trust
     }
 
     /// Whether the witnesses say that a revisit pays.
