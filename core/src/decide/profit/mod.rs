@@ -284,7 +284,7 @@ impl Profit {
     fn expected_from_revisit(&self, view: &View<'_>) -> Expected {
         let Some(witnesses) = view.now.witnesses.value() else { return Expected::default() };
         let ksm = &view.now.ksm;
-        let pages = ksm.tracked_pages().saturating_add(ksm.ksm_zero_pages.get().unwrap_or(0));
+        let pages = ksm.tracked_pages().saturating_add(ksm.zero_pages());
         let bytes = pages.saturating_mul(view.now.page_size) as f64;
         Expected {
             surely: bytes * witnesses.familiar_part() * FAMILIAR,
