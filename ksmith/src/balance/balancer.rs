@@ -10,7 +10,7 @@ use ksmith_core::guest::{Guest, Kind};
 use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Make, Told, What};
-use super::member::{Candidate, Member, Order};
+use super::member::{Candidate, Member, Order, is_machine};
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
 use crate::guests::Target;
@@ -500,12 +500,11 @@ impl Balancer {
         {
             self.absorb(told);
         }
-        let mut view = self.view();
-        if view.is_err() {
+        let view = self.view().or_else(|_| {
             // A pool that has lost its limit, or is gone: what there is then is the host's.
             self.pool = PoolReader::new(self.root.clone(), Pool::Host);
-            view = self.view();
-        }
+            self.view()
+        });
         let Ok(view) = view else {
             return vec!["the pool can't be looked at: nothing is given back".to_owned()];
         };
@@ -541,11 +540,7 @@ impl Balancer {
         }
         // Also who could not be asked, or is of another pool by now.
         self.forget_the_dead();
-        let left = self.ledger.entries().into_iter().filter(|entry| !named.contains(&entry.key));
-        notes.extend(left.map(|entry| {
-            let (given, whole) = (entry.given_bytes >> 20, entry.whole_bytes >> 20);
-            format!("{} has {given} of its {whole} MiB; later: ksmith restore", entry.name)
-        }));
+        notes.extend(self.ledger.entries().iter().filter(|it| !named.contains(&it.key)).map(|it| it.left()));
         notes
     }
 
@@ -599,10 +594,6 @@ impl Balancer {
             recent: recent.collect(),
         })
     }
-}
-
-fn is_machine(kind: Kind) -> bool {
-    !matches!(kind, Kind::Service | Kind::Container | Kind::Process)
 }
 
 #[cfg(test)]

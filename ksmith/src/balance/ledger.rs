@@ -45,6 +45,12 @@ impl Entry {
     fn is_of(&self, key: &str, process: ProcessId) -> bool {
         self.process == process && (process.pid != 0 || self.key == key)
     }
+
+    /// What it lacks still, in words.
+    pub(super) fn left(&self) -> String {
+        let (given, whole) = (self.given_bytes >> 20, self.whole_bytes >> 20);
+        format!("{} has {given} of its {whole} MiB; later: ksmith restore", self.name)
+    }
 }
 
 /// A cgroup as it was.
