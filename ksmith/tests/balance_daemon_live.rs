@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
 /// Pages: a pool that comes near its limit has the kernel look for old pages, and it writes a few of these out although
-/// there is cache to drop. The leak is a thousand times as much.
+/// there is cache to drop. The leak is 700 times as much.
 const A_TRIFLE: u64 = 64;
 const GIB: u64 = 1 << 30;
 
