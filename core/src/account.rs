@@ -68,7 +68,7 @@ pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
     let sharing = sample.ksm.pages_sharing.get().unwrap_or(0);
     let mapped = sample.ksm.pages_shared.get().unwrap_or(0).saturating_add(sharing);
     let (merged_saved, merged_rest) = apportion(sharing, &merging, hidden(sample, mapped, &merging));
-    let zero_total = sample.ksm.ksm_zero_pages.get().unwrap_or(0);
+    let zero_total = sample.ksm.zero_pages();
     let (zero_saved, zero_rest) = apportion(zero_total, &zero, hidden(sample, zero_total, &zero));
 
     let shares = sample.processes.iter().enumerate().map(|(i, process)| {
@@ -155,7 +155,7 @@ mod tests {
         let mut sample = Sample { page_size: 4096, processes, ..Sample::default() };
         sample.ksm.pages_shared = Reading::Value(shared);
         sample.ksm.pages_sharing = Reading::Value(sharing);
-        sample.ksm.ksm_zero_pages = Reading::Value(zero);
+        sample.ksm.ksm_zero_pages = Reading::Value(zero.cast_signed());
         sample
     }
 

@@ -167,6 +167,10 @@ impl Ledger {
             let merged = print.is_some_and(|print| print.is_merged);
             Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() }
         };
+        let prints: Vec<_> = prints.into_iter().collect();
+        if self.at == Some(Boundary::CleanEnd) {
+            prints.iter().for_each(|print| remember(&mut self.merged, *print));
+        }
         self.entries = prints.into_iter().map(entry).collect();
         self.finish(at);
     }
@@ -174,11 +178,8 @@ impl Ledger {
     /// Takes in what the witnesses hold now, in the order in which they were drawn.
     pub fn looked(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
         for (entry, print) in self.entries.iter_mut().zip(prints) {
-            if let Some(Print { content, is_merged: true }) = print
-                && self.at == Some(Boundary::CleanEnd)
-                && self.merged.len() < REMEMBERED
-            {
-                self.merged.insert(content);
+            if self.at == Some(Boundary::CleanEnd) {
+                remember(&mut self.merged, print);
             }
             let is_merged = print.is_some_and(|print| print.is_merged);
             let print = print.map(|print| print.content);
@@ -230,6 +231,15 @@ impl Ledger {
             returned: count(|entry| entry.returned),
             looks: self.looks,
         }
+    }
+}
+
+/// Takes in a content that is merged.
+fn remember(merged: &mut FxHashSet<u64>, print: Option<Print>) {
+    if let Some(Print { content, is_merged: true }) = print
+        && merged.len() < REMEMBERED
+    {
+        merged.insert(content);
     }
 }
 
@@ -337,6 +347,23 @@ mod tests {
         let seen = ledger.witnesses().unwrap();
         assert_eq!((seen.rested, seen.familiar), (4, 3), "wherever it is now");
         assert_eq!((seen.familiar_part(), seen.unfamiliar_part(), seen.returned), (0.75, 0.25, 0));
+    }
+
+    #[test]
+    fn what_is_merged_when_witnesses_are_drawn_after_a_clean_pass_is_known() {
+        let mut ledger = Ledger::default();
+        turn(&mut ledger, &sample(10, 1, 0), [1, 2, 3, 4]);
+        // The guest has grown during the pass.
+        let grown = |seconds, run| {
+            let mut sample = sample(seconds, run, 1);
+            sample.processes[0].rss_bytes *= 2;
+            sample
+        };
+        assert_eq!(turn(&mut ledger, &grown(12, 1), [101, 2, 3, 4]), Wish::Draw);
+        turn(&mut ledger, &grown(20, 0), [5, 101, 3, 4]);
+        turn(&mut ledger, &grown(30, 0), [5, 101, 3, 4]);
+        let seen = ledger.witnesses().unwrap();
+        assert_eq!((seen.rested, seen.familiar), (2, 1));
     }
 
     #[test]

@@ -290,6 +290,11 @@ impl Worker {
             self.shared.set(0.0, false);
             self.note(None);
             self.give_back();
+        } else if (self.config.pool != config.pool || self.config.cgroups != config.cgroups)
+            && !self.ledger.entries().is_empty()
+        {
+            // Nobody looks after those any more that are not among the guests of the next pool.
+            self.give_back();
         }
         self.balancer.configure(config.clone());
         self.config = config;
@@ -318,12 +323,13 @@ impl Worker {
     }
 
     fn turn(&mut self) {
-        // Between two turns there is at least half a beat, however short the pool is.
+        // For a turn that fails to decide; a pool that is short has one at each beat and answer in any case.
         self.due = Instant::now() + BEAT / 2;
         let turn = match self.balancer.decide(PATIENCE) {
             Ok(turn) => turn.clone(),
             Err(error) => {
                 self.due = Instant::now() + BEAT;
+                self.note(None);
                 self.warn(&error.to_string());
                 return;
             }

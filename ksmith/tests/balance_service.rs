@@ -19,7 +19,7 @@ use ksmith::control::{Answer, ResizedAnswer};
 use ksmith::guests::Uri;
 use ksmith::root::Root;
 use ksmith::show::BalanceReport;
-use ksmith_core::balance::{BalanceConfig, KsmStep};
+use ksmith_core::balance::{BalanceConfig, KsmStep, Pool};
 use ksmith_core::kernel::{KsmStat, PidStat};
 use ksmith_core::sample::{Process, ProcessId, Sample};
 
@@ -292,9 +292,16 @@ fn who_comes_after_carries_on_and_what_is_not_carried_on_is_given_back() {
     });
     assert_eq!(stage.ledger().entries().len(), 1);
     drop(service);
-    let _service = stage.service(BalanceConfig::default());
+    let service = stage.service(BalanceConfig::default());
     wait_until("one that does not balance gives back", || guest.taken() == 0);
     wait_until("and strikes it out", || stage.ledger().entries().is_empty());
+    drop(service);
+    let config = BalanceConfig { give_back_on_exit: false, ..never_short() };
+    let service = stage.service(config.clone());
+    wait_until("it gives once more", || resize(&service, "u", false, 8 * MIB).is_ok());
+    assert_eq!(guest.taken(), 8 * MIB);
+    service.configure(BalanceConfig { pool: Pool::Cgroup("another".to_owned()), ..config }, Uri::default());
+    wait_until("it is of another pool and has everything again", || guest.taken() == 0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ksmith::estimate::{Mode, Options, Report, Selection, estimate};
 use ksmith::lab::{MemoryGuest, Part};
 use ksmith_core::sketch::MergeRules;
-use support::{KernelLock, clean_passes, guest, number, skipped, vmstat, write};
+use support::{KernelLock, clean_passes, guest, number, skipped, vmstat, write, zero_pages};
 
 const PAGE: u64 = 4096;
 
@@ -42,7 +42,7 @@ fn ksmith(arguments: &[&str]) -> Output {
 
 /// Bytes that KSM saves now.
 fn saved() -> f64 {
-    ((number("pages_sharing") + number("ksm_zero_pages")) * PAGE) as f64
+    ((number("pages_sharing") + zero_pages()) * PAGE) as f64
 }
 
 /// A Python that runs `script` until its input ends, and the line that it has said. `None`, said loudly, where there is

@@ -3,7 +3,7 @@
 mod support;
 
 use ksmith::lab::Part;
-use support::{KernelLock, clean_passes, guest, number};
+use support::{KernelLock, clean_passes, guest, number, zero_pages};
 
 #[test]
 fn ksmd_merges_exactly_what_the_contents_say() {
@@ -13,7 +13,7 @@ fn ksmd_merges_exactly_what_the_contents_say() {
     support::write("use_zero_pages", "1");
     clean_passes(3);
     assert_eq!(number("pages_sharing"), 512, "the two guests of seed 1 share, the third shares with nobody");
-    assert_eq!(number("ksm_zero_pages"), 3 * 64);
+    assert_eq!(zero_pages(), 3 * 64);
     for guest in &mut guests {
         assert_eq!(guest.wrong_pages().unwrap(), 0);
     }

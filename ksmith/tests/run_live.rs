@@ -70,6 +70,9 @@ fn signals_reach_the_program_and_what_is_ignored_stays_so() {
         assert_eq!(running.wait().code(), Some(code), "{}", running.log());
         fs::remove_file(&ready).unwrap();
     }
+    // Where ends of children are ignored the kernel tells of none; the exit code is told all the same.
+    let ignoring = format!("trap '' CHLD; exec {PROGRAM} run --scan never -q -- sh -c 'exit 7'");
+    assert_eq!(Command::new("bash").args(["-c", &ignoring]).status().unwrap().code(), Some(7));
     let mask = |command: &mut Command| {
         let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
         status.lines().find(|line| line.starts_with("SigBlk:")).map(str::to_owned)
@@ -87,6 +90,31 @@ fn signals_reach_the_program_and_what_is_ignored_stays_so() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&shell), Signal::HUP).unwrap();
     fs::remove_file(&gone).unwrap();
     assert_eq!(shell.wait().unwrap().code(), Some(7));
+}
+
+/// A terminal that is gone tells its session's first process only: here `ksmith`, as under `ssh -t`.
+#[test]
+fn a_terminal_that_is_gone_is_told_to_the_program() {
+    if !has("python3") {
+        return;
+    }
+    let script = "import os, pty, signal, sys, time\n\
+                  signal.signal(signal.SIGHUP, signal.SIG_DFL)\n\
+                  pid, terminal = pty.fork()\n\
+                  if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n\
+                  deadline = time.time() + 60\n\
+                  while b'ready' not in os.read(terminal, 4096): pass\n\
+                  os.close(terminal)\n\
+                  while time.time() < deadline:\n    \
+                      ended, status = os.waitpid(pid, os.WNOHANG)\n    \
+                      if ended: sys.exit(os.waitstatus_to_exitcode(status))\n    \
+                      time.sleep(0.05)\n\
+                  os.kill(pid, 15)\n\
+                  sys.exit(99)\n";
+    let program = "trap 'exit 9' HUP; echo ready; while :; do sleep 0.05; done";
+    let run = [PROGRAM, "run", "--scan", "never", "-q", "--", "sh", "-c", program];
+    let status = Command::new("python3").args(["-c", script]).args(run).status().unwrap();
+    assert_eq!(status.code(), Some(9));
 }
 
 #[test]

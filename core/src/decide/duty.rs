@@ -15,6 +15,7 @@ const NO_SLEEP: f64 = 0.9;
 
 /// Visits that the last batch of a pass has to spare, and the sleep after it: long enough to be seen.
 const LAST_SPARE: u64 = 512;
+const MOST_LEFT: u64 = 1 << 30;
 const LAST_SLEEP_MS: u64 = 100;
 
 /// Steps in which the share moves between its bounds.
@@ -83,7 +84,10 @@ impl Duty {
     /// in which ksmd can be stopped right there.
     pub fn last_batch(&mut self, left: u64, limits: &Limits) -> Knobs {
         self.batch = None;
-        settings((left + left / 4 + LAST_SPARE) as f64, LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into()))
+        // A kernel that counts nonsense is not to be asked for more than it takes.
+        let left = left.min(MOST_LEFT);
+        let sleep_ms = LAST_SLEEP_MS.max(limits.min_sleep_milliseconds.into());
+        settings((left + left / 4 + LAST_SPARE) as f64, sleep_ms)
     }
 
     /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
@@ -164,6 +168,15 @@ mod tests {
             }
         }
         assert_eq!(steady_share(1.0, 4000.0, 3e6), 1.0);
+    }
+
+    #[test]
+    fn the_last_batch_covers_what_is_left_and_stays_within_what_the_kernel_takes() {
+        let limits = Limits { min_sleep_milliseconds: 200, ..Limits::default() };
+        let knobs = Duty::default().last_batch(1000, &limits);
+        assert_eq!((knobs.get(Knob::PagesToScan), knobs.get(Knob::SleepMillisecs)), (Some(1762), Some(200)));
+        let knobs = Duty::default().last_batch(u64::MAX, &limits);
+        assert!(knobs.get(Knob::PagesToScan).unwrap() <= u64::from(u32::MAX));
     }
 
     #[test]

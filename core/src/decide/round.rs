@@ -235,7 +235,7 @@ impl Round {
         let Count { passes, visited, zero_pages, pages, .. } = self.count;
         let done = now.ksm.pages_scanned.get()?.saturating_sub(visited);
         // Empty pages that went over to the kernel's zero page were visited for that, and are tracked no more.
-        let zero = now.ksm.ksm_zero_pages.get().unwrap_or(0).saturating_sub(zero_pages);
+        let zero = now.ksm.zero_pages().saturating_sub(zero_pages);
         let pages = match now.ksm.full_scans.get() {
             // In the first pass most new pages are not tracked yet.
             Some(full_scans) if full_scans == self.count.full_scans => pages,
@@ -303,7 +303,7 @@ impl Count {
             aligned,
             full_scans: now.ksm.full_scans.get().unwrap_or(0),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
-            zero_pages: now.ksm.ksm_zero_pages.get().unwrap_or(0),
+            zero_pages: now.ksm.zero_pages(),
             tracked: now.ksm.tracked_pages(),
             pages: now.ksm.tracked_pages().saturating_add(grown_pages),
         }

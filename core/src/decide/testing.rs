@@ -260,7 +260,7 @@ fn any_ksm() -> impl Strategy<Value = Ksm> {
             pages_shared: next(),
             pages_sharing: next(),
             pages_volatile: next(),
-            ksm_zero_pages: next(),
+            ksm_zero_pages: next().map(u64::cast_signed),
             use_zero_pages: next(),
             advisor_max_cpu: next(),
             advisor_min_pages_to_scan: next(),

@@ -202,7 +202,7 @@ pub(super) mod tests {
             let mut sample = Sample { page_size: 4096, hidden_processes: hidden, ..Sample::default() };
             sample.ksm.pages_shared = Reading::Value(shared);
             sample.ksm.pages_sharing = Reading::Value(sharing);
-            sample.ksm.ksm_zero_pages = Reading::Value(zero);
+            sample.ksm.ksm_zero_pages = Reading::Value(zero.cast_signed());
             let units: Vec<Identity> =
                 (0..4).map(|n| identity("p", &format!("/system.slice/{n}.service"), 1)).collect();
             for (n, (merging, zero, _)) in shape.iter().enumerate() {

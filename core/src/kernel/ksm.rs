@@ -180,7 +180,7 @@ ksm_files! {
     pages_sharing: u64, Pages, Gauge, (2 6), "Further mappings of merged pages: frames saved";
     pages_unshared: u64, Pages, Gauge, (2 6), "Pages looked up in each pass and found unique";
     pages_volatile: u64, Pages, Gauge, (2 6), "Pages that change too fast, are new or were skipped";
-    ksm_zero_pages: u64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing";
+    ksm_zero_pages: i64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing";
     stable_node_chains: u64, Count, Gauge, (4 4), "Contents with more mappings than max_page_sharing";
     stable_node_dups: u64, Count, Gauge, (4 4), "Frames that hold such contents";
     general_profit: i64, Bytes, Gauge, (6 4), "Bytes saved less KSM's own metadata; negative when KSM costs memory";
@@ -204,8 +204,14 @@ impl Ksm {
 
     /// Pages that merging saves now: `pages_sharing` + `ksm_zero_pages`. 0 where KSM is absent.
     pub fn saved_pages(&self) -> u64 {
-        let zero = self.ksm_zero_pages.get().unwrap_or(0);
-        self.pages_sharing.get().unwrap_or(0).saturating_add(zero)
+        self.pages_sharing.get().unwrap_or(0).saturating_add(self.zero_pages())
+    }
+
+    /// Empty pages that map the kernel's zero page. The kernel counts one when it is merged and forgets one when it
+    /// is unmapped, but a child that was forked has mappings that nobody counted (`ksm_might_unmap_zero_page`,
+    /// `include/linux/ksm.h`): its count can fall below zero. Less than none is none.
+    pub fn zero_pages(&self) -> u64 {
+        self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }
 
     /// Pages that ksmd keeps a reverse mapping for: everything it has looked at and still tracks.

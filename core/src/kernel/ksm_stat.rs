@@ -34,7 +34,8 @@ impl KsmStat {
         for line in keyed::lines(text) {
             match line.key {
                 "ksm_rmap_items" => stat.rmap_items = Some(line.unsigned()?),
-                "ksm_zero_pages" => stat.zero_pages = Some(line.unsigned()?),
+                // Below zero in a child that was forked: see `Ksm::zero_pages`.
+                "ksm_zero_pages" => stat.zero_pages = Some(u64::try_from(line.signed()?).unwrap_or(0)),
                 "ksm_merging_pages" => stat.merging_pages = Some(line.unsigned()?),
                 "ksm_process_profit" => stat.process_profit = Some(line.signed()?),
                 "ksm_merge_any" => stat.merge_any = Some(line.yes()?),
@@ -97,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_wrong_value_names_its_line() {
-        assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_zero_pages -1\n").unwrap_err().line, 2);
+        assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_merging_pages -1\n").unwrap_err().line, 2);
+        assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_zero_pages -1\n").unwrap().zero_pages, Some(0));
         assert_eq!(KsmStat::parse("ksm_mergeable: maybe\n").unwrap_err().expected, "yes or no");
     }
 }

@@ -74,7 +74,7 @@ impl Machine {
             pages_sharing: sharing,
             pages_unshared: memory.unshared,
             pages_volatile: memory.rmap_items.saturating_sub(shared + sharing + memory.unshared),
-            ksm_zero_pages: memory.zero_pages,
+            ksm_zero_pages: memory.zero_pages.cast_signed(),
             stable_node_chains: memory.stable.chains(),
             stable_node_dups: memory.stable.dups,
             general_profit: profit(sharing + self.counted(memory.zero_pages), memory.rmap_items),

@@ -10,7 +10,7 @@ use ksmith_core::guest::{Guest, Kind};
 use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Make, Told, What};
-use super::member::{Candidate, Member, Order};
+use super::member::{Candidate, Member, Order, is_machine};
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
 use crate::guests::Target;
@@ -120,8 +120,15 @@ impl Balancer {
             if !is_machine(guest.kind) || !super::pool::is_inside(&self.root, &self.config.pool, guest.id().pid) {
                 continue;
             }
-            let who = Candidate::of(guest);
-            let make = target.filter(|_| !self.members.contains_key(&who.key)).map(|target| {
+            let mut who = Candidate::of(guest);
+            if found.iter().any(|(it, _)| it.key == who.key) {
+                // Two of one UUID: each has a line of its own in the ledger.
+                who.key = format!("{}:{}", who.key, guest.id().pid);
+            }
+            // A console may be there later than its guest.
+            let is_known = |member: &Member| member.keeper.is_some() || guest.kind != Kind::Uml;
+            let is_known = self.members.get(&who.key).is_some_and(is_known);
+            let make = target.filter(|_| !is_known).map(|target| {
                 let (root, key, ledger) = (self.root.clone(), who.key.clone(), self.ledger.clone());
                 Box::new(move || actuator(&root, &target, &key, &ledger)) as Make
             });
@@ -129,6 +136,9 @@ impl Balancer {
         }
         for path in &self.config.cgroups {
             let who = Candidate::of_cgroup(path);
+            if found.iter().any(|(it, _)| it.key == who.key) {
+                continue;
+            }
             let (root, key, ledger) = (self.root.clone(), who.key.clone(), self.ledger.clone());
             let path = who.cgroup().unwrap_or_default().to_owned();
             let make = Box::new(move || cgroup_actuator(&root, &path, &key, &ledger)) as Make;
@@ -147,8 +157,9 @@ impl Balancer {
         let mut known = std::mem::take(&mut self.members);
         for (who, make) in found {
             let member = match known.remove(&who.key) {
-                Some(member) => Member { who, ..member },
-                None => {
+                Some(member) if member.keeper.is_some() || make.is_none() => Member { who, ..member },
+                // New, or it had no means of being resized, which it may have now.
+                old => {
                     self.numbers += 1;
                     let keeper = make.and_then(|make| {
                         let started = Keeper::start(self.numbers, make, self.sender.clone());
@@ -159,7 +170,7 @@ impl Balancer {
                         who,
                         keeper,
                         known: None,
-                        error: None,
+                        error: old.and_then(|old| old.error),
                         looking: false,
                         resizing: false,
                         ordered: None,
@@ -196,7 +207,8 @@ impl Balancer {
     pub fn look(&mut self, patience: Duration) {
         let now = self.now();
         for member in self.members.values_mut() {
-            let is_trusted = self.trust.trouble(&member.who.key, now).is_none();
+            // Who answers and does not follow is still listened to: it may squeal.
+            let is_trusted = member.error.is_none() || self.trust.trouble(&member.who.key, now).is_none();
             if is_trusted && !member.is_busy() && member.keeper.as_ref().is_some_and(Keeper::look) {
                 member.looking = true;
             }
@@ -266,8 +278,12 @@ impl Balancer {
                     (done.got_bytes, done.error) = (got, error);
                 }
                 match self.members.get_mut(&key) {
-                    // The next step is taken on a fresh look.
-                    Some(member) if got.is_some_and(|got| member.ordered.is_some_and(|it| it.moves(from, got))) => {
+                    // The next step is taken on a fresh look; so is the first, after a step of the policy's.
+                    Some(member)
+                        if got.is_some_and(|got| {
+                            member.ordered.is_some_and(|it| !it.moves(from, to) || it.moves(from, got))
+                        }) =>
+                    {
                         member.looking = member.keeper.as_ref().is_some_and(Keeper::look);
                     }
                     _ => self.end_order(&key),
@@ -315,6 +331,8 @@ impl Balancer {
     /// As [`view`](Self::view).
     pub fn decide(&mut self, patience: Duration) -> Result<&Turn, PoolError> {
         self.look(patience);
+        // What was seen before is not shown as what is.
+        self.turn = None;
         let view = self.view()?;
         let plan = self.bounds.hold(self.policy.decide(&view), &view, &self.config);
         Ok(self.turn.insert(Turn { view, plan }))
@@ -482,17 +500,23 @@ impl Balancer {
         {
             self.absorb(told);
         }
-        let Ok(view) = self.view() else {
+        let view = self.view().or_else(|_| {
+            // A pool that has lost its limit, or is gone: what there is then is the host's.
+            self.pool = PoolReader::new(self.root.clone(), Pool::Host);
+            self.view()
+        });
+        let Ok(view) = view else {
             return vec!["the pool can't be looked at: nothing is given back".to_owned()];
         };
         let mut spare = view.pool.available_bytes.saturating_sub(self.config.marks(&view.pool).min);
         let mut guests: Vec<_> = view.guests.iter().filter(|guest| guest.taken_bytes() > 0).collect();
         guests.sort_by_key(|guest| std::cmp::Reverse(guest.class.weight));
-        let mut notes = Vec::new();
+        let (mut notes, mut named) = (Vec::new(), Vec::new());
         for guest in guests {
             let part = guest.taken_bytes().min(spare);
             spare -= part;
             if part < guest.taken_bytes() {
+                named.push(guest.key.clone());
                 notes.push(format!(
                     "{} gets back {} of {} MiB: the pool has no more; later: ksmith restore",
                     guest.name,
@@ -514,6 +538,9 @@ impl Balancer {
                 }
             }
         }
+        // Also who could not be asked, or is of another pool by now.
+        self.forget_the_dead();
+        notes.extend(self.ledger.entries().iter().filter(|it| !named.contains(&it.key)).map(|it| it.left()));
         notes
     }
 
@@ -567,10 +594,6 @@ impl Balancer {
             recent: recent.collect(),
         })
     }
-}
-
-fn is_machine(kind: Kind) -> bool {
-    !matches!(kind, Kind::Service | Kind::Container | Kind::Process)
 }
 
 #[cfg(test)]

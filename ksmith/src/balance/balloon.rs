@@ -21,7 +21,7 @@ use super::account::Account;
 use super::ledger::Ledger;
 use super::rates::{Counts, Rates};
 use super::{Abilities, Actuator, ActuatorError, Look};
-use crate::guests::{Monitor, MonitorError, Target, is_alive};
+use crate::guests::{Monitor, MonitorError, Target, has_ended};
 use crate::root::Root;
 
 /// For resizes: the driver moves pages of 4 KiB, a mebibyte is what people and hypervisors count in.
@@ -105,7 +105,7 @@ impl Balloon {
 
     /// Its monitor, for one act: QEMU's socket serves one peer at a time, and others need it too.
     fn monitor(&self) -> Result<Box<dyn Monitor>, ActuatorError> {
-        if !is_alive(&self.root, self.process()) {
+        if has_ended(&self.root, self.process()) {
             return Err(ActuatorError::Gone);
         }
         connect(&self.root, &self.target)
@@ -114,7 +114,7 @@ impl Balloon {
     /// A failure, or the end of the guest that explains it.
     fn explain<T>(&self, result: Result<T, ActuatorError>) -> Result<T, ActuatorError> {
         match result {
-            Err(_) if !is_alive(&self.root, self.process()) => Err(ActuatorError::Gone),
+            Err(_) if has_ended(&self.root, self.process()) => Err(ActuatorError::Gone),
             other => other,
         }
     }
@@ -189,14 +189,18 @@ impl Actuator for Balloon {
 
     fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
-        let to = to_bytes.min(self.account.whole()) / STEP * STEP;
-        let outcome = self.do_resize(monitor.as_mut(), to.max(STEP));
+        let outcome = self.do_resize(monitor.as_mut(), rounded(to_bytes, self.account.whole()));
         self.explain(outcome)
     }
 
     fn abilities(&self) -> Abilities {
         Abilities { way: "virtio-balloon", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
     }
+}
+
+/// In whole steps, but for all of it: a guest whose whole is none gets the last bit back too.
+fn rounded(to: u64, whole: u64) -> u64 {
+    if to >= whole { whole } else { (to / STEP * STEP).max(STEP).min(whole) }
 }
 
 /// What a guest of this size keeps available whatever anybody wants.
@@ -240,7 +244,8 @@ fn find(monitor: &mut dyn Monitor) -> Option<String> {
 /// The guest's words. `None` if it has said nothing, or nothing lately.
 fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts)> {
     let last = told.get("last-update").and_then(Value::as_u64).filter(|last| *last > 0)?;
-    if now.saturating_sub(last) > STALE_SECONDS {
+    // Told later than now, it was told before the clock was set back: nobody knows how old it is.
+    if now.abs_diff(last) > STALE_SECONDS {
         return None;
     }
     // What the driver does not tell is -1.

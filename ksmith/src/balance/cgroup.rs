@@ -194,6 +194,15 @@ impl Actuator for Cgroup {
     }
 }
 
+/// Whether the cgroup that was noted is gone for certain: there is none of its name, or another.
+pub(super) fn has_ended(root: &Root, was: &CgroupWas) -> bool {
+    let relative = was.path.trim_start_matches('/');
+    MOUNTS.iter().all(|mount| match fs::metadata(root.path(PathBuf::from(mount).join(relative))) {
+        Ok(found) => found.ino() != was.inode,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    })
+}
+
 /// The directory of a cgroup in the unified hierarchy, relative to the root.
 fn find(root: &Root, path: &str) -> Result<PathBuf, ActuatorError> {
     let relative = path.trim_start_matches('/');

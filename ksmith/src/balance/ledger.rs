@@ -14,10 +14,10 @@ use ksmith_core::guest::Kind;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use super::actuators;
 use super::{Actuator, ActuatorError};
+use super::{actuators, cgroup};
 use crate::act::StateDir;
-use crate::guests::{Guests, Uri, is_alive};
+use crate::guests::{Guests, Uri, has_ended};
 use crate::root::Root;
 
 /// One guest that has less than its whole.
@@ -45,6 +45,12 @@ impl Entry {
     fn is_of(&self, key: &str, process: ProcessId) -> bool {
         self.process == process && (process.pid != 0 || self.key == key)
     }
+
+    /// What it lacks still, in words.
+    pub(super) fn left(&self) -> String {
+        let (given, whole) = (self.given_bytes >> 20, self.whole_bytes >> 20);
+        format!("{} has {given} of its {whole} MiB; later: ksmith restore", self.name)
+    }
 }
 
 /// A cgroup as it was.
@@ -70,8 +76,9 @@ pub enum LedgerError {
         source: io::Error,
     },
     /// It is there and is no ledger.
-    #[error("the ledger {path} is damaged ({why}), so nobody knows what was taken from whom: give each guest its memory \
-             back by `ksmith give`, or restart it, then remove the file",
+    #[error("the ledger {path} is damaged ({why}), so nobody knows what was taken from whom: restart each guest, or give \
+             it its memory back by its own means (virsh setmem, QMP's balloon, mconsole's config mem=+SIZE, a cgroup's \
+             memory.high), then remove the file",
             path = .path.display())]
     Damaged {
         /// The ledger.
@@ -89,6 +96,7 @@ pub struct Ledger(Arc<Mutex<Inner>>);
 struct Inner {
     directory: StateDir,
     entries: Vec<Entry>,
+    is_kept: bool,
 }
 
 impl Ledger {
@@ -97,6 +105,19 @@ impl Ledger {
     /// # Errors
     /// It can't be read, or is no ledger.
     pub fn open(directory: &StateDir) -> Result<Self, LedgerError> {
+        Self::read(directory, true)
+    }
+
+    /// The ledger for who changes nothing, and so need not hold the lock: the file stays as it is, which another ksmith
+    /// may be writing.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_to_read(directory: &StateDir) -> Result<Self, LedgerError> {
+        Self::read(directory, false)
+    }
+
+    fn read(directory: &StateDir, is_kept: bool) -> Result<Self, LedgerError> {
         let path = directory.balance();
         let entries = match fs::read(&path) {
             Ok(text) => {
@@ -105,7 +126,7 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(LedgerError::File { path, source }),
         };
-        Ok(Self(Arc::new(Mutex::new(Inner { directory: directory.clone(), entries }))))
+        Ok(Self(Arc::new(Mutex::new(Inner { directory: directory.clone(), entries, is_kept }))))
     }
 
     /// Who has less than its whole.
@@ -148,17 +169,25 @@ impl Ledger {
     /// # Errors
     /// The file can't be written.
     pub fn strike_ended(&self, root: &Root) -> Result<(), LedgerError> {
-        let has_ended = |entry: &Entry| entry.process.pid != 0 && !is_alive(root, entry.process);
-        self.lock().change(|entries| entries.retain(|entry| !has_ended(entry)))
+        let is_over = |entry: &Entry| match &entry.cgroup {
+            Some(was) => cgroup::has_ended(root, was),
+            None => entry.process.pid != 0 && has_ended(root, entry.process),
+        };
+        self.lock().change(|entries| entries.retain(|entry| !is_over(entry)))
     }
 
     /// Gives everybody everything back, and says what came of it. Who is gone is struck out.
     pub fn restore(&self, root: &Root, libvirt: &Uri, dry_run: bool) -> Vec<String> {
         let guests = Guests::new(root.clone(), libvirt.clone());
         self.restore_with(dry_run, |entry| match &entry.cgroup {
+            Some(was) if cgroup::has_ended(root, was) => Err(ActuatorError::Gone),
             Some(was) => actuators::cgroup_actuator(root, &was.path, &entry.key, self),
             None => {
-                let target = guests.target_by_id(entry.process).ok_or(ActuatorError::Gone)?;
+                let target =
+                    guests.target_by_id(entry.process).ok_or_else(|| match has_ended(root, entry.process) {
+                        true => ActuatorError::Gone,
+                        false => ActuatorError::Unable("what it is can't be read".to_owned()),
+                    })?;
                 actuators::actuator(root, &target, &entry.key, self)
             }
         })
@@ -183,6 +212,10 @@ impl Ledger {
         for (entry, outcome) in entries.iter().zip(outcomes) {
             let (name, mib) = (&entry.name, |bytes: u64| bytes >> 20);
             let is_settled = match outcome {
+                Some(Ok(_)) if dry_run => {
+                    notes.push(format!("{name} would get its {} MiB again", mib(entry.whole_bytes)));
+                    false
+                }
                 Some(Ok(given)) if given >= entry.whole_bytes => {
                     notes.push(format!("{name} has its {} MiB again", mib(entry.whole_bytes)));
                     true
@@ -200,7 +233,12 @@ impl Ledger {
                     notes.push(format!("{name} did not get its memory back: {error}; later: ksmith restore"));
                     false
                 }
-                None => false,
+                None => {
+                    notes.push(format!(
+                        "{name} did not get its memory back: the attempt broke off; later: ksmith restore"
+                    ));
+                    false
+                }
             };
             if is_settled
                 && !dry_run
@@ -223,6 +261,10 @@ impl Inner {
         let mut entries = self.entries.clone();
         change(&mut entries);
         if entries == self.entries {
+            return Ok(());
+        }
+        if !self.is_kept {
+            self.entries = entries;
             return Ok(());
         }
         let path = self.directory.balance();

@@ -70,6 +70,11 @@ pub fn key_of(guest: &Guest) -> String {
     }
 }
 
+/// Whether it has a balloon or the like, and need not be named to be balanced.
+pub(super) fn is_machine(kind: Kind) -> bool {
+    !matches!(kind, Kind::Service | Kind::Container | Kind::Process)
+}
+
 /// What a person wants a guest to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order {

@@ -47,13 +47,25 @@ fn lies_in(line: &str, pool: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Looks at one pool again and again: rates are since the look before.
+/// Rates are reckoned over this long at least: a turn looks at the pool twice within milliseconds, and one page in a
+/// millisecond is no wave.
+pub(super) const SHORTEST: Duration = Duration::from_millis(400);
+
+/// Looks at one pool again and again: rates are since the look before, or one before that.
 #[derive(Debug)]
 pub struct PoolReader {
     root: Root,
     pool: Pool,
     page_size: u64,
     before: Option<Counters>,
+    rates: Rates,
+}
+
+/// Bytes per second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rates {
+    swapped_out: Option<f64>,
+    broken: Option<f64>,
 }
 
 /// What rates are reckoned from, in bytes since whenever.
@@ -67,7 +79,7 @@ struct Counters {
 impl PoolReader {
     /// Nothing is read yet.
     pub fn new(root: Root, pool: Pool) -> Self {
-        Self { root, pool, page_size: rustix::param::page_size() as u64, before: None }
+        Self { root, pool, page_size: rustix::param::page_size() as u64, before: None, rates: Rates::default() }
     }
 
     /// Looks.
@@ -101,16 +113,18 @@ impl PoolReader {
             Pool::Cgroup(path) => self.cgroup(path, available, swap_free, exposure_bytes)?,
         };
         let counters = Counters { at: now, swapped_out, broken: pages(vm.cow_ksm) };
-        let before = self.before.replace(counters);
-        let rate = |of: fn(&Counters) -> Option<u64>| {
-            let before = before.as_ref()?;
-            let seconds = now.checked_sub(before.at)?.as_secs_f64();
-            (seconds > 0.0).then_some(())?;
-            Some(of(&counters)?.saturating_sub(of(before)?) as f64 / seconds)
-        };
+        let before = *self.before.get_or_insert(counters);
+        let span = now.saturating_sub(before.at);
+        if span >= SHORTEST {
+            let rate = |of: fn(&Counters) -> Option<u64>| {
+                Some(of(&counters)?.saturating_sub(of(&before)?) as f64 / span.as_secs_f64())
+            };
+            self.rates = Rates { swapped_out: rate(|it| it.swapped_out), broken: rate(|it| it.broken) };
+            self.before = Some(counters);
+        }
         Ok(PoolView {
-            swap_out_bytes_per_second: rate(|it| it.swapped_out),
-            cow_bytes_per_second: rate(|it| it.broken),
+            swap_out_bytes_per_second: self.rates.swapped_out,
+            cow_bytes_per_second: self.rates.broken,
             ..view
         })
     }
@@ -210,6 +224,11 @@ mod tests {
         let second = reader.read(Duration::from_secs(12)).unwrap();
         assert_eq!(second.swap_out_bytes_per_second, Some(10.0 * page as f64));
         assert_eq!(second.cow_bytes_per_second, Some(2.0 * page as f64));
+        // One page a millisecond later is neither a wave nor the end of one.
+        write(tree.path(), "proc/vmstat", "pswpout 30\ncow_ksm 5\n");
+        let third = reader.read(Duration::from_millis(12_001)).unwrap();
+        assert_eq!(third.cow_bytes_per_second, Some(2.0 * page as f64));
+        assert_eq!(reader.read(Duration::from_secs(13)).unwrap().cow_bytes_per_second, Some(page as f64));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use ksmith_core::balance::Inside;
 
+use super::pool::SHORTEST;
+
 /// What a guest has counted since it started. `None`: it does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
@@ -12,24 +14,29 @@ pub(super) struct Counts {
     pub(super) swap_out_bytes: Option<u64>,
 }
 
-/// The look before.
+/// The look before, and the rates that were last reckoned: majors, swapped in, swapped out.
 #[derive(Debug, Default)]
-pub(super) struct Rates(Option<(Instant, Counts)>);
+pub(super) struct Rates(Option<(Instant, Counts)>, [Option<f64>; 3]);
 
 impl Rates {
     /// Fills in the rates since the look before; at first there are none. A counter that went back (the guest has
-    /// booted anew, or lies) gives none either.
+    /// booted anew, or lies) gives none either. Two faults in ten milliseconds are no squeal: looks that are closer than
+    /// [`SHORTEST`] tell the rates of before.
     pub(super) fn fill(&mut self, now: Instant, counts: Counts, inside: &mut Inside) {
-        let before = self.0.replace((now, counts));
-        let Some((then, old)) = before else { return };
-        let seconds = now.saturating_duration_since(then).as_secs_f64();
-        if seconds <= 0.0 {
-            return;
+        let (then, old) = *self.0.get_or_insert((now, counts));
+        let span = now.saturating_duration_since(then);
+        if span >= SHORTEST {
+            let rate =
+                |new: Option<u64>, old: Option<u64>| Some(new?.checked_sub(old?)? as f64 / span.as_secs_f64());
+            self.1 = [
+                rate(counts.major_faults, old.major_faults),
+                rate(counts.swap_in_bytes, old.swap_in_bytes),
+                rate(counts.swap_out_bytes, old.swap_out_bytes),
+            ];
+            self.0 = Some((now, counts));
         }
-        let rate = |new: Option<u64>, old: Option<u64>| Some(new?.checked_sub(old?)? as f64 / seconds);
-        inside.major_faults_per_second = rate(counts.major_faults, old.major_faults);
-        inside.swap_in_bytes_per_second = rate(counts.swap_in_bytes, old.swap_in_bytes);
-        inside.swap_out_bytes_per_second = rate(counts.swap_out_bytes, old.swap_out_bytes);
+        [inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second] =
+            self.1;
     }
 }
 
@@ -53,6 +60,6 @@ mod tests {
         assert_eq!(look(0, 10), (None, None, None));
         assert_eq!(look(2, 16), (Some(3.0), None, Some(0.0)));
         assert_eq!(look(3, 1), (None, None, Some(0.0)));
-        assert_eq!(look(3, 2), (None, None, None), "no time has passed");
+        assert_eq!(look(3, 2), (None, None, Some(0.0)), "no time has passed: as before");
     }
 }

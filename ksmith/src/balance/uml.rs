@@ -26,7 +26,7 @@ use super::account::Account;
 use super::ledger::Ledger;
 use super::rates::{Counts, Rates};
 use super::{Abilities, Actuator, ActuatorError, Look};
-use crate::guests::{Mconsole, MconsoleError, Target, is_alive};
+use crate::guests::{Mconsole, MconsoleError, Target, has_ended};
 use crate::root::Root;
 
 const PAGE: u64 = 4096;
@@ -106,7 +106,7 @@ impl Uml {
     }
 
     fn check_alive(&self) -> Result<(), ActuatorError> {
-        if is_alive(&self.root, self.process) { Ok(()) } else { Err(ActuatorError::Gone) }
+        if has_ended(&self.root, self.process) { Err(ActuatorError::Gone) } else { Ok(()) }
     }
 
     /// A failure, or the end of the guest that explains it.
@@ -122,7 +122,8 @@ impl Uml {
             let baseline = *self.baseline.get_or_insert(now.saturating_sub(taken));
             if let Some(before) = self.unsure {
                 let given = self.account.whole().saturating_sub(now.saturating_sub(baseline));
-                self.account.note(given.clamp(self.account.given(), before))?;
+                // The host's measure may have raised it beyond what there was before.
+                self.account.note(given.min(before).max(self.account.given()))?;
                 self.unsure = None;
             }
         }

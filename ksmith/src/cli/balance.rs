@@ -78,7 +78,8 @@ const LONG_PATIENCE: Duration = Duration::from_secs(600);
 /// A number of bytes as people write it.
 fn amount(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not an amount such as 256M, 1G or 1048576");
-    let text = text.trim().trim_end_matches("iB").trim_end_matches(['B', 'b']).trim_end();
+    let text = text.trim();
+    let text = text.strip_suffix("iB").or_else(|| text.strip_suffix(['B', 'b'])).unwrap_or(text).trim_end();
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].trim() {
         "" => 0,
@@ -88,7 +89,11 @@ fn amount(text: &str) -> Result<u64, String> {
         "T" | "t" => 40,
         _ => return Err(wrong()),
     };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    let bytes = digits
+        .parse::<u64>()
+        .ok()
+        .filter(|_| !digits.starts_with('+'))
+        .and_then(|number| number.checked_mul(1 << shift));
     bytes.filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
 }
 
@@ -100,7 +105,7 @@ impl BalanceArgs {
         let report = match asked {
             Some(mut client) => client.balance()?,
             None => {
-                let mut balancer = look(&root, &config)?;
+                let mut balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
                 let impossible = |why: crate::balance::PoolError| Failure::impossible(why.to_string());
                 balancer.pool().map_err(impossible)?;
                 std::thread::sleep(BETWEEN);
@@ -127,7 +132,9 @@ impl HoldArgs {
             Some(mut client) => client.hold(&self.guest, self.release).map_err(refused)?,
             None => {
                 let _lock = lock(&root)?;
-                look(&root, &config)?.hold(&self.guest, !self.release).map_err(Failure::usage)?
+                look(&root, &config, Ledger::open(&StateDir::of(&root))?)?
+                    .hold(&self.guest, !self.release)
+                    .map_err(Failure::usage)?
             }
         };
         if global.json {
@@ -157,7 +164,8 @@ fn resize(global: &Global, guest: &str, gives: bool, bytes: u64) -> anyhow::Resu
         Some(mut client) => client.resize(guest, gives, bytes).map_err(refused)?,
         None => {
             let _lock = lock(&root)?;
-            resize_here(&mut look(&root, &config)?, guest, gives, bytes)?
+            let ledger = Ledger::open(&StateDir::of(&root))?;
+            resize_here(&mut look(&root, &config, ledger)?, guest, gives, bytes)?
         }
     };
     let ResizedAnswer { guest, from_bytes, wanted_bytes, given_bytes } = &answer;
@@ -191,9 +199,8 @@ fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) ->
 }
 
 /// All guests, looked at once.
-fn look(root: &Root, config: &Config) -> anyhow::Result<Balancer> {
-    let directory = StateDir::of(root);
-    let (ledger, holds) = (Ledger::open(&directory)?, Holds::open(&directory)?);
+fn look(root: &Root, config: &Config, ledger: Ledger) -> anyhow::Result<Balancer> {
+    let holds = Holds::open(&StateDir::of(root))?;
     let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
     let list = guests.list_unasked(&Observer::new(root.clone()).sample());
     let mut balancer = Balancer::new(root.clone(), config.balance.clone(), ledger, holds);
@@ -246,7 +253,7 @@ mod tests {
             ["256M", "256MiB", "1G", "2 k", "7"].map(amount),
             [256 << 20, 256 << 20, 1 << 30, 2048, 7].map(Ok)
         );
-        for text in ["", "M", "-1M", "1.5G", "0", "9999999T", "1X", "ä"] {
+        for text in ["", "M", "-1M", "1.5G", "0", "9999999T", "1X", "ä", "1MBB", "1iBiB", "+1M"] {
             assert!(amount(text).is_err(), "{text}");
         }
     }

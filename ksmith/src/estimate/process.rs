@@ -122,6 +122,11 @@ impl Process {
         status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
     }
 
+    /// Whether `user` might read its memory: by all its rights it is that user's.
+    pub fn is_of(&self, user: u32) -> bool {
+        is_of(&self.directory, user)
+    }
+
     /// Its control group in the unified hierarchy.
     pub fn cgroup(&self) -> Option<String> {
         let text = self.text("cgroup").ok()?;
@@ -206,6 +211,26 @@ impl Process {
     fn text(&self, name: &str) -> io::Result<String> {
         Ok(String::from_utf8_lossy(&self.bytes(name)?).into_owned())
     }
+}
+
+/// Whether the process of an open /proc directory has the rights of `user` only: as real, effective, saved and file
+/// system's user. The real one alone stays when a set-user-id program is begun.
+pub fn has_rights_of(directory: &OwnedFd, user: u32) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut text = Vec::new();
+    let read = openat(directory, "status", flags, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(|file| File::from(file).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    let users = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+    read.is_ok() && users.is_some_and(|users| users.split_ascii_whitespace().all(|word| word.parse() == Ok(user)))
+}
+
+/// Whether `user` might read the memory of the process of an open /proc directory. Of one that is not dumpable (it
+/// is or was set-user-id or set-group-id, or its file can't be read) the kernel gives the files to root.
+pub fn is_of(directory: &OwnedFd, user: u32) -> bool {
+    let owner = rustix::fs::statat(directory, "status", rustix::fs::AtFlags::empty());
+    owner.is_ok_and(|found| found.st_uid == user) && has_rights_of(directory, user)
 }
 
 impl Memory {

@@ -2,6 +2,7 @@
 
 use ksmith_core::guest::{Cgroup, Identity};
 use ksmith_core::kernel::{CommandLine, PidStat};
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
 use super::twins;
@@ -28,6 +29,16 @@ pub fn is_alive(root: &Root, id: ProcessId) -> bool {
     stat.value().is_some_and(|stat| stat.start_ticks == id.start_ticks && !stat.is_zombie)
 }
 
+/// Whether this very process has ended for certain. One that can't be looked at (no descriptor is left, no memory) may be
+/// there: what is owed to it must not be forgotten.
+pub fn has_ended(root: &Root, id: ProcessId) -> bool {
+    match root.text(format!("proc/{}/stat", id.pid)).and_then(|text| PidStat::parse(&text)) {
+        Reading::Value(stat) => stat.start_ticks != id.start_ticks || stat.is_zombie,
+        Reading::Absent => true,
+        Reading::Denied | Reading::Malformed(_) => false,
+    }
+}
+
 /// `Uid: real effective saved filesystem`
 fn effective_uid(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -42,6 +53,16 @@ mod tests {
     fn the_effective_user_counts() {
         assert_eq!(effective_uid("Name:\tx\nUid:\t1000\t64\t64\t64\n"), Some(64));
         assert_eq!(effective_uid("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn who_can_not_be_looked_at_may_be_there() {
+        let tree = tempfile::tempdir().unwrap();
+        let (root, id) = (Root::at(tree.path()), ProcessId { pid: 7, start_ticks: 70 });
+        assert!(has_ended(&root, id) && !is_alive(&root, id));
+        // A directory can be opened and not read: an error that says nothing of the process.
+        std::fs::create_dir_all(tree.path().join("proc/7/stat")).unwrap();
+        assert!(!has_ended(&root, id) && !is_alive(&root, id));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use super::{Guests, SwitchError, Target, Uri, is_alive};
+use super::{Guests, SwitchError, Target, Uri, has_ended};
 use crate::act::{StateDir, replace};
 use crate::root::Root;
 
@@ -174,7 +174,7 @@ impl OffList {
     /// # Errors
     /// The file can't be written.
     pub fn forget_the_gone(&self, root: &Root) -> Result<(), ListError> {
-        self.change(|guests| guests.retain(|guest| is_alive(root, guest.process)))
+        self.change(|guests| guests.retain(|guest| !has_ended(root, guest.process)))
     }
 }
 

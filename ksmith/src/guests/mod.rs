@@ -26,7 +26,7 @@ pub use ksmith_core::guest::{Guest, Kind, NotOne, find};
 use ksmith_core::guest::{Identity, Monitor as Place, group};
 use ksmith_core::sample::{ProcessId, Sample};
 
-pub use self::identities::is_alive;
+pub use self::identities::{has_ended, is_alive};
 pub use self::journal::{ListError, OffList, SwitchedOff, Why};
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
 pub use self::mconsole::{Mconsole, MconsoleError};

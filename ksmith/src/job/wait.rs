@@ -47,6 +47,7 @@ impl Ended {
 pub struct Signals {
     file: File,
     before: libc::sigset_t,
+    ignores_children: bool,
 }
 
 /// Holds signals back from all threads that start after this, and from this one. To be called before the program is
@@ -78,8 +79,11 @@ pub fn block_signals() -> io::Result<Signals> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
+    // Where ends of children are ignored (`trap '' CHLD`), the kernel tells of none, and keeps no exit code.
+    // SAFETY: the usual disposition needs no handler, and nobody else here has one for it.
+    let ignores_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_IGN;
     // SAFETY: the descriptor is open and nobody else's.
-    Ok(Signals { file: unsafe { File::from_raw_fd(descriptor) }, before })
+    Ok(Signals { file: unsafe { File::from_raw_fd(descriptor) }, before, ignores_children })
 }
 
 /// Waits for the program's end, passes signals on to it meanwhile, and collects orphans that fell to this process.
@@ -94,14 +98,20 @@ pub fn wait(child: &Child, signals: &mut Signals) -> io::Result<Ended> {
             return Ok(ended);
         }
         let (signal, code) = signals.next()?;
-        // A terminal has told the program already. That it has ended meanwhile is no error.
+        // A terminal has told the program already, but that it is gone it tells its session's first process only.
+        let is_told = code == SI_KERNEL && !(signal == libc::SIGHUP && leads_a_session());
+        // That the program has ended meanwhile is no error.
         if signal != libc::SIGCHLD
-            && code != SI_KERNEL
+            && !is_told
             && let Some(signal) = Signal::from_named_raw(signal)
         {
             let _ = kill_process(main, signal);
         }
     }
+}
+
+fn leads_a_session() -> bool {
+    rustix::process::getsid(None).is_ok_and(|session| session == rustix::process::getpid())
 }
 
 /// Lets the report be written even if the program has left the terminal to another group. Only after the program was
@@ -119,7 +129,8 @@ fn collect(main: Pid) -> io::Result<Option<Ended>> {
         match wait_any(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) if pid == main => found = Ended::of(status),
             Ok(Some(_)) => {}
-            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(found),
+            Ok(None) => return Ok(found),
+            Err(rustix::io::Errno::CHILD) if found.is_some() => return Ok(found),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -130,15 +141,19 @@ impl Signals {
     /// Lets signals through in the program as they were before: the kernel keeps a mask over exec.
     #[allow(unsafe_code, reason = "std leaves the mask as it is")]
     pub(super) fn release_in(&self, command: &mut Command) {
-        let before = self.before;
+        let (before, ignores_children) = (self.before, self.ignores_children);
         let release = move || {
+            if ignores_children {
+                // SAFETY: signal is async-signal-safe; to ignore one needs no handler.
+                unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+            }
             // SAFETY: the set was filled in by the kernel; pthread_sigmask is async-signal-safe.
             match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) } {
                 0 => Ok(()),
                 error => Err(io::Error::from_raw_os_error(error)),
             }
         };
-        // SAFETY: the closure makes one system call; it neither allocates nor takes locks.
+        // SAFETY: the closure makes two system calls; it neither allocates nor takes locks.
         unsafe { command.pre_exec(release) };
     }
 

@@ -10,6 +10,7 @@ use ksmith_core::sample::ProcessId;
 use rustix::fs::{Mode, OFlags, open, openat};
 
 use super::protocol::Saves;
+use crate::estimate::process::{has_rights_of, is_of};
 use crate::job::ksm_now;
 use crate::root::Root;
 
@@ -68,10 +69,15 @@ impl Peer {
         })
     }
 
-    /// Its user now: a program may have changed it since it connected.
-    pub fn user_now(&self) -> Option<u32> {
-        let status = read(&self.directory, "status").ok()?;
-        status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
+    /// Whether it still has the rights of its user and no others: a program may change them, or begin another that
+    /// is set-user-id.
+    pub fn has_its_users_rights(&self) -> bool {
+        has_rights_of(&self.directory, self.user)
+    }
+
+    /// Whether its user might read its memory, too.
+    pub fn is_its_users(&self) -> bool {
+        is_of(&self.directory, self.user)
     }
 }
 
@@ -92,7 +98,36 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&ours).unwrap();
         assert_eq!((peer.id.pid, peer.user), (std::process::id(), rustix::process::getuid().as_raw()));
-        assert_eq!(peer.user_now(), Some(peer.user));
+        assert!(peer.is_its_users() && peer.has_its_users_rights());
+    }
+
+    /// Connecting and then beginning passwd(1) must not show passwd's memory, though its real user is the same.
+    #[test]
+    fn a_program_that_its_user_may_not_read_is_not_its_users() {
+        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::process::CommandExt;
+
+        const NOBODY: u32 = 65534;
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("only root can become another user");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let program = directory.path().join("sleep");
+        // 0711 where the file system knows no set-user-id: that can't be read either.
+        for (mode, expected) in [(0o755, true), (0o711, false), (0o4711, false)] {
+            std::fs::copy("/bin/sleep", &program).unwrap();
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).unwrap();
+            let mut child =
+                std::process::Command::new(&program).arg("1000").uid(NOBODY).gid(NOBODY).spawn().unwrap();
+            let peer = Peer::open(child.id(), NOBODY).unwrap();
+            let found = (peer.is_its_users(), Peer::open(child.id(), 1).unwrap().is_its_users());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            std::fs::remove_file(&program).unwrap();
+            assert_eq!(found, (expected, false), "{mode:o}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::budget::Budget;
 use super::peer::Peer;
 use super::protocol::Range;
 use crate::estimate::frames::Frames;
@@ -47,12 +48,22 @@ const REMEMBERED: u64 = 1 << 20;
 /// The largest process that is advised.
 const LARGEST: u64 = 256 << 30;
 
+/// CPU time of a reading at most; what was not read by then is not compared with. Small processes that map much are
+/// cheap to have and dear to look through.
+const LONGEST: Duration = Duration::from_secs(30);
+
 /// Processes smaller than this are not compared with.
 const SMALLEST: u64 = 1 << 20;
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]
 pub enum RangesError {
+    /// The user has nothing left to spend.
+    #[error("{0}")]
+    Budget(String),
+    /// The process is not the user's any more.
+    #[error("your process runs with other rights than when it connected, or may not be read by its user")]
+    NotTheUsers,
     /// The process can't be read.
     #[error("your memory can't be read: {0}")]
     Unreadable(String),
@@ -97,22 +108,41 @@ struct Piece {
 impl Adviser {
     /// Which of the peer's memory has at least `worth_permille` equal pages.
     ///
+    /// The user pays for the reading, whatever comes of it.
+    ///
     /// # Errors
-    /// It can't be read.
-    pub fn advise(&self, peer: &Peer, worth_permille: u64) -> Result<Advice, RangesError> {
+    /// It can't be read, or paid for.
+    pub fn advise(&self, peer: &Peer, worth_permille: u64, budget: &Budget) -> Result<Advice, RangesError> {
         let rss = rss_bytes(peer.id).ok_or_else(|| RangesError::Unreadable("the process has ended".to_owned()))?;
         if rss > LARGEST {
             return Err(RangesError::TooLarge);
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only now: of many that ask at once and have waited here, the first may have used it up.
+        budget.check(peer.user).map_err(RangesError::Budget)?;
         let begin = thread_cpu();
+        let ranges = Self::from_reading(&mut last, peer, rss, worth_permille);
+        let cpu = thread_cpu().saturating_sub(begin);
+        budget.charge(peer.user, cpu);
+        Ok(Advice { ranges: ranges?, cpu })
+    }
+
+    fn from_reading(
+        last: &mut Option<Reading>,
+        peer: &Peer,
+        rss: u64,
+        worth_permille: u64,
+    ) -> Result<Vec<Range>, RangesError> {
+        // One that has begun another program since it was read, of somebody else's rights, is that one's.
+        if !peer.is_its_users() {
+            return Err(RangesError::NotTheUsers);
+        }
         let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
         if !usable {
             *last = None;
             *last = Some(Reading::take(peer, rss)?);
         }
-        let ranges = last.as_ref().map_or_else(Vec::new, |reading| reading.ranges(peer.id, worth_permille));
-        Ok(Advice { ranges, cpu: thread_cpu().saturating_sub(begin) })
+        Ok(last.as_ref().map_or_else(Vec::new, |reading| reading.ranges(peer.id, worth_permille)))
     }
 }
 
@@ -127,6 +157,7 @@ impl Reading {
 
     fn take(peer: &Peer, rss: u64) -> Result<Self, RangesError> {
         let unreadable = |why: String| RangesError::Unreadable(why);
+        let begin = thread_cpu();
         let salt = Salt::new().map_err(|why| unreadable(why.to_string()))?;
         let context = Context {
             salt,
@@ -147,6 +178,9 @@ impl Reading {
         let mut reading = Self { taken: Instant::now(), user: peer.user, census, read: Vec::new() };
         reading.add(&context, peer.id, rss).map_err(unreadable)?;
         for (id, rss) in companions {
+            if thread_cpu().saturating_sub(begin) > LONGEST {
+                break;
+            }
             // One that ends or can't be read is no companion.
             let _ = reading.add(&context, id, rss);
         }
@@ -162,6 +196,11 @@ impl Reading {
             return Err("the process has ended".to_owned());
         }
         let memory = process.memory(Detail::Headings).map_err(|why| why.to_string())?;
+        // Asked with the memory open, which an exec after this would leave empty: a set-user-id program that the user
+        // has begun is not the user's to read.
+        if !process.is_of(self.user) {
+            return Err("it is not its user's to read".to_owned());
+        }
         let has_zero_pages = memory.ksm.zero_pages.unwrap_or(0) > 0;
         let mut scratch = Scratch::new();
         let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
@@ -245,7 +284,7 @@ fn companions(peer: &Peer) -> Vec<(ProcessId, u64)> {
             }
             let process = Process::open(pid).ok()?;
             let is_same = stat.comm == peer.name;
-            let belongs = process.user() == Some(peer.user) && (is_same || process.ksm().is_involved());
+            let belongs = process.is_of(peer.user) && (is_same || process.ksm().is_involved());
             belongs.then_some((is_same, rss, ProcessId { pid, start_ticks: stat.start_ticks }))
         })
         .collect();

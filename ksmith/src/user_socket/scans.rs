@@ -35,13 +35,15 @@ pub struct UserScans {
     waiting: Vec<UserScan>,
     served: Vec<UserScan>,
     passes: u64,
+    /// How much of the scan's time is charged already.
+    charged: Duration,
     budget: Budget,
 }
 
 impl UserScans {
     /// None yet.
     pub fn new(budget: Budget) -> Self {
-        Self { waiting: Vec::new(), served: Vec::new(), passes: 0, budget }
+        Self { waiting: Vec::new(), served: Vec::new(), passes: 0, charged: Duration::ZERO, budget }
     }
 
     /// Takes one in.
@@ -61,21 +63,20 @@ impl UserScans {
             return None;
         }
         self.served = std::mem::take(&mut self.waiting);
+        self.charged = Duration::ZERO;
         self.passes = self.served.iter().map(|scan| scan.passes).max().unwrap_or(1);
         Some(self.passes)
     }
 
     /// Lets go who has left, and who can't pay for what was spent so far. Returns whether anybody is left.
     pub fn go_on(&mut self, spent: Duration) -> bool {
+        // Before anybody is let go: who hangs up in time would scan for nothing.
+        self.charge(spent);
         self.served.retain(|scan| !scan.peer.has_gone());
-        let part = self.part(spent);
         let budget = self.budget.clone();
         let (stay, leave): (Vec<UserScan>, Vec<UserScan>) =
-            self.served.drain(..).partition(|scan| part.as_secs_f64() <= budget.left(scan.user));
+            self.served.drain(..).partition(|scan| budget.left(scan.user) >= 0.0);
         self.served = stay;
-        for user in leave.iter().map(|scan| scan.user).collect::<BTreeSet<_>>() {
-            self.budget.charge(user, part);
-        }
         for scan in leave {
             let text = self.budget.check(scan.user).err().unwrap_or_default();
             let _ = scan.reply.try_send(Err((Refusal::Budget, format!("the scan ended half way: {text}"))));
@@ -85,10 +86,7 @@ impl UserScans {
 
     /// Ends the scan: who waited is answered, and pays its part.
     pub fn finish(&mut self, spent: Duration, outcome: &Result<(), String>) {
-        let part = self.part(spent);
-        for user in self.users() {
-            self.budget.charge(user, part);
-        }
+        self.charge(spent);
         let spent_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         for scan in self.served.drain(..) {
             let done = outcome.clone().map(|()| (self.passes, spent_ns)).map_err(|why| (Refusal::Refused, why));
@@ -101,9 +99,14 @@ impl UserScans {
         self.served.iter().map(|scan| scan.user).collect()
     }
 
-    /// What each of them pays.
-    fn part(&self, spent: Duration) -> Duration {
-        spent / u32::try_from(self.users().len().max(1)).unwrap_or(u32::MAX)
+    /// Charges those who are served for what was spent since the last time, by equal parts.
+    fn charge(&mut self, spent: Duration) {
+        let users = self.users();
+        let part = spent.saturating_sub(self.charged) / u32::try_from(users.len().max(1)).unwrap_or(u32::MAX);
+        self.charged = self.charged.max(spent);
+        for user in users {
+            self.budget.charge(user, part);
+        }
     }
 }
 
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_is_forgotten_and_who_can_not_pay_is_told() {
+    fn who_has_left_pays_until_then_and_who_can_not_pay_is_told() {
         let budget = Budget::new(10.0);
         let mut scans = UserScans::new(budget.clone());
         let (gone, _gone_done, gone_waits) = scan(7, 2);
@@ -154,6 +157,7 @@ mod tests {
         let (refusal, text) = poor_done.try_recv().unwrap().unwrap_err();
         assert_eq!(refusal, Refusal::Budget);
         assert!(text.contains("used up"), "{text}");
-        assert!(budget.left(8) < 0.0 && budget.left(7) > 9.9);
+        assert!(budget.left(8) < 0.0);
+        assert!((9.4..9.6).contains(&budget.left(7)), "half of the second that it waited: {}", budget.left(7));
     }
 }

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use super::budget::Budget;
 use super::peer::Peer;
 use super::protocol::{LONGEST_REQUEST, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
-use super::ranges::Adviser;
+use super::ranges::{Adviser, RangesError};
 use super::scans::{Done, UserScan};
 use crate::config::OptinConfig;
 use crate::control::{has_hung_up, remove_socket, waiting};
@@ -80,7 +80,12 @@ pub fn serve<T: Send + 'static>(
         number: AtomicUsize::new(0),
     });
     std::thread::Builder::new().name("users".to_owned()).spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Descriptors have run out: to try again at once would only take the CPU.
+                std::thread::sleep(LOOK);
+                continue;
+            };
             if desk.number.load(Ordering::Relaxed) >= CONNECTIONS {
                 refuse(&stream, Refusal::Busy, "too many are connected; try again");
                 continue;
@@ -210,6 +215,9 @@ impl<T> Desk<T> {
             UserRequest::Hello(other) => {
                 error(Refusal::Usage, format!("version {other} is not spoken here, version {VERSION} is"))
             }
+            UserRequest::Saves if !peer.has_its_users_rights() => {
+                error(Refusal::Denied, "your process has another user than when it connected".to_owned())
+            }
             UserRequest::Saves => match peer.saves(&Root::host()) {
                 Ok(saves) => Some(UserAnswer::Saves(saves)),
                 Err(why) => error(Refusal::Refused, format!("your figures can't be read: {why}")),
@@ -218,26 +226,20 @@ impl<T> Desk<T> {
                 Ok(()) => self.scan(passes.get(), stream, peer),
                 Err(why) => error(Refusal::Budget, why),
             },
-            UserRequest::Ranges => {
-                // One that has become another user since it connected is another's.
-                if peer.user_now() != Some(peer.user) {
-                    return error(
-                        Refusal::Denied,
-                        "your process has another user than when it connected".to_owned(),
-                    );
+            UserRequest::Ranges => match self.adviser.advise(peer, self.worth_permille, &self.budget) {
+                Ok(advice) => {
+                    debug!("advised {} ({}) for {:?} of CPU", peer.id, peer.name, advice.cpu);
+                    Some(UserAnswer::Ranges(advice.ranges))
                 }
-                if let Err(why) = self.budget.check(peer.user) {
-                    return error(Refusal::Budget, why);
+                Err(why) => {
+                    let refusal = match why {
+                        RangesError::Budget(_) => Refusal::Budget,
+                        RangesError::NotTheUsers => Refusal::Denied,
+                        RangesError::Unreadable(_) | RangesError::TooLarge => Refusal::Refused,
+                    };
+                    error(refusal, why.to_string())
                 }
-                match self.adviser.advise(peer, self.worth_permille) {
-                    Ok(advice) => {
-                        self.budget.charge(peer.user, advice.cpu);
-                        debug!("advised {} ({}) for {:?} of CPU", peer.id, peer.name, advice.cpu);
-                        Some(UserAnswer::Ranges(advice.ranges))
-                    }
-                    Err(why) => error(Refusal::Refused, why.to_string()),
-                }
-            }
+            },
         }
     }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ksmith::lab::{Contents, MemoryGuest, Part};
@@ -34,6 +35,9 @@ const KNOBS: [&str; 13] = [
     "sleep_millisecs",
     "run",
 ];
+
+/// `ksm_zero_pages` while nobody offers memory.
+static ZERO_PAGES_OF_NOBODY: AtomicI64 = AtomicI64::new(0);
 
 /// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
 /// a test that passes. `make test` counts these lines.
@@ -85,6 +89,8 @@ impl KernelLock {
             skipped(&format!("KSM is in use (pages_shared={})", ksm("pages_shared")));
             return None;
         }
+        let is_counted = Path::new(KSM).join("ksm_zero_pages").exists();
+        ZERO_PAGES_OF_NOBODY.store(if is_counted { signed("ksm_zero_pages") } else { 0 }, Ordering::Relaxed);
         Some(Self { settings: settings(), _file: file })
     }
 
@@ -143,9 +149,19 @@ pub fn ksm(name: &str) -> String {
     fs::read_to_string(Path::new(KSM).join(name)).expect(name).trim().to_owned()
 }
 
-/// The number in a KSM file.
+/// The number in a KSM file. The count of zero pages may be below zero, see [`zero_pages`].
 pub fn number(name: &str) -> u64 {
+    signed(name).max(0).cast_unsigned()
+}
+
+fn signed(name: &str) -> i64 {
     ksm(name).parse().expect(name)
+}
+
+/// Zero pages merged since the lock was taken. The kernel's own count falls by what forked children have mapped, and
+/// never recovers.
+pub fn zero_pages() -> u64 {
+    (signed("ksm_zero_pages") - ZERO_PAGES_OF_NOBODY.load(Ordering::Relaxed)).max(0).cast_unsigned()
 }
 
 /// Writes a KSM file.

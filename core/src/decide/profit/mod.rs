@@ -284,7 +284,7 @@ impl Profit {
     fn expected_from_revisit(&self, view: &View<'_>) -> Expected {
         let Some(witnesses) = view.now.witnesses.value() else { return Expected::default() };
         let ksm = &view.now.ksm;
-        let pages = ksm.tracked_pages().saturating_add(ksm.ksm_zero_pages.get().unwrap_or(0));
+        let pages = ksm.tracked_pages().saturating_add(ksm.zero_pages());
         let bytes = pages.saturating_mul(view.now.page_size) as f64;
         Expected {
             surely: bytes * witnesses.familiar_part() * FAMILIAR,
@@ -296,7 +296,8 @@ impl Profit {
     fn one_look_does(&self, view: &View<'_>) -> bool {
         let Some(witnesses) = view.now.witnesses.value() else { return false };
         let expected = self.expected_from_revisit(view);
-        witnesses.returned * 10 >= witnesses.familiar * 9 && expected.surely >= expected.perhaps * self.trust
+        u64::from(witnesses.returned) * 10 >= u64::from(witnesses.familiar) * 9
+            && expected.surely >= expected.perhaps * self.trust
     }
 
     /// Whether the witnesses say that a revisit pays.

@@ -75,7 +75,7 @@ fn empty_pages_merge_like_others_unless_the_zero_page_is_used() {
         machine.add_guest("a", [ZERO; 100]);
         passes(&mut machine, 3);
         assert_eq!(gauges(&machine), expected);
-        assert_eq!(machine.sample().ksm.ksm_zero_pages.get(), Some(100 * use_zero_pages));
+        assert_eq!(machine.sample().ksm.zero_pages(), 100 * use_zero_pages);
         audit(&machine).unwrap();
     }
 }

@@ -227,8 +227,80 @@ fn at_the_end_no_more_is_given_back_than_the_pool_has() {
 }
 
 #[test]
+fn at_the_end_it_is_said_who_could_not_be_asked() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    let path = stage.tree.path().join("sys/fs/cgroup/other");
+    std::fs::create_dir_all(&path).unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+    let entry = super::super::ledger::Entry {
+        key: "cgroup:other".to_owned(),
+        name: "other".to_owned(),
+        kind: Kind::Container,
+        process: ksmith_core::sample::ProcessId { pid: 0, start_ticks: 0 },
+        whole_bytes: 100 * MIB,
+        given_bytes: 40 * MIB,
+        cgroup: Some(super::super::ledger::CgroupWas { path: "other".to_owned(), inode, high: "max".to_owned() }),
+    };
+    stage.balancer.ledger.note(entry).unwrap();
+    assert_eq!(stage.balancer.give_back(SOON), ["other has 40 of its 100 MiB; later: ksmith restore"]);
+}
+
+#[test]
+fn a_pool_that_has_lost_its_limit_does_not_keep_what_was_taken() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.balancer.look(SOON);
+    stage.ordered("a", false, 100).unwrap();
+    let pool = Pool::Cgroup("gone".to_owned());
+    stage.balancer.configure(BalanceConfig { pool, ..stage.balancer.config.clone() });
+    assert!(stage.balancer.decide(SOON).is_err());
+    assert_eq!(stage.balancer.give_back(SOON), [] as [String; 0]);
+    assert_eq!(stage.given("a"), 1000);
+}
+
+#[test]
+fn who_does_not_follow_is_still_listened_to() {
+    let mut stage = Stage::new(&[("ignores", 200, Manner::Ignores)]);
+    stage.pool(10_000, 900);
+    for _ in 0..4 {
+        stage.turn(SOON);
+    }
+    assert!(stage.trouble("ignores").is_some());
+    *stage.given["ignores"].lock().unwrap() = 700 * MIB;
+    stage.turn(SOON);
+    assert_eq!(stage.balancer.report().unwrap().guests[0].guest.given_bytes, 700 * MIB);
+}
+
+#[test]
+fn an_order_during_a_step_of_the_policys_is_carried_out_after_it() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.balancer.look(SOON);
+    stage.ordered("a", false, 500).unwrap();
+    // The policy gives while a person takes.
+    stage.balancer.resize("cgroup:a", 500 * MIB, 600 * MIB, String::new());
+    assert_eq!(stage.ordered("a", false, 100), Ok(400));
+}
+
+#[test]
+fn who_could_not_be_resized_at_first_is_tried_again() {
+    let mut stage = Stage::new(&[]);
+    let who = || Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup("late") };
+    let unable = || Box::new(|| Err(ActuatorError::Unable("there is no cgroup late".to_owned()))) as Make;
+    stage.balancer.meet_with(vec![(who(), unable())]);
+    stage.turn(SOON);
+    assert!(stage.trouble("late").unwrap().contains("no cgroup"));
+    let able = Box::new(|| {
+        let given = Arc::new(Mutex::new(WHOLE));
+        Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest }) as Box<dyn Actuator>)
+    }) as Make;
+    stage.balancer.meet_with(vec![(who(), able)]);
+    stage.turn(SOON);
+    assert_eq!(stage.trouble("late"), None);
+}
+
+#[test]
 fn a_pool_that_cannot_be_looked_at_is_an_error_and_nothing_is_done() {
     let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.turn(SOON);
     std::fs::remove_file(stage.tree.path().join("proc/meminfo")).unwrap();
     assert!(stage.balancer.decide(SOON).is_err());
     assert!(stage.balancer.report().is_none());

@@ -68,6 +68,15 @@ fn a_balloon_that_stands_still_is_taken_back_to_where_it_is() {
 }
 
 #[test]
+fn who_gets_its_whole_gets_it_to_the_byte() {
+    let whole = 100 * MIB + 4096;
+    assert_eq!(
+        [u64::MAX, whole, whole - 1, 5, 0].map(|to| rounded(to, whole)),
+        [whole, whole, 100 * MIB, MIB, MIB]
+    );
+}
+
+#[test]
 fn an_old_word_is_not_taken_twice() {
     let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
     qemu.0.lock().unwrap().age = 5;
@@ -95,6 +104,7 @@ fn old_and_missing_statistics_tell_nothing() {
     let told = |last: u64, stats: Value| json!({ "last-update": last, "stats": stats });
     assert_eq!(read_statistics(&told(0, json!({})), 100), None);
     assert_eq!(read_statistics(&told(50, json!({})), 100), None);
+    assert_eq!(read_statistics(&told(4000, json!({})), 100), None, "the clock was set back");
     assert_eq!(read_statistics(&json!("what?"), 100), None);
     let stats = json!({ "stat-free-memory": 5, "stat-available-memory": u64::MAX, "stat-swap-in": -1 });
     let (inside, counts) = read_statistics(&told(99, stats), 100).unwrap();

@@ -40,6 +40,36 @@ fn what_was_taken_is_there_for_the_next_ksmith_until_it_was_given_back() {
 }
 
 #[test]
+fn who_only_looks_does_not_write_over_what_another_notes() {
+    let (_tree, directory) = directory();
+    Ledger::open(&directory).unwrap().note(entry("a", 60)).unwrap();
+    let looking = Ledger::open_to_read(&directory).unwrap();
+    Ledger::open(&directory).unwrap().note(entry("b", 50)).unwrap();
+    // It sees that a has ended, which is no reason to forget b.
+    looking.strike_ended(&Root::host()).unwrap();
+    assert!(looking.entries().is_empty());
+    assert_eq!(Ledger::open(&directory).unwrap().entries(), [entry("a", 60), entry("b", 50)]);
+}
+
+#[test]
+fn a_cgroup_that_is_gone_is_owed_nothing() {
+    let (tree, directory) = directory();
+    let root = Root::at(tree.path());
+    let path = tree.path().join("sys/fs/cgroup/db");
+    fs::create_dir_all(&path).unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+    let was = CgroupWas { path: "db".into(), inode, high: "max".into() };
+    let nobody = ProcessId { pid: 0, start_ticks: 0 };
+    let ledger = Ledger::open(&directory).unwrap();
+    ledger.note(Entry { process: nobody, cgroup: Some(was), ..entry("c", 10) }).unwrap();
+    ledger.strike_ended(&root).unwrap();
+    assert_eq!(ledger.entries().len(), 1);
+    fs::remove_dir(&path).unwrap();
+    assert_eq!(ledger.restore(&root, &Uri::default(), false), [] as [String; 0]);
+    assert!(ledger.entries().is_empty() && !directory.balance().exists());
+}
+
+#[test]
 fn what_can_not_be_noted_is_an_error_and_changes_nothing() {
     let (tree, directory) = directory();
     let ledger = Ledger::open(&directory).unwrap();
@@ -54,7 +84,7 @@ fn a_file_that_is_no_ledger_is_an_error_that_says_what_to_do() {
     directory.make().unwrap();
     fs::write(directory.balance(), "[{").unwrap();
     let error = Ledger::open(&directory).unwrap_err().to_string();
-    assert!(error.contains("damaged") && error.contains("ksmith give"), "{error}");
+    assert!(error.contains("damaged") && error.contains("virsh setmem"), "{error}");
 }
 
 /// Ends in one of the ways in which a guest can.
@@ -88,7 +118,8 @@ fn restoring_settles_whom_it_can_and_keeps_the_rest() {
             _ => Err(|| ActuatorError::Nonsense("moo".into())),
         })))
     };
-    assert_eq!(ledger.restore_with(true, act).len(), 3);
+    let notes = ledger.restore_with(true, act);
+    assert_eq!((notes.len(), notes[0].as_str()), (3, "well would get its 0 MiB again"));
     assert_eq!(ledger.entries().len(), 4, "a dry run keeps all");
     let notes = ledger.restore_with(false, act);
     assert_eq!(notes.len(), 3, "{notes:?}");

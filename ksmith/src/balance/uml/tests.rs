@@ -155,6 +155,15 @@ fn who_refuses_or_babbles_is_an_error_and_owes_nothing() {
 }
 
 #[test]
+fn a_step_that_is_unsure_while_the_ledger_is_put_right_does_no_harm() {
+    let mut stage = stage(Manner::Honest);
+    stage.uml.resize(70 * MIB).unwrap();
+    // What happens if the guest's word and the host's measure come in an unlucky order.
+    stage.uml.unsure = Some(50 * MIB);
+    assert_eq!(stage.uml.look().unwrap().given_bytes, 70 * MIB);
+}
+
+#[test]
 fn a_step_without_an_answer_counts_as_taken_until_the_guest_was_seen() {
     let mut stage = stage(Manner::Mute);
     stage.uml.look().unwrap();
