@@ -101,7 +101,7 @@ impl Daemon {
             ForWhom::Balance => true,
         };
         let outcome = if !is_wanted {
-            info!("nobody waits for the scan any more; it ends");
+            info!("whoever asked for the scan has gone; it ends");
             Err("nobody waits for the scan".to_owned())
         } else if let Some(error) = tick.applied.errors.first() {
             Err(format!("the scan was given up: {error}"))

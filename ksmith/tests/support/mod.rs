@@ -185,10 +185,15 @@ pub fn guest(parts: &[Part]) -> MemoryGuest {
 }
 
 /// Waits until `done` holds; a generous bound only keeps a broken test from hanging.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    wait_within(Duration::from_secs(60), what, done);
+}
+
+/// The same with another bound, for what takes long by itself.
+pub fn wait_within(bound: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        assert!(started.elapsed() < bound, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
