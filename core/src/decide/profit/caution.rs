@@ -3,6 +3,7 @@
 //! A solver that frees and allocates its arrays in each iteration has new memory all the time, none of which stays as it
 //! is until ksmd has been there twice.
 
+use crate::decide::round::Outcome;
 use crate::sample::Sample;
 
 use super::guests::{Changes, mergeable_bytes};
@@ -37,6 +38,13 @@ impl Caution {
     /// A burst begins, or goes on, for what is new.
     pub fn burst(&mut self, changes: Changes) {
         self.has_newcomers |= changes.newcomers > 0;
+    }
+
+    /// Whether a burst may go on for what has grown meanwhile. One for growth alone, that has cost a pass and not paid, may
+    /// not: else memory that comes and goes keeps ksmd at it for ever. What newcomers fill is worth waiting for.
+    pub fn lets_go_on(self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
+        let is_for_newcomers = self.has_newcomers || changes.newcomers > 0;
+        is_for_newcomers || so_far.cpu_seconds < pass_seconds || so_far.yield_per_cpu_second() >= price
     }
 
     /// What the burst teaches: if it paid, that growth is to be trusted; else that more of it is needed.
@@ -83,6 +91,22 @@ mod tests {
         assert!(needs(caution, 50));
         caution.learn(true);
         assert!(needs(caution, 1));
+    }
+
+    #[test]
+    fn a_burst_for_growth_goes_on_as_long_as_it_pays() {
+        let mut caution = Caution::default();
+        let goes_on = |caution: Caution, newcomers, saved_bytes, cpu_seconds| {
+            let changes = Changes { newcomers, ..Changes::default() };
+            caution.lets_go_on(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
+        };
+        assert!(goes_on(caution, 0, 0, 0.9), "nothing merges on a first visit");
+        assert!(!goes_on(caution, 0, 0, 1.1));
+        assert!(goes_on(caution, 0, 200, 2.0));
+        assert!(!goes_on(caution, 0, 199, 2.0));
+        assert!(goes_on(caution, 1, 0, 2.0));
+        caution.burst(Changes { newcomers: 1, ..Changes::default() });
+        assert!(goes_on(caution, 0, 0, 2.0));
     }
 
     #[test]

@@ -411,7 +411,14 @@ impl Policy for Profit {
                 // the count began have been visited once at most.
                 let is_done = trip.round.is_done(view.now);
                 let is_filling = is_done && changes.grown_bytes >= guests::mergeable_bytes(view.now) / 32;
-                if has_grown || is_filling && changes.grown_bytes > 0 || trip.round.is_lost(view.now) {
+                let is_new = (has_grown || is_filling && changes.grown_bytes > 0)
+                    && self.caution.lets_go_on(
+                        changes,
+                        &trip.round.outcome(view),
+                        round::clean_pass_seconds(view.now, view.history),
+                        price::price(&self.config, view.now),
+                    );
+                if is_new || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     self.caution.burst(changes);
                     trip.clean |= self.clean_burst_pays(changes, view);
