@@ -130,7 +130,7 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
     // Without any mergeable memory ksmd makes no passes.
     let _bait = guest(&[Part::Unique { pages: 1 }]);
     clean_passes(3);
-    let strangers = (number("pages_sharing"), number("ksm_zero_pages"));
+    let strangers = (number("pages_sharing"), zero_pages());
     let guests = [guest(&parts), guest(&parts)];
     let rules = MergeRules { use_zero_pages: true, ..MergeRules::default() };
     let with_rules = |mode| estimate(&Options { rules, ..options(&guests, mode) }).unwrap();
@@ -138,7 +138,7 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
     clean_passes(3);
     let figures = || {
         let rss: Vec<u64> = guests.iter().map(|guest| rss(guest.pid())).collect();
-        (vmstat("cow_ksm"), number("pages_sharing"), number("pages_shared"), number("ksm_zero_pages"), rss)
+        (vmstat("cow_ksm"), number("pages_sharing"), number("pages_shared"), zero_pages(), rss)
     };
     let merged = figures();
     assert_eq!((merged.1 - strangers.0, merged.3 - strangers.1), (4096, 2048));
