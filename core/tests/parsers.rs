@@ -155,6 +155,7 @@ proptest! {
         let table = FIELDS.iter().zip(&values).map(|(field, value)| match field.name {
             "advisor_mode" => (field.name, mode.to_owned()),
             "general_profit" => (field.name, format!("{profit}\n")),
+            "ksm_zero_pages" => (field.name, format!("{}\n", value.cast_signed())),
             name => (name, format!("{value}\n")),
         });
         let ksm = Ksm::read(&mut Table(table.collect()));
@@ -165,6 +166,7 @@ proptest! {
             let text = match field.name {
                 "advisor_mode" => expected.to_string(),
                 "general_profit" => profit.to_string(),
+                "ksm_zero_pages" => value.cast_signed().to_string(),
                 _ => value.to_string(),
             };
             prop_assert_eq!(reading.to_string(), text, "{}", field.name);
@@ -183,14 +185,14 @@ proptest! {
     }
 
     #[test]
-    fn ksm_stat_comes_back(items: u64, zero: u64, merging: u64, profit: i64, any: bool, mergeable: bool) {
+    fn ksm_stat_comes_back(items: u64, zero: i64, merging: u64, profit: i64, any: bool, mergeable: bool) {
         let word = |yes| if yes { "yes" } else { "no" };
         let text = format!(
             "ksm_rmap_items {items}\nksm_zero_pages {zero}\nksm_merging_pages {merging}\n\
              ksm_process_profit {profit}\nksm_merge_any: {}\nksm_mergeable: {}\n", word(any), word(mergeable));
         let expected = KsmStat {
             rmap_items: Some(items),
-            zero_pages: Some(zero),
+            zero_pages: Some(u64::try_from(zero).unwrap_or(0)),
             merging_pages: Some(merging),
             process_profit: Some(profit),
             merge_any: Some(any),

@@ -12,13 +12,13 @@ use std::fs;
 
 use ksmith::lab::{MemoryGuest, Part};
 use ksmith_core::field::{KernelVersion, Kind};
-use ksmith_core::kernel::KsmStat;
+use ksmith_core::kernel::{KsmStat, Value};
 use ksmith_core::knobs::Knob;
 use ksmith_core::sim::{Config, GuestId, Machine, ZERO};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{KernelLock, ksm, number, wait_until};
+use support::{KernelLock, ksm, number, wait_until, zero_pages, zero_pages_of_nobody};
 
 /// Long enough that ksmd never wakes by itself, and two of it, since only a change wakes it.
 const SLEEPS: [u64; 2] = [600_000, 600_001];
@@ -142,7 +142,9 @@ impl Both {
             field.kind != Kind::Knob && field.name != "general_profit" && reading.value().is_some()
         });
         let mut figures: BTreeMap<_, _> = names.map(|(field, _)| (field.name, number(field.name))).collect();
-        figures.insert("profit", ksm("general_profit").parse::<i64>().unwrap() as u64);
+        let profit = ksm("general_profit").parse::<i64>().unwrap() - zero_pages_of_nobody() * 4096;
+        figures.insert("profit", profit.cast_unsigned());
+        figures.entry("ksm_zero_pages").and_modify(|pages| *pages = zero_pages());
         figures.insert("cow_ksm", support::vmstat("cow_ksm"));
         let guests = self.kernel.iter().flatten().map(|guest| {
             let text = fs::read_to_string(format!("/proc/{}/ksm_stat", guest.pid())).unwrap();
@@ -155,11 +157,12 @@ impl Both {
         let sample = self.machine.sample();
         let mut figures = BTreeMap::new();
         for (field, reading) in sample.ksm.entries() {
-            if let (false, Some(ksmith_core::kernel::Value::Unsigned(value))) =
-                (field.kind == Kind::Knob, reading.value())
-            {
-                figures.insert(field.name, *value);
-            }
+            let value = match reading.value() {
+                Some(Value::Unsigned(value)) if field.kind != Kind::Knob => *value,
+                Some(Value::Signed(value)) if field.name != "general_profit" => value.cast_unsigned(),
+                _ => continue,
+            };
+            figures.insert(field.name, value);
         }
         figures.insert("profit", sample.ksm.general_profit.get().unwrap() as u64);
         figures.insert("cow_ksm", sample.vmstat.value().unwrap().cow_ksm.unwrap());

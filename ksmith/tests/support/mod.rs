@@ -161,7 +161,12 @@ fn signed(name: &str) -> i64 {
 /// Zero pages merged since the lock was taken. The kernel's own count falls by what forked children have mapped, and
 /// never recovers.
 pub fn zero_pages() -> u64 {
-    (signed("ksm_zero_pages") - ZERO_PAGES_OF_NOBODY.load(Ordering::Relaxed)).max(0).cast_unsigned()
+    (signed("ksm_zero_pages") - zero_pages_of_nobody()).max(0).cast_unsigned()
+}
+
+/// What the kernel's count of zero pages was when the lock was taken.
+pub fn zero_pages_of_nobody() -> i64 {
+    ZERO_PAGES_OF_NOBODY.load(Ordering::Relaxed)
 }
 
 /// Writes a KSM file.

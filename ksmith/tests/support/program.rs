@@ -103,6 +103,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("what {:?} with pid {} had said:\n{}", PROGRAM, self.pid(), self.log());
+        }
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
             for _ in 0..500 {
