@@ -8,7 +8,7 @@
 pub mod ksmtuned;
 pub mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -198,9 +198,16 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
 pub fn wait_within(bound: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < bound, "waited in vain until {what}");
+        assert!(started.elapsed() < bound, "waited in vain until {what}; KSM: {}", figures());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What every KSM file says, in one line.
+fn figures() -> String {
+    let Ok(files) = fs::read_dir(KSM) else { return "absent".to_owned() };
+    let names: BTreeSet<_> = files.filter_map(|file| file.ok()?.file_name().into_string().ok()).collect();
+    names.iter().map(|name| format!("{name} {}, ", ksm(name))).collect()
 }
 
 /// Lets ksmd make `passes` full passes that visit every page, as fast as it can, and stops it.
