@@ -14,9 +14,9 @@ use crate::client::Deadline;
 use crate::state::{self, Mode};
 use crate::sys::Descriptor;
 use crate::text::{self, Line};
-use crate::{guided, sweep, sys};
+use crate::{guided, process, sweep, sys};
 
-/// The process that has the thread: a child of a fork has none.
+/// The memory ([`process::number`]) that has the thread: a child of a fork has none, one of vfork its parent's.
 static STARTED: AtomicI32 = AtomicI32::new(0);
 
 /// Whether the program shall have the thread even if it has no other.
@@ -53,7 +53,7 @@ pub fn wake() {
     if is_single() && !IS_WANTED.load(Relaxed) {
         return;
     }
-    let own = sys::pid();
+    let own = process::number();
     let before = STARTED.load(Relaxed);
     if before != own && STARTED.compare_exchange(before, own, Relaxed, Relaxed).is_ok() {
         sys::quietly(start);
