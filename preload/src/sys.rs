@@ -44,7 +44,8 @@ pub fn page_wiped_on_fork() -> Option<*mut libc::c_void> {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, where the kernel likes it.
     let page =
-        quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mmap, 0, LENGTH, access, flags, -1, 0) })).ok()?;
+        quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mmap, 0_usize, LENGTH, access, flags, -1, 0_usize) }))
+            .ok()?;
     if madvise(page, LENGTH, libc::MADV_WIPEONFORK).is_err() {
         // SAFETY: what was mapped just now, and nobody has seen.
         quietly(|| unsafe { libc::syscall(libc::SYS_munmap, page, LENGTH) });
