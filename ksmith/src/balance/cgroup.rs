@@ -139,7 +139,7 @@ impl Cgroup {
             }
         };
         self.account.note_cgroup(Some(was), to)?;
-        self.reclaim(to, Instant::now() + LONGEST)?;
+        self.reclaim(to.saturating_sub(AIR), Instant::now() + LONGEST)?;
         let high = to.max(self.current()?.saturating_add(AIR)).min(self.account.whole()) / PAGE * PAGE;
         self.write("memory.high", &high.to_string())
             .map_err(|why| failed(&self.directory.join("memory.high"), why))?;
