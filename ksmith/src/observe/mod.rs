@@ -136,6 +136,12 @@ impl Observer {
         self.processes.notice_all(events, self.clock.now(), &mut self.scratch)
     }
 
+    /// Makes the next sample read every process with mergeable memory: while ksmd sleeps, of many a part is else as of one
+    /// of the last few samples.
+    pub fn look_closely(&mut self) {
+        self.processes.look_closely();
+    }
+
     /// Makes the next sample go through all of `/proc`, whatever events and schedules say.
     pub fn refresh(&mut self) {
         self.processes.refresh();
