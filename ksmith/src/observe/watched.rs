@@ -117,7 +117,7 @@ impl Watched {
     }
 
     /// Reads it. Where KSM's figures can't have changed, those read last will do: from 6.14 on the kernel walks all
-    /// mappings for them.
+    /// mappings for them. Those of a process without mergeable memory may always: it is about to get some, if it is new.
     pub(super) fn read(
         &mut self,
         proc: &ProcDir,
@@ -125,9 +125,7 @@ impl Watched {
         stood_still: bool,
         scratch: &mut Scratch,
     ) -> Seen {
-        if !stood_still {
-            self.figures = None;
-        }
+        self.figures = self.figures.filter(|figures| stood_still && figures.is_involved());
         match self.files.take() {
             Some(mut files) => {
                 let seen = self.read_from(&mut files, page_size, scratch);
