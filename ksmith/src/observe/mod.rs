@@ -31,7 +31,7 @@ pub use events::{NoEvents, ProcessEvents};
 use std::fmt;
 use std::time::Duration;
 
-use ksmith_core::kernel::Ksm;
+use ksmith_core::kernel::{Ksm, Run};
 use ksmith_core::sample::Sample;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -121,6 +121,11 @@ impl Observer {
         sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         self.host.read(&mut self.scratch, &mut sample);
         self.processes.read(&mut self.scratch, &mut sample);
+        if sample.ksm.run_state() == Some(Run::Running) {
+            // What a process holds was there before these ends of passes were counted, not after.
+            sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
+        }
+        sample.took = self.clock.now().saturating_sub(sample.at);
         self.clock.advance();
         sample
     }

@@ -154,6 +154,7 @@ impl Processes {
             ProcessEvent::Lost => {
                 self.discovery.set_events(true);
                 self.discovery.demand();
+                self.plain.drop_memoryless();
             }
             // Kernel threads were put aside until an event would come: begin anew.
             ProcessEvent::Ended => {

@@ -123,9 +123,10 @@ impl Watched {
         Files::COUNT
     }
 
-    /// What the last reading told, if nothing is known to have changed since.
+    /// What the last reading told, if nothing is known to have changed since. A hypervisor without mergeable memory is about
+    /// to get some.
     pub(super) fn as_before(&self) -> Option<Process> {
-        self.last.clone().filter(|_| !self.is_renamed)
+        self.last.clone().filter(|last| !self.is_renamed && last.ksm.is_involved())
     }
 
     /// Makes the name anew at the next reading: the process executed another program.
@@ -134,7 +135,7 @@ impl Watched {
     }
 
     /// Reads it. Where KSM's figures can't have changed, those read last will do: from 6.14 on the kernel walks all
-    /// mappings for them.
+    /// mappings for them. Those of a process without mergeable memory may always: it is about to get some, if it is new.
     pub(super) fn read(
         &mut self,
         proc: &ProcDir,
@@ -142,9 +143,7 @@ impl Watched {
         stood_still: bool,
         scratch: &mut Scratch,
     ) -> Seen {
-        if !stood_still {
-            self.figures = None;
-        }
+        self.figures = self.figures.filter(|figures| stood_still && figures.is_involved());
         let seen = match self.files.take() {
             Some(mut files) => {
                 let seen = self.read_from(&mut files, page_size, scratch);

@@ -43,8 +43,14 @@ impl Caution {
     /// Whether a burst may go on for what has grown meanwhile. One for growth alone, that has cost a pass and not paid, may
     /// not: else memory that comes and goes keeps ksmd at it for ever. What newcomers fill is worth waiting for.
     pub fn lets_go_on(self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
-        let is_for_newcomers = self.has_newcomers || changes.newcomers > 0;
-        is_for_newcomers || so_far.cpu_seconds < pass_seconds || so_far.yield_per_cpu_second() >= price
+        self.is_for_newcomers(changes)
+            || so_far.cpu_seconds < pass_seconds
+            || so_far.yield_per_cpu_second() >= price
+    }
+
+    /// Whether the burst is for processes that were not there before, or some have come since.
+    pub fn is_for_newcomers(self, changes: Changes) -> bool {
+        self.has_newcomers || changes.newcomers > 0
     }
 
     /// What the burst teaches: if it paid, that growth is to be trusted; else that more of it is needed.
