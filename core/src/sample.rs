@@ -15,6 +15,8 @@ use crate::witness::Witnesses;
 pub struct Sample {
     /// Time since boot, suspended time included.
     pub at: Duration,
+    /// How long it took to see all of it: KSM's files were last read between `at` and so long after it.
+    pub took: Duration,
     /// The host's base page size in bytes.
     pub page_size: u64,
     /// `/sys/kernel/mm/ksm`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::duty::{self, Duty};
-use super::round::{Boundary, Round};
+use super::round::{Boundary, Round, Sight};
 use super::{Decision, Policy, Reason, View};
 use crate::knobs::{Knob, Knobs};
 
@@ -39,9 +39,10 @@ impl Policy for OnDemand {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        let round = self
-            .round
-            .get_or_insert_with(|| Round::begin(self.passes, true, Boundary::holds(None, view.now), 0, view.now));
+        let round = self.round.get_or_insert_with(|| {
+            Round::begin(self.passes, Sight::Clean, Boundary::holds(None, view.now), 0, view.now)
+        });
+        round.look(view.now);
         let outcome = round.outcome(view);
         self.is_done |= round.is_done(view.now);
         self.is_stalled |= round.is_stalled(view.now);

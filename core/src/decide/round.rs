@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{History, View};
+use crate::kernel::Run;
 use crate::sample::Sample;
 use crate::units::Bytes;
 
@@ -16,10 +17,42 @@ pub struct Round {
     visited: u64,
     count: Count,
     moved: Moved,
-    /// When ksmd was looked at last, and the ends of passes then.
-    looked: (Duration, u64),
+    /// What was seen of ksmd at the last look.
+    looked: Looked,
+    /// The first pass that `smart_scan` is off for from its beginning to its end.
+    clean_from: Option<u64>,
     /// The end of a pass that was seen last.
     end: End,
+}
+
+/// ksmd at a look.
+#[derive(Debug, Clone, Copy)]
+struct Looked {
+    /// When it was looked at: not before the first, nor after the second.
+    at: (Duration, Duration),
+    full_scans: u64,
+    /// How long it sleeps after each batch.
+    sleep: Duration,
+}
+
+impl Looked {
+    fn at(now: &Sample) -> Self {
+        let (full_scans, sleep) = (now.ksm.full_scans.get(), now.ksm.sleep_millisecs.get());
+        let sleep = Duration::from_millis(sleep.unwrap_or(0));
+        let at = (now.at, now.at.saturating_add(now.took));
+        Self { at, full_scans: full_scans.unwrap_or(0), sleep }
+    }
+}
+
+/// Which pages the passes of a round visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// What `smart_scan` does not skip.
+    Smart,
+    /// The same until new memory is met, and from there on all.
+    CleanInTheEnd,
+    /// All.
+    Clean,
 }
 
 /// The end of a pass, as far as it was seen.
@@ -80,6 +113,9 @@ const WORK_NS: u64 = 1_000_000;
 /// Pages by which ksmd's knowledge must have grown for it to have come to new memory.
 const MET: u64 = 64;
 
+/// Old pages that ksmd may skip, at 150 ns each, from one look to the next.
+const SKIPPED_AT_ONCE: u64 = 50_000;
+
 /// From deciding to stop ksmd until it is stopped.
 const REACTION: Duration = Duration::from_millis(25);
 
@@ -90,17 +126,19 @@ const APPROACH: Duration = Duration::from_millis(60);
 #[derive(Debug, Clone, Copy)]
 struct Count {
     passes: u64,
-    /// Whether every page is visited in each pass.
+    /// Whether at least the last pass is to visit every page.
     clean: bool,
     /// Whether ksmd stood between two passes when the count began.
     aligned: bool,
     full_scans: u64,
     visited: u64,
     zero_pages: u64,
-    /// Pages that ksmd knew when the count began.
-    tracked: u64,
+    /// Pages of living processes that ksmd knew when the count began.
+    known: u64,
     /// Pages that a pass visits, as far as known when it began.
     pages: u64,
+    /// Whether it is for so much new memory that ksmd's knowledge must grow.
+    expects_new: bool,
 }
 
 /// What a round brought and cost.
@@ -125,62 +163,92 @@ impl Outcome {
 }
 
 impl Round {
-    /// Begins a round in which every page is to be visited `passes` times, if it is `clean`; else `smart_scan` skips
-    /// old pages. `grown_pages` is the memory that was not there at the last one. `aligned`: ksmd stands between
-    /// two passes ([`Boundary::holds`]).
-    pub fn begin(passes: u64, clean: bool, aligned: bool, grown_pages: u64, now: &Sample) -> Self {
+    /// Begins a round in which every page is to be visited `passes` times, as far as `sight` says. `grown_pages` is the
+    /// memory that was not there at the last one. `aligned`: ksmd stands between two passes ([`Boundary::holds`]).
+    pub fn begin(passes: u64, sight: Sight, aligned: bool, grown_pages: u64, now: &Sample) -> Self {
+        let looked = Looked::at(now);
+        // A ksmd that stands still is not sent out before everything is set.
+        let is_set = now.ksm.run_state() != Some(Run::Running) || !is_smart(now);
+        let clean_from =
+            (sight == Sight::Clean && is_set).then(|| looked.full_scans.saturating_add(u64::from(!aligned)));
         Self {
             began: now.at,
             cpu_ns: now.ksmd_cpu_ns.get(),
             saved_bytes: saved(now),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
-            count: Count::begin(passes, clean, aligned, grown_pages, now),
+            count: Count::begin(passes, sight != Sight::Smart, aligned, grown_pages, now),
             moved: Moved::of(now),
-            looked: (now.at, now.ksm.full_scans.get().unwrap_or(0)),
+            looked,
+            clean_from,
             end: End::of(now, false),
         }
     }
 
     /// Takes in the next sample.
     pub fn look(&mut self, now: &Sample) {
-        let full_scans = now.ksm.full_scans.get().unwrap_or(0);
-        let (before, ends_before) = self.looked;
-        if full_scans != ends_before {
-            // ksmd sleeps after the last batch of a pass as after any.
-            let sleep = Duration::from_millis(now.ksm.sleep_millisecs.get().unwrap_or(0));
-            let exact = now.at.saturating_sub(before).saturating_add(REACTION) < sleep;
-            let mut end = End::of(now, exact);
-            if self.count.aligned || ends_before > self.count.full_scans {
+        let (before, looked) = (self.looked, Looked::at(now));
+        // Nobody knows when exactly the setting took hold, and passes may be short: what counts is what was seen.
+        self.clean_from = match self.clean_from {
+            _ if is_smart(now) => None,
+            None => Some(looked.full_scans.saturating_add(1)),
+            known => known,
+        };
+        if looked.full_scans != before.full_scans {
+            // A pass to whose beginning new memory belonged would have met it.
+            if self.count.aligned && self.count.expects_new && self.ends(now) == 1 {
+                self.count.aligned = self.knows_more(now);
+            }
+            let mut end = End::of(now, is_at_end(before, looked));
+            if self.count.aligned || before.full_scans > self.count.full_scans {
                 // It was seen late; but a pass comes by each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.ksm.tracked_pages()));
             }
             self.end = end;
         }
-        self.looked = (now.at, full_scans);
+        self.looked = looked;
     }
 
     /// Where ksmd stands, if it stands between two passes.
     pub fn boundary(&self) -> Option<Boundary> {
-        self.end.exact.then_some(Boundary { full_scans: self.looked.1, visited: self.end.visited })
+        self.end.exact.then_some(Boundary { full_scans: self.looked.full_scans, visited: self.end.visited })
     }
 
-    /// Whether ksmd has come to memory that it had not seen when the round began, or has ended a pass. New processes
-    /// are last in a pass that begins after they came.
-    pub fn has_met_new(&self, now: &Sample) -> bool {
-        self.ends(now) > 0 || now.ksm.tracked_pages() > self.count.tracked.saturating_add(MET)
+    /// Whether `smart_scan` may skip old pages: in the first pass, until ksmd comes to memory that it had not seen when the
+    /// round began, or may do so before it is looked at again. New processes are last in a pass that begins after they
+    /// came.
+    pub fn may_skip(&self, now: &Sample) -> bool {
+        let comes_to_new = self.count.aligned && self.left_in_pass(now).is_none_or(|left| left < SKIPPED_AT_ONCE);
+        self.ends(now) == 0 && !comes_to_new && !self.knows_more(now)
+    }
+
+    /// Whether `smart_scan` was still on at the last look, although the round is not to skip anything any more.
+    pub fn skips(&self, now: &Sample) -> bool {
+        is_smart(now) && self.began != now.at
+    }
+
+    fn knows_more(&self, now: &Sample) -> bool {
+        known_of_the_living(now) > self.count.known.saturating_add(MET)
     }
 
     /// Whether the pass under way is the last one.
     fn is_last_pass(&self, now: &Sample) -> bool {
-        self.ends(now) + 1 >= self.ends_needed()
+        self.last_pass().is_some_and(|last| now.ksm.full_scans.get().unwrap_or(0) >= last)
+    }
+
+    /// The pass with whose end everything has been looked at. `None` while no pass is known to visit every page.
+    ///
+    /// ksmd may have stood in the middle of a pass when the count began, and new processes are put right behind its
+    /// cursor (`__ksm_enter` in `mm/ksm.c`): what is left of that pass then comes on top. To stop it where it
+    /// stood would not do either. By then each page has been visited often enough, but equal pages before and behind
+    /// that place never in the same pass, and those that nobody shares yet meet only there.
+    fn last_pass(&self) -> Option<u64> {
+        let passes = self.count.passes.saturating_sub(u64::from(self.count.aligned));
+        let enough = self.count.full_scans.saturating_add(passes);
+        if self.count.clean { Some(enough.max(self.clean_from?)) } else { Some(enough) }
     }
 
     fn ends(&self, now: &Sample) -> u64 {
         now.ksm.full_scans.get().unwrap_or(0).saturating_sub(self.count.full_scans)
-    }
-
-    fn ends_needed(&self) -> u64 {
-        self.count.passes + u64::from(!self.count.aligned)
     }
 
     /// Visits left in the last pass, where that is the one under way and it is about to end: then ksmd is to
@@ -214,20 +282,20 @@ impl Round {
     }
 
     /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
-    pub fn extend(&mut self, passes: u64, clean: bool, grown_pages: u64, now: &Sample) {
-        self.count = Count::begin(passes, clean, false, grown_pages, now);
+    pub fn extend(&mut self, passes: u64, sight: Sight, grown_pages: u64, now: &Sample) {
+        self.count = Count::begin(passes, sight != Sight::Smart, false, grown_pages, now);
     }
 
     /// Whether everything has been looked at.
-    ///
-    /// ksmd may have stood in the middle of a pass when the count began, and new processes are put right behind its
-    /// cursor (`__ksm_enter` in `mm/ksm.c`), so that so many ends of passes do not yet mean as many looks at every
-    /// page. One more end does. Before that, as many visits as there are pages, times the passes, do too, since
-    /// ksmd goes round and in a clean pass skips nothing.
     pub fn is_done(&self, now: &Sample) -> bool {
-        let ends = self.ends(now);
-        ends >= self.ends_needed()
-            || ends == self.count.passes && self.count.clean && self.visits_left(now) == Some(0)
+        self.last_pass().is_some_and(|last| now.ksm.full_scans.get().unwrap_or(0) > last)
+            || self.ends(now) == 1 && self.count.passes == 1 && self.has_gone_round(now)
+    }
+
+    /// Whether ksmd is back where it stood when the count began, having visited every page on the way.
+    fn has_gone_round(&self, now: &Sample) -> bool {
+        let is_clean = self.clean_from.is_some_and(|from| from <= self.count.full_scans.saturating_add(1));
+        is_clean && self.visits_left(now) == Some(0)
     }
 
     /// Visits until every page has been visited often enough. `None` before Linux 6.6.
@@ -304,10 +372,32 @@ impl Count {
             full_scans: now.ksm.full_scans.get().unwrap_or(0),
             visited: now.ksm.pages_scanned.get().unwrap_or(0),
             zero_pages: now.ksm.zero_pages(),
-            tracked: now.ksm.tracked_pages(),
+            known: known_of_the_living(now),
             pages: now.ksm.tracked_pages().saturating_add(grown_pages),
+            expects_new: grown_pages > 2 * MET,
         }
     }
+}
+
+/// Pages of living processes that ksmd knows. Before Linux 6.1 those of processes that have ended are among them until it
+/// comes by.
+fn known_of_the_living(now: &Sample) -> u64 {
+    let of_each = now.processes.iter().map(|process| process.ksm.rmap_items);
+    let sum = of_each.sum::<Option<u64>>().filter(|_| now.hidden_processes == 0);
+    sum.unwrap_or_else(|| now.ksm.tracked_pages())
+}
+
+fn is_smart(now: &Sample) -> bool {
+    now.ksm.smart_scan.get().unwrap_or(0) != 0
+}
+
+/// Whether ksmd, which has ended a pass between two looks, still sleeps there and has visited nothing of the next.
+///
+/// It sleeps after the last batch of a pass as after any. But a setting that was written meanwhile may have woken it, or
+/// have come when it was in the next pass already: so the sleep has to have been as long at the look before.
+fn is_at_end(before: Looked, looked: Looked) -> bool {
+    let sleeps = looked.at.1.saturating_sub(before.at.0).saturating_add(REACTION) < looked.sleep;
+    sleeps && looked.sleep == before.sleep
 }
 
 /// CPU-seconds that a clean pass would cost now. Pages that are merged already are only looked at in passing.

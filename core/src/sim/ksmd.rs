@@ -63,6 +63,10 @@ impl Ksmd {
         }
     }
 
+    pub fn is_between_passes(&self) -> bool {
+        self.cursor.is_none()
+    }
+
     /// CPU time until `now_ns`: a step that is under way counts as far as it got.
     pub fn cpu_ns_at(&self, now_ns: u64) -> u64 {
         self.cpu_ns.saturating_sub(self.clock_ns.saturating_sub(now_ns))

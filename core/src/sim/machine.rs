@@ -101,6 +101,23 @@ impl Machine {
         GuestId(id)
     }
 
+    /// A guest gets more memory, with these contents. Returns whether there is such a guest.
+    pub fn grow_guest(&mut self, guest: GuestId, pages: impl IntoIterator<Item = u64>) -> bool {
+        let Some(entry) = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended) else {
+            return false;
+        };
+        let before = entry.pages.len();
+        entry.pages.extend(pages.into_iter().map(|content| Page::new(self.memory.contents.acquire(content))));
+        let added = (entry.pages.len() - before) as u64;
+        entry.minor_faults += added;
+        entry.write_ns += added * self.config.costs.write;
+        self.memory.private += added;
+        if before == 0 && added > 0 {
+            self.ksmd.enlist(guest.0);
+        }
+        true
+    }
+
     /// Ends a guest. Returns whether there was one. Its memory is free at once; KSM's counters still have its
     /// pages until ksmd comes by, as in the kernel.
     pub fn remove_guest(&mut self, guest: GuestId) -> bool {
@@ -114,6 +131,11 @@ impl Machine {
             self.memory.bury(guest.0);
         }
         true
+    }
+
+    /// Whether ksmd has ended a pass and not begun the next.
+    pub fn is_between_passes(&self) -> bool {
+        self.ksmd.is_between_passes()
     }
 
     /// A guest writes `content` to its page number `page`. Returns whether it has such a page.

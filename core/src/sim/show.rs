@@ -1,5 +1,7 @@
 //! What the machine shows of itself: the same sample as observing the live kernel gives.
 
+use std::time::Duration;
+
 use super::PAGE_SIZE;
 use super::guest::Guest;
 use super::machine::Machine;
@@ -29,6 +31,7 @@ impl Machine {
         let guests = self.memory.guests.iter().enumerate().filter(|(_, guest)| !guest.ended);
         Sample {
             at: self.now(),
+            took: Duration::ZERO,
             page_size: PAGE_SIZE,
             ksm: self.ksm(),
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),

@@ -31,7 +31,7 @@ pub use events::{NoEvents, ProcessEvents};
 use std::fmt;
 use std::time::Duration;
 
-use ksmith_core::kernel::Ksm;
+use ksmith_core::kernel::{Ksm, Run};
 use ksmith_core::sample::Sample;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -121,6 +121,11 @@ impl Observer {
         sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         self.host.read(&mut self.scratch, &mut sample);
         self.processes.read(&mut self.scratch, &mut sample);
+        if sample.ksm.run_state() == Some(Run::Running) {
+            // What a process holds was there before these ends of passes were counted, not after.
+            sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
+        }
+        sample.took = self.clock.now().saturating_sub(sample.at);
         self.clock.advance();
         sample
     }
@@ -134,6 +139,12 @@ impl Observer {
     /// started, or a process with mergeable memory has ended.
     pub fn notice_all(&mut self, events: impl IntoIterator<Item = ProcessEvent>) -> bool {
         self.processes.notice_all(events, self.clock.now(), &mut self.scratch)
+    }
+
+    /// Makes the next sample read every process with mergeable memory: while ksmd sleeps, of many a part is else as of one
+    /// of the last few samples.
+    pub fn look_closely(&mut self) {
+        self.processes.look_closely();
     }
 
     /// Makes the next sample go through all of `/proc`, whatever events and schedules say.

@@ -72,6 +72,11 @@ impl PlainTable {
         self.hidden = self.all.values().filter(|plain| plain.state == State::Hidden).count() as u64;
     }
 
+    /// Drops those that are looked at only when an event tells of them, when one was lost.
+    pub(super) fn drop_memoryless(&mut self) {
+        self.all.retain(|_, plain| plain.state != State::Memoryless);
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -5,6 +5,9 @@
 pub enum Errand {
     /// New memory: two looks, since a page merges only on the second look that finds it unchanged.
     Burst,
+    /// Memory came while a burst was under way, too little to begin it anew: two looks at all of it, once it has had time
+    /// to come.
+    Finish,
     /// Witnesses have seen memory change and come to rest: two looks, as for new memory.
     Revisit,
     /// What changed between the looks of the round before may have come to rest: one look.
@@ -19,7 +22,7 @@ impl Errand {
     /// Looks at every page that this takes.
     pub fn passes(self) -> u64 {
         match self {
-            Self::Burst | Self::Revisit => 2,
+            Self::Burst | Self::Finish | Self::Revisit => 2,
             Self::Sustain | Self::Probe | Self::Tidy => 1,
         }
     }
@@ -27,7 +30,7 @@ impl Errand {
     /// The word for it in a [`crate::decide::Reason`].
     pub fn state(self) -> &'static str {
         match self {
-            Self::Burst => "burst",
+            Self::Burst | Self::Finish => "burst",
             Self::Revisit => "revisit",
             Self::Sustain => "sustain",
             Self::Probe => "probe",

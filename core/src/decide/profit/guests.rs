@@ -7,7 +7,10 @@ use crate::sample::{Process, ProcessId, Sample};
 /// One process at the last complete look.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
+    /// When ksmd last set out to visit all that was there twice.
     held_bytes: u64,
+    faults_before: u64,
+    /// When it was parked last.
     cpu_ticks: u64,
     minor_faults: u64,
     /// Pages that KSM had merged or mapped to the zero page when the process was last seen.
@@ -22,13 +25,16 @@ pub struct Guests {
     left_pages: u64,
 }
 
-/// What changed since the last complete look.
+/// What changed: new memory since ksmd last set out to visit everything twice, anything else since it was parked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Processes that were not there.
     pub newcomers: usize,
     /// Bytes of mergeable memory that were not there, the newcomers' included.
     pub grown_bytes: u64,
+    /// Whether any process obtained or copied a page: what grew by a few pages only does not show in RSS, of which
+    /// the kernel keeps no exact account.
+    pub has_faulted: bool,
     /// CPU time the processes used, in clock ticks.
     pub cpu_ticks: u64,
     /// Pages they obtained or copied.
@@ -57,31 +63,47 @@ impl Guests {
         for process in mergeable(sample) {
             let Some(mark) = self.marks.get(&process.id) else {
                 changes.newcomers += 1;
+                changes.has_faulted = true;
                 changes.grown_bytes = changes.grown_bytes.saturating_add(held_bytes(process, sample));
                 continue;
             };
             let grown = held_bytes(process, sample).saturating_sub(mark.held_bytes);
             changes.grown_bytes = changes.grown_bytes.saturating_add(grown);
+            changes.has_faulted |= process.minor_faults > mark.faults_before;
             changes.cpu_ticks = changes.cpu_ticks.saturating_add(process.cpu_ticks.saturating_sub(mark.cpu_ticks));
             changes.faults = changes.faults.saturating_add(process.minor_faults.saturating_sub(mark.minor_faults));
         }
         changes
     }
 
-    /// Takes the present state as seen: what is there now is no longer new.
+    /// ksmd sets out to visit all that is there now twice: it is no longer new.
     pub fn mark(&mut self, sample: &Sample) {
+        self.marks.clear();
+        self.marks.extend(mergeable(sample).map(|process| (process.id, Mark::of(process, sample))));
         self.left_pages = 0;
-        self.marks = mergeable(sample)
-            .map(|process| {
-                let mark = Mark {
-                    held_bytes: held_bytes(process, sample),
-                    cpu_ticks: process.cpu_ticks,
-                    minor_faults: process.minor_faults,
-                    merged_pages: process.merging_pages().saturating_add(process.zero_pages()),
-                };
-                (process.id, mark)
-            })
-            .collect();
+    }
+
+    /// ksmd is parked, or has set out for less than that. What has come meanwhile is still new.
+    pub fn rest(&mut self, sample: &Sample) {
+        for process in mergeable(sample) {
+            if let Some(mark) = self.marks.get_mut(&process.id) {
+                let Mark { held_bytes, faults_before, .. } = *mark;
+                *mark = Mark { held_bytes, faults_before, ..Mark::of(process, sample) };
+            }
+        }
+        self.left_pages = 0;
+    }
+}
+
+impl Mark {
+    fn of(process: &Process, sample: &Sample) -> Self {
+        Self {
+            held_bytes: held_bytes(process, sample),
+            faults_before: process.minor_faults,
+            cpu_ticks: process.cpu_ticks,
+            minor_faults: process.minor_faults,
+            merged_pages: process.merging_pages().saturating_add(process.zero_pages()),
+        }
     }
 }
 
@@ -129,6 +151,18 @@ mod tests {
         assert_eq!((changes.newcomers, changes.grown_bytes), (1, 80));
         guests.mark(&later);
         assert_eq!(guests.changes(&later), Changes::default());
+    }
+
+    #[test]
+    fn what_came_while_ksmd_was_under_way_is_new_when_it_is_parked() {
+        let mut guests = Guests::default();
+        guests.mark(&sample(&[(1, 100)]));
+        let mut later = sample(&[(1, 150), (2, 30)]);
+        (later.processes[0].minor_faults, later.processes[0].cpu_ticks) = (5, 7);
+        guests.rest(&later);
+        let changes = guests.changes(&later);
+        let expected = Changes { newcomers: 1, grown_bytes: 80, has_faulted: true, ..Changes::default() };
+        assert_eq!(changes, expected, "what it computed meanwhile has been looked at");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! * **Burst** when memory that ksmd has never seen appears (a guest starts or grows): new memory is visited twice and
 //!   old memory once, at the CPU budget; the last pass has `smart_scan` off, since smart scanning can keep equal
 //!   pages apart for ever.
+//!   What is new once the count of visits has begun is new still when it is over: a burst is finished by another, or by
+//!   the next probe, until nobody has obtained a page since ksmd set out.
 //! * **Park** then: `run` is 0, ksmd costs nothing, and what is merged stays merged.
 //! * **Revisit** when the witnesses ([`crate::witness`]) have seen memory change and come to rest, and what that can
 //!   bring is more than the price: contents that were merged before will merge again, of others about as many
@@ -20,6 +22,8 @@ mod caution;
 mod config;
 mod errand;
 mod guests;
+#[cfg(test)]
+mod late;
 mod price;
 #[cfg(test)]
 mod scenarios;
@@ -34,7 +38,7 @@ use self::caution::Caution;
 use self::errand::Errand;
 use self::guests::{Changes, Guests};
 use super::duty::{self, Duty};
-use super::round::{self, Boundary, Outcome, Round};
+use super::round::{self, Boundary, Outcome, Round, Sight};
 use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
@@ -57,6 +61,9 @@ const QUIET: Duration = Duration::from_secs(20);
 /// How often ksmd is looked at while a pass is about to end.
 const CLOSE: Duration = Duration::from_millis(20);
 
+/// The same while `smart_scan` skips old memory, which takes little time.
+const CLOSER: Duration = Duration::from_millis(5);
+
 /// Pause before a further look: what was changing is given this long to come to rest.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -73,6 +80,7 @@ const AT_FIRST: f64 = 0.25;
 const FAMILIAR: f64 = 0.8;
 
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Phase {
     Scanning(Trip),
     Parked { since: Duration, until: Duration, next: Errand, why: String },
@@ -86,7 +94,18 @@ struct Trip {
     clean: bool,
     /// Whether old memory is passed over until ksmd comes to the new.
     new_first: bool,
+    /// Looks at every page that it takes.
+    passes: u64,
+    /// New memory that it is for, in bytes.
+    new_bytes: u64,
     round: Round,
+}
+
+impl Trip {
+    /// Whether it merges all that was there when it began.
+    fn merges_all(&self) -> bool {
+        self.clean && self.passes > 1
+    }
 }
 
 /// See the module's documentation.
@@ -109,6 +128,12 @@ pub struct Profit {
     breaks: u64,
     /// What the further look in progress was expected to bring, in bytes.
     expected: Expected,
+    /// Whether there may be memory that was not visited twice.
+    is_unfinished: bool,
+    /// New memory for whose sake old memory was not visited: it may yet be equal to that.
+    unmet_bytes: u64,
+    /// Ends of passes at the last sample.
+    full_scans: u64,
 }
 
 /// What a further look may bring, in bytes.
@@ -141,6 +166,9 @@ impl Profit {
             trust: AT_FIRST,
             breaks: 0,
             expected: Expected::default(),
+            is_unfinished: false,
+            unmet_bytes: 0,
+            full_scans: 0,
         }
     }
 
@@ -157,30 +185,34 @@ impl Profit {
                 self.caution.burst(changes);
                 self.clean_burst_pays(changes, view)
             }
-            Errand::Revisit | Errand::Sustain | Errand::Probe => true,
+            Errand::Finish | Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
         let aligned = Boundary::holds(self.boundary, view.now);
         // Old memory that nobody has counted the checksums of is all new.
-        let new_first = errand == Errand::Burst && self.phase.is_some();
-        let all_clean = clean && !new_first;
+        let new_first = matches!(errand, Errand::Burst | Errand::Finish) && self.phase.is_some();
         let passes = match errand {
             Errand::Revisit if self.one_look_does(view) => 1,
             // What witnesses have seen to change takes two looks; without them the first tells whether a second pays.
-            Errand::Probe if view.now.witnesses.value().is_some() => 2,
+            Errand::Probe if self.has_new(changes) || view.now.witnesses.value().is_some() => 2,
             errand => errand.passes(),
         };
         self.expected = if errand == Errand::Sustain { self.expected } else { self.expected_from_revisit(view) };
-        let round = Round::begin(passes, all_clean, aligned, grown_pages, view.now);
-        let trip = Trip { errand, clean, new_first, round };
-        self.guests.mark(view.now);
+        let round = Round::begin(passes, sight(clean, new_first), aligned, grown_pages, view.now);
+        let trip = Trip { errand, clean, new_first, passes, new_bytes: changes.grown_bytes, round };
+        if passes > 1 {
+            self.guests.mark(view.now);
+        } else {
+            self.guests.rest(view.now);
+        }
         self.duty.reset();
         let why = match errand {
-            Errand::Burst => growth_in_words(changes),
+            Errand::Burst | Errand::Finish => growth_in_words(changes),
             Errand::Revisit | Errand::Sustain => {
                 format!("expecting {} more", Bytes(self.expected.bytes(self.trust) as i128))
             }
             Errand::Tidy => format!("guests with {} merged pages have left", changes.left_pages),
+            Errand::Probe if changes.grown_bytes > 0 => growth_in_words(changes),
             Errand::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
         };
         self.phase = Some(Phase::Scanning(trip));
@@ -190,8 +222,12 @@ impl Profit {
     /// A clean burst visits old memory too. Even if all the new memory merged it would not bring more than
     /// the new memory, so where old memory is vast and new memory small a smart burst must do.
     fn clean_burst_pays(&self, changes: Changes, view: &View<'_>) -> bool {
-        let cost = 2.0 * round::clean_pass_seconds(view.now, view.history);
-        changes.grown_bytes as f64 >= cost * price::price(&self.config, view.now)
+        changes.grown_bytes.saturating_add(self.unmet_bytes) as f64 >= self.price_of_two_looks(view)
+    }
+
+    /// Bytes that two clean passes must save to pay.
+    fn price_of_two_looks(&self, view: &View<'_>) -> f64 {
+        two_looks_seconds(view) * price::price(&self.config, view.now)
     }
 
     fn scan(&mut self, trip: &Trip, why: &str, view: &View<'_>) -> Decision {
@@ -201,15 +237,20 @@ impl Profit {
             Some(left) => self.duty.last_batch(left, view.limits),
             None => self.duty.knobs(share, view.now, view.history, view.limits),
         };
-        let is_early = trip.new_first && !trip.round.has_met_new(view.now);
-        let clean = trip.clean && !is_early;
+        let skips = trip.new_first && trip.round.may_skip(view.now);
+        let clean = trip.clean && !skips;
         let knobs = knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!clean)).with(Knob::Run, 1);
         let kind = if clean { "every page" } else { "few old pages" };
         let text = format!("{why}; {kind}, up to {:.0} % of a CPU", share * 100.0);
         Decision {
             knobs: self.always(knobs, view.now),
             reason: Reason::new(trip.errand.state(), text),
-            check_after: if approach.is_some() || is_early { CLOSE } else { trip.round.check_after(share, view) },
+            check_after: match approach {
+                // From when on it visits all is known only by seeing it set.
+                _ if trip.clean && (skips || trip.round.skips(view.now)) => CLOSER,
+                Some(_) => CLOSE,
+                None => trip.round.check_after(share, view),
+            },
         }
     }
 
@@ -223,7 +264,7 @@ impl Profit {
     }
 
     /// Judges a round that has ended, and parks, for a short while if a further look is expected to pay.
-    fn settle(&mut self, trip: &Trip, view: &View<'_>) -> Decision {
+    fn settle(&mut self, trip: &Trip, changes: Changes, view: &View<'_>) -> Decision {
         self.boundary = trip.round.boundary();
         let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
@@ -235,6 +276,11 @@ impl Profit {
         if trip.clean {
             self.breaks = breaks(view.now);
         }
+        if trip.errand == Errand::Burst {
+            self.caution.end(&outcome, price);
+        }
+        let is_in_vain = self.caution.is_in_vain();
+        self.note_unfinished(trip, paid, changes, view);
         match trip.errand {
             Errand::Burst => {
                 self.caution.learn(paid);
@@ -242,7 +288,7 @@ impl Profit {
                 // New memory has yet to show whether it comes to rest.
                 self.trust = self.trust.max(UNTRIED);
             }
-            Errand::Revisit | Errand::Sustain | Errand::Tidy => {}
+            Errand::Finish | Errand::Revisit | Errand::Sustain | Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
             Errand::Probe => {
                 let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
@@ -257,6 +303,11 @@ impl Profit {
             outcome.cpu_seconds,
             rate_in_words(outcome.yield_per_cpu_second(), price),
         );
+        // What came while that did not pay is left to the next probe.
+        let is_next = self.is_unfinished && !is_in_vain && self.clean_burst_pays(changes, view);
+        if trip.errand == Errand::Burst && is_next {
+            return self.park(Errand::Finish, SETTLE, figures, view);
+        }
         let cost = round::clean_pass_seconds(view.now, view.history);
         if view.now.witnesses.value().is_none() {
             self.expected = self.expected_from_another_look(view);
@@ -269,6 +320,39 @@ impl Profit {
         let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
         self.interval = self.interval.max(affordable).min(self.longest_interval());
         self.park(Errand::Probe, self.interval, figures, view)
+    }
+
+    /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
+    /// what is new was not compared with all that is old if that was passed over.
+    fn note_unfinished(&mut self, trip: &Trip, paid: bool, changes: Changes, view: &View<'_>) {
+        if trip.merges_all() {
+            self.unmet_bytes = 0;
+        } else if trip.passes > 1 {
+            self.unmet_bytes = self.unmet_bytes.saturating_add(trip.new_bytes);
+        }
+        if trip.errand == Errand::Burst {
+            // What grows in vain is not waited for.
+            let is_awaited = self.caution.awaits_the_rest(changes, paid);
+            self.is_unfinished = is_awaited && changes.has_faulted;
+            if !is_awaited {
+                self.guests.mark(view.now);
+            }
+        } else if trip.passes > 1 {
+            self.is_unfinished = false;
+        }
+    }
+
+    /// Whether there is memory that was not visited as often as it takes to merge.
+    fn has_new(&self, changes: Changes) -> bool {
+        self.is_unfinished || changes.grown_bytes > 0 || self.unmet_bytes > 0
+    }
+
+    /// How long new memory that is too little to pay for two looks waits for them: until they cost a quarter of what
+    /// probes may.
+    fn patience(&self, view: &View<'_>) -> Duration {
+        let wait = two_looks_seconds(view) * 400.0 / self.config.probe_cpu_percent;
+        let wait = Duration::try_from_secs_f64(wait);
+        wait.unwrap_or(Duration::MAX).min(self.longest_interval())
     }
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
@@ -303,7 +387,7 @@ impl Profit {
     /// Whether the witnesses say that a revisit pays.
     fn revisit_pays(&self, view: &View<'_>) -> bool {
         let expected = self.expected_from_revisit(view);
-        let cost = 2.0 * round::clean_pass_seconds(view.now, view.history) * price::price(&self.config, view.now);
+        let cost = self.price_of_two_looks(view);
         expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
     }
 
@@ -326,7 +410,7 @@ impl Profit {
     }
 
     fn park(&mut self, next: Errand, wait: Duration, why: String, view: &View<'_>) -> Decision {
-        self.guests.mark(view.now);
+        self.guests.rest(view.now);
         self.duty.reset();
         let since = view.now.at;
         self.phase = Some(Phase::Parked { since, until: since.saturating_add(wait), next, why });
@@ -395,6 +479,12 @@ impl Policy for Profit {
             return Decision { knobs: Knobs::none(), reason, check_after: WATCH };
         }
         self.guests.follow(view.now);
+        let full_scans = view.now.ksm.full_scans.get().unwrap_or(0);
+        if full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked { .. })) {
+            // Somebody has unmerged everything, and ksmd has forgotten all it knew.
+            self.phase = None;
+        }
+        self.full_scans = full_scans;
         let changes = self.guests.changes(view.now);
         let has_grown = self.caution.is_worth_it(changes, self.growth_bytes(view.now), view.now);
         let has_guests = guests::mergeable(view.now).next().is_some();
@@ -423,17 +513,22 @@ impl Policy for Profit {
                     self.caution.burst(changes);
                     trip.clean |= self.clean_burst_pays(changes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
-                    trip.round.extend(trip.errand.passes(), trip.clean && !trip.new_first, grown_pages, view.now);
+                    trip.passes = trip.errand.passes();
+                    trip.new_bytes = trip.new_bytes.saturating_add(changes.grown_bytes);
+                    trip.round.extend(trip.passes, sight(trip.clean, trip.new_first), grown_pages, view.now);
                     self.guests.mark(view.now);
                     self.phase = Some(Phase::Scanning(trip));
                     return self.scan(&trip, &growth_in_words(changes), view);
                 }
                 if is_done {
-                    return self.settle(&trip, view);
+                    return self.settle(&trip, changes, view);
                 }
                 if trip.round.is_stalled(view.now) {
                     self.interval = (self.interval * 2).min(self.longest_interval());
                     let why = "ksmd found nothing to scan".to_owned();
+                    // Perhaps something kept it from it.
+                    self.is_unfinished = true;
+                    self.guests.mark(view.now);
                     return self.park(Errand::Probe, self.interval, why, view);
                 }
                 self.phase = Some(Phase::Scanning(trip));
@@ -451,12 +546,27 @@ impl Policy for Profit {
                     return self.begin(Errand::Revisit, changes, view);
                 }
                 let is_due = view.now.at >= until;
-                if is_due && (next == Errand::Sustain || self.is_active(changes, view.now, since)) {
+                let is_sure = matches!(next, Errand::Finish | Errand::Sustain)
+                    || self.has_new(changes) && view.now.at.saturating_sub(since) >= self.patience(view);
+                if is_due && (is_sure || self.is_active(changes, view.now, since)) {
                     return self.begin(next, changes, view);
                 }
                 self.watch(changes, view)
             }
         }
+    }
+}
+
+/// CPU-seconds that two clean passes cost.
+fn two_looks_seconds(view: &View<'_>) -> f64 {
+    2.0 * round::clean_pass_seconds(view.now, view.history)
+}
+
+fn sight(clean: bool, new_first: bool) -> Sight {
+    match (clean, new_first) {
+        (false, _) => Sight::Smart,
+        (true, true) => Sight::CleanInTheEnd,
+        (true, false) => Sight::Clean,
     }
 }
 

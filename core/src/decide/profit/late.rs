@@ -1,0 +1,174 @@
+//! A host on which everything is late: between a look and what is done upon it, and from one look to the next, up to a
+//! second passes, in which ksmd works on and guests fill their memory. However these fall together, what is equal
+//! is merged in the end.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::tests::Run;
+use crate::decide::round::Boundary;
+use crate::decide::{Limits, Policy, Share, View};
+use crate::knobs::{Knob, Knobs};
+use crate::sim::{Config, GuestId, UNIQUE};
+
+/// A guest: when it starts, the pages that it gets one after the other, and how long after each other.
+#[derive(Debug, Clone)]
+struct Arrival {
+    at_ms: u64,
+    parts: Vec<(u32, u64)>,
+}
+
+/// How late everything is, in milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Delays {
+    /// Between looking at processes and at ksmd.
+    seeing: u64,
+    /// From looking to doing.
+    acting: u64,
+    /// To looking again.
+    looking: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Story {
+    guests: Vec<Arrival>,
+    /// Used in turn.
+    delays: Vec<Delays>,
+    /// For how long ksmd ran before anybody decided anything.
+    before_ms: u64,
+    share: f64,
+    has_witnesses: bool,
+}
+
+/// How long after the last page has come all has to be merged.
+const AFTER: Duration = Duration::from_secs(400);
+
+fn delay() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 0_u64..5, 3 => 0_u64..60, 1 => 0_u64..1000]
+}
+
+fn delays() -> impl Strategy<Value = Delays> {
+    (delay(), delay(), delay()).prop_map(|(seeing, acting, looking)| Delays { seeing, acting, looking })
+}
+
+fn arrival() -> impl Strategy<Value = Arrival> {
+    let part = (1_u32..3000, prop_oneof![3 => 0_u64..20, 2 => 0_u64..400]);
+    (0_u64..4000, prop::collection::vec(part, 1..5)).prop_map(|(at_ms, parts)| Arrival { at_ms, parts })
+}
+
+fn story() -> impl Strategy<Value = Story> {
+    (
+        prop::collection::vec(arrival(), 2..5),
+        prop::collection::vec(delays(), 1..40),
+        prop_oneof![Just(0), 0_u64..60],
+        prop_oneof![2 => Just(1.0), 1 => 0.05..1.0],
+        any::<bool>(),
+    )
+        .prop_map(|(guests, delays, before_ms, share, has_witnesses)| Story {
+            guests,
+            delays,
+            before_ms,
+            share,
+            has_witnesses,
+        })
+}
+
+/// What guests get and when, in order. Two pages of three are the same in all guests.
+struct Filling {
+    steps: VecDeque<(Duration, usize, u32, u32)>,
+    ids: Vec<Option<GuestId>>,
+}
+
+impl Filling {
+    fn of(guests: &[Arrival]) -> Self {
+        let mut steps = Vec::new();
+        for (guest, arrival) in guests.iter().enumerate() {
+            let (mut at, mut first) = (arrival.at_ms, 0);
+            for (pages, pause) in &arrival.parts {
+                steps.push((Duration::from_millis(at), guest, first, *pages));
+                at += pause;
+                first += pages;
+            }
+        }
+        steps.sort();
+        Self { steps: steps.into(), ids: vec![None; guests.len()] }
+    }
+
+    /// Lets time pass on a host, whose guests fill their memory meanwhile.
+    fn advance(&mut self, run: &mut Run, by: Duration) {
+        let end = run.machine.now() + by;
+        while let Some((at, guest, first, pages)) = self.steps.front().copied().filter(|step| step.0 <= end) {
+            run.machine.advance(at.saturating_sub(run.machine.now()));
+            let contents = (first..first + pages).map(|page| if page % 3 == 0 { UNIQUE } else { u64::from(page) });
+            match self.ids[guest] {
+                None => self.ids[guest] = Some(run.machine.add_guest("late", contents)),
+                Some(id) => assert!(run.machine.grow_guest(id, contents)),
+            }
+            self.steps.pop_front();
+        }
+        run.machine.advance(end.saturating_sub(run.machine.now()));
+    }
+}
+
+/// One look, decision and change, each as late as it may be.
+fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
+    let mut sample = run.machine.sample();
+    filling.advance(run, Duration::from_millis(delays.seeing));
+    if sample.ksm.run.get() == Some(1) {
+        sample.ksm = run.machine.sample().ksm;
+        sample.took = Duration::from_millis(delays.seeing);
+    }
+    if run.has_witnesses {
+        run.look_at_witnesses(&mut sample);
+    }
+    run.history.push(&sample);
+    let view = View { now: &sample, history: &run.history, limits: &run.limits };
+    let decision = run.policy.decide(&view);
+    let decision = run.limits.bound(decision, &run.history, &Knobs::current(&sample.ksm));
+    let stands = sample.ksm.run.get() == Some(0) && Boundary::holds(run.policy.boundary, &sample);
+    assert!(!stands || run.machine.is_between_passes(), "ksmd stands in the middle of a pass");
+    filling.advance(run, Duration::from_millis(delays.acting));
+    run.machine.write_all(&decision.knobs.differing_from(&sample.ksm)).unwrap();
+    filling.advance(run, decision.check_after + Duration::from_millis(delays.looking));
+    format!(
+        "{:?} {} [{}] full_scans {} scanned {}",
+        sample.at,
+        decision.reason,
+        decision.knobs,
+        sample.ksm.full_scans.get().unwrap(),
+        sample.ksm.pages_scanned.get().unwrap()
+    )
+}
+
+/// Pages that are not merged in the end, and how it came to that.
+fn tell(story: &Story) -> (u64, Vec<String>) {
+    let limits = Limits { max_cpu: Share::new(story.share).unwrap(), ..Limits::default() };
+    let mut run = Run::new(Config::default(), limits);
+    run.has_witnesses = story.has_witnesses;
+    let mut filling = Filling::of(&story.guests);
+    run.machine.write(Knob::Run, 1).unwrap();
+    filling.advance(&mut run, Duration::from_millis(story.before_ms));
+    let mut delays = story.delays.iter().copied().cycle();
+    let mut told = Vec::new();
+    while !filling.steps.is_empty() {
+        told.push(turn(&mut run, &mut filling, delays.next().unwrap_or_default()));
+    }
+    let end = run.machine.now() + AFTER;
+    while run.machine.now() < end {
+        told.push(turn(&mut run, &mut filling, delays.next().unwrap_or_default()));
+    }
+    let left = run.machine.attainable_pages().abs_diff(run.machine.sample().ksm.saved_pages());
+    (left, told)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn what_is_equal_ends_up_merged_however_late_everything_is(story in story()) {
+        let (left, told) = tell(&story);
+        prop_assert_eq!(left, 0, "{}", told.join("\n"));
+    }
+}
