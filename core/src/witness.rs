@@ -58,6 +58,11 @@ pub enum Wish {
     Nothing,
     /// Look at the same witnesses again.
     Look,
+    /// Look at every so many of them, from the `offset`th on.
+    Glance {
+        /// The first one.
+        offset: usize,
+    },
     /// Draw new witnesses and look at them.
     Draw,
 }
@@ -93,6 +98,10 @@ pub struct Ledger {
     drawn_at: Duration,
     looked_at: Duration,
     interval: Duration,
+    glanced_at: Duration,
+    glances: usize,
+    /// Whether the look that is due was called for by a glance.
+    has_news: bool,
     looks: u64,
     rested: u32,
 }
@@ -114,8 +123,17 @@ struct Population {
 }
 
 /// Time between looks while ksmd is parked: so long at first, and so long when nothing changes any more.
-const SOONEST: Duration = Duration::from_secs(2);
-const LATEST: Duration = Duration::from_secs(6);
+const SOONEST: Duration = Duration::from_millis(900);
+const LATEST: Duration = Duration::from_secs(8);
+
+/// Time between glances: the policy sets how often there is a sample.
+const GLANCE: Duration = Duration::from_millis(900);
+
+/// A glance is at one witness of so many.
+pub const GLANCE_STEP: usize = 8;
+
+/// News of so many of them is worth a look at all.
+const NEWS: usize = 2;
 
 /// Contents that are remembered, at most.
 const REMEMBERED: usize = 8192;
@@ -146,7 +164,9 @@ impl Ledger {
         }
         let is_due = !runs && sample.at.saturating_sub(self.looked_at) >= self.interval.max(SOONEST);
         if self.at.is_none() && !is_due {
-            return Wish::Nothing;
+            let may_glance = !runs && sample.at.saturating_sub(self.looked_at.max(self.glanced_at)) >= GLANCE;
+            let offset = self.glances % GLANCE_STEP;
+            return if may_glance && !self.entries.is_empty() { Wish::Glance { offset } } else { Wish::Nothing };
         }
         let population = Population::of(sample);
         let is_outgrown = population.ids != self.drawn.ids
@@ -173,6 +193,27 @@ impl Ledger {
         }
         self.entries = prints.into_iter().map(entry).collect();
         self.finish(at);
+    }
+
+    /// Takes in what every so many witnesses hold now, from the `offset`th on. Returns whether it is time to look at all of
+    /// them: some have changed that had not, or some that had have come to rest.
+    pub fn glanced(
+        &mut self,
+        offset: usize,
+        prints: impl IntoIterator<Item = Option<Print>>,
+        at: Duration,
+    ) -> bool {
+        let entries = self.entries.iter().skip(offset).step_by(GLANCE_STEP);
+        let is_news = |(entry, print): &(&Entry, Option<Print>)| {
+            let is_same = print.map(|print| print.content) == entry.last;
+            !entry.changed && !is_same || entry.changed && !entry.rested && is_same
+        };
+        let news = entries.zip(prints).filter(is_news).count();
+        (self.glanced_at, self.glances) = (at, self.glances.wrapping_add(1));
+        if news >= NEWS {
+            self.has_news = true;
+        }
+        news >= NEWS
     }
 
     /// Takes in what the witnesses hold now, in the order in which they were drawn.
@@ -206,7 +247,7 @@ impl Ledger {
     fn finish(&mut self, at: Duration) {
         self.looked_at = at;
         self.looks += 1;
-        let is_boundary = self.at.take().is_some();
+        let is_boundary = self.at.take().is_some() || std::mem::take(&mut self.has_news);
         let rested = self.counts().rested;
         // Nothing has come to rest since: look again later.
         self.interval = match is_boundary || rested > self.rested {
@@ -290,7 +331,7 @@ mod tests {
     fn turn(ledger: &mut Ledger, sample: &Sample, prints: [u64; 4]) -> Wish {
         let wish = ledger.wish(sample);
         match wish {
-            Wish::Nothing => {}
+            Wish::Nothing | Wish::Glance { .. } => {}
             Wish::Look => ledger.looked(prints.map(print), sample.at),
             Wish::Draw => ledger.drawn(prints.map(print), sample.at),
         }
@@ -310,13 +351,47 @@ mod tests {
         assert_eq!(turn(&mut ledger, &sample(12, 1, 1), [9, 2, 3, 4]), Wish::Look);
         turn(&mut ledger, &sample(14, 1, 2), [9, 8, 3, 4]);
         assert_eq!(counts(&ledger), (1, 0));
-        assert_eq!(turn(&mut ledger, &sample(15, 0, 2), [0; 4]), Wish::Nothing, "too soon");
+        assert_eq!(turn(&mut ledger, &sample(14, 0, 2), [0; 4]), Wish::Nothing, "too soon");
         turn(&mut ledger, &sample(16, 0, 2), [9, 8, 7, 4]);
         assert_eq!(counts(&ledger), (2, 1));
         turn(&mut ledger, &sample(22, 0, 2), [9, 8, 7, 4]);
         assert_eq!(counts(&ledger), (2, 2));
         turn(&mut ledger, &sample(30, 0, 2), [9, 8, 6, 4]);
         assert_eq!(counts(&ledger), (2, 1));
+    }
+
+    #[test]
+    fn a_glance_calls_for_a_look_when_something_changes_and_when_it_comes_to_rest() {
+        let mut ledger = Ledger::default();
+        ledger.wish(&sample(10, 1, 0));
+        ledger.drawn((0..64).map(print), Duration::from_secs(10));
+        let mut seconds = 10;
+        // Nothing changes, so looks are ever farther apart.
+        while ledger.interval < LATEST {
+            seconds += 10;
+            assert_eq!(ledger.wish(&sample(seconds, 0, 0)), Wish::Look);
+            ledger.looked((0..64).map(print), Duration::from_secs(seconds));
+        }
+        let mut glance = |ledger: &mut Ledger, changed: u64| {
+            seconds += 1;
+            let Wish::Glance { offset } = ledger.wish(&sample(seconds, 0, 0)) else { panic!("no glance") };
+            let prints = (0..64).map(|page| print(page + changed * 100));
+            let some = prints.clone().skip(offset).step_by(GLANCE_STEP);
+            let is_time = ledger.glanced(offset, some, Duration::from_secs(seconds));
+            if is_time {
+                ledger.looked(prints, Duration::from_secs(seconds));
+            }
+            is_time
+        };
+        assert!(!glance(&mut ledger, 0) && glance(&mut ledger, 2));
+        assert_eq!(counts(&ledger), (64, 0));
+        assert_eq!(ledger.interval, SOONEST, "it is looked at again at once");
+        ledger.interval = LATEST;
+        assert!(!glance(&mut ledger, 3), "what changes all the time is no news");
+        assert!(!glance(&mut ledger, 4) && glance(&mut ledger, 2));
+        assert_eq!(counts(&ledger), (64, 64));
+        ledger.interval = LATEST;
+        assert!(!glance(&mut ledger, 2));
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub(super) struct Processes {
     watched: BTreeMap<ProcessId, Watched>,
     plain: PlainTable,
     schedule: Schedule,
+    /// Of these, the first two looks at each that an event told of: they do not wait for a sample.
+    young: Schedule,
     flag_schedule: Schedule,
     discovery: Discovery,
     descriptors: Descriptors,
@@ -100,6 +102,7 @@ impl Processes {
             watched: BTreeMap::new(),
             plain: PlainTable::default(),
             schedule: Schedule::default(),
+            young: Schedule::default(),
             flag_schedule: Schedule::default(),
             discovery: Discovery::new(root),
             descriptors,
@@ -144,11 +147,11 @@ impl Processes {
         match event {
             ProcessEvent::Started(pid) => {
                 self.forget(pid);
-                self.enter(pid, 0, now + FIRST_DELAY);
+                self.enter_young(pid, now);
             }
             ProcessEvent::Exec(pid) => match self.watched_mut(pid) {
                 Some(watched) => watched.rename(),
-                None => self.enter(pid, 0, now + FIRST_DELAY),
+                None => self.enter_young(pid, now),
             },
             ProcessEvent::Exited(pid) => self.forget(pid),
             ProcessEvent::Lost => {
@@ -162,6 +165,7 @@ impl Processes {
                 self.discovery.demand();
                 self.plain.clear();
                 self.schedule.clear();
+                self.young.clear();
                 self.flag_schedule.clear();
             }
         }
@@ -225,6 +229,32 @@ impl Processes {
         self.schedule.push(due, pid);
     }
 
+    fn enter_young(&mut self, pid: u32, now: Duration) {
+        self.enter(pid, 0, now + FIRST_DELAY);
+        self.young.push(now + FIRST_DELAY, pid);
+    }
+
+    /// When a process that an event told of is to be looked at for the first time.
+    pub(super) fn next_young(&self) -> Option<Duration> {
+        self.young.next()
+    }
+
+    /// Looks at those that are due. Returns whether one of them has mergeable memory, or may get some.
+    pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
+        let Some(proc) = self.proc.take() else { return false };
+        let before = self.watched.len();
+        for _ in 0..LOOKS_LEAST {
+            let Some((due, pid)) = self.young.pop_due(now) else { break };
+            // One that a sample has looked at meanwhile is due at another time.
+            if self.plain.get(pid).is_some_and(|plain| plain.due == due) {
+                let found = look(&proc, pid, true, scratch);
+                self.conclude(&proc, pid, now, found, scratch);
+            }
+        }
+        self.proc = Some(proc);
+        self.watched.len() > before
+    }
+
     fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut Scratch) {
         let mut looks = 0;
         while looks < limit {
@@ -267,6 +297,9 @@ impl Processes {
             _ => now + pause,
         };
         self.schedule.push(plain.due, pid);
+        if plain.looks == 1 && has_events {
+            self.young.push(plain.due, pid);
+        }
         if matches!(found, Look::Nothing { is_sure: false }) && is_new && plain.flags_due.is_zero() {
             plain.flags_due = now + FLAG_DELAY;
             self.flag_schedule.push(plain.flags_due, pid);

@@ -74,7 +74,7 @@ const UNTRIED: f64 = 0.1;
 const VOLATILE: f64 = 0.2;
 
 /// How far expectations are trusted before anything was learned.
-const AT_FIRST: f64 = 0.25;
+const AT_FIRST: f64 = 0.125;
 
 /// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
 const FAMILIAR: f64 = 0.8;
