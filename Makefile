@@ -92,6 +92,7 @@ $(PEERS):
 $(GUEST_KERNEL):
 	@mkdir -p $@; package=$$(apt-cache depends linux-image-cloud-amd64 2> /dev/null | sed -n 's/^ *Depends: //p' | head -n 1) || true; \
 	if [ -n "$$package" ] && (cd $@ && apt-get download -q "$$package" > /dev/null 2>&1); then \
-	    dpkg --fsys-tarfile $@/*.deb | tar -x -C $@ --wildcards './boot/vmlinuz-*' './lib/modules/*/kernel/drivers/virtio/*'; \
+	    dpkg --fsys-tarfile $@/*.deb | tar -x -C $@ --wildcards './boot/vmlinuz-*' './lib/modules/*/kernel/drivers/virtio/*' \
+	        './lib/modules/*/kernel/drivers/block/virtio_blk.ko'; \
 	    rm -f $@/*.deb; \
 	else rmdir $@; echo 'no kernel for guests to be had: tests of the balloon skip' >&2; fi

@@ -134,6 +134,8 @@ impl BalanceService {
             merging: Box::new(merging),
             has_met: false,
             due: Instant::now(),
+            turned: Instant::now(),
+            has_news: false,
             orders_under_way: Vec::new(),
             warned: None,
             said: String::new(),
@@ -233,6 +235,9 @@ struct Worker {
     has_met: bool,
     /// When the policy wants to look again.
     due: Instant,
+    /// When the last turn was taken, and whether a newcomer has told something since.
+    turned: Instant,
+    has_news: bool,
     orders_under_way: Vec<Waiting>,
     warned: Option<Instant>,
     said: String,
@@ -245,7 +250,8 @@ impl Worker {
         }
         let answers = self.balancer.answers();
         loop {
-            let beat = if self.config.enabled && self.has_met { crossbeam_channel::after(BEAT) } else { never() };
+            let beat =
+                if self.config.enabled && self.has_met { crossbeam_channel::after(self.wait()) } else { never() };
             select! {
                 recv(inbox) -> order => match order {
                     Ok(Order::Meet(sample)) => self.meet(&sample),
@@ -264,12 +270,18 @@ impl Worker {
         self.end();
     }
 
+    /// How long nothing need be done: newcomers are asked meanwhile.
+    fn wait(&mut self) -> Duration {
+        let beat = if self.has_news { self.due.saturating_duration_since(Instant::now()) } else { BEAT };
+        self.balancer.greet().map_or(beat, |soon| soon.min(beat)).min(BEAT)
+    }
+
     /// What a killed daemon has left: nobody balances these guests any more.
     fn give_back_what_was_left(&self) {
         if self.ledger.entries().is_empty() {
             return;
         }
-        for note in self.ledger.restore(&self.root, &self.libvirt, false) {
+        for note in self.ledger.restore(&self.root, &self.libvirt, false).sentences() {
             info!("{note}");
         }
     }
@@ -307,6 +319,11 @@ impl Worker {
             return;
         }
         let now = Instant::now();
+        // What a newcomer told is of use now: it may be the one with something to give.
+        if self.balancer.take_news() {
+            self.due = self.due.min(self.turned + BEAT / 2);
+            self.has_news = true;
+        }
         if now >= self.due {
             self.turn();
             return;
@@ -324,7 +341,9 @@ impl Worker {
 
     fn turn(&mut self) {
         // For a turn that fails to decide; a pool that is short has one at each beat and answer in any case.
-        self.due = Instant::now() + BEAT / 2;
+        self.turned = Instant::now();
+        self.has_news = false;
+        self.due = self.turned + BEAT / 2;
         let turn = match self.balancer.decide(PATIENCE) {
             Ok(turn) => turn.clone(),
             Err(error) => {

@@ -464,7 +464,11 @@ impl Daemon {
             }
             Request::Guests => {
                 match &self.guests {
-                    Some(guests) => guests.report(self.controller.host_mut().observer.sample(), reply),
+                    Some(guests) => {
+                        let observer = &mut self.controller.host_mut().observer;
+                        observer.look_closely();
+                        guests.report(observer.sample(), reply);
+                    }
                     None => {
                         let message = "guests are not watched".to_owned();
                         let _ = reply.send(Answer::Error { message });
@@ -528,7 +532,9 @@ impl Daemon {
         };
         let own = OwnUse::now();
         // Looked at anew: the last turn's sample is from before its own changes.
-        let sample = self.controller.host_mut().observer.sample();
+        let observer = &mut self.controller.host_mut().observer;
+        observer.look_closely();
+        let sample = observer.sample();
         let guests = self.tenants.lock().list(&sample).guests;
         let domains = DomainsReport::of(&self.config.domains, &guests, self.warden.admitted());
         let status = Status {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ksmith::act::StateDir;
-use ksmith::balance::{Actuator, ActuatorError, Ledger, Look, actuator};
+use ksmith::balance::{Actuator, ActuatorError, GivenBack, Ledger, Look, actuator};
 use ksmith::guests::{Guests, Uri};
 use ksmith::root::Root;
 use ksmith_core::kernel::PidStat;
@@ -76,7 +76,7 @@ fn a_balloon_takes_what_is_idle_and_gives_it_back() {
 
     // Another ksmith gives it all back.
     let next = self::ledger(directory.path());
-    assert_eq!(next.restore(&Root::host(), &Uri::default(), false), ["idle has its 128 MiB again"]);
+    assert_eq!(next.restore(&Root::host(), &Uri::default(), false).notes, ["idle has its 128 MiB again"]);
     assert_eq!(actuator.look().unwrap().given_bytes, 128 * MIB);
     assert!(next.entries().is_empty());
     assert!(guest.leak("it", 60, PATIENCE), "{}", guest.console());
@@ -119,6 +119,6 @@ fn without_a_balloon_it_says_what_to_do_and_who_ended_is_gone() {
     guest.kill();
     assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
     assert!(matches!(actuator.resize(92 * MIB), Err(ActuatorError::Gone)));
-    assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), [""; 0]);
+    assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), GivenBack::default());
     assert!(ledger.entries().is_empty());
 }

@@ -92,6 +92,13 @@ struct Guest {
 
 impl Guest {
     fn start(directory: &Path, name: &str, manner: Manner) -> Self {
+        let guest = Self::start_mute(directory, name, manner);
+        guest.open_console(directory, name);
+        guest
+    }
+
+    /// One whose console is not there yet.
+    fn start_mute(directory: &Path, name: &str, manner: Manner) -> Self {
         let program = directory.join(name).join("linux");
         let console = directory.join(name).join(name);
         fs::create_dir_all(&console).unwrap();
@@ -109,15 +116,19 @@ impl Guest {
         // Its end of input is its end: it goes with this test, whatever becomes of it.
         let pid = child.id();
         let _ = child.stdin.as_ref().unwrap();
-        fs::write(console.join("pid"), format!("{pid}\n")).unwrap();
         let memory = Arc::new(Mutex::new(Memory { free: 16 * MIB, cache: 96 * MIB, taken: 0, manner }));
         let child = Arc::new(Mutex::new(child));
-        let socket = UnixDatagram::bind(console.join("mconsole")).unwrap();
-        let (there, victim) = (Arc::clone(&memory), Arc::clone(&child));
-        std::thread::spawn(move || serve(&socket, &there, &victim));
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let start_ticks = PidStat::parse(&stat).unwrap().start_ticks;
         Self { child, memory, id: ProcessId { pid, start_ticks } }
+    }
+
+    fn open_console(&self, directory: &Path, name: &str) {
+        let console = directory.join(name).join(name);
+        let socket = UnixDatagram::bind(console.join("mconsole")).unwrap();
+        fs::write(console.join("pid"), format!("{}\n", self.id.pid)).unwrap();
+        let (there, victim) = (Arc::clone(&self.memory), Arc::clone(&self.child));
+        std::thread::spawn(move || serve(&socket, &there, &victim));
     }
 
     fn taken(&self) -> u64 {
@@ -264,6 +275,24 @@ fn among_guests_that_lie_hang_babble_and_exit_the_honest_one_is_balanced() {
     drop(service);
     assert_eq!(honest.taken(), 0, "it has everything again");
     assert!(stage.ledger().entries().iter().all(|entry| entry.name != "honest"));
+}
+
+#[test]
+fn a_newcomer_is_met_once_and_balanced_as_soon_as_its_console_is_there() {
+    let tree = tempfile::tempdir().unwrap();
+    let directory = tree.path().to_owned();
+    let guest = Guest::start_mute(&directory, "late", Manner::Honest);
+    let stage = Stage::of(tree, &[&guest]);
+    // It is handed over once: whatever comes of it, the service does by itself.
+    let service = stage.service(always_short());
+    wait_until("its console is missed", || {
+        let trouble = |report: BalanceReport| report.guests.first()?.guest.trouble.clone();
+        trouble(report(&service)).is_some_and(|why| why.contains("management console was not found"))
+    });
+    guest.open_console(&directory, "late");
+    wait_until("it gives what it can", || guest.taken() > 80 * MIB);
+    drop(service);
+    assert_eq!(guest.taken(), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use image::{Image, ImageGuest};
 use ksmith::act::StateDir;
-use ksmith::balance::{Actuator, ActuatorError, Ledger, actuator};
+use ksmith::balance::{Actuator, ActuatorError, GivenBack, Ledger, actuator};
 use ksmith::guests::{Guests, Uri};
 use ksmith::root::Root;
 use ksmith_core::kernel::PidStat;
@@ -85,8 +85,8 @@ fn who_takes_over_from_a_killed_ksmith_gives_everything_back() {
     let look = actuator.look().unwrap();
     assert_eq!((look.given_bytes, look.whole_bytes), (given, 96 * MIB));
     let available = look.inside.available_bytes.unwrap();
-    let notes = next.restore(&Root::host(), &Uri::default(), false);
-    assert_eq!(notes, ["orphan has its 96 MiB again"]);
+    let all = next.restore(&Root::host(), &Uri::default(), false);
+    assert_eq!((all.notes, all.lacking), (vec!["orphan has its 96 MiB again".to_owned()], vec![]));
     assert!(next.entries().is_empty());
     let look = of(&guest, &next).look().unwrap();
     assert_eq!(look.given_bytes, 96 * MIB);
@@ -116,6 +116,6 @@ fn a_guest_that_hangs_costs_its_patience_and_one_that_ended_is_gone() {
     guest.kill();
     assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
     assert!(matches!(actuator.resize(had), Err(ActuatorError::Gone)));
-    assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), [""; 0]);
+    assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), GivenBack::default());
     assert!(ledger.entries().is_empty());
 }

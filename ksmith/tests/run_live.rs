@@ -160,6 +160,39 @@ fn a_static_program_can_not_be_preloaded_and_is_told_what_can() {
     }
 }
 
+/// Where Go is: in PATH, or where its own archive puts it.
+fn go() -> Option<&'static str> {
+    let works = |go: &&str| Command::new(go).arg("version").output().is_ok_and(|output| output.status.success());
+    let found = ["go", "/usr/local/go/bin/go"].into_iter().find(works);
+    if found.is_none() {
+        skipped("there is no Go");
+    }
+    found
+}
+
+#[test]
+fn a_program_of_go_can_not_be_preloaded_and_opts_in_by_prctl() {
+    let Some(go) = go() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("main.go"), directory.path().join("program"));
+    let text = "package main\n\nimport \"os\"\n\nfunc main() {\n\ttext, _ := os.ReadFile(\"/proc/self/ksm_stat\")\n\t\
+                os.Stdout.Write(text)\n\tos.Exit(7)\n}\n";
+    fs::write(&source, text).unwrap();
+    let mut build = Command::new(go);
+    build.args(["build", "-o"]).arg(&program).arg(&source).current_dir(directory.path());
+    build.env("CGO_ENABLED", "0").env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
+    build.env("GOCACHE", directory.path().join("cache")).env("GOPATH", directory.path().join("path"));
+    let built = build.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let path = program.to_str().unwrap();
+    let (code, _, why) = ksmith(&["run", "--preload", "--", path]);
+    assert!(code == 3 && why.contains("Go") && why.contains("--prctl"), "{code} {why}");
+    if has_prctl() {
+        let (code, said, why) = ksmith(&["run", "--scan", "never", "-q", "--", path]);
+        assert!(code == 7 && said.contains("ksm_merge_any: yes"), "{code} {said} {why}");
+    }
+}
+
 #[test]
 fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
     let Some(lock) = KernelLock::take() else { return };

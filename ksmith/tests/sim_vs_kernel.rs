@@ -9,6 +9,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ksmith::lab::{MemoryGuest, Part};
 use ksmith_core::field::{KernelVersion, Kind};
@@ -20,8 +21,12 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use support::{KernelLock, ksm, number, wait_until, zero_pages, zero_pages_of_nobody};
 
-/// Long enough that ksmd never wakes by itself, and two of it, since only a change wakes it.
-const SLEEPS: [u64; 2] = [600_000, 600_001];
+/// Long enough that ksmd never wakes by itself. Only a change wakes it, and no value comes twice: a ksmd that has not yet
+/// run since it was woken would find the value that it sleeps for, and sleep on.
+fn next_sleep() -> u64 {
+    static SLEEP_MS: AtomicU64 = AtomicU64::new(600_000);
+    SLEEP_MS.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Every counter by its kernel name, and each guest's `ksm_stat`.
 type Figures = (BTreeMap<&'static str, u64>, Vec<[u64; 3]>);
@@ -106,8 +111,7 @@ impl Both {
         for _ in 0..count {
             let before = number("full_scans");
             let simulated = self.simulated_scans();
-            let sleep = SLEEPS[usize::from(ksm("sleep_millisecs") == SLEEPS[0].to_string())];
-            self.write(Knob::SleepMillisecs, sleep);
+            self.write(Knob::SleepMillisecs, next_sleep());
             // `run` itself does not wake ksmd from the sleep that it may still be in.
             if ksm("run") != "1" {
                 self.write(Knob::Run, 1);

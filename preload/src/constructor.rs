@@ -3,6 +3,8 @@
 use core::ffi::{CStr, c_int};
 
 use crate::guided::PR_GET_MEMORY_MERGE;
+#[cfg(not(test))]
+use crate::process;
 use crate::settings::{Method, Ranges, Settings};
 use crate::state::{self, Mode};
 use crate::sys;
@@ -28,6 +30,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[cfg(not(test))]
 extern "C" fn constructor() {
     sys::quietly(|| {
+        process::prepare();
         let settings = load();
         hooks::arm();
         if state::mode() == Mode::Madvise {

@@ -1,6 +1,9 @@
 //! A thread of our own, for what no call of the program shows. It is started with the program, or by the first large
 //! block; in a child of a fork, by the first large mapping or block there.
 //!
+//! Its name says how far it is: `ksmith`, and once it follows the daemon's ranges `ksmith N`, N the answers followed. So whoever
+//! is to scan after that (`ksmith run`) can see when.
+//!
 //! A program with one thread pays for a second: from then on glibc's malloc takes locks. So by default there is one only
 //! where the program has threads already.
 
@@ -10,9 +13,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::R
 use crate::client::Deadline;
 use crate::state::{self, Mode};
 use crate::sys::Descriptor;
-use crate::{guided, sweep, sys, text};
+use crate::text::{self, Line};
+use crate::{guided, process, sweep, sys};
 
-/// The process that has the thread: a child of a fork has none.
+/// The memory ([`process::number`]) that has the thread: a child of a fork has none, one of vfork its parent's.
 static STARTED: AtomicI32 = AtomicI32::new(0);
 
 /// Whether the program shall have the thread even if it has no other.
@@ -49,7 +53,7 @@ pub fn wake() {
     if is_single() && !IS_WANTED.load(Relaxed) {
         return;
     }
-    let own = sys::pid();
+    let own = process::number();
     let before = STARTED.load(Relaxed);
     if before != own && STARTED.compare_exchange(before, own, Relaxed, Relaxed).is_ok() {
         sys::quietly(start);
@@ -80,7 +84,7 @@ fn start() {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let _ = sys::prctl(libc::PR_SET_NAME, c"ksmith".as_ptr() as usize);
-    let mut wait = 1_u64;
+    let (mut wait, mut followed) = (1_u64, 0_u64);
     loop {
         for _ in 0..wait {
             let second = libc::timespec { tv_sec: 1, tv_nsec: 0 };
@@ -92,7 +96,14 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
         }
         let is_done = match state::mode() {
-            Mode::Guided => guided::follow(Deadline::in_milliseconds(PATIENCE)).is_ok(),
+            Mode::Guided => {
+                let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE)).is_ok();
+                if is_done && state::mode() == Mode::Guided {
+                    followed = followed.saturating_add(1);
+                    let _ = sys::prctl(libc::PR_SET_NAME, name(followed).bytes().as_ptr() as usize);
+                }
+                is_done
+            }
             Mode::Madvise => {
                 sweep::sweep_if_cheap();
                 true
@@ -102,6 +113,11 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         // A daemon that is not there is asked less and less often.
         wait = if is_done { state::interval() } else { wait.saturating_mul(2).min(64) };
     }
+}
+
+/// The thread's name when so many answers were followed. The kernel keeps 15 bytes and a zero.
+fn name(followed: u64) -> Line<16> {
+    Line::new().add(b"ksmith ").add_number(followed % 100_000_000).add(b"\0")
 }
 
 /// Whether the program's first thread has ended and no other is left but this one.
@@ -124,6 +140,13 @@ fn is_alone_by(stat: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_tells_how_many_answers_were_followed() {
+        assert_eq!(name(7).bytes(), b"ksmith 7\0");
+        let long = name(99_999_999);
+        assert_eq!((long.bytes().len(), long.bytes().last()), (16, Some(&0)), "no longer than the kernel keeps");
+    }
 
     #[test]
     fn alone_is_who_outlives_all_others() {

@@ -31,6 +31,7 @@ mod lock;
 mod maps;
 mod marks;
 mod next;
+mod process;
 mod settings;
 mod state;
 mod stats;

@@ -28,7 +28,7 @@ fn outcome(result: c_long) -> Result<usize, Errno> {
 
 /// madvise(2). By its number: the function of that name may be our own.
 pub fn madvise(start: usize, length: usize, advice: c_int) -> Result<(), Errno> {
-    // SAFETY: only advice that changes no content is given here: marking, and what concerns huge pages.
+    // SAFETY: only advice that changes no content of the program's is given here: marking, and what concerns huge pages.
     quietly(|| outcome(unsafe { libc::syscall(libc::SYS_madvise, start, length, advice) })).map(drop)
 }
 
@@ -36,6 +36,22 @@ pub fn madvise(start: usize, length: usize, advice: c_int) -> Result<(), Errno> 
 pub fn prctl(option: c_int, value: usize) -> Result<usize, Errno> {
     // SAFETY: callers pass options that take plain numbers or, for PR_SET_NAME, a string of this library.
     quietly(|| outcome(unsafe { libc::syscall(libc::SYS_prctl, option, value, 0, 0, 0) }))
+}
+
+/// A page of zeros that a child of a fork gets empty again.
+pub fn page_wiped_on_fork() -> Option<*mut libc::c_void> {
+    const LENGTH: usize = 4096;
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, where the kernel likes it.
+    let page =
+        quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mmap, 0_usize, LENGTH, access, flags, -1, 0_usize) }))
+            .ok()?;
+    if madvise(page, LENGTH, libc::MADV_WIPEONFORK).is_err() {
+        // SAFETY: what was mapped just now, and nobody has seen.
+        quietly(|| unsafe { libc::syscall(libc::SYS_munmap, page, LENGTH) });
+        return None;
+    }
+    Some(core::ptr::with_exposed_provenance_mut(page))
 }
 
 /// This process. Asked for each time: a fork changes it.

@@ -106,9 +106,10 @@ pub enum WhenExposed {
     /// Say so.
     Report,
     /// Offer no more memory to merging.
-    #[default]
     Refuse,
-    /// Take from guests until the headroom covers the exposure.
+    /// Take from guests until the headroom covers the exposure. A wave of divergence is over before a look, and what is
+    /// not there by then the kernel gets by killing.
+    #[default]
     Cover,
     /// Where that is not enough, stop merging guests whose pages diverge, one at a time.
     Unmerge,

@@ -142,7 +142,7 @@ struct Count {
 }
 
 /// What a round brought and cost.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Outcome {
     /// Bytes newly saved; negative when more diverged.
     pub saved_bytes: i64,

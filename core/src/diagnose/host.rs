@@ -63,6 +63,8 @@ pub struct Circumstances {
     pub side_channel: Option<String>,
     /// Bytes that domains share now although they are to be kept apart.
     pub shared_across_bytes: u64,
+    /// Guests whose RAM is switched off, and whose firmware is not, although domains are to be kept apart.
+    pub residue: Vec<String>,
     /// Why the daemon keeps ksmd parked for the sake of the domains, where it does.
     pub guarded: Option<String>,
     /// What is wrong with a journal that can't be read as one. No ksmith starts beside it.
@@ -90,6 +92,7 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         unrestored(circumstances),
         side_channel(circumstances),
         shared_across(circumstances),
+        residue(circumstances),
         guarded(circumstances),
         damaged_journal(circumstances),
         unreturned(circumstances),
@@ -378,6 +381,22 @@ fn shared_across(circumstances: &Circumstances) -> Option<Finding> {
     ))
 }
 
+fn residue(circumstances: &Circumstances) -> Option<Finding> {
+    let guests = &circumstances.residue;
+    (!guests.is_empty()).then(|| {
+        finding(
+            "firmware-residue",
+            Severity::Note,
+            format!(
+                "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, and may be shared across \
+                 domains",
+                guests.join(", ")
+            ),
+            "start them with -machine mem-merge=off (libvirt: nosharepages): then nothing is offered (docs/domains.md)",
+        )
+    })
+}
+
 fn guarded(circumstances: &Circumstances) -> Option<Finding> {
     let why = circumstances.guarded.as_ref()?;
     Some(finding(
@@ -455,6 +474,7 @@ mod tests {
         assert_eq!(found(|_, c| c.unreturned_guests = 2), ["unreturned"]);
         assert_eq!(found(|_, c| c.side_channel = Some("x".into())), ["side-channel"]);
         assert_eq!(found(|_, c| c.shared_across_bytes = 4096), ["shared-across-domains"]);
+        assert_eq!(found(|_, c| c.residue = vec!["x".into()]), ["firmware-residue"]);
         assert_eq!(found(|_, c| c.guarded = Some("x".into())), ["guarded"]);
         assert_eq!(found(|_, c| c.damaged_journal = Some("EOF".into())), ["damaged-journal"]);
         assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);

@@ -84,6 +84,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         domain: None,
         mergeable: None,
         offered: None,
+        has_residue: false,
         obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
         figures: Figures::default(),
         errors: Vec::new(),

@@ -99,6 +99,9 @@ pub struct Guest {
     pub mergeable: Option<bool>,
     /// Whether its monitor says that its RAM is offered to KSM. `None`: there is no monitor that could be asked.
     pub offered: Option<bool>,
+    /// Whether its RAM is not offered and some of its memory is all the same: QEMU's firmware and devices.
+    #[serde(default)]
+    pub has_residue: bool,
     /// Why its memory can't merge whatever is tried, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
     /// What it takes, saves and costs.

@@ -197,6 +197,17 @@ mod tests {
         assert_eq!(Program::recognise(&elf(&[(PT_INTERP, b"/ld\0"), (PT_NOTE, &gnu)])), Program::Dynamic);
     }
 
+    /// First pages of what Go 1.26's linker made, stripped: by itself, with a C library, and position-independent.
+    #[test]
+    fn real_programs_of_go_are_known() {
+        let static_ = include_bytes!("../../../testdata/programs/go-static");
+        let cgo = include_bytes!("../../../testdata/programs/go-cgo");
+        let pie = include_bytes!("../../../testdata/programs/go-pie");
+        for (name, head) in [("static", &static_[..]), ("cgo", cgo), ("pie", pie)] {
+            assert_eq!(Program::recognise(head), Program::Go, "{name}");
+        }
+    }
+
     #[test]
     fn a_script_names_its_interpreter() {
         let script = |text: &str| Program::recognise(text.as_bytes());

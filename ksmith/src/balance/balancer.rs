@@ -11,11 +11,14 @@ use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Make, Told, What};
 use super::member::{Candidate, Member, Order, is_machine};
+use super::newcomer::Newcomer;
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
 use crate::guests::Target;
 use crate::root::Root;
-use crate::show::{BalanceReport, Done, GuestRow};
+use crate::show::Done;
+
+mod report;
 
 /// Actions that are remembered, to be shown.
 const REMEMBERED: usize = 32;
@@ -40,6 +43,8 @@ pub struct Balancer {
     started: Instant,
     turn: Option<Turn>,
     done: VecDeque<(Duration, Done)>,
+    has_news: bool,
+    greets: bool,
 }
 
 impl fmt::Debug for Balancer {
@@ -90,6 +95,8 @@ impl Balancer {
             started: Instant::now(),
             turn: None,
             done: VecDeque::new(),
+            has_news: false,
+            greets: false,
         }
     }
 
@@ -101,6 +108,8 @@ impl Balancer {
         self.pool = PoolReader::new(self.root.clone(), config.pool.clone());
         self.policy = balance::policy(&config);
         self.config = config;
+        // Who balances greets; who does not looks at newcomers like at everybody else.
+        self.greets = false;
     }
 
     /// Answers of guests that may be waited for: hand them to [`absorb`](Self::absorb).
@@ -154,6 +163,7 @@ impl Balancer {
     }
 
     fn know(&mut self, found: Vec<(Candidate, Option<Make>)>) {
+        let now = self.now();
         let mut known = std::mem::take(&mut self.members);
         for (who, make) in found {
             let member = match known.remove(&who.key) {
@@ -174,6 +184,7 @@ impl Balancer {
                         looking: false,
                         resizing: false,
                         ordered: None,
+                        newcomer: Some(Newcomer::met(now)),
                     }
                 }
             };
@@ -202,11 +213,35 @@ impl Balancer {
         }
     }
 
+    /// Has those newcomers asked who are due, without waiting for them: from now on no look waits for one. Returns how
+    /// soon the next one is.
+    pub fn greet(&mut self) -> Option<Duration> {
+        let now = self.now();
+        self.greets = true;
+        let mut next: Option<Duration> = None;
+        for member in self.members.values_mut() {
+            let Some(newcomer) = member.newcomer.filter(|_| !member.is_busy()) else { continue };
+            if newcomer.due <= now {
+                member.looking = member.keeper.as_ref().is_some_and(Keeper::look);
+            } else {
+                next = Some(next.map_or(newcomer.due, |next| next.min(newcomer.due)));
+            }
+        }
+        next.map(|due| due - now)
+    }
+
+    /// Whether a newcomer has told for the first time since this was asked last.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
     /// Has every guest looked at that is not busy, and waits until all have answered, or for `patience`. Who has not
     /// answered by then is in trouble until it does.
     pub fn look(&mut self, patience: Duration) {
         let now = self.now();
-        for member in self.members.values_mut() {
+        let greets = self.greets;
+        let is_greeted = |member: &Member| greets && member.newcomer.is_some();
+        for member in self.members.values_mut().filter(|member| !is_greeted(member)) {
             // Who answers and does not follow is still listened to: it may squeal.
             let is_trusted = member.error.is_none() || self.trust.trouble(&member.who.key, now).is_none();
             if is_trusted && !member.is_busy() && member.keeper.as_ref().is_some_and(Keeper::look) {
@@ -214,7 +249,7 @@ impl Balancer {
             }
         }
         let deadline = Instant::now() + patience;
-        while self.members.values().any(|member| member.looking)
+        while self.members.values().any(|member| member.looking && !is_greeted(member))
             && let Ok(told) = self.told.recv_deadline(deadline)
         {
             self.absorb(told);
@@ -232,19 +267,24 @@ impl Balancer {
                 match outcome {
                     Ok(known) => {
                         (member.known, member.error) = (Some(known), None);
+                        self.has_news |= member.newcomer.take().is_some();
                         self.go_on(&key);
                     }
                     Err(ActuatorError::Gone) => {
                         self.members.remove(&key);
                         self.strike(&key);
                     }
+                    Err(error) if member.newcomer.as_mut().is_some_and(|it| it.forgive(now)) => {
+                        (member.error, member.ordered) = (Some(error.to_string()), None);
+                    }
                     // It will be no other next time.
                     Err(error @ ActuatorError::Unable(_)) => {
+                        member.newcomer = None;
                         (member.error, member.ordered) = (Some(error.to_string()), None);
                         member.keeper = None;
                     }
                     Err(error) => {
-                        (member.error, member.ordered) = (Some(error.to_string()), None);
+                        (member.error, member.ordered, member.newcomer) = (Some(error.to_string()), None, None);
                         self.trust.failed(&key, error.to_string(), now);
                     }
                 }
@@ -542,57 +582,6 @@ impl Balancer {
         self.forget_the_dead();
         notes.extend(self.ledger.entries().iter().filter(|it| !named.contains(&it.key)).map(|it| it.left()));
         notes
-    }
-
-    /// Everything that can be shown, as of the last turn.
-    pub fn report(&self) -> Option<BalanceReport> {
-        let turn = self.turn.as_ref()?;
-        let now = self.now();
-        let rows = turn.view.guests.iter().map(|guest| {
-            let action = turn.plan.actions.iter().find_map(|action| match action {
-                Action::Resize { key, to_bytes, reason, .. } if *key == guest.key => {
-                    Some((*to_bytes, reason.clone()))
-                }
-                _ => None,
-            });
-            let member = self.members.get(&guest.key);
-            let abilities = member.and_then(|member| Some(&member.known.as_ref()?.1));
-            GuestRow {
-                way: abilities.map(|it| it.way.to_owned()),
-                why_not: abilities.and_then(|it| it.why_not.clone()),
-                least_bytes: Room::of(guest, &turn.view.pool, &self.config).floor_bytes,
-                to_bytes: action.as_ref().map(|(to, _)| *to),
-                reason: action.map(|(_, reason)| reason),
-                guest: guest.clone(),
-            }
-        });
-        let marks = self.config.marks(&turn.view.pool);
-        let merging = turn.plan.actions.iter().filter_map(|action| match action {
-            Action::Ksm { step, reason } => Some((step.clone(), reason.clone())),
-            Action::Resize { .. } => None,
-        });
-        let recent = self
-            .done
-            .iter()
-            .rev()
-            .map(|(then, done)| Done { seconds_ago: now.saturating_sub(*then).as_secs_f64(), ..done.clone() });
-        Some(BalanceReport {
-            is_enabled: self.config.enabled,
-            policy: self.policy.name().to_owned(),
-            state: turn.plan.reason.state.to_owned(),
-            reason: turn.plan.reason.text.clone(),
-            pool_name: match &self.config.pool {
-                Pool::Host => "host".to_owned(),
-                Pool::Cgroup(path) => path.clone(),
-            },
-            pool: turn.view.pool,
-            low_bytes: marks.low,
-            high_bytes: marks.high,
-            exposed: balance::shortfall(turn.view.pool.exposure_bytes, turn.view.pool.headroom_bytes),
-            guests: rows.collect(),
-            merging: merging.collect(),
-            recent: recent.collect(),
-        })
     }
 }
 

@@ -119,24 +119,32 @@ impl Balloon {
         }
     }
 
-    fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts)> {
+    /// What the guest says, and what it has counted by which second.
+    fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
-        let (mut inside, counts) = read_statistics(&told, clock())?;
+        let (mut inside, counts, told_at) = read_statistics(&told, clock())?;
         // Told before the last steps, it knows nothing of them: a guest taken at its old word runs dry.
-        let since = self.takes.since(told.get("last-update").and_then(Value::as_u64).unwrap_or(0));
+        let since = self.takes.since(told_at);
         // That it has run dry already is for the guest to say: what may count twice must not make it squeal.
         let least = (8 << 20) + self.account.whole() / 40;
         for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
             *figure = figure.map(|bytes| bytes.saturating_sub(since).max(bytes.min(least)));
         }
-        Some((inside, counts))
+        Some((inside, counts, told_at))
+    }
+
+    /// The guest's words with rates. It counts between two of its own tellings, not between two of our looks.
+    fn inside(&mut self, monitor: &mut dyn Monitor) -> Inside {
+        let Some((mut inside, counts, told_at)) = self.statistics(monitor) else { return Inside::default() };
+        self.rates.fill(Duration::from_secs(told_at), counts, &mut inside);
+        inside
     }
 
     fn do_resize(&mut self, monitor: &mut dyn Monitor, to: u64) -> Result<u64, ActuatorError> {
         let mut to = to;
         let mut now = actual(monitor)?;
-        if let Some((Inside { available_bytes: Some(available), .. }, _)) = self.statistics(monitor) {
+        if let Some((Inside { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
             let spare = available.saturating_sub(reserve(self.account.whole()));
             to = if to < now { to.max(now.saturating_sub(spare)) } else { to };
         }
@@ -174,13 +182,8 @@ impl Actuator for Balloon {
     fn look(&mut self) -> Result<Look, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
         let given_bytes = self.explain(actual(monitor.as_mut()))?;
-        let told = self.statistics(monitor.as_mut());
+        let inside = self.inside(monitor.as_mut());
         drop(monitor);
-        let mut inside = Inside::default();
-        if let Some((told, counts)) = told {
-            inside = told;
-            self.rates.fill(Instant::now(), counts, &mut inside);
-        }
         let sums = self.root.text(format!("proc/{}/smaps_rollup", self.process().pid));
         let sums = sums.and_then(|text| SmapsRollup::parse(&text));
         let resident_bytes = sums.value().and_then(|sums| sums.pss.or(sums.rss)).unwrap_or(0);
@@ -241,8 +244,8 @@ fn find(monitor: &mut dyn Monitor) -> Option<String> {
     })
 }
 
-/// The guest's words. `None` if it has said nothing, or nothing lately.
-fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts)> {
+/// The guest's words, and the second in which it said them. `None` if it has said nothing, or nothing lately.
+fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
     let last = told.get("last-update").and_then(Value::as_u64).filter(|last| *last > 0)?;
     // Told later than now, it was told before the clock was set back: nobody knows how old it is.
     if now.abs_diff(last) > STALE_SECONDS {
@@ -262,7 +265,7 @@ fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts)> {
         swap_in_bytes: number("stat-swap-in"),
         swap_out_bytes: number("stat-swap-out"),
     };
-    Some((inside, counts))
+    Some((inside, counts, last))
 }
 
 fn translate(error: MonitorError) -> ActuatorError {

@@ -49,6 +49,7 @@ pub(super) struct Cgroup {
     inode: u64,
     account: Account,
     rates: Rates,
+    started: Instant,
     can_reclaim: bool,
 }
 
@@ -70,8 +71,16 @@ impl Cgroup {
             account = Account::open(ledger, key, name, Kind::Container, nobody, whole);
         }
         let can_reclaim = root.path(directory.join("memory.reclaim")).exists();
-        let rates = Rates::default();
-        Ok(Self { root: root.clone(), path: path.to_owned(), directory, inode, account, rates, can_reclaim })
+        Ok(Self {
+            root: root.clone(),
+            path: path.to_owned(),
+            directory,
+            inode,
+            account,
+            rates: Rates::default(),
+            started: Instant::now(),
+            can_reclaim,
+        })
     }
 
     fn check_there(&self) -> Result<(), ActuatorError> {
@@ -130,7 +139,7 @@ impl Cgroup {
             }
         };
         self.account.note_cgroup(Some(was), to)?;
-        self.reclaim(to, Instant::now() + LONGEST)?;
+        self.reclaim(to.saturating_sub(AIR), Instant::now() + LONGEST)?;
         let high = to.max(self.current()?.saturating_add(AIR)).min(self.account.whole()) / PAGE * PAGE;
         self.write("memory.high", &high.to_string())
             .map_err(|why| failed(&self.directory.join("memory.high"), why))?;
@@ -161,7 +170,7 @@ impl Actuator for Cgroup {
         let pressure = self.root.text(self.directory.join("memory.pressure"));
         inside.psi_some_percent =
             pressure.and_then(|text| Psi::parse(&text)).value().map(|psi| f64::from(psi.some.avg10));
-        self.rates.fill(Instant::now(), stat.counts, &mut inside);
+        self.rates.fill(self.started.elapsed(), stat.counts, &mut inside);
         Ok(Look {
             given_bytes: self.account.given(),
             whole_bytes: self.account.whole(),

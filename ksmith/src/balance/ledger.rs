@@ -14,7 +14,7 @@ use ksmith_core::guest::Kind;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use super::{Actuator, ActuatorError};
+use super::{Actuator, ActuatorError, GivenBack, Lacking};
 use super::{actuators, cgroup};
 use crate::act::StateDir;
 use crate::guests::{Guests, Uri, has_ended};
@@ -177,7 +177,7 @@ impl Ledger {
     }
 
     /// Gives everybody everything back, and says what came of it. Who is gone is struck out.
-    pub fn restore(&self, root: &Root, libvirt: &Uri, dry_run: bool) -> Vec<String> {
+    pub fn restore(&self, root: &Root, libvirt: &Uri, dry_run: bool) -> GivenBack {
         let guests = Guests::new(root.clone(), libvirt.clone());
         self.restore_with(dry_run, |entry| match &entry.cgroup {
             Some(was) if cgroup::has_ended(root, was) => Err(ActuatorError::Gone),
@@ -197,7 +197,7 @@ impl Ledger {
         &self,
         dry_run: bool,
         actuator: impl Fn(&Entry) -> Result<Box<dyn Actuator>, ActuatorError> + Sync,
-    ) -> Vec<String> {
+    ) -> GivenBack {
         let entries = self.entries();
         let settle = |entry: &Entry| {
             let mut actuator = actuator(entry)?;
@@ -208,46 +208,39 @@ impl Ledger {
             let threads: Vec<_> = entries.iter().map(|entry| scope.spawn(|| settle(entry))).collect();
             threads.into_iter().map(|thread| thread.join().ok()).collect()
         });
-        let mut notes = Vec::new();
+        let mut all = GivenBack::default();
         for (entry, outcome) in entries.iter().zip(outcomes) {
-            let (name, mib) = (&entry.name, |bytes: u64| bytes >> 20);
-            let is_settled = match outcome {
+            let (name, whole) = (&entry.name, entry.whole_bytes >> 20);
+            // As its actuator has noted it by now.
+            let given = || self.entry(&entry.key, entry.process).map_or(entry.given_bytes, |now| now.given_bytes);
+            match outcome {
                 Some(Ok(_)) if dry_run => {
-                    notes.push(format!("{name} would get its {} MiB again", mib(entry.whole_bytes)));
-                    false
+                    all.notes.push(format!("{name} would get its {whole} MiB again"));
+                    continue;
                 }
                 Some(Ok(given)) if given >= entry.whole_bytes => {
-                    notes.push(format!("{name} has its {} MiB again", mib(entry.whole_bytes)));
-                    true
+                    all.notes.push(format!("{name} has its {whole} MiB again"));
                 }
                 Some(Ok(given)) => {
-                    notes.push(format!(
-                        "{name} has {} of its {} MiB and takes no more for now; later: ksmith restore",
-                        mib(given),
-                        mib(entry.whole_bytes)
-                    ));
-                    false
+                    let why = "it takes no more for now: its driver does not follow, or its host has no more";
+                    all.lacking.push(Lacking::of(entry, given, why.to_owned()));
+                    continue;
                 }
-                Some(Err(ActuatorError::Gone)) => true,
+                Some(Err(ActuatorError::Gone)) => {}
                 Some(Err(error)) => {
-                    notes.push(format!("{name} did not get its memory back: {error}; later: ksmith restore"));
-                    false
+                    all.lacking.push(Lacking::for_error(entry, given(), &error));
+                    continue;
                 }
                 None => {
-                    notes.push(format!(
-                        "{name} did not get its memory back: the attempt broke off; later: ksmith restore"
-                    ));
-                    false
+                    all.lacking.push(Lacking::of(entry, given(), "the attempt broke off".to_owned()));
+                    continue;
                 }
-            };
-            if is_settled
-                && !dry_run
-                && let Err(error) = self.strike(&entry.key)
-            {
-                notes.push(error.to_string());
+            }
+            if !dry_run && let Err(error) = self.strike(&entry.key) {
+                all.faults.push(error.to_string());
             }
         }
-        notes
+        all
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -4,6 +4,7 @@ use ksmith_core::balance::{GuestView, Inside, Terms};
 use ksmith_core::guest::{Guest, Kind};
 
 use super::keeper::Keeper;
+use super::newcomer::Newcomer;
 use super::{Abilities, Look};
 
 /// A guest that may be balanced.
@@ -104,6 +105,8 @@ pub(super) struct Member {
     pub resizing: bool,
     /// What a person wants it to have.
     pub ordered: Option<Order>,
+    /// Until it has told something, or should have.
+    pub newcomer: Option<Newcomer>,
 }
 
 impl Member {

@@ -1,6 +1,6 @@
 //! Counters of a guest that only grow become rates between two looks.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use ksmith_core::balance::Inside;
 
@@ -14,18 +14,23 @@ pub(super) struct Counts {
     pub(super) swap_out_bytes: Option<u64>,
 }
 
-/// The look before, and the rates that were last reckoned: majors, swapped in, swapped out.
+/// The counts before and when they were true, and the rates that were last reckoned: majors, swapped in, swapped out.
 #[derive(Debug, Default)]
-pub(super) struct Rates(Option<(Instant, Counts)>, [Option<f64>; 3]);
+pub(super) struct Rates(Option<(Duration, Counts)>, [Option<f64>; 3]);
 
 impl Rates {
-    /// Fills in the rates since the look before; at first there are none. A counter that went back (the guest has
-    /// booted anew, or lies) gives none either. Two faults in ten milliseconds are no squeal: looks that are closer than
+    /// Fills in the rates since the counts before; at first there are none. A counter that went back (the guest has
+    /// booted anew, or lies) gives none either. Two faults in ten milliseconds are no squeal: counts that are closer than
     /// [`SHORTEST`] tell the rates of before.
-    pub(super) fn fill(&mut self, now: Instant, counts: Counts, inside: &mut Inside) {
-        let (then, old) = *self.0.get_or_insert((now, counts));
-        let span = now.saturating_duration_since(then);
-        if span >= SHORTEST {
+    ///
+    /// `at` is when the counts were true, by whatever clock: a guest that tells every ten seconds has made its faults
+    /// in ten seconds, however often it is looked at. A clock that went back begins anew.
+    pub(super) fn fill(&mut self, at: Duration, counts: Counts, inside: &mut Inside) {
+        let (then, old) = *self.0.get_or_insert((at, counts));
+        let span = at.saturating_sub(then);
+        if at < then {
+            *self = Self(Some((at, counts)), [None; 3]);
+        } else if span >= SHORTEST {
             let rate =
                 |new: Option<u64>, old: Option<u64>| Some(new?.checked_sub(old?)? as f64 / span.as_secs_f64());
             self.1 = [
@@ -33,7 +38,7 @@ impl Rates {
                 rate(counts.swap_in_bytes, old.swap_in_bytes),
                 rate(counts.swap_out_bytes, old.swap_out_bytes),
             ];
-            self.0 = Some((now, counts));
+            self.0 = Some((at, counts));
         }
         [inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second] =
             self.1;
@@ -42,24 +47,23 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn a_rate_needs_two_looks_and_a_counter_that_grows() {
-        let start = Instant::now();
         let counts =
             |faults| Counts { major_faults: Some(faults), swap_in_bytes: None, swap_out_bytes: Some(4096) };
         let mut rates = Rates::default();
         let mut look = |seconds, faults| {
             let mut inside = Inside::default();
-            rates.fill(start + Duration::from_secs(seconds), counts(faults), &mut inside);
+            rates.fill(Duration::from_secs(seconds), counts(faults), &mut inside);
             (inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second)
         };
         assert_eq!(look(0, 10), (None, None, None));
         assert_eq!(look(2, 16), (Some(3.0), None, Some(0.0)));
         assert_eq!(look(3, 1), (None, None, Some(0.0)));
         assert_eq!(look(3, 2), (None, None, Some(0.0)), "no time has passed: as before");
+        assert_eq!(look(1, 2), (None, None, None), "the clock was set back");
+        assert_eq!(look(11, 32), (Some(3.0), None, Some(0.0)));
     }
 }

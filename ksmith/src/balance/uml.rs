@@ -19,7 +19,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ksmith_core::balance::Inside;
-use ksmith_core::kernel::{Meminfo, SmapsRollup, Vmstat};
+use ksmith_core::kernel::{Meminfo, Psi, SmapsRollup, Vmstat};
 use ksmith_core::sample::ProcessId;
 
 use super::account::Account;
@@ -61,6 +61,9 @@ pub(super) struct Uml {
     ram: Option<Ram>,
     account: Account,
     rates: Rates,
+    started: Instant,
+    /// Whether its kernel counts pressure, once that is known.
+    has_psi: Option<bool>,
     /// What no line of its meminfo accounts for, but for what was taken.
     baseline: Option<u64>,
     /// A step of which nobody knows whether it was done: what the guest had before it.
@@ -100,6 +103,8 @@ impl Uml {
             ram,
             account,
             rates: Rates::default(),
+            started: Instant::now(),
+            has_psi: None,
             baseline: None,
             unsure: None,
         })
@@ -135,6 +140,21 @@ impl Uml {
             }
         }
         Ok(memory)
+    }
+
+    /// How much of its work waits for memory, by its own PSI. A kernel without it is asked once.
+    fn pressure(&mut self) -> Option<f64> {
+        if self.has_psi == Some(false) {
+            return None;
+        }
+        let psi = match self.console.tell_within("proc pressure/memory", PATIENCE) {
+            Ok(text) => Psi::parse(&text).ok(),
+            Err(MconsoleError::Refused { .. }) => None,
+            // Silence says nothing about what it has.
+            Err(MconsoleError::Socket { .. }) => return None,
+        };
+        self.has_psi = Some(psi.is_some());
+        psi.map(|psi| f64::from(psi.some.avg10))
     }
 
     /// Takes one step. Returns what it yielded.
@@ -211,8 +231,9 @@ impl Actuator for Uml {
                 swap_in_bytes: vm.pswpin.and_then(|pages| pages.checked_mul(PAGE)),
                 swap_out_bytes: vm.pswpout.and_then(|pages| pages.checked_mul(PAGE)),
             };
-            self.rates.fill(Instant::now(), counts, &mut inside);
+            self.rates.fill(self.started.elapsed(), counts, &mut inside);
         }
+        inside.psi_some_percent = self.pressure();
         let mapped = || resident(&self.root, self.process.pid);
         let resident_bytes = self.ram.as_ref().and_then(Ram::resident).or_else(mapped).unwrap_or(0);
         Ok(Look { given_bytes: self.account.given(), whole_bytes: self.account.whole(), resident_bytes, inside })

@@ -19,8 +19,9 @@ use crate::root::Root;
 /// Show the pool that guests share, what each has and could do without, and the plan.
 ///
 /// A running daemon tells what it saw and decided last, and has done lately; without one, or with --dry-run, ksmith
-/// looks itself. Nothing is changed: plans are carried out by `ksmith daemon` with `enabled = true` under [balance] in
-/// the configuration. `least` is what a guest would not be taken below now: what it uses, with a reserve.
+/// looks itself. This command takes and gives no memory: plans are carried out by `ksmith daemon` with `enabled = true`
+/// under [balance] in the configuration. It does switch on the statistics of QEMU's balloons that nobody has switched
+/// on; they stay on. `least` is what a guest would not be taken below now: what it uses, with a reserve.
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
     /// Look anew and make a plan, whatever a daemon does

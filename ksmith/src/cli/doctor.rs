@@ -97,7 +97,10 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let daemon = client.map_or(Daemon::Absent, |client| in_charge(client, journal.as_ref().ok()));
     let mut observer = Observer::new(root.clone());
     let sample = observer.sample();
-    let guests = Guests::new(root.clone(), Uri::default()).list(&sample).guests;
+    // Only a hypervisor that has answered tells what is switched off.
+    let is_enforced = config.domains.is_enforced();
+    let patience = if is_enforced { PATIENCE } else { Duration::ZERO };
+    let guests = Guests::new(root.clone(), Uri::default()).list_within(&sample, patience).guests;
     let mut domains = DomainsReport::of(&config.domains, &guests, None);
     // Who may not look at frames is told what is possible, not what is.
     let across = sharing(&root, &config.domains, &guests).ok().map(|sharing| sharing.across_bytes);
@@ -117,7 +120,12 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             _ => None,
         },
         unreturned_guests: Ledger::open(&state).map_or(0, |ledger| ledger.entries().len()),
-        shared_across_bytes: across.filter(|_| config.domains.is_enforced()).unwrap_or(0),
+        shared_across_bytes: across.filter(|_| is_enforced).unwrap_or(0),
+        residue: guests
+            .iter()
+            .filter(|guest| is_enforced && guest.has_residue)
+            .map(|guest| format!("{} (pid {})", guest.name, guest.id().pid))
+            .collect(),
         guarded,
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };

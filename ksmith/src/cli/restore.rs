@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Failure, Global, control, print};
+use super::{Failure, Global, control, exit, print};
 use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
-use crate::balance::Ledger;
+use crate::balance::{GivenBack, Lacking, Ledger};
 use crate::config::Config;
 use crate::domains::give_back;
 use crate::guests::{OffList, Why};
@@ -17,6 +17,9 @@ use crate::root::Root;
 /// ksmith notes each setting's first value in /run/ksmith/journal.json before it changes it. A ksmith that ends
 /// in any other way than by SIGKILL has put everything back itself. Memory that was taken from guests is noted in
 /// balance.json beside it, and given back to each guest up to what it was started with.
+///
+/// Ends with 1 where something could not be put back, and says what, why, and what to do: a guest that did not get
+/// all its memory, a setting that needs more memory than there is. It stays noted, for `ksmith restore` later.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Say what would be put back, and change nothing
@@ -47,14 +50,18 @@ impl RestoreArgs {
             error => error.into(),
         })?;
         let mut restored = restored;
-        restored.notes.extend(self.guests(global, &root)?);
-        let was_empty = was_empty && restored.notes.is_empty();
+        let memory = self.guests(global, &root, &mut restored.notes)?;
+        restored.notes.extend(memory.notes);
+        let was_empty = was_empty && restored.notes.is_empty() && memory.lacking.is_empty();
         let changes: Vec<String> = restored.changes.iter().map(ToString::to_string).collect();
+        let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
+        let missing = missing(&left, &memory.lacking, &memory.faults, &state);
         if global.json {
-            let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
-            let whole = serde_json::json!({ "changes": changes, "notes": restored.notes, "left": left });
+            let whole = serde_json::json!({
+                "changes": changes, "notes": restored.notes, "left": left, "lacking": memory.lacking,
+            });
             print::json(&whole)?;
-            return Ok(ExitCode::SUCCESS);
+            return missing.map_or(Ok(ExitCode::SUCCESS), |missing| Err(missing.into()));
         }
         let verb = if self.dry_run { "would restore" } else { "restored" };
         for change in &changes {
@@ -68,19 +75,35 @@ impl RestoreArgs {
             (false, true) if !self.dry_run => print::line("all settings restored")?,
             _ => {}
         }
-        Ok(ExitCode::SUCCESS)
+        missing.map_or(Ok(ExitCode::SUCCESS), |missing| Err(missing.into()))
     }
 
     /// Switches on the guests that a daemon switched off, unless that would let those merge that it kept apart, and gives
     /// guests back the memory that was taken from them.
-    fn guests(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<String>> {
+    fn guests(&self, global: &Global, root: &Root, notes: &mut Vec<String>) -> anyhow::Result<GivenBack> {
         let config = Config::load(global.config.as_deref())?;
         let (off, libvirt) = (OffList::open(&StateDir::of(root))?, &config.guests.libvirt_uri);
-        let mut notes = off.restore(root, libvirt, Why::Prune, self.dry_run);
+        notes.extend(off.restore(root, libvirt, Why::Prune, self.dry_run));
         notes.extend(give_back(root, &off, config.domains.on_exit, libvirt, self.dry_run));
-        notes.extend(Ledger::open(&StateDir::of(root))?.restore(root, libvirt, self.dry_run));
-        Ok(notes)
+        Ok(Ledger::open(&StateDir::of(root))?.restore(root, libvirt, self.dry_run))
     }
+}
+
+/// What was not put back, by whom it is lacked, and what to do.
+fn missing(left: &[&str], lacking: &[Lacking], faults: &[String], state: &StateDir) -> Option<Failure> {
+    let settings = left.iter().map(|name| format!("{name} needs more memory than there is, see above"));
+    let guests = lacking.iter().map(ToString::to_string);
+    let all: Vec<String> = settings.chain(guests).chain(faults.iter().cloned()).collect();
+    (!all.is_empty()).then(|| {
+        Failure::with_code(
+            exit::FAILED,
+            format!(
+                "not everything was put back: {}. It stays noted in {}: see to that and run ksmith restore again",
+                all.join("; "),
+                state.path().display()
+            ),
+        )
+    })
 }
 
 fn lock(state: &StateDir) -> anyhow::Result<Lock> {

@@ -141,7 +141,7 @@ impl RunArgs {
         let ksmd_before = ksmd::cpu_ns(&root);
         let started = launch.start(&plan, &signals).map_err(failure)?;
         let watch = Watch::begin(plan.method)?;
-        let scans = Scans::begin(scanner, self.scan, watch.notices())?;
+        let scans = Scans::begin(scanner, self.scan, plan.ranges, watch.notices())?;
         let ended = wait(&started.child, &mut signals)?;
         let outcome = watch.finish();
         let scanned = scans.finish();

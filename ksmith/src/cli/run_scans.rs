@@ -3,9 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, tick};
+use ksmith_core::job::Ranges;
 use ksmith_core::units::{Bytes, Span};
 
 use super::run::{PASSES, ScanWhen};
@@ -13,7 +14,7 @@ use super::scan::{NEEDS_A_GUARD, scan_directly};
 use super::{Failure, Global, control};
 use crate::config::Config;
 use crate::control::scan_limits;
-use crate::job::{Notice, ksm_now};
+use crate::job::{Followed, Notice, ksm_now};
 use crate::live::LiveHost;
 use crate::observe::Observer;
 use crate::root::Root;
@@ -106,9 +107,17 @@ pub(super) struct Scans {
 }
 
 impl Scans {
-    pub(super) fn begin(scanner: Scanner, when: ScanWhen, notices: Receiver<Notice>) -> io::Result<Self> {
+    pub(super) fn begin(
+        scanner: Scanner,
+        when: ScanWhen,
+        ranges: Ranges,
+        notices: Receiver<Notice>,
+    ) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
-        let work = move || ask(&scanner, when, notices, &stopped);
+        // Without a daemon nobody names ranges.
+        let waits =
+            ranges == Ranges::Guided && when == ScanWhen::EndOfInit && matches!(scanner, Scanner::Daemon(_));
+        let work = move || ask(&scanner, when, waits, notices, &stopped);
         let thread = std::thread::Builder::new().name("scans".to_owned()).spawn(work)?;
         Ok(Self { stop, thread })
     }
@@ -123,7 +132,40 @@ impl Scans {
     }
 }
 
-fn ask(scanner: &Scanner, when: ScanWhen, mut notices: Receiver<Notice>, stop: &Receiver<Signal>) -> u64 {
+/// How long ranges are waited for: libksmith asks each ten seconds, and the daemon may have to read for others first.
+const RANGES_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks at how far libksmith is.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Waits until every process of the job has marked what the daemon named since now: a scan before would find nothing
+/// marked, or what was worth it before memory was filled.
+fn wait_for_ranges(stop: &Receiver<Signal>) {
+    let root = Root::host();
+    let (then, began) = (Followed::now(&root), Instant::now());
+    while !Followed::now(&root).all_since(&then) {
+        if began.elapsed() >= RANGES_PATIENCE {
+            tracing::warn!(
+                "libksmith has not marked all ranges after {} (does the daemon refuse it?); scanning what is marked",
+                Span(RANGES_PATIENCE)
+            );
+            return;
+        }
+        // The end of the job stays in the channel for who looks next.
+        if !stop.is_empty() {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn ask(
+    scanner: &Scanner,
+    when: ScanWhen,
+    waits_for_ranges: bool,
+    mut notices: Receiver<Notice>,
+    stop: &Receiver<Signal>,
+) -> u64 {
     let ticker = if let ScanWhen::Every(period) = when { tick(period) } else { never() };
     let (mut made, mut last_error) = (0, None);
     loop {
@@ -145,6 +187,9 @@ fn ask(scanner: &Scanner, when: ScanWhen, mut notices: Receiver<Notice>, stop: &
         };
         if !is_due || matches!(scanner, Scanner::Nobody(_) | Scanner::Unwanted) {
             continue;
+        }
+        if waits_for_ranges {
+            wait_for_ranges(stop);
         }
         match scanner.scan(stop) {
             Ok(done) => {

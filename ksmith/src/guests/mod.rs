@@ -254,7 +254,8 @@ impl Known {
         guest.memory_bytes = guest.memory_bytes.or(self.probed.memory_bytes);
         guest.metadata = libvirt.and_then(|status| status.metadata.clone());
         guest.offered = told.map(|told| told.backends.iter().any(|backend| backend.merge && !backend.share));
-        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count.
+        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count, and is said.
+        guest.has_residue = guest.offered == Some(false) && guest.mergeable == Some(true);
         guest.mergeable = guest.mergeable.map(|mergeable| mergeable && guest.offered != Some(false));
         guest.errors.extend(self.probed.error.clone());
         let has_own_name = self.identity.as_ref().is_some_and(|identity| identity.name != *identity.program);

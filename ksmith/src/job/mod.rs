@@ -2,9 +2,11 @@
 //!
 //! [`launch`] finds out what kind of program it is and how it can opt in, and starts it; [`wait`] passes signals on
 //! and collects whatever ends; [`watch`] looks at the job's processes from a thread of its own and keeps the books
-//! ([`ksmith_core::job::Books`]); [`copies`] measures what a broken page costs; [`report`] says what came of it.
+//! ([`ksmith_core::job::Books`]); [`guided`] sees how far libksmith is;
+//! [`copies`] measures what a broken page costs; [`report`] says what came of it.
 
 mod copies;
+mod guided;
 mod launch;
 mod report;
 mod tree;
@@ -12,6 +14,7 @@ mod wait;
 mod watch;
 
 pub use copies::nanoseconds_per_copy;
+pub use guided::Followed;
 pub use launch::{Launch, LaunchError, Plan, Started, library, support};
 pub use report::{JobReport, ProcessReport};
 pub use wait::{Ended, Signals, block_signals, wait};

@@ -1,7 +1,8 @@
 //! A thread that looks at the job's processes while they run.
 //!
 //! Reading PSS makes the kernel walk page tables, under a lock that the program may want: so looks come the more
-//! rarely the more they cost, and take a hundredth of a CPU at most.
+//! rarely the more they cost, and take a hundredth of a CPU at most. Between two looks come glances, at what KSM has
+//! merged alone, where its count moves: a job that ends soon after has what was saved last in its books.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use ksmith_core::job::{Books, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
-use ksmith_core::kernel::{Files, Ksm, Vmstat};
+use ksmith_core::kernel::{Files, Ksm, Vmstat, number};
 use ksmith_core::reading::Reading;
 
 use super::launch::kernel;
 use super::tree::{self, Member};
+use crate::guests::is_alive;
 use crate::root::Root;
 
 /// The first pause; each next is twice as long, up to what [`SHARE`] asks for.
@@ -144,6 +146,9 @@ struct Eyes {
     told: BTreeSet<u32>,
     hidden: BTreeSet<u32>,
     looks: u64,
+    /// Who was there at the last look, and the host's merged pages at the last look or glance.
+    members: Vec<Member>,
+    merged: Option<[u64; 2]>,
 }
 
 impl Eyes {
@@ -161,15 +166,26 @@ impl Eyes {
             told: BTreeSet::new(),
             hidden: BTreeSet::new(),
             looks: 0,
+            members: Vec::new(),
+            merged: None,
         }
     }
 
     fn watch(mut self, stopped: &Receiver<()>) -> Outcome {
         let mut pause = FIRST_PAUSE;
-        while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let mut due = Instant::now() + pause;
+        let mut short = SHORTEST_PAUSE;
+        while stopped.recv_timeout(short.min(due.saturating_duration_since(Instant::now())))
+            == Err(RecvTimeoutError::Timeout)
+        {
+            if Instant::now() < due {
+                short = (self.glance() * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+                continue;
+            }
             let cost = self.look();
             let longest = (cost * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             pause = (pause * 2).min(longest);
+            due = Instant::now() + pause;
         }
         let wall = self.started.elapsed();
         let cow_breaks = cow_breaks(&self.root).zip(self.cow_before).map(|(now, then)| now.saturating_sub(then));
@@ -181,15 +197,42 @@ impl Eyes {
         let begin = Instant::now();
         let members = tree::descendants(&self.root, self.own, self.page_size);
         let processes = members.iter().map(|member| self.see(member)).collect();
-        let age = self.started.elapsed();
-        let moment = Moment { age, page_size: self.page_size, ksm: ksm_now(&self.root), processes };
-        self.books.enter(&moment);
+        self.merged = merged(&self.root);
+        let age = self.enter(processes);
         self.looks += 1;
         let rss = members.iter().map(|member| member.rss_bytes).fold(0, u64::saturating_add);
         if self.settled.look(age, rss) {
             let _ = self.tell.send(Notice::Settled);
         }
+        self.members = members;
         begin.elapsed()
+    }
+
+    /// Looks at what KSM has merged of those who were there at the last look, if it has merged anything since. Returns
+    /// what it cost.
+    fn glance(&mut self) -> Duration {
+        let begin = Instant::now();
+        let merged = merged(&self.root);
+        if merged != self.merged && merged.is_some() {
+            self.merged = merged;
+            let is_there = |member: &&Member| is_alive(&self.root, member.id);
+            let seen = |member: &Member| Seen {
+                id: member.id,
+                name: member.name.as_str().into(),
+                held_bytes: None,
+                ksm: tree::ksm(&self.root, member.id.pid),
+            };
+            let processes = self.members.iter().filter(is_there).map(seen).collect();
+            self.enter(processes);
+        }
+        begin.elapsed()
+    }
+
+    /// Enters what was seen just now into the books. Returns how old the job is.
+    fn enter(&mut self, processes: Vec<Seen>) -> Duration {
+        let age = self.started.elapsed();
+        self.books.enter(&Moment { age, page_size: self.page_size, ksm: ksm_now(&self.root), processes });
+        age
     }
 
     fn see(&mut self, member: &Member) -> Seen {
@@ -212,6 +255,53 @@ impl Eyes {
     }
 }
 
+/// The host's merged pages, and those that are the kernel's zero page. `None`: it does not say.
+fn merged(root: &Root) -> Option<[u64; 2]> {
+    let count = |file: &str| root.text(format!("sys/kernel/mm/ksm/{file}")).and_then(|text| number(&text)).get();
+    Some([count("pages_sharing")?, count("ksm_zero_pages").unwrap_or(0)])
+}
+
 fn cow_breaks(root: &Root) -> Option<u64> {
     root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text)).value().and_then(|vmstat| vmstat.cow_ksm)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn put(tree: &Path, file: &str, text: &str) {
+        let path = tree.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn merged(tree: &Path, shared: u64, sharing: u64, of_job: u64) {
+        put(tree, "sys/kernel/mm/ksm/pages_shared", &format!("{shared}\n"));
+        put(tree, "sys/kernel/mm/ksm/pages_sharing", &format!("{sharing}\n"));
+        let text = format!("ksm_rmap_items 9999\nksm_zero_pages 0\nksm_merging_pages {of_job}\n");
+        put(tree, "proc/11/ksm_stat", &text);
+    }
+
+    #[test]
+    fn what_merges_between_two_looks_is_in_the_books_of_a_job_that_ends_before_the_next() {
+        let tree = tempfile::tempdir().unwrap();
+        let stat = |start: u64| format!("11 (job) S 10 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 {start} 1000 33 0");
+        put(tree.path(), "proc/11/stat", &stat(7));
+        merged(tree.path(), 0, 0, 0);
+        let mut eyes = Eyes { own: 10, ..Eyes::new(Root::at(tree.path()), Method::Prctl, unbounded().0) };
+        eyes.look();
+        assert_eq!((eyes.members.len(), eyes.books.saved_bytes()), (1, 0));
+        merged(tree.path(), 100, 300, 400);
+        eyes.glance();
+        assert_eq!(eyes.books.saved_bytes(), 300 * eyes.page_size);
+        // Another process under its PID is not the job.
+        put(tree.path(), "proc/11/stat", &stat(8));
+        merged(tree.path(), 100, 301, 401);
+        eyes.glance();
+        assert_eq!(eyes.books.saved_bytes(), 0);
+        assert_eq!(eyes.books.close(Duration::from_secs(1)).peak_saved_bytes, 300 * 4096);
+    }
 }

@@ -141,6 +141,12 @@ impl Observer {
         self.processes.notice_all(events, self.clock.now(), &mut self.scratch)
     }
 
+    /// Makes the next sample read every process with mergeable memory: while ksmd sleeps, of many a part is else as of one
+    /// of the last few samples.
+    pub fn look_closely(&mut self) {
+        self.processes.look_closely();
+    }
+
     /// How long it is until a process that an event told of is to be looked at for the first time.
     pub fn next_glance(&self) -> Option<Duration> {
         self.processes.next_young().map(|due| due.saturating_sub(self.clock.now()))

@@ -37,6 +37,11 @@ const FLAG_LARGEST: u64 = 8 << 30;
 /// While ksmd sleeps: in how many samples each watched process is read in full once.
 const FULL_ROUND: u32 = 16;
 
+/// While ksmd sleeps and the kernel tells who ends: so many watched processes are looked at in each sample, and of more
+/// than that each in one of so many samples. The kernel takes some 5 us to write down one process's state.
+const ALWAYS_READ: usize = 32;
+const STATE_ROUND: u32 = 4;
+
 /// Of so many programs that were executed the name is read as soon as a batch of events tells of them. The others are
 /// looked at in their time.
 const NAMES_READ: u32 = 16;
@@ -85,6 +90,8 @@ pub(super) struct Processes {
     last: Duration,
     /// KSM at the sample before.
     ksm: Ksm,
+    /// Whether the next sample reads every watched process.
+    is_close: bool,
 }
 
 impl Processes {
@@ -103,6 +110,7 @@ impl Processes {
             samples: 0,
             last: Duration::ZERO,
             ksm: Ksm::default(),
+            is_close: false,
         }
     }
 
@@ -166,6 +174,11 @@ impl Processes {
     /// Goes through all of `/proc` at the next sample.
     pub(super) fn refresh(&mut self) {
         self.discovery.demand();
+    }
+
+    /// Reads every watched process at the next sample, whether ksmd sleeps or not.
+    pub(super) fn look_closely(&mut self) {
+        self.is_close = true;
     }
 
     /// Fills in the processes of a sample.
@@ -336,8 +349,18 @@ impl Processes {
         let sleeps = matches!(sample.ksm.run_state(), Some(Run::Stopped | Run::Unmerged));
         let has_slept = sleeps && sample.ksm == self.ksm;
         self.samples = self.samples.wrapping_add(1);
+        let is_close = std::mem::take(&mut self.is_close);
+        let spares = has_slept && !is_close && self.discovery.has_events() && self.watched.len() > ALWAYS_READ;
         for (id, watched) in &mut self.watched {
-            let stood_still = has_slept && id.pid.wrapping_add(self.samples) % FULL_ROUND != 0;
+            let turn = id.pid.wrapping_add(self.samples);
+            if spares
+                && turn % STATE_ROUND != 0
+                && let Some(process) = watched.as_before()
+            {
+                sample.processes.push(process);
+                continue;
+            }
+            let stood_still = has_slept && turn % FULL_ROUND != 0;
             match watched.read(proc, sample.page_size, stood_still, scratch) {
                 Seen::Here(process) => sample.processes.push(process),
                 Seen::Denied => sample.hidden_processes += 1,

@@ -216,6 +216,47 @@ fn while_ksmd_sleeps_figures_are_read_now_and_then_and_at_once_when_it_has_worke
 }
 
 #[test]
+fn while_ksmd_sleeps_a_part_of_many_processes_is_read_and_all_when_asked_or_ksmd_has_worked() {
+    let mut host = Host::new();
+    let put = |host: &Host, faults: u64| {
+        for pid in 100..140 {
+            let stat = format!("{pid} (work) S 1 1 1 0 -1 0 {faults} 0 0 0 3 4 0 0 20 0 1 0 1 0 10 0\n");
+            host.put(&format!("proc/{pid}/stat"), stat);
+            host.figures(pid, INVOLVED);
+        }
+    };
+    let seen = |sample: &Sample, faults: u64| {
+        sample.processes.iter().filter(|process| process.minor_faults == faults).count()
+    };
+    host.put("sys/kernel/mm/ksm/run", "0\n");
+    put(&host, 1);
+    host.observer.notice(ProcessEvent::Lost);
+    assert_eq!(seen(&host.sample_after(2), 1), 40);
+    put(&host, 2);
+    assert_eq!(seen(&host.sample_after(1), 2), 10);
+    assert_eq!(seen(&host.sample_after(3), 2), 40, "each has its turn");
+    put(&host, 3);
+    host.observer.look_closely();
+    assert_eq!(seen(&host.sample_after(1), 3), 40);
+    put(&host, 4);
+    host.put("sys/kernel/mm/ksm/full_scans", "2\n");
+    assert_eq!(seen(&host.sample_after(1), 4), 40, "ksmd has worked");
+    // Who ends is told of, and missing at once.
+    host.sample_after(1);
+    host.exit(139);
+    host.observer.notice(ProcessEvent::Exited(139));
+    assert_eq!(host.pids().len(), 39);
+    // Few are all read, and so are all where nobody tells who ends.
+    (110..139).for_each(|pid| host.observer.notice(ProcessEvent::Exited(pid)));
+    put(&host, 5);
+    assert_eq!(seen(&host.sample_after(1), 5), 10);
+    host.observer.notice(ProcessEvent::Ended);
+    host.sample_after(2);
+    put(&host, 6);
+    assert_eq!(seen(&host.sample_after(1), 6), 40);
+}
+
+#[test]
 fn one_malformed_process_leaves_the_others_alone() {
     let mut host = Host::new();
     for pid in [20, 21, 22] {

@@ -27,6 +27,8 @@ pub(super) struct Watched {
     files: Option<Files>,
     /// KSM's figures as last read.
     figures: Option<KsmStat>,
+    /// What the last reading told.
+    last: Option<Process>,
 }
 
 /// Descriptors kept for one process. They are that process's for good: when it is gone reads fail (`ESRCH`), also
@@ -85,7 +87,17 @@ impl Watched {
             let id = ProcessId { pid, start_ticks: stat.start_ticks };
             let GuestName { name, is_vm } = GuestName::of(&stat.comm, &command_line(&directory, scratch));
             let name = name.into();
-            Self { id, comm: stat.comm, name, is_vm, is_marked, is_renamed: false, files: None, figures: None }
+            Self {
+                id,
+                comm: stat.comm,
+                name,
+                is_vm,
+                is_marked,
+                is_renamed: false,
+                files: None,
+                figures: None,
+                last: None,
+            }
         })
     }
 
@@ -111,6 +123,12 @@ impl Watched {
         Files::COUNT
     }
 
+    /// What the last reading told, if nothing is known to have changed since. A hypervisor without mergeable memory is about
+    /// to get some.
+    pub(super) fn as_before(&self) -> Option<Process> {
+        self.last.clone().filter(|last| !self.is_renamed && last.ksm.is_involved())
+    }
+
     /// Makes the name anew at the next reading: the process executed another program.
     pub(super) fn rename(&mut self) {
         self.is_renamed = true;
@@ -126,7 +144,7 @@ impl Watched {
         scratch: &mut Scratch,
     ) -> Seen {
         self.figures = self.figures.filter(|figures| stood_still && figures.is_involved());
-        match self.files.take() {
+        let seen = match self.files.take() {
             Some(mut files) => {
                 let seen = self.read_from(&mut files, page_size, scratch);
                 self.files = Some(files);
@@ -136,7 +154,9 @@ impl Watched {
                 Ok(mut files) => self.read_from(&mut files, page_size, scratch),
                 Err(error) => outcome::<()>(&error).into(),
             },
-        }
+        };
+        self.last = if let Seen::Here(process) = &seen { Some(process.clone()) } else { None };
+        seen
     }
 
     fn read_from(&mut self, files: &mut Files, page_size: u64, scratch: &mut Scratch) -> Seen {

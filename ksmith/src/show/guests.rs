@@ -212,6 +212,7 @@ fn guest_json(guest: &Guest) -> Value {
         "memory_bytes": guest.memory_bytes,
         "mergeable": guest.mergeable,
         "obstacle": guest.obstacle,
+        "has_residue": guest.has_residue,
         "domain": guest.domain,
         "errors": guest.errors,
     });
@@ -238,6 +239,19 @@ fn in_words(sharing: &Sharing) -> String {
             format!("across domains {} are shared now: {}", Bytes::from(sharing.across_bytes), pairs.join("; "))
         }
     }
+}
+
+/// Who is told to be kept apart by domains, or switched off, and is not wholly.
+fn residue(guests: &[Guest]) -> Option<String> {
+    let guests = guests.iter().filter(|guest| guest.has_residue);
+    let names: Vec<String> = guests.map(|guest| format!("{} (pid {})", guest.name, guest.id().pid)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, across domains too: \
+             -machine mem-merge=off at their start ends that (docs/domains.md)",
+            names.join(", ")
+        )
+    })
 }
 
 fn cells(figures: &Figures) -> [String; 8] {
@@ -321,7 +335,7 @@ impl fmt::Display for GuestsView<'_> {
         let of_guests = report.guests.iter().flat_map(|guest| {
             guest.errors.iter().map(move |error| format!("{} (pid {}): {error}", guest.name, guest.id().pid))
         });
-        for error in report.errors.iter().cloned().chain(of_guests) {
+        for error in report.errors.iter().cloned().chain(of_guests).chain(residue(&report.guests)) {
             writeln!(f, "note  {error}")?;
         }
         Ok(())
@@ -349,6 +363,7 @@ mod tests {
             domain: None,
             mergeable: Some(true),
             offered: None,
+            has_residue: false,
             obstacle: None,
             figures: Figures {
                 rss_bytes: 1 << 20,
@@ -423,6 +438,16 @@ mod tests {
         let text = report().view(By::Guest, Sort::Name).to_string();
         assert!(text.starts_with("guest  kind  pid"), "{text}");
         assert!(text.contains("a (pid 2): it hangs") && text.contains("sharing per shared"), "{text}");
+    }
+
+    #[test]
+    fn who_still_offers_firmware_is_named() {
+        let mut report = report();
+        assert!(!report.view(By::Guest, Sort::Name).to_string().contains("firmware"));
+        report.guests[1].has_residue = true;
+        let text = report.view(By::Domain, Sort::Name).to_string();
+        assert!(text.contains("note  the RAM of a (pid 2) is not offered"), "{text}");
+        assert_eq!(report.view(By::Guest, Sort::Name).to_json()["guests"][0]["has_residue"], true);
     }
 
     #[test]

@@ -3,14 +3,17 @@
 //!
 //! The protocol is one ASCII line each way, so that a C library speaks it without a parser: see [`protocol`].
 //! [`server`] knows its peers by the kernel's word (`SO_PEERCRED`), answers from threads of its own and only sends
-//! scans to the daemon, where [`scans`] collects them. Every user has a budget ([`ksmith_core::job::Allowance`]).
+//! scans to the daemon, where [`scans`] collects them. [`seats`] keeps one user from
+//! taking all connections. Every user has a budget ([`ksmith_core::job::Allowance`]), [`payer`] says whose it is.
 
 mod budget;
 mod client;
+mod payer;
 mod peer;
 pub mod protocol;
 mod ranges;
 mod scans;
+mod seats;
 mod server;
 
 pub use budget::Budget;

@@ -9,6 +9,7 @@ use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
 use ksmith_core::sample::ProcessId;
 use rustix::fs::{Mode, OFlags, open, openat};
 
+use super::payer::payer;
 use super::protocol::Saves;
 use crate::estimate::process::{has_rights_of, is_of};
 use crate::job::ksm_now;
@@ -20,6 +21,8 @@ use crate::root::Root;
 pub struct Peer {
     /// Its user when it connected.
     pub user: u32,
+    /// Whose budget and connections count: its user, or who made that up in a namespace.
+    pub payer: u32,
     /// Which process.
     pub id: ProcessId,
     /// Its program's name.
@@ -43,7 +46,8 @@ impl Peer {
         let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
         let text = read(&directory, "stat")?;
         let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;
-        Ok(Self { user, id: ProcessId { pid, start_ticks: stat.start_ticks }, name: stat.comm, directory })
+        let payer = payer(&directory, user);
+        Ok(Self { user, payer, id: ProcessId { pid, start_ticks: stat.start_ticks }, name: stat.comm, directory })
     }
 
     /// What KSM does for it now.

@@ -4,7 +4,7 @@
 //! by a faster way than KSM itself opens. The reading is that of `ksmith estimate`, so merged pages stay merged and
 //! nothing is faulted in.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ksmith_core::job::{Census, Stretch, Tally, worth};
@@ -61,6 +61,9 @@ pub enum RangesError {
     /// The user has nothing left to spend.
     #[error("{0}")]
     Budget(String),
+    /// Others are served.
+    #[error("other programs' memory is being read; ask again in a minute")]
+    Busy,
     /// The process is not the user's any more.
     #[error("your process runs with other rights than when it connected, or may not be read by its user")]
     NotTheUsers,
@@ -72,10 +75,45 @@ pub enum RangesError {
     TooLarge,
 }
 
-/// Reads memory and advises. One reading at a time: whoever comes meanwhile waits, and is answered from the same.
-#[derive(Debug, Default)]
+/// How long somebody waits for a turn. A reading may take [`LONGEST`]; libksmith waits a minute for its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reads memory and advises. One reading at a time: whoever comes meanwhile waits, but not for ever, and is answered from
+/// the same reading if that serves.
+#[derive(Debug)]
 pub struct Adviser {
-    last: Mutex<Option<Reading>>,
+    shelf: Mutex<Shelf>,
+    is_free: Condvar,
+    patience: Duration,
+}
+
+impl Default for Adviser {
+    fn default() -> Self {
+        Self { shelf: Mutex::default(), is_free: Condvar::new(), patience: PATIENCE }
+    }
+}
+
+/// The last reading, while nobody has it.
+#[derive(Debug, Default)]
+struct Shelf {
+    is_taken: bool,
+    last: Option<Reading>,
+}
+
+/// Whose turn it is has the last reading. Given back on drop.
+#[derive(Debug)]
+struct Turn<'a> {
+    adviser: &'a Adviser,
+    last: Option<Reading>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut shelf = self.adviser.shelf();
+        *shelf = Shelf { is_taken: false, last: self.last.take() };
+        drop(shelf);
+        self.adviser.is_free.notify_one();
+    }
 }
 
 /// An answer and the CPU time it took.
@@ -106,6 +144,20 @@ struct Piece {
 }
 
 impl Adviser {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> Result<Turn<'_>, RangesError> {
+        let waited = self.is_free.wait_timeout_while(self.shelf(), self.patience, |shelf| shelf.is_taken);
+        let (mut shelf, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if shelf.is_taken {
+            return Err(RangesError::Busy);
+        }
+        shelf.is_taken = true;
+        Ok(Turn { adviser: self, last: shelf.last.take() })
+    }
+
     /// Which of the peer's memory has at least `worth_permille` equal pages.
     ///
     /// The user pays for the reading, whatever comes of it.
@@ -117,13 +169,13 @@ impl Adviser {
         if rss > LARGEST {
             return Err(RangesError::TooLarge);
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.turn()?;
         // Only now: of many that ask at once and have waited here, the first may have used it up.
-        budget.check(peer.user).map_err(RangesError::Budget)?;
+        budget.check(peer.payer).map_err(RangesError::Budget)?;
         let begin = thread_cpu();
-        let ranges = Self::from_reading(&mut last, peer, rss, worth_permille);
+        let ranges = Self::from_reading(&mut turn.last, peer, rss, worth_permille);
         let cpu = thread_cpu().saturating_sub(begin);
-        budget.charge(peer.user, cpu);
+        budget.charge(peer.payer, cpu);
         Ok(Advice { ranges: ranges?, cpu })
     }
 
@@ -307,4 +359,29 @@ fn rss_bytes(id: ProcessId) -> Option<u64> {
 
 fn thread_cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_too_long_for_others_is_told_to_come_back() {
+        let adviser = Adviser { patience: Duration::from_millis(20), ..Adviser::default() };
+        let turn = adviser.turn().unwrap();
+        assert!(matches!(adviser.turn(), Err(RangesError::Busy)));
+        drop(turn);
+        assert!(adviser.turn().is_ok());
+    }
+
+    #[test]
+    fn who_waits_has_the_next_turn() {
+        let adviser = Adviser::default();
+        let turn = adviser.turn().unwrap();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| adviser.turn().is_ok());
+            drop(turn);
+            assert!(next.join().unwrap());
+        });
+    }
 }

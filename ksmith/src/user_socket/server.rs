@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -17,13 +17,13 @@ use super::peer::Peer;
 use super::protocol::{LONGEST_REQUEST, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
 use super::ranges::{Adviser, RangesError};
 use super::scans::{Done, UserScan};
+use super::seats::{self, Seats, Taken};
 use crate::config::OptinConfig;
 use crate::control::{has_hung_up, remove_socket, waiting};
 use crate::root::Root;
 
-/// Open connections at most, and of one user: nobody shuts others out.
-const CONNECTIONS: usize = 256;
-const OF_ONE_USER: usize = 128;
+/// Threads at most: one for each connection, and some for those that are refused or on their way out.
+const THREADS: usize = seats::MOST + 32;
 
 /// A peer that says or takes nothing for so long is let go.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,9 +49,8 @@ struct Desk<T> {
     worth_permille: u64,
     sender: Sender<T>,
     wrap: fn(UserScan) -> T,
-    /// The user of each open connection.
-    open: Mutex<Vec<u32>>,
-    number: AtomicUsize,
+    seats: Seats,
+    threads: AtomicUsize,
 }
 
 /// Listens as configured, and sends scans on, made into messages by `wrap`. Members of the group may connect; where
@@ -76,8 +75,8 @@ pub fn serve<T: Send + 'static>(
         worth_permille: config.worth_permille,
         sender,
         wrap,
-        open: Mutex::default(),
-        number: AtomicUsize::new(0),
+        seats: Seats::default(),
+        threads: AtomicUsize::new(0),
     });
     std::thread::Builder::new().name("users".to_owned()).spawn(move || {
         for stream in listener.incoming() {
@@ -86,20 +85,20 @@ pub fn serve<T: Send + 'static>(
                 std::thread::sleep(LOOK);
                 continue;
             };
-            if desk.number.load(Ordering::Relaxed) >= CONNECTIONS {
+            if desk.threads.load(Ordering::Relaxed) >= THREADS {
                 refuse(&stream, Refusal::Busy, "too many are connected; try again");
                 continue;
             }
-            desk.number.fetch_add(1, Ordering::Relaxed);
+            desk.threads.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&desk);
             let spawned = std::thread::Builder::new().name("user".to_owned()).spawn(move || {
                 if let Err(error) = shared.receive(&stream) {
                     debug!("user socket: {error}");
                 }
-                shared.number.fetch_sub(1, Ordering::Relaxed);
+                shared.threads.fetch_sub(1, Ordering::Relaxed);
             });
             if spawned.is_err() {
-                desk.number.fetch_sub(1, Ordering::Relaxed);
+                desk.threads.fetch_sub(1, Ordering::Relaxed);
             }
         }
     })?;
@@ -165,35 +164,30 @@ impl<T> Desk<T> {
             );
             return Ok(());
         };
-        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let mut open = open();
-            if open.iter().filter(|user| **user == peer.user).count() >= OF_ONE_USER {
-                refuse(stream, Refusal::Busy, "this user has too many connections; try again");
+        let seat = match self.seats.take(peer.payer, stream) {
+            Ok(seat) => seat,
+            Err(why) => {
+                refuse(stream, Refusal::Busy, why);
                 return Ok(());
             }
-            open.push(peer.user);
-        }
-        let served = self.converse(stream, &peer);
-        let mut open = open();
-        if let Some(at) = open.iter().position(|user| *user == peer.user) {
-            open.swap_remove(at);
-        }
-        served
+        };
+        self.converse(stream, &peer, &seat)
     }
 
-    fn converse(&self, mut stream: &UnixStream, peer: &Peer) -> io::Result<()> {
+    fn converse(&self, mut stream: &UnixStream, peer: &Peer, seat: &Taken<'_>) -> io::Result<()> {
         loop {
             let mut line = Vec::new();
+            seat.set_idle(true);
             // A reader for each request, so that its limit is: peers wait for the answer.
             BufReader::with_capacity(LONGEST_REQUEST as usize, stream.take(LONGEST_REQUEST))
                 .read_until(b'\n', &mut line)?;
             if line.is_empty() {
                 return Ok(());
             }
+            seat.set_idle(false);
             let parsed = std::str::from_utf8(&line).map_err(|_| "a request is ASCII".to_owned());
             let answer = match parsed.and_then(UserRequest::parse) {
-                Ok(request) => match self.budget.request(peer.user) {
+                Ok(request) => match self.budget.request(peer.payer) {
                     Ok(()) => self.answer(request, stream, peer),
                     Err(why) => Some(UserAnswer::Error(Refusal::Busy, why)),
                 },
@@ -222,7 +216,7 @@ impl<T> Desk<T> {
                 Ok(saves) => Some(UserAnswer::Saves(saves)),
                 Err(why) => error(Refusal::Refused, format!("your figures can't be read: {why}")),
             },
-            UserRequest::Scan(passes) => match self.budget.check(peer.user) {
+            UserRequest::Scan(passes) => match self.budget.check(peer.payer) {
                 Ok(()) => self.scan(passes.get(), stream, peer),
                 Err(why) => error(Refusal::Budget, why),
             },
@@ -235,6 +229,7 @@ impl<T> Desk<T> {
                     let refusal = match why {
                         RangesError::Budget(_) => Refusal::Budget,
                         RangesError::NotTheUsers => Refusal::Denied,
+                        RangesError::Busy => Refusal::Busy,
                         RangesError::Unreadable(_) | RangesError::TooLarge => Refusal::Refused,
                     };
                     error(refusal, why.to_string())
@@ -246,7 +241,7 @@ impl<T> Desk<T> {
     fn scan(&self, passes: u64, stream: &UnixStream, peer: &Peer) -> Option<UserAnswer> {
         let (reply, answers) = bounded::<Done>(1);
         let (waits, alive) = waiting();
-        let scan = UserScan { passes, user: peer.user, reply, peer: alive };
+        let scan = UserScan { passes, user: peer.payer, reply, peer: alive };
         let ending = || {
             Some(UserAnswer::Error(Refusal::Refused, "the daemon was stopped before the scan was done".to_owned()))
         };

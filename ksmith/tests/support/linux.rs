@@ -37,6 +37,18 @@ pub struct LinuxKit {
     kernel: PathBuf,
 }
 
+/// A module of the guests' kernel that not every guest needs. `None`, said loudly, where it was not unpacked.
+pub fn module(name: &str) -> Option<PathBuf> {
+    let found = find(&guest_kernel(), &|file| file == format!("{name}.ko"));
+    if found.is_none() {
+        skipped(&format!(
+            "no {name} for guests in {} (remove it, make target/guest-kernel)",
+            guest_kernel().display()
+        ));
+    }
+    found
+}
+
 fn find(directory: &Path, is_it: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
         let path = entry.path();

@@ -17,11 +17,15 @@ pub struct Caution {
     factor: u64,
     /// Whether the present burst is also for processes that were not there before: it teaches nothing of growth.
     has_newcomers: bool,
+    /// Where the present burst stood when it had last paid.
+    paid_until: Outcome,
+    /// Whether the present burst has gone on in vain since.
+    is_in_vain: bool,
 }
 
 impl Default for Caution {
     fn default() -> Self {
-        Self { factor: 1, has_newcomers: false }
+        Self { factor: 1, has_newcomers: false, paid_until: Outcome::default(), is_in_vain: false }
     }
 }
 
@@ -40,27 +44,42 @@ impl Caution {
         self.has_newcomers |= changes.newcomers > 0;
     }
 
-    /// Whether a burst may go on for what has grown meanwhile. One for growth alone, that has cost a pass and not paid, may
-    /// not: else memory that comes and goes keeps ksmd at it for ever. What newcomers fill is worth waiting for.
-    pub fn lets_go_on(self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
-        self.is_for_newcomers(changes)
-            || so_far.cpu_seconds < pass_seconds
-            || so_far.yield_per_cpu_second() >= price
+    /// Whether a burst may go on for what has grown meanwhile. Since it paid last it may cost a pass, or two for newcomers: what
+    /// they fill is worth waiting for, but memory that comes and goes would keep ksmd at it for ever.
+    pub fn lets_go_on(&mut self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
+        if so_far.cpu_seconds < self.paid_until.cpu_seconds {
+            // Of a burst that was given up.
+            self.paid_until = Outcome::default();
+        }
+        let since = Outcome {
+            saved_bytes: so_far.saved_bytes.saturating_sub(self.paid_until.saved_bytes),
+            cpu_seconds: so_far.cpu_seconds - self.paid_until.cpu_seconds,
+        };
+        if since.saved_bytes > 0 && since.yield_per_cpu_second() >= price {
+            self.paid_until = *so_far;
+            return true;
+        }
+        let passes = if self.is_for_newcomers(changes) { 2.0 } else { 1.0 };
+        let goes_on = since.cpu_seconds < passes * pass_seconds;
+        self.is_in_vain |= !goes_on;
+        goes_on
     }
 
     /// Whether the burst is for processes that were not there before, or some have come since.
-    pub fn is_for_newcomers(self, changes: Changes) -> bool {
+    pub fn is_for_newcomers(&self, changes: Changes) -> bool {
         self.has_newcomers || changes.newcomers > 0
     }
 
-    /// What the burst teaches: if it paid, that growth is to be trusted; else that more of it is needed.
+    /// What the burst teaches: if it paid, that growth is to be trusted; else, or if it did not pay in the end, that more of it is
+    /// needed.
     pub fn learn(&mut self, paid: bool) {
-        if paid {
-            self.factor = 1;
-        } else if !self.has_newcomers {
-            self.factor = self.factor.saturating_mul(STEP);
-        }
-        self.has_newcomers = false;
+        let is_growth_in_vain = self.is_in_vain || !paid && !self.has_newcomers;
+        let factor = match (is_growth_in_vain, paid) {
+            (true, _) => self.factor.saturating_mul(STEP),
+            (false, true) => 1,
+            (false, false) => self.factor,
+        };
+        *self = Self { factor, ..Self::default() };
     }
 }
 
@@ -99,20 +118,37 @@ mod tests {
         assert!(needs(caution, 1));
     }
 
+    /// Whether a burst goes on that has saved and cost so much, at a price of 100 and a second for a pass.
+    fn goes_on(caution: &mut Caution, newcomers: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
+        let changes = Changes { newcomers, ..Changes::default() };
+        caution.lets_go_on(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
+    }
+
     #[test]
     fn a_burst_for_growth_goes_on_as_long_as_it_pays() {
-        let mut caution = Caution::default();
-        let goes_on = |caution: Caution, newcomers, saved_bytes, cpu_seconds| {
-            let changes = Changes { newcomers, ..Changes::default() };
-            caution.lets_go_on(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
+        let fresh = |newcomers, saved_bytes, cpu_seconds| {
+            goes_on(&mut Caution::default(), newcomers, saved_bytes, cpu_seconds)
         };
-        assert!(goes_on(caution, 0, 0, 0.9), "nothing merges on a first visit");
-        assert!(!goes_on(caution, 0, 0, 1.1));
-        assert!(goes_on(caution, 0, 200, 2.0));
-        assert!(!goes_on(caution, 0, 199, 2.0));
-        assert!(goes_on(caution, 1, 0, 2.0));
-        caution.burst(Changes { newcomers: 1, ..Changes::default() });
-        assert!(goes_on(caution, 0, 0, 2.0));
+        assert!(fresh(0, 0, 0.9), "nothing merges on a first visit");
+        assert!(!fresh(0, 0, 1.1));
+        assert!(fresh(0, 200, 2.0));
+        assert!(!fresh(0, 199, 2.0));
+        assert!(fresh(1, 0, 1.9), "newcomers are waited for");
+        assert!(!fresh(1, 0, 2.1), "and not for ever");
+    }
+
+    /// As seen with Quantum ESPRESSO: what its ranks share merges at once, and then they free and allocate without end.
+    #[test]
+    fn newcomers_that_allocate_and_free_for_ever_are_left_alone_once_that_does_not_pay() {
+        let mut caution = Caution::default();
+        caution.burst(Changes { newcomers: 4, ..Changes::default() });
+        assert!(goes_on(&mut caution, 0, 100, 0.5));
+        assert!(goes_on(&mut caution, 0, 270, 1.0));
+        assert!(goes_on(&mut caution, 0, 220, 2.9), "two passes since it paid");
+        assert!(!goes_on(&mut caution, 0, 270, 3.1), "what went and came back was saved before");
+        caution.learn(true);
+        assert!(needs(caution, 8), "such growth is not trusted, although the burst paid as a whole");
+        assert!(goes_on(&mut caution, 0, 0, 0.9), "the next one starts afresh");
     }
 
     #[test]

@@ -283,18 +283,44 @@ fn an_order_during_a_step_of_the_policys_is_carried_out_after_it() {
 #[test]
 fn who_could_not_be_resized_at_first_is_tried_again() {
     let mut stage = Stage::new(&[]);
-    let who = || Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup("late") };
-    let unable = || Box::new(|| Err(ActuatorError::Unable("there is no cgroup late".to_owned()))) as Make;
-    stage.balancer.meet_with(vec![(who(), unable())]);
+    let who = Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup("late") };
+    let tries = Arc::new(Mutex::new(0));
+    let make = Box::new(move || {
+        *tries.lock().unwrap() += 1;
+        match *tries.lock().unwrap() {
+            1..5 => Err(ActuatorError::Unable("there is no cgroup late".to_owned())),
+            _ => {
+                let given = Arc::new(Mutex::new(WHOLE));
+                Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest }) as Box<dyn Actuator>)
+            }
+        }
+    }) as Make;
+    stage.balancer.meet_with(vec![(who, make)]);
     stage.turn(SOON);
     assert!(stage.trouble("late").unwrap().contains("no cgroup"));
-    let able = Box::new(|| {
-        let given = Arc::new(Mutex::new(WHOLE));
-        Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest }) as Box<dyn Actuator>)
-    }) as Make;
-    stage.balancer.meet_with(vec![(who(), able)]);
+    // Nobody meets it again, and no turn asks it.
+    let answers = stage.balancer.answers();
+    while !stage.balancer.take_news() {
+        let soon = stage.balancer.greet().unwrap_or(SOON);
+        if let Ok(told) = answers.recv_timeout(soon) {
+            stage.balancer.absorb(told);
+        }
+    }
     stage.turn(SOON);
-    assert_eq!(stage.trouble("late"), None);
+    assert_eq!(stage.trouble("late"), None, "it was a newcomer, and is forgiven");
+}
+
+#[test]
+fn a_newcomer_that_hangs_is_waited_for_by_nobody() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("hangs", 200, Manner::Hangs)]);
+    stage.balancer.greet();
+    stage.pool(10_000, 900);
+    let answers = stage.balancer.answers();
+    stage.balancer.absorb(answers.recv_timeout(SOON).unwrap());
+    let started = Instant::now();
+    stage.turn(SOON);
+    assert!(started.elapsed() < SOON, "the turn waited for it");
+    assert_eq!((stage.given("a"), stage.given("hangs")), (950, 1000));
 }
 
 #[test]

@@ -16,6 +16,7 @@ struct Inner {
     /// How many seconds ago it said so.
     age: u64,
     targets: Vec<u64>,
+    major_faults: u64,
 }
 
 impl Monitor for Qemu {
@@ -31,7 +32,9 @@ impl Monitor for Qemu {
             }
             ("qom-get", Some("guest-stats")) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-                json!({ "last-update": now - qemu.age, "stats": { "stat-available-memory": qemu.available } })
+                let stats =
+                    json!({ "stat-available-memory": qemu.available, "stat-major-faults": qemu.major_faults });
+                json!({ "last-update": now - qemu.age, "stats": stats })
             }
             other => panic!("nobody asks for {other:?}"),
         })
@@ -48,8 +51,8 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
     };
     let guests = crate::guests::Guests::new(Root::host(), crate::guests::Uri::default());
     let target = guests.target_by_id(id).unwrap();
-    let qemu =
-        Qemu(Arc::new(Mutex::new(Inner { actual: 100 * MIB, stops_at, available, age: 0, targets: Vec::new() })));
+    let qemu = Inner { actual: 100 * MIB, stops_at, available, age: 0, targets: Vec::new(), major_faults: 0 };
+    let qemu = Qemu(Arc::new(Mutex::new(qemu)));
     let account = Account::open(&ledger, "q", "q", target.identity.kind, target.id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
     let balloon =
@@ -81,7 +84,7 @@ fn an_old_word_is_not_taken_twice() {
     let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
     qemu.0.lock().unwrap().age = 5;
     assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
-    let (inside, _) = balloon.statistics(&mut qemu).unwrap();
+    let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
     assert_eq!(inside.available_bytes, Some(50 * MIB), "40 MiB were taken since it said 90");
     // 50 MiB are left, whatever it goes on saying.
     assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 10 * MIB + reserve(100 * MIB));
@@ -107,6 +110,20 @@ fn old_and_missing_statistics_tell_nothing() {
     assert_eq!(read_statistics(&told(4000, json!({})), 100), None, "the clock was set back");
     assert_eq!(read_statistics(&json!("what?"), 100), None);
     let stats = json!({ "stat-free-memory": 5, "stat-available-memory": u64::MAX, "stat-swap-in": -1 });
-    let (inside, counts) = read_statistics(&told(99, stats), 100).unwrap();
+    let (inside, counts, at) = read_statistics(&told(99, stats), 100).unwrap();
+    assert_eq!(at, 99);
     assert_eq!((inside.free_bytes, inside.available_bytes, counts.swap_in_bytes), (Some(5), None, None));
+}
+
+#[test]
+fn faults_are_counted_over_the_time_between_two_tellings_of_the_guest() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+    let mut told = |age: u64, major_faults: u64| {
+        (qemu.0.lock().unwrap().age, qemu.0.lock().unwrap().major_faults) = (age, major_faults);
+        balloon.inside(&mut qemu).major_faults_per_second
+    };
+    // The looks are milliseconds apart; the guest's tellings ten seconds, and what passes between the two lines.
+    assert_eq!(told(12, 1000), None);
+    let rate = told(2, 1500).unwrap();
+    assert!((25.0..=50.0).contains(&rate), "500 faults in ten seconds: {rate}");
 }

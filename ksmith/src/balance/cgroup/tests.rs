@@ -54,7 +54,7 @@ fn the_limit_stays_above_what_is_used_and_the_old_one_comes_back() {
     let mut cgroup = open(tree.path(), &ledger).unwrap();
     // These files reclaim nothing, as a cgroup does whose cache is busy.
     assert_eq!(cgroup.resize(40 * MIB).unwrap(), 62 * MIB);
-    assert_eq!(text(tree.path(), "memory.reclaim"), format!("{} swappiness=0", 20 * MIB));
+    assert_eq!(text(tree.path(), "memory.reclaim"), format!("{} swappiness=0", 22 * MIB));
     assert_eq!(text(tree.path(), "memory.high"), (62 * MIB).to_string());
     let entry = ledger.entries().remove(0);
     assert_eq!((entry.given_bytes, entry.cgroup.unwrap().high), (62 * MIB, "max".to_owned()));

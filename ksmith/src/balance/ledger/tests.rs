@@ -65,7 +65,7 @@ fn a_cgroup_that_is_gone_is_owed_nothing() {
     ledger.strike_ended(&root).unwrap();
     assert_eq!(ledger.entries().len(), 1);
     fs::remove_dir(&path).unwrap();
-    assert_eq!(ledger.restore(&root, &Uri::default(), false), [] as [String; 0]);
+    assert_eq!(ledger.restore(&root, &Uri::default(), false), GivenBack::default());
     assert!(ledger.entries().is_empty() && !directory.balance().exists());
 }
 
@@ -118,12 +118,16 @@ fn restoring_settles_whom_it_can_and_keeps_the_rest() {
             _ => Err(|| ActuatorError::Nonsense("moo".into())),
         })))
     };
-    let notes = ledger.restore_with(true, act);
-    assert_eq!((notes.len(), notes[0].as_str()), (3, "well would get its 0 MiB again"));
-    assert_eq!(ledger.entries().len(), 4, "a dry run keeps all");
-    let notes = ledger.restore_with(false, act);
-    assert_eq!(notes.len(), 3, "{notes:?}");
-    assert!(notes[2].contains("mute did not get its memory back: its answer makes no sense: moo"), "{notes:?}");
+    let all = ledger.restore_with(true, act);
+    assert_eq!((all.notes.len(), all.notes[0].as_str()), (3, "well would get its 0 MiB again"));
+    assert_eq!((all.lacking.len(), ledger.entries().len()), (0, 4), "a dry run keeps all");
+    let all = ledger.restore_with(false, act);
+    assert_eq!(all.notes, ["well has its 0 MiB again"]);
+    let lacking: Vec<_> = all.lacking.iter().map(|it| (it.name.as_str(), it.given_bytes)).collect();
+    assert_eq!(lacking, [("half", 50), ("mute", 10)]);
+    let said = all.lacking[1].to_string();
+    assert!(said.contains("(pid 7000109) has 0 of its 0 MiB: its answer makes no sense: moo; "), "{said}");
+    assert_eq!(all.sentences().len(), 3);
     let left: Vec<String> =
         Ledger::open(&directory).unwrap().entries().into_iter().map(|entry| entry.key).collect();
     assert_eq!(left, ["half", "mute"]);

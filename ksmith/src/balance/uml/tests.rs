@@ -16,6 +16,9 @@ struct Guest {
     cache: u64,
     taken: u64,
     manner: Manner,
+    /// What its kernel says of pressure, if it counts that, and how often it was asked.
+    pressure: Option<&'static str>,
+    asked: u32,
 }
 
 /// How it behaves.
@@ -38,6 +41,12 @@ impl Guest {
             return Some((false, "MemTotal: plenty\n".to_owned()));
         }
         let Some(change) = command.strip_prefix("config mem=") else {
+            if command == "proc pressure/memory" {
+                self.asked += 1;
+                return Some(
+                    self.pressure.map_or((true, "Failed to open file".to_owned()), |it| (false, it.to_owned())),
+                );
+            }
             if command != "proc meminfo" {
                 return Some((true, "Failed to open file".to_owned()));
             }
@@ -96,7 +105,14 @@ struct Stage {
 
 fn stage(manner: Manner) -> Stage {
     let tree = tempfile::tempdir().unwrap();
-    let guest = Arc::new(Mutex::new(Guest { free: 20 * MIB, cache: 60 * MIB, taken: 0, manner: Manner::Honest }));
+    let guest = Arc::new(Mutex::new(Guest {
+        free: 20 * MIB,
+        cache: 60 * MIB,
+        taken: 0,
+        manner: Manner::Honest,
+        pressure: None,
+        asked: 0,
+    }));
     let path = tree.path().join("mconsole");
     serve(&path, Arc::clone(&guest));
     let ledger = Ledger::open(&StateDir::at(tree.path().join("state"))).unwrap();
@@ -175,4 +191,16 @@ fn a_step_without_an_answer_counts_as_taken_until_the_guest_was_seen() {
     // Another ksmith, which knows the ledger alone, gives back at least as much.
     assert_eq!(stage.uml.resize(100 * MIB).unwrap(), 100 * MIB);
     assert_eq!(stage.taken(), 0);
+}
+
+#[test]
+fn its_kernels_own_pressure_is_told_and_one_without_is_asked_once() {
+    let mut stage = stage(Manner::Honest);
+    stage.guest.lock().unwrap().pressure = Some("some avg10=7.25 avg60=0.00 avg300=0.00 total=9\n");
+    assert_eq!(stage.uml.look().unwrap().inside.psi_some_percent, Some(7.25));
+    let mut stage = self::stage(Manner::Honest);
+    for _ in 0..3 {
+        assert_eq!(stage.uml.look().unwrap().inside.psi_some_percent, None);
+    }
+    assert_eq!(stage.guest.lock().unwrap().asked, 1);
 }
