@@ -70,6 +70,11 @@ impl Caution {
         self.has_newcomers || changes.newcomers > 0
     }
 
+    /// Whether the burst was for memory that comes and goes.
+    pub fn doubts(&self, paid: bool, changes: Changes) -> bool {
+        self.is_in_vain || !paid && !self.is_for_newcomers(changes)
+    }
+
     /// What the burst teaches: if it paid, that growth is to be trusted; else, or if it did not pay in the end, that more of it is
     /// needed.
     pub fn learn(&mut self, paid: bool) {

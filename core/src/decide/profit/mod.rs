@@ -29,6 +29,7 @@ mod price;
 mod scenarios;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::time::Duration;
 
@@ -183,7 +184,7 @@ impl Profit {
         let clean = match errand {
             Errand::Burst => {
                 self.caution.burst(changes);
-                self.clean_burst_pays(changes, view)
+                self.clean_burst_pays(changes.grown_bytes, view)
             }
             Errand::Finish | Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
@@ -221,8 +222,8 @@ impl Profit {
 
     /// A clean burst visits old memory too. Even if all the new memory merged it would not bring more than
     /// the new memory, so where old memory is vast and new memory small a smart burst must do.
-    fn clean_burst_pays(&self, changes: Changes, view: &View<'_>) -> bool {
-        changes.grown_bytes.saturating_add(self.unmet_bytes) as f64 >= self.price_of_two_looks(view)
+    fn clean_burst_pays(&self, grown_bytes: u64, view: &View<'_>) -> bool {
+        grown_bytes.saturating_add(self.unmet_bytes) as f64 >= self.price_of_two_looks(view)
     }
 
     /// Bytes that two clean passes must save to pay.
@@ -276,7 +277,7 @@ impl Profit {
         if trip.clean {
             self.breaks = breaks(view.now);
         }
-        self.note_unfinished(trip, paid, changes, view);
+        let awaited = self.note_unfinished(trip, paid, changes, view);
         match trip.errand {
             Errand::Burst => {
                 self.caution.learn(paid);
@@ -299,7 +300,7 @@ impl Profit {
             outcome.cpu_seconds,
             rate_in_words(outcome.yield_per_cpu_second(), price),
         );
-        if trip.errand == Errand::Burst && self.is_unfinished && self.clean_burst_pays(changes, view) {
+        if trip.errand == Errand::Burst && awaited > 0 && self.clean_burst_pays(awaited, view) {
             return self.park(Errand::Finish, SETTLE, figures, view);
         }
         let cost = round::clean_pass_seconds(view.now, view.history);
@@ -314,39 +315,6 @@ impl Profit {
         let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
         self.interval = self.interval.max(affordable).min(self.longest_interval());
         self.park(Errand::Probe, self.interval, figures, view)
-    }
-
-    /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
-    /// what is new was not compared with all that is old if that was passed over.
-    fn note_unfinished(&mut self, trip: &Trip, paid: bool, changes: Changes, view: &View<'_>) {
-        if trip.merges_all() {
-            self.unmet_bytes = 0;
-        } else if trip.passes > 1 {
-            self.unmet_bytes = self.unmet_bytes.saturating_add(trip.new_bytes);
-        }
-        if trip.errand == Errand::Burst {
-            // What grows in vain is not waited for.
-            let is_awaited = paid || self.caution.is_for_newcomers(changes);
-            self.is_unfinished = is_awaited && changes.has_faulted;
-            if !is_awaited {
-                self.guests.mark(view.now);
-            }
-        } else if trip.passes > 1 {
-            self.is_unfinished = false;
-        }
-    }
-
-    /// Whether there is memory that was not visited as often as it takes to merge.
-    fn has_new(&self, changes: Changes) -> bool {
-        self.is_unfinished || changes.grown_bytes > 0 || self.unmet_bytes > 0
-    }
-
-    /// How long new memory that is too little to pay for two looks waits for them: until they cost a quarter of what
-    /// probes may.
-    fn patience(&self, view: &View<'_>) -> Duration {
-        let wait = two_looks_seconds(view) * 400.0 / self.config.probe_cpu_percent;
-        let wait = Duration::try_from_secs_f64(wait);
-        wait.unwrap_or(Duration::MAX).min(self.longest_interval())
     }
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
@@ -505,7 +473,7 @@ impl Policy for Profit {
                 if is_new || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     self.caution.burst(changes);
-                    trip.clean |= self.clean_burst_pays(changes, view);
+                    trip.clean |= self.clean_burst_pays(changes.grown_bytes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
                     trip.passes = trip.errand.passes();
                     trip.new_bytes = trip.new_bytes.saturating_add(changes.grown_bytes);

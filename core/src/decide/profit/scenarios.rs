@@ -97,8 +97,8 @@ fn build() {
         could += run.machine.attainable_pages() as f64;
     }
     let (share, cpu) = (saved / could, run.ksmd_seconds());
-    assert!(share >= 0.9, "{:.1} %", share * 100.0);
-    assert!(cpu <= 2.5, "{cpu:.2} CPU-s {share} {:?}", run.brief());
+    assert!(share >= 0.93, "{:.1} %", share * 100.0);
+    assert!(cpu <= 6.5, "{cpu:.2} CPU-s");
 }
 
 #[test]

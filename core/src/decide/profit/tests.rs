@@ -98,16 +98,6 @@ impl Run {
         self.machine.sample().ksmd_cpu_ns.get().unwrap() as f64 / 1e9
     }
 
-    pub(super) fn brief(&self) -> Vec<String> {
-        let mut v: Vec<String> = Vec::new();
-        let mut last = "";
-        for (at, state, cpu) in &self.log {
-            if *state != last { v.push(format!("{:.1} {state} {:.2}", at.as_secs_f64(), *cpu as f64 / 1e9)); }
-            last = state;
-        }
-        v
-    }
-
     pub(super) fn states(&self) -> Vec<&'static str> {
         let mut states: Vec<_> = self.log.iter().map(|(_, state, _)| *state).collect();
         states.dedup();
