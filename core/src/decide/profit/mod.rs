@@ -69,13 +69,13 @@ const CLOSER: Duration = Duration::from_millis(5);
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How far expectations of new memory are trusted at least.
-const UNTRIED: f64 = 0.1;
+const UNTRIED: f64 = 0.05;
 
 /// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
 const VOLATILE: f64 = 0.2;
 
 /// How far expectations are trusted before anything was learned.
-const AT_FIRST: f64 = 0.125;
+const AT_FIRST: f64 = 0.05;
 
 /// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
 const FAMILIAR: f64 = 0.8;
