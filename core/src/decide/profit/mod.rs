@@ -74,6 +74,9 @@ const UNTRIED: f64 = 0.05;
 /// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
 const VOLATILE: f64 = 0.2;
 
+/// Witnesses from which on what became of them is worth learning from.
+const FEWEST_TRIED: u32 = 8;
+
 /// How far expectations are trusted before anything was learned.
 const AT_FIRST: f64 = 0.05;
 
@@ -271,7 +274,9 @@ impl Profit {
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
         let was_seen = trip.errand == Errand::Probe && view.now.witnesses.value().is_some();
-        if matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen {
+        // After one look only, what is new has not had its chance.
+        let had_its_chance = trip.passes > 1 || view.now.witnesses.value().is_none();
+        if (matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen) && had_its_chance {
             self.learn(&outcome, view);
         }
         if trip.clean {
@@ -357,7 +362,13 @@ impl Profit {
     /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
     /// that they have changed once, most change again: a fifth.
     fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
-        if self.expected.perhaps > 0.0 {
+        if let Some(witnesses) = view.now.witnesses.value() {
+            if witnesses.tried >= FEWEST_TRIED {
+                let met = f64::from(witnesses.met) / f64::from(witnesses.tried);
+                let kept = (met / merging_part(view.now).max(0.01)).min(1.0);
+                self.trust = (self.trust + 0.5 * (kept - self.trust)).clamp(0.01, 1.0);
+            }
+        } else if self.expected.perhaps > 0.0 {
             // Of pages that went apart from all others that shared them one is no loss.
             let (shared, sharing) =
                 (view.now.ksm.pages_shared.get().unwrap_or(0), view.now.ksm.pages_sharing.get().unwrap_or(0));
@@ -366,8 +377,7 @@ impl Profit {
                 breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size) as f64 * lost;
             let saved = outcome.saved_bytes as f64 + uncounted;
             let kept = ((saved - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
-            let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
-            self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
+            self.trust = (self.trust + 0.8 * (kept - self.trust)).clamp(0.01, 1.0);
         }
     }
 
