@@ -26,6 +26,11 @@ pub struct Witnesses {
     pub familiar: u32,
     /// Of the familiar, pages that hold what they held when ksmd visited them last: one more visit merges them.
     pub returned: u32,
+    /// Pages that rested with a content of which nobody knew whether it would merge, when ksmd was sent out last, and hold
+    /// it still.
+    pub tried: u32,
+    /// Of the tried, pages that are merged.
+    pub met: u32,
     /// Looks taken so far: when this moves, there is something new.
     pub looks: u64,
 }
@@ -81,6 +86,9 @@ struct Entry {
     rested: bool,
     familiar: bool,
     returned: bool,
+    /// What it rested with when ksmd was sent out, if that was not familiar.
+    trial: Option<u64>,
+    is_met: bool,
 }
 
 /// When to look, and what was seen.
@@ -240,6 +248,11 @@ impl Ledger {
             entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));
             entry.returned = entry.familiar && print == entry.boundary && print == entry.baseline;
             entry.last = print;
+            entry.trial = match self.at {
+                None => print.filter(|_| entry.rested && !entry.familiar && !is_merged),
+                Some(_) => entry.trial.filter(|content| print == Some(*content)),
+            };
+            entry.is_met = entry.trial.is_some() && is_merged;
         }
         self.finish(at);
     }
@@ -270,6 +283,8 @@ impl Ledger {
             rested: count(|entry| entry.rested),
             familiar: count(|entry| entry.familiar),
             returned: count(|entry| entry.returned),
+            tried: count(|entry| entry.trial.is_some()),
+            met: count(|entry| entry.is_met),
             looks: self.looks,
         }
     }
@@ -456,6 +471,29 @@ mod tests {
         }
         let seen = ledger.witnesses().unwrap();
         assert_eq!((seen.changed, seen.rested, seen.familiar, seen.returned), (1, 1, 1, 1));
+    }
+
+    #[test]
+    fn what_came_of_contents_that_nobody_knew_is_told() {
+        let mut ledger = Ledger::default();
+        for (seconds, full_scans) in [(10, 0), (12, 1), (14, 2)] {
+            turn(&mut ledger, &sample(seconds, 1, full_scans), [1, 2, 3, 104]);
+        }
+        for seconds in [20, 30] {
+            turn(&mut ledger, &sample(seconds, 0, 2), [5, 6, 7, 104]);
+        }
+        let look = |ledger: &mut Ledger, seconds, full_scans, is_merged: [bool; 4]| {
+            ledger.wish(&sample(seconds, 1, full_scans));
+            let prints = [5, 6, 8, 104].into_iter().zip(is_merged);
+            ledger.looked(
+                prints.map(|(content, is_merged)| Some(Print { content, is_merged })),
+                Duration::from_secs(seconds),
+            );
+            ledger.witnesses().map(|it| (it.tried, it.met)).unwrap()
+        };
+        assert_eq!(look(&mut ledger, 31, 2, [false, false, false, true]), (2, 0), "the third has changed again");
+        assert_eq!(look(&mut ledger, 32, 3, [false, false, false, true]), (2, 0));
+        assert_eq!(look(&mut ledger, 33, 4, [true, false, false, true]), (2, 1));
     }
 
     #[test]
