@@ -26,6 +26,11 @@ pub struct Witnesses {
     pub familiar: u32,
     /// Of the familiar, pages that hold what they held when ksmd visited them last: one more visit merges them.
     pub returned: u32,
+    /// Pages that rested with a content of which nobody knew whether it would merge, when ksmd was sent out last, and hold
+    /// it still.
+    pub tried: u32,
+    /// Of the tried, pages that are merged.
+    pub met: u32,
     /// Looks taken so far: when this moves, there is something new.
     pub looks: u64,
 }
@@ -58,6 +63,11 @@ pub enum Wish {
     Nothing,
     /// Look at the same witnesses again.
     Look,
+    /// Look at every so many of them, from the `offset`th on.
+    Glance {
+        /// The first one.
+        offset: usize,
+    },
     /// Draw new witnesses and look at them.
     Draw,
 }
@@ -76,6 +86,9 @@ struct Entry {
     rested: bool,
     familiar: bool,
     returned: bool,
+    /// What it rested with when ksmd was sent out, if that was not familiar.
+    trial: Option<u64>,
+    is_met: bool,
 }
 
 /// When to look, and what was seen.
@@ -93,6 +106,10 @@ pub struct Ledger {
     drawn_at: Duration,
     looked_at: Duration,
     interval: Duration,
+    glanced_at: Duration,
+    glances: usize,
+    /// Whether the look that is due was called for by a glance.
+    has_news: bool,
     looks: u64,
     rested: u32,
 }
@@ -114,8 +131,17 @@ struct Population {
 }
 
 /// Time between looks while ksmd is parked: so long at first, and so long when nothing changes any more.
-const SOONEST: Duration = Duration::from_secs(2);
-const LATEST: Duration = Duration::from_secs(6);
+const SOONEST: Duration = Duration::from_millis(900);
+const LATEST: Duration = Duration::from_secs(8);
+
+/// Time between glances: the policy sets how often there is a sample.
+const GLANCE: Duration = Duration::from_millis(900);
+
+/// A glance is at one witness of so many.
+pub const GLANCE_STEP: usize = 8;
+
+/// News of so many of them is worth a look at all.
+const NEWS: usize = 2;
 
 /// Contents that are remembered, at most.
 const REMEMBERED: usize = 8192;
@@ -146,7 +172,9 @@ impl Ledger {
         }
         let is_due = !runs && sample.at.saturating_sub(self.looked_at) >= self.interval.max(SOONEST);
         if self.at.is_none() && !is_due {
-            return Wish::Nothing;
+            let may_glance = !runs && sample.at.saturating_sub(self.looked_at.max(self.glanced_at)) >= GLANCE;
+            let offset = self.glances % GLANCE_STEP;
+            return if may_glance && !self.entries.is_empty() { Wish::Glance { offset } } else { Wish::Nothing };
         }
         let population = Population::of(sample);
         let is_outgrown = population.ids != self.drawn.ids
@@ -175,6 +203,27 @@ impl Ledger {
         self.finish(at);
     }
 
+    /// Takes in what every so many witnesses hold now, from the `offset`th on. Returns whether it is time to look at all of
+    /// them: some have changed that had not, or some that had have come to rest.
+    pub fn glanced(
+        &mut self,
+        offset: usize,
+        prints: impl IntoIterator<Item = Option<Print>>,
+        at: Duration,
+    ) -> bool {
+        let entries = self.entries.iter().skip(offset).step_by(GLANCE_STEP);
+        let is_news = |(entry, print): &(&Entry, Option<Print>)| {
+            let is_same = print.map(|print| print.content) == entry.last;
+            !entry.changed && !is_same || entry.changed && !entry.rested && is_same
+        };
+        let news = entries.zip(prints).filter(is_news).count();
+        (self.glanced_at, self.glances) = (at, self.glances.wrapping_add(1));
+        if news >= NEWS {
+            self.has_news = true;
+        }
+        news >= NEWS
+    }
+
     /// Takes in what the witnesses hold now, in the order in which they were drawn.
     pub fn looked(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
         for (entry, print) in self.entries.iter_mut().zip(prints) {
@@ -199,6 +248,11 @@ impl Ledger {
             entry.familiar = entry.rested && print.is_some_and(|content| self.merged.contains(&content));
             entry.returned = entry.familiar && print == entry.boundary && print == entry.baseline;
             entry.last = print;
+            entry.trial = match self.at {
+                None => print.filter(|_| entry.rested && !entry.familiar && !is_merged),
+                Some(_) => entry.trial.filter(|content| print == Some(*content)),
+            };
+            entry.is_met = entry.trial.is_some() && is_merged;
         }
         self.finish(at);
     }
@@ -206,7 +260,7 @@ impl Ledger {
     fn finish(&mut self, at: Duration) {
         self.looked_at = at;
         self.looks += 1;
-        let is_boundary = self.at.take().is_some();
+        let is_boundary = self.at.take().is_some() || std::mem::take(&mut self.has_news);
         let rested = self.counts().rested;
         // Nothing has come to rest since: look again later.
         self.interval = match is_boundary || rested > self.rested {
@@ -229,6 +283,8 @@ impl Ledger {
             rested: count(|entry| entry.rested),
             familiar: count(|entry| entry.familiar),
             returned: count(|entry| entry.returned),
+            tried: count(|entry| entry.trial.is_some()),
+            met: count(|entry| entry.is_met),
             looks: self.looks,
         }
     }
@@ -290,7 +346,7 @@ mod tests {
     fn turn(ledger: &mut Ledger, sample: &Sample, prints: [u64; 4]) -> Wish {
         let wish = ledger.wish(sample);
         match wish {
-            Wish::Nothing => {}
+            Wish::Nothing | Wish::Glance { .. } => {}
             Wish::Look => ledger.looked(prints.map(print), sample.at),
             Wish::Draw => ledger.drawn(prints.map(print), sample.at),
         }
@@ -310,13 +366,47 @@ mod tests {
         assert_eq!(turn(&mut ledger, &sample(12, 1, 1), [9, 2, 3, 4]), Wish::Look);
         turn(&mut ledger, &sample(14, 1, 2), [9, 8, 3, 4]);
         assert_eq!(counts(&ledger), (1, 0));
-        assert_eq!(turn(&mut ledger, &sample(15, 0, 2), [0; 4]), Wish::Nothing, "too soon");
+        assert_eq!(turn(&mut ledger, &sample(14, 0, 2), [0; 4]), Wish::Nothing, "too soon");
         turn(&mut ledger, &sample(16, 0, 2), [9, 8, 7, 4]);
         assert_eq!(counts(&ledger), (2, 1));
         turn(&mut ledger, &sample(22, 0, 2), [9, 8, 7, 4]);
         assert_eq!(counts(&ledger), (2, 2));
         turn(&mut ledger, &sample(30, 0, 2), [9, 8, 6, 4]);
         assert_eq!(counts(&ledger), (2, 1));
+    }
+
+    #[test]
+    fn a_glance_calls_for_a_look_when_something_changes_and_when_it_comes_to_rest() {
+        let mut ledger = Ledger::default();
+        ledger.wish(&sample(10, 1, 0));
+        ledger.drawn((0..64).map(print), Duration::from_secs(10));
+        let mut seconds = 10;
+        // Nothing changes, so looks are ever farther apart.
+        while ledger.interval < LATEST {
+            seconds += 10;
+            assert_eq!(ledger.wish(&sample(seconds, 0, 0)), Wish::Look);
+            ledger.looked((0..64).map(print), Duration::from_secs(seconds));
+        }
+        let mut glance = |ledger: &mut Ledger, changed: u64| {
+            seconds += 1;
+            let Wish::Glance { offset } = ledger.wish(&sample(seconds, 0, 0)) else { panic!("no glance") };
+            let prints = (0..64).map(|page| print(page + changed * 100));
+            let some = prints.clone().skip(offset).step_by(GLANCE_STEP);
+            let is_time = ledger.glanced(offset, some, Duration::from_secs(seconds));
+            if is_time {
+                ledger.looked(prints, Duration::from_secs(seconds));
+            }
+            is_time
+        };
+        assert!(!glance(&mut ledger, 0) && glance(&mut ledger, 2));
+        assert_eq!(counts(&ledger), (64, 0));
+        assert_eq!(ledger.interval, SOONEST, "it is looked at again at once");
+        ledger.interval = LATEST;
+        assert!(!glance(&mut ledger, 3), "what changes all the time is no news");
+        assert!(!glance(&mut ledger, 4) && glance(&mut ledger, 2));
+        assert_eq!(counts(&ledger), (64, 64));
+        ledger.interval = LATEST;
+        assert!(!glance(&mut ledger, 2));
     }
 
     #[test]
@@ -381,6 +471,29 @@ mod tests {
         }
         let seen = ledger.witnesses().unwrap();
         assert_eq!((seen.changed, seen.rested, seen.familiar, seen.returned), (1, 1, 1, 1));
+    }
+
+    #[test]
+    fn what_came_of_contents_that_nobody_knew_is_told() {
+        let mut ledger = Ledger::default();
+        for (seconds, full_scans) in [(10, 0), (12, 1), (14, 2)] {
+            turn(&mut ledger, &sample(seconds, 1, full_scans), [1, 2, 3, 104]);
+        }
+        for seconds in [20, 30] {
+            turn(&mut ledger, &sample(seconds, 0, 2), [5, 6, 7, 104]);
+        }
+        let look = |ledger: &mut Ledger, seconds, full_scans, is_merged: [bool; 4]| {
+            ledger.wish(&sample(seconds, 1, full_scans));
+            let prints = [5, 6, 8, 104].into_iter().zip(is_merged);
+            ledger.looked(
+                prints.map(|(content, is_merged)| Some(Print { content, is_merged })),
+                Duration::from_secs(seconds),
+            );
+            ledger.witnesses().map(|it| (it.tried, it.met)).unwrap()
+        };
+        assert_eq!(look(&mut ledger, 31, 2, [false, false, false, true]), (2, 0), "the third has changed again");
+        assert_eq!(look(&mut ledger, 32, 3, [false, false, false, true]), (2, 0));
+        assert_eq!(look(&mut ledger, 33, 4, [true, false, false, true]), (2, 1));
     }
 
     #[test]

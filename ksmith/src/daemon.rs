@@ -63,6 +63,9 @@ const INBOX: usize = 256;
 /// A turn is taken at least this often, so that the figures shown are not old and the watchdog is content.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+/// New processes are looked at no more often than this, however many start.
+const GLANCE_PAUSE: Duration = Duration::from_millis(50);
+
 /// How often the same setting's change by somebody else is worth a line.
 const SAME_WARNING: Duration = Duration::from_secs(60);
 
@@ -355,8 +358,17 @@ impl Daemon {
 
     /// Takes in messages until the deadline. Returns whether it is time to end.
     fn serve_until(&mut self, deadline: Instant, inbox: &Receiver<Message>) -> bool {
+        let mut next_glance = Instant::now();
         loop {
-            match inbox.recv_deadline(deadline) {
+            let glance = self.controller.host_mut().observer.next_glance();
+            let glance = glance.map(|wait| (Instant::now() + wait).max(next_glance)).filter(|at| *at < deadline);
+            match inbox.recv_deadline(glance.unwrap_or(deadline)) {
+                Err(RecvTimeoutError::Timeout) if glance.is_some() => {
+                    if self.controller.host_mut().observer.glance() {
+                        return false;
+                    }
+                    next_glance = Instant::now() + GLANCE_PAUSE;
+                }
                 Ok(Message::Signal(Signal::End)) => return true,
                 Ok(Message::Signal(Signal::Reload)) => {
                     self.reload();

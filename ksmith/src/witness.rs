@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
-use ksmith_core::witness::{Ledger, Print, Wish};
+use ksmith_core::witness::{GLANCE_STEP, Ledger, Print, Wish};
 use twox_hash::XxHash3_64;
 
 use crate::estimate::process::{Detail, Memory, Process};
@@ -53,13 +53,16 @@ impl Watch {
     pub fn read(&mut self, sample: &mut Sample) {
         match self.ledger.wish(sample) {
             Wish::Nothing => {}
-            Wish::Look => {
-                let prints = self.look(sample.page_size);
-                self.ledger.looked(prints, sample.at);
+            Wish::Look => self.look(sample),
+            Wish::Glance { offset } => {
+                let prints = self.prints(offset, GLANCE_STEP, sample.page_size);
+                if self.ledger.glanced(offset, prints, sample.at) {
+                    self.look(sample);
+                }
             }
             Wish::Draw => {
                 self.draw(sample);
-                let prints = self.look(sample.page_size);
+                let prints = self.prints(0, 1, sample.page_size);
                 self.ledger.drawn(prints, sample.at);
             }
         }
@@ -86,11 +89,17 @@ impl Watch {
         }
     }
 
-    /// What the pages hold now.
-    fn look(&mut self, page_size: u64) -> Vec<Option<Print>> {
+    fn look(&mut self, sample: &Sample) {
+        let prints = self.prints(0, 1, sample.page_size);
+        self.ledger.looked(prints, sample.at);
+    }
+
+    /// What the pages hold now, or every so many of them.
+    fn prints(&mut self, offset: usize, step: usize, page_size: u64) -> Vec<Option<Print>> {
         self.buffer.resize(page_size as usize, 0);
         let (buffer, frames) = (&mut self.buffer, self.frames.as_ref());
         let places = self.guests.iter().flat_map(|guest| guest.addresses.iter().map(move |at| (guest, *at)));
+        let places = places.skip(offset).step_by(step);
         places.map(|(guest, at)| guest.print(at, page_size, frames, buffer)).collect()
     }
 }

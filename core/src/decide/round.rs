@@ -400,9 +400,19 @@ fn is_at_end(before: Looked, looked: Looked) -> bool {
     sleeps && looked.sleep == before.sleep
 }
 
-/// CPU-seconds that a clean pass would cost now. Pages that are merged already are only looked at in passing.
+/// CPU-seconds that a clean pass would cost now: for each page as much as in the last clean passes. What visits cost just
+/// now says little, since those to merged pages cost a twentieth of those to others, and each kind comes in long runs. Where
+/// there was no such pass yet: as much as a visit costs now, for each page that is not merged.
 pub fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
+    const ENOUGH: usize = 4;
     let ksm = &sample.ksm;
+    let clean = history.passes().rev().filter(|pass| pass.clean).take(ENOUGH);
+    let (seconds, visited) = clean.fold((0.0, 0.0), |(seconds, visited), pass| {
+        (seconds + pass.ksmd_cpu.as_secs_f64(), visited + pass.visited.unwrap_or(0) as f64)
+    });
+    if visited > 0.0 && seconds > 0.0 {
+        return ksm.tracked_pages() as f64 * seconds / visited;
+    }
     let pages = ksm.pages_unshared.get().unwrap_or(0).saturating_add(ksm.pages_volatile.get().unwrap_or(0));
     pages as f64 * history.ns_per_page() / 1e9
 }

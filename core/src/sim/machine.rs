@@ -182,6 +182,14 @@ impl Machine {
         empty + copies.map(saved).sum::<u64>()
     }
 
+    /// Pages that KSM saves by now: what guests hold less what they use for it. The kernel's gauges count pages that were
+    /// written to, and guests that have ended, until ksmd comes by.
+    pub fn truly_saved_pages(&self) -> u64 {
+        let living = self.memory.guests.iter().filter(|guest| !guest.ended);
+        let held: u64 = living.map(|guest| guest.pages.len() as u64).sum();
+        held.saturating_sub(self.memory.private + self.memory.stable.frames)
+    }
+
     /// Memory in use: by others, by guests and for KSM's own metadata.
     pub(super) fn used_bytes(&self) -> u64 {
         let frames = self.memory.private + self.memory.stable.frames;

@@ -119,12 +119,12 @@ impl Observer {
             ..Sample::default()
         };
         sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
-        self.host.read(&mut self.scratch, &mut sample);
         self.processes.read(&mut self.scratch, &mut sample);
         if sample.ksm.run_state() == Some(Run::Running) {
             // What a process holds was there before these ends of passes were counted, not after.
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }
+        self.host.read(&mut self.scratch, &mut sample);
         sample.took = self.clock.now().saturating_sub(sample.at);
         self.clock.advance();
         sample
@@ -145,6 +145,17 @@ impl Observer {
     /// of the last few samples.
     pub fn look_closely(&mut self) {
         self.processes.look_closely();
+    }
+
+    /// How long it is until a process that an event told of is to be looked at for the first time.
+    pub fn next_glance(&self) -> Option<Duration> {
+        self.processes.next_young().map(|due| due.saturating_sub(self.clock.now()))
+    }
+
+    /// Looks at the processes that have started lately, and at nothing else. Returns whether one of them has mergeable
+    /// memory: then a sample is worth while at once.
+    pub fn glance(&mut self) -> bool {
+        self.processes.look_at_young(self.clock.now(), &mut self.scratch)
     }
 
     /// Makes the next sample go through all of `/proc`, whatever events and schedules say.

@@ -5,12 +5,17 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 /// How soon after its start, or after it executed a program, a process is first looked at.
-pub(super) const FIRST_DELAY: Duration = Duration::from_millis(200);
+pub(super) const FIRST_DELAY: Duration = Duration::from_millis(80);
 
 /// Delays between the first looks at a new process: a hypervisor marks its memory shortly after it was started,
 /// a language runtime once its heap grows.
-const GROWING: [Duration; 4] =
-    [FIRST_DELAY, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+const GROWING: [Duration; 5] = [
+    FIRST_DELAY,
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+];
 
 /// Everyone is looked at once in this time, on a host with up to 6,000 processes.
 const ROUND: Duration = Duration::from_secs(60);
@@ -54,6 +59,11 @@ impl Schedule {
         self.queue.push(Reverse((due, pid)));
     }
 
+    /// When the next process is due.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.queue.peek().map(|Reverse((due, _))| *due)
+    }
+
     /// Takes out the process that has been due longest, if any is due by now.
     pub(super) fn pop_due(&mut self, now: Duration) -> Option<(Duration, u32)> {
         let Reverse((due, _)) = *self.queue.peek()?;
@@ -76,7 +86,7 @@ mod tests {
     #[test]
     fn delays_grow_to_a_round() {
         let delays: Vec<_> = (0..OLD).map(|looks| delay(looks).unwrap().as_millis()).collect();
-        assert_eq!(delays, [200, 1000, 5000, 30_000]);
+        assert_eq!(delays, [80, 300, 1000, 5000, 30_000]);
         assert_eq!((delay(OLD), delay(u8::MAX)), (None, None));
         assert_eq!(round(6000).as_secs(), 60);
         assert_eq!(round(10_000).as_secs(), 100);

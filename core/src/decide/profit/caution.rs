@@ -44,53 +44,35 @@ impl Caution {
         self.has_newcomers |= changes.newcomers > 0;
     }
 
-    /// Whether a burst may go on for what has grown meanwhile. It may cost a pass, or two for newcomers of which nothing has merged
-    /// yet, and as much as a pass whenever it has paid: what fills is worth waiting for, but memory that comes and goes
-    /// would keep ksmd at it for ever.
+    /// Whether a burst may go on for what has grown meanwhile. Since it paid last it may cost a pass, or two for newcomers: what
+    /// they fill is worth waiting for, but memory that comes and goes would keep ksmd at it for ever.
     pub fn lets_go_on(&mut self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
         if so_far.cpu_seconds < self.paid_until.cpu_seconds {
             // Of a burst that was given up.
             self.paid_until = Outcome::default();
         }
-        let since = self.since_it_paid(so_far);
+        let since = Outcome {
+            saved_bytes: so_far.saved_bytes.saturating_sub(self.paid_until.saved_bytes),
+            cpu_seconds: so_far.cpu_seconds - self.paid_until.cpu_seconds,
+        };
         if since.saved_bytes > 0 && since.yield_per_cpu_second() >= price {
             self.paid_until = *so_far;
             return true;
         }
-        let has_paid = self.paid_until.cpu_seconds > 0.0;
-        let passes = if self.is_for_newcomers(changes) && !has_paid { 2.0 } else { 1.0 };
+        let passes = if self.is_for_newcomers(changes) { 2.0 } else { 1.0 };
         let goes_on = since.cpu_seconds < passes * pass_seconds;
         self.is_in_vain |= !goes_on;
         goes_on
     }
 
-    fn since_it_paid(&self, so_far: &Outcome) -> Outcome {
-        Outcome {
-            saved_bytes: so_far.saved_bytes.saturating_sub(self.paid_until.saved_bytes),
-            cpu_seconds: so_far.cpu_seconds - self.paid_until.cpu_seconds,
-        }
-    }
-
-    /// A burst has ended, with this in all: what was visited last may have paid after all.
-    pub fn end(&mut self, outcome: &Outcome, price: f64) {
-        let since = self.since_it_paid(outcome);
-        self.is_in_vain &= since.saved_bytes <= 0 || since.yield_per_cpu_second() < price;
-    }
-
-    /// Whether the burst did not pay in the end.
-    pub fn is_in_vain(self) -> bool {
-        self.is_in_vain
-    }
-
-    /// Whether what has come during a burst that has ended is to be visited as well: newcomers' memory, and what grew while that
-    /// paid.
-    pub fn awaits_the_rest(self, changes: Changes, paid: bool) -> bool {
-        self.is_for_newcomers(changes) || paid && !self.is_in_vain
-    }
-
     /// Whether the burst is for processes that were not there before, or some have come since.
-    fn is_for_newcomers(self, changes: Changes) -> bool {
+    pub fn is_for_newcomers(&self, changes: Changes) -> bool {
         self.has_newcomers || changes.newcomers > 0
+    }
+
+    /// Whether the burst was for memory that comes and goes.
+    pub fn doubts(&self, paid: bool, changes: Changes) -> bool {
+        self.is_in_vain || !paid && !self.is_for_newcomers(changes)
     }
 
     /// What the burst teaches: if it paid, that growth is to be trusted; else, or if it did not pay in the end, that more of it is
@@ -167,25 +149,11 @@ mod tests {
         caution.burst(Changes { newcomers: 4, ..Changes::default() });
         assert!(goes_on(&mut caution, 0, 100, 0.5));
         assert!(goes_on(&mut caution, 0, 270, 1.0));
-        assert!(goes_on(&mut caution, 0, 220, 1.9), "no pass since it paid");
-        assert!(!goes_on(&mut caution, 0, 270, 2.1), "what went and came back was saved before");
-        caution.end(&Outcome { saved_bytes: 260, cpu_seconds: 2.3 }, 100.0);
-        assert!(caution.is_in_vain());
-        assert!(caution.awaits_the_rest(Changes::default(), true), "newcomers are visited whole");
+        assert!(goes_on(&mut caution, 0, 220, 2.9), "two passes since it paid");
+        assert!(!goes_on(&mut caution, 0, 270, 3.1), "what went and came back was saved before");
         caution.learn(true);
         assert!(needs(caution, 8), "such growth is not trusted, although the burst paid as a whole");
         assert!(goes_on(&mut caution, 0, 0, 0.9), "the next one starts afresh");
-    }
-
-    #[test]
-    fn what_merges_on_the_last_visits_was_not_in_vain() {
-        let mut caution = Caution::default();
-        caution.burst(Changes { newcomers: 1, ..Changes::default() });
-        assert!(!goes_on(&mut caution, 0, 0, 2.1));
-        caution.end(&Outcome { saved_bytes: 300, cpu_seconds: 3.0 }, 100.0);
-        assert!(caution.awaits_the_rest(Changes::default(), true));
-        caution.learn(true);
-        assert!(needs(caution, 1));
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod price;
 mod scenarios;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::time::Duration;
 
@@ -68,13 +69,16 @@ const CLOSER: Duration = Duration::from_millis(5);
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How far expectations of new memory are trusted at least.
-const UNTRIED: f64 = 0.1;
+const UNTRIED: f64 = 0.05;
 
 /// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
 const VOLATILE: f64 = 0.2;
 
+/// Witnesses from which on what became of them is worth learning from.
+const FEWEST_TRIED: u32 = 8;
+
 /// How far expectations are trusted before anything was learned.
-const AT_FIRST: f64 = 0.25;
+const AT_FIRST: f64 = 0.05;
 
 /// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
 const FAMILIAR: f64 = 0.8;
@@ -183,7 +187,7 @@ impl Profit {
         let clean = match errand {
             Errand::Burst => {
                 self.caution.burst(changes);
-                self.clean_burst_pays(changes, view)
+                self.clean_burst_pays(changes.grown_bytes, view)
             }
             Errand::Finish | Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
@@ -221,8 +225,8 @@ impl Profit {
 
     /// A clean burst visits old memory too. Even if all the new memory merged it would not bring more than
     /// the new memory, so where old memory is vast and new memory small a smart burst must do.
-    fn clean_burst_pays(&self, changes: Changes, view: &View<'_>) -> bool {
-        changes.grown_bytes.saturating_add(self.unmet_bytes) as f64 >= self.price_of_two_looks(view)
+    fn clean_burst_pays(&self, grown_bytes: u64, view: &View<'_>) -> bool {
+        grown_bytes.saturating_add(self.unmet_bytes) as f64 >= self.price_of_two_looks(view)
     }
 
     /// Bytes that two clean passes must save to pay.
@@ -270,17 +274,15 @@ impl Profit {
         let price = price::price(&self.config, view.now);
         let paid = outcome.yield_per_cpu_second() >= price;
         let was_seen = trip.errand == Errand::Probe && view.now.witnesses.value().is_some();
-        if matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen {
+        // After one look only, what is new has not had its chance.
+        let had_its_chance = trip.passes > 1 || view.now.witnesses.value().is_none();
+        if (matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen) && had_its_chance {
             self.learn(&outcome, view);
         }
         if trip.clean {
             self.breaks = breaks(view.now);
         }
-        if trip.errand == Errand::Burst {
-            self.caution.end(&outcome, price);
-        }
-        let is_in_vain = self.caution.is_in_vain();
-        self.note_unfinished(trip, paid, changes, view);
+        let awaited = self.note_unfinished(trip, paid, changes, view);
         match trip.errand {
             Errand::Burst => {
                 self.caution.learn(paid);
@@ -303,9 +305,7 @@ impl Profit {
             outcome.cpu_seconds,
             rate_in_words(outcome.yield_per_cpu_second(), price),
         );
-        // What came while that did not pay is left to the next probe.
-        let is_next = self.is_unfinished && !is_in_vain && self.clean_burst_pays(changes, view);
-        if trip.errand == Errand::Burst && is_next {
+        if trip.errand == Errand::Burst && awaited > 0 && self.clean_burst_pays(awaited, view) {
             return self.park(Errand::Finish, SETTLE, figures, view);
         }
         let cost = round::clean_pass_seconds(view.now, view.history);
@@ -320,39 +320,6 @@ impl Profit {
         let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
         self.interval = self.interval.max(affordable).min(self.longest_interval());
         self.park(Errand::Probe, self.interval, figures, view)
-    }
-
-    /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
-    /// what is new was not compared with all that is old if that was passed over.
-    fn note_unfinished(&mut self, trip: &Trip, paid: bool, changes: Changes, view: &View<'_>) {
-        if trip.merges_all() {
-            self.unmet_bytes = 0;
-        } else if trip.passes > 1 {
-            self.unmet_bytes = self.unmet_bytes.saturating_add(trip.new_bytes);
-        }
-        if trip.errand == Errand::Burst {
-            // What grows in vain is not waited for.
-            let is_awaited = self.caution.awaits_the_rest(changes, paid);
-            self.is_unfinished = is_awaited && changes.has_faulted;
-            if !is_awaited {
-                self.guests.mark(view.now);
-            }
-        } else if trip.passes > 1 {
-            self.is_unfinished = false;
-        }
-    }
-
-    /// Whether there is memory that was not visited as often as it takes to merge.
-    fn has_new(&self, changes: Changes) -> bool {
-        self.is_unfinished || changes.grown_bytes > 0 || self.unmet_bytes > 0
-    }
-
-    /// How long new memory that is too little to pay for two looks waits for them: until they cost a quarter of what
-    /// probes may.
-    fn patience(&self, view: &View<'_>) -> Duration {
-        let wait = two_looks_seconds(view) * 400.0 / self.config.probe_cpu_percent;
-        let wait = Duration::try_from_secs_f64(wait);
-        wait.unwrap_or(Duration::MAX).min(self.longest_interval())
     }
 
     /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
@@ -395,7 +362,13 @@ impl Profit {
     /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
     /// that they have changed once, most change again: a fifth.
     fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
-        if self.expected.perhaps > 0.0 {
+        if let Some(witnesses) = view.now.witnesses.value() {
+            if witnesses.tried >= FEWEST_TRIED {
+                let met = f64::from(witnesses.met) / f64::from(witnesses.tried);
+                let kept = (met / merging_part(view.now).max(0.01)).min(1.0);
+                self.trust = (self.trust + 0.5 * (kept - self.trust)).clamp(0.01, 1.0);
+            }
+        } else if self.expected.perhaps > 0.0 {
             // Of pages that went apart from all others that shared them one is no loss.
             let (shared, sharing) =
                 (view.now.ksm.pages_shared.get().unwrap_or(0), view.now.ksm.pages_sharing.get().unwrap_or(0));
@@ -404,8 +377,7 @@ impl Profit {
                 breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size) as f64 * lost;
             let saved = outcome.saved_bytes as f64 + uncounted;
             let kept = ((saved - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
-            let weight = if view.now.witnesses.value().is_some() { 0.5 } else { 0.8 };
-            self.trust = (self.trust + weight * (kept - self.trust)).clamp(0.01, 1.0);
+            self.trust = (self.trust + 0.8 * (kept - self.trust)).clamp(0.01, 1.0);
         }
     }
 
@@ -511,7 +483,7 @@ impl Policy for Profit {
                 if is_new || trip.round.is_lost(view.now) {
                     trip.errand = Errand::Burst;
                     self.caution.burst(changes);
-                    trip.clean |= self.clean_burst_pays(changes, view);
+                    trip.clean |= self.clean_burst_pays(changes.grown_bytes, view);
                     let grown_pages = changes.grown_bytes / view.now.page_size.max(1);
                     trip.passes = trip.errand.passes();
                     trip.new_bytes = trip.new_bytes.saturating_add(changes.grown_bytes);

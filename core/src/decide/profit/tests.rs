@@ -12,7 +12,7 @@ use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
 use crate::sample::Sample;
 use crate::sim::{Config, GuestId, Machine, Place, Plan, UNIQUE, clones};
-use crate::witness::{Ledger, Wish};
+use crate::witness::{GLANCE_STEP, Ledger, Wish};
 
 const MIB: u32 = 256;
 
@@ -72,6 +72,12 @@ impl Run {
         let prints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
         match wish {
             Wish::Nothing => {}
+            Wish::Glance { offset } => {
+                let some = prints.iter().copied().skip(offset).step_by(GLANCE_STEP);
+                if self.ledger.glanced(offset, some, sample.at) {
+                    self.ledger.looked(prints, sample.at);
+                }
+            }
             Wish::Look => self.ledger.looked(prints, sample.at),
             Wish::Draw => self.ledger.drawn(prints, sample.at),
         }

@@ -1,0 +1,44 @@
+//! What a round may have left: memory that was not visited as often as it takes to merge, and gives no reason to come back.
+
+use std::time::Duration;
+
+use super::errand::Errand;
+use super::guests::Changes;
+use super::{Profit, Trip, two_looks_seconds};
+use crate::decide::View;
+
+/// Of what probes may cost, so much is for new memory that can't pay for itself.
+const PART: f64 = 0.25;
+
+impl Profit {
+    /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
+    /// what is new was not compared with all that is old if that was passed over. Returns the bytes that are still new.
+    pub(super) fn note_unfinished(&mut self, trip: &Trip, paid: bool, changes: Changes, view: &View<'_>) -> u64 {
+        if trip.merges_all() {
+            self.unmet_bytes = 0;
+        } else if trip.passes > 1 {
+            self.unmet_bytes = self.unmet_bytes.saturating_add(trip.new_bytes);
+        }
+        if trip.passes > 1 {
+            // What came to a few pages only may not show. Of guests that go on faulting a round says no more than this one.
+            self.is_unfinished = trip.errand == Errand::Burst && changes.has_faulted;
+        }
+        if trip.errand == Errand::Burst && self.caution.doubts(paid, changes) {
+            // What comes and goes is not waited for; what of it is there now is visited some time.
+            self.guests.mark(view.now);
+            return 0;
+        }
+        changes.grown_bytes
+    }
+
+    /// Whether there is memory that was not visited as often as it takes to merge.
+    pub(super) fn has_new(&self, changes: Changes) -> bool {
+        self.is_unfinished || changes.grown_bytes > 0 || self.unmet_bytes > 0
+    }
+
+    /// How long new memory that is too little to pay for two looks waits for them.
+    pub(super) fn patience(&self, view: &View<'_>) -> Duration {
+        let wait = two_looks_seconds(view) / (PART * self.config.probe_cpu_percent / 100.0);
+        Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).min(self.longest_interval())
+    }
+}
