@@ -18,7 +18,7 @@ use ksmith::root::Root;
 use ksmith_core::knobs::{Knob, Knobs};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use support::ksmtuned::Ksmtuned;
-use support::{KernelLock, clean_passes, guest, ksm, number, wait_until, write};
+use support::{KernelLock, guest, ksm, number, passes_until, wait_until, write};
 
 const PAGES: usize = 4096;
 
@@ -36,8 +36,7 @@ fn take(directory: &StateDir) -> Control {
 fn merged_guests() -> [MemoryGuest; 2] {
     let parts = [Part::Equal { seed: 7, pages: PAGES }];
     let guests = [guest(&parts), guest(&parts)];
-    clean_passes(3);
-    assert!(number("pages_sharing") >= PAGES as u64, "the guests are merged");
+    passes_until("the guests are merged", || number("pages_sharing") >= PAGES as u64);
     guests
 }
 

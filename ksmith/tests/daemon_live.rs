@@ -20,7 +20,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::ksmtuned::Ksmtuned;
 use support::program::{PROGRAM, Running, SOCKET, config_file, ksmith, status};
-use support::{KernelLock, guest, ksm, number, wait_until, write};
+use support::{A_HANDFUL, KernelLock, guest, ksm, number, wait_until, write};
 
 const JOURNAL: &str = "/run/ksmith/journal.json";
 
@@ -121,7 +121,7 @@ fn a_late_clone_is_merged_without_anybody_asking() {
     wait_until("the first guest has been looked at", || daemon.log().contains("parked: burst"));
     let before = number("pages_sharing");
     guests.push(guest(&parts));
-    wait_until("the clone is merged", || number("pages_sharing") >= before + 4096);
+    wait_until("the clone is merged", || number("pages_sharing") + A_HANDFUL >= before + 4096);
     wait_until("ksmd is parked", || number("run") == 0);
 
     // The books add up to the byte, zero pages and all.
@@ -132,7 +132,7 @@ fn a_late_clone_is_merged_without_anybody_asking() {
     let of_mine = || processes.iter().filter(|process| mine.contains(&process["pid"].as_u64().unwrap()));
     assert_eq!(of_mine().count(), 2, "{status}");
     for process in of_mine() {
-        assert!(process["merged_bytes"].as_u64().unwrap() >= 4096 * 4096, "{process}");
+        assert!(process["merged_bytes"].as_u64().unwrap() >= (4096 - A_HANDFUL) * 4096, "{process}");
         // A merged page counts in full, one that became the zero page does not.
         assert!(process["rss_bytes"].as_u64().unwrap() >= 4096 * 4096, "{process}");
         assert!(process["profit_bytes"].is_i64() && process["name"].is_string(), "{process}");
@@ -145,7 +145,7 @@ fn a_late_clone_is_merged_without_anybody_asking() {
 
     daemon.end();
     assert_restored(&lock);
-    assert!(number("pages_sharing") >= before + 4096, "what is merged stays merged");
+    assert!(number("pages_sharing") + A_HANDFUL >= before + 4096, "what is merged stays merged");
     assert_unharmed(&mut guests);
 }
 
@@ -256,7 +256,7 @@ fn the_socket_answers_root_and_nobody_else_and_survives_garbage() {
     let (code, out, err) = ksmith(&["scan", "--json"]);
     assert_eq!(code, 0, "{err}");
     let scan: Value = serde_json::from_str(&out).unwrap();
-    assert!(scan["saved_bytes"].as_u64().unwrap() >= 2048 * 4096, "{scan}");
+    assert!(scan["saved_bytes"].as_u64().unwrap() >= (2048 - A_HANDFUL) * 4096, "{scan}");
     assert_eq!(scan["saved_bytes_before"], 0, "{scan}");
     daemon.wait_for("scanning on demand: 2 passes");
     wait_until("the policy is in charge again", || number("pages_to_scan") == 321 && number("run") == 0);
@@ -454,7 +454,7 @@ fn the_kernels_advisor_is_taken_over_and_given_back() {
     let mut guests = [guest(&parts), guest(&parts)];
     let daemon = Running::daemon("", &["-v"]);
     assert_eq!(ksm("advisor_mode"), "[none] scan-time", "{}", daemon.log());
-    wait_until("the guests are merged", || number("pages_sharing") >= 4096);
+    wait_until("the guests are merged", || number("pages_sharing") + A_HANDFUL >= 4096);
     let log = daemon.end();
     assert!(log.contains("advisor_mode scan-time -> none") && log.contains("restored advisor_mode"), "{log}");
     assert_eq!(parameters(), before);

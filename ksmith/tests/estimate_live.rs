@@ -14,7 +14,7 @@ use std::time::Duration;
 use ksmith::estimate::{Mode, Options, Report, Selection, estimate};
 use ksmith::lab::{MemoryGuest, Part};
 use ksmith_core::sketch::MergeRules;
-use support::{KernelLock, clean_passes, guest, number, skipped, vmstat, write, zero_pages};
+use support::{KernelLock, clean_passes, guest, number, passes_until, skipped, vmstat, write, zero_pages};
 
 const PAGE: u64 = 4096;
 
@@ -135,7 +135,9 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
     let rules = MergeRules { use_zero_pages: true, ..MergeRules::default() };
     let with_rules = |mode| estimate(&Options { rules, ..options(&guests, mode) }).unwrap();
     let before = with_rules(Mode::Exact);
-    clean_passes(3);
+    passes_until("the guests are merged", || {
+        number("pages_sharing") >= strangers.0 + 4096 && zero_pages() >= strangers.1 + 2048
+    });
     let figures = || {
         let rss: Vec<u64> = guests.iter().map(|guest| rss(guest.pid())).collect();
         (vmstat("cow_ksm"), number("pages_sharing"), number("pages_shared"), zero_pages(), rss)

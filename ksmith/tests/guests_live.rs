@@ -19,7 +19,7 @@ use ksmith::root::Root;
 use ksmith_core::account::Totals;
 use ksmith_core::sample::Sample;
 use serde_json::Value;
-use support::{KernelLock, clean_passes, guest, wait_until};
+use support::{KernelLock, clean_passes, guest, passes_until, wait_until};
 use vm::{Domain, FILLED_PAGES, Libvirt, PAGE, Qemu, UmlKit, content, has};
 
 /// The host as ksmith sees it.
@@ -316,22 +316,22 @@ fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
     let pids: Vec<u32> = guests.iter().map(Qemu::pid).collect();
     let mut host = Host::new();
     host.look();
-    clean_passes(3);
-    let before: Vec<u64> = pids.iter().map(|pid| host.merged_pages(*pid)).collect();
-    assert!(before.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{before:?}");
+    let merged = |host: &mut Host| pids.iter().map(|pid| host.merged_pages(*pid)).collect::<Vec<u64>>();
+    let are_merged = |pages: &[u64]| pages.iter().all(|pages| *pages >= FILLED_PAGES as u64);
+    passes_until("they are merged", || are_merged(&merged(&mut host)));
+    let before = merged(&mut host);
 
     let said = ok(ksmith(directory.path(), &["merge", "off", "equal0"]));
     assert!(said.contains("merging is off: ram0 (64.0 MiB)"), "{said}");
     assert_eq!(ksm_kib(pids[0]), 0, "at once, whatever ksmd does");
     clean_passes(2);
-    let after: Vec<u64> = pids.iter().map(|pid| host.merged_pages(*pid)).collect();
+    let after = merged(&mut host);
     assert_eq!(after[0], 0, "{after:?}");
-    assert!(after[1..].iter().all(|pages| *pages >= FILLED_PAGES as u64), "{before:?} -> {after:?}");
+    assert!(are_merged(&after[1..]), "{before:?} -> {after:?}");
 
     ok(ksmith(directory.path(), &["merge", "on", "equal0"]));
-    clean_passes(3);
-    let again: Vec<u64> = pids.iter().map(|pid| host.merged_pages(*pid)).collect();
-    assert!(again.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{again:?}");
+    passes_until("it is merged again", || are_merged(&merged(&mut host)));
+    let again = merged(&mut host);
     eprintln!("merged pages: {before:?}, off {after:?}, on {again:?}");
     let said = ok(ksmith(directory.path(), &["merge", "on", "equal0"]));
     assert!(said.contains("was on already"), "{said}");
@@ -351,10 +351,10 @@ fn the_same_through_libvirt() {
     let found = host.find(&domains[0].uuid()).expect("by its UUID");
     assert_eq!((found.name, found.kind), (format!("ksmith-{id}-0"), Kind::Qemu));
     assert!(found.metadata.unwrap().contains("blue"));
-    clean_passes(3);
     let merged = |host: &mut Host| domains.iter().map(|domain| host.merged_pages(domain.pid)).collect::<Vec<_>>();
+    let are_merged = |pages: &[u64]| pages.iter().all(|pages| *pages >= FILLED_PAGES as u64);
+    passes_until("they are merged", || are_merged(&merged(&mut host)));
     let before = merged(&mut host);
-    assert!(before.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{before:?}");
     let said = ok(ksmith(directory.path(), &["merge", "off", &format!("ksmith-{id}-1")]));
     // 256 KiB of firmware, which QEMU offers apart from the RAM and for good.
     let firmware_kib = ksm_kib(domains[1].pid);
@@ -365,9 +365,8 @@ fn the_same_through_libvirt() {
     assert_eq!(after[1] * 4, firmware_kib, "of the RAM nothing");
     assert!(after[0] >= FILLED_PAGES as u64 && after[2] >= FILLED_PAGES as u64, "{before:?} -> {after:?}");
     ok(ksmith(directory.path(), &["merge", "on", &format!("ksmith-{id}-1")]));
-    clean_passes(3);
+    passes_until("it is merged again", || are_merged(&merged(&mut host)));
     let again = merged(&mut host);
-    assert!(again.iter().all(|pages| *pages >= FILLED_PAGES as u64), "{again:?}");
     eprintln!("merged pages: {before:?}, off {after:?}, on {again:?}");
     let gone: Vec<u32> = domains.iter().map(|domain| domain.pid).collect();
     drop(domains);

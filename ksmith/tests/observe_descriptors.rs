@@ -65,7 +65,7 @@ fn a_guests_files_are_open_while_it_lives_and_two_hundred_leave_nothing() {
 #[test]
 fn more_guests_than_descriptors_are_seen_all_the_same() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let limit = Rlimit { current: Some(280), maximum: Some(280) };
+    let limit = Rlimit { current: Some(792), maximum: Some(792) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let guests: Vec<_> = (0..12).map(|_| small_guest()).collect();
     let mut observer = Observer::new(Root::host());

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::ksmtuned::Ksmtuned;
 use support::program::{Running, ksmith};
-use support::{KernelLock, clean_passes, guest, number, wait_until, write};
+use support::{KernelLock, guest, number, passes_until, wait_until, write};
 
 const JOURNAL: &str = "/run/ksmith/journal.json";
 
@@ -128,8 +128,7 @@ const BIG: usize = 65_536;
 
 /// A `set` that unmerges two big guests, at the moment when it has noted what it must undo.
 fn in_the_middle(guests: &mut [MemoryGuest]) -> Running {
-    clean_passes(3);
-    assert!(number("pages_sharing") >= BIG as u64, "the guests are merged");
+    passes_until("the guests are merged", || number("pages_sharing") >= BIG as u64);
     for guest in guests {
         assert_eq!(guest.wrong_pages().unwrap(), 0);
     }

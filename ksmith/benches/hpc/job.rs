@@ -32,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) late_bytes: f64,
     /// The most of it.
     pub(crate) peak_bytes: u64,
+    /// The job's CPU, system time included: unlike its duration, hardly longer because others work on the host.
+    pub(crate) job_seconds: f64,
     /// ksmd's CPU.
     pub(crate) ksmd_seconds: f64,
     /// The daemon's own CPU.
@@ -48,8 +50,9 @@ impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.2} s, {} on average, {} at most, ksmd {:.2} CPU-s, daemon {:.2} CPU-s, {} copied, {}",
+            "{:.2} s, {:.2} CPU-s, {} on average, {} at most, ksmd {:.2} CPU-s, daemon {:.2} CPU-s, {} copied, {}",
             self.wall_seconds,
+            self.job_seconds,
             Bytes(self.mean_bytes as i128),
             Bytes::from(self.peak_bytes),
             self.ksmd_seconds,
@@ -76,6 +79,7 @@ pub(crate) fn play(
     command.current_dir(place).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
     let before = observer.sample();
     let daemon_before = control.pid().map_or(0.0, cpu_seconds);
+    let children_before = children_seconds();
     let began = Instant::now();
     let mut child = command.spawn().unwrap();
     let (mut looks, mut next) = (Vec::new(), BETWEEN_LOOKS);
@@ -105,6 +109,7 @@ pub(crate) fn play(
         mean_bytes: mean(&looks),
         late_bytes: mean(&looks[looks.len() / 2..]),
         peak_bytes: looks.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
+        job_seconds: children_seconds() - children_before,
         ksmd_seconds: ksmd(&after) - ksmd(&before),
         daemon_seconds: control.pid().map_or(0.0, cpu_seconds) - daemon_before,
         breaks: copied(&after) - copied(&before),
@@ -162,6 +167,14 @@ fn memory(of: u32) -> u64 {
         rollup.pss.unwrap_or(0) + rollup.swap.unwrap_or(0) + ksm.rmap_items.unwrap_or(0) * RMAP_ITEM_BYTES
     };
     family.into_iter().map(bytes).sum()
+}
+
+/// The CPU time of all children of ours that have ended, and theirs: fields 16 and 17 of the text, in hundredths of a second.
+fn children_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/self/stat").unwrap();
+    let behind_name = text.rsplit_once(')').unwrap().1;
+    let ticks = behind_name.split_whitespace().skip(13).take(2).map(|field| field.parse::<f64>().unwrap());
+    ticks.sum::<f64>() / 100.0
 }
 
 /// The CPU time of all threads of a process.

@@ -13,9 +13,9 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
     let plain = runs.iter().find(|(contender, _)| *contender == Contender::None).map(|(_, runs)| runs.as_slice());
     println!("\n{}: {}\n", case.name, case.about);
     println!(
-        "| | mean memory | saved | in the second half | peak memory | seconds (least to most) | slower | ksmd CPU | copied |"
+        "| | mean memory | saved | in the second half | peak memory | seconds (least to most) | slower | CPU | more CPU | ksmd CPU | copied |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for (contender, runs) in runs {
         let median = |of: fn(&Run) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
         let beside = |of: fn(&Run) -> f64| {
@@ -24,7 +24,7 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
         };
         let wall = spread(runs, |run| run.wall_seconds);
         println!(
-            "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:.0} |",
+            "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:+.1} % | {:.2} s | {:.0} |",
             Bytes(median(|run| run.mean_bytes) as i128),
             -100.0 * beside(|run| run.mean_bytes),
             -100.0 * beside(|run| run.late_bytes),
@@ -32,7 +32,9 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
             wall.median.unwrap_or(f64::NAN),
             wall.min.unwrap_or(f64::NAN),
             wall.max.unwrap_or(f64::NAN),
-            100.0 * beside(|run| run.wall_seconds),
+            100.0 * within(plain, runs, |run| run.wall_seconds),
+            median(|run| run.job_seconds),
+            100.0 * within(plain, runs, |run| run.job_seconds + run.ksmd_seconds + run.daemon_seconds),
             median(|run| run.ksmd_seconds),
             median(|run| run.breaks as f64),
         );
@@ -47,6 +49,14 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
             format!("NOT the same: {shown:?}")
         }
     );
+}
+
+/// The median of how much more a run took than the one without KSM in the same repeat: what changes on the host from one
+/// repeat to the next is not in it.
+fn within(plain: Option<&[Run]>, runs: &[Run], of: fn(&Run) -> f64) -> f64 {
+    let pairs = plain.unwrap_or_default().iter().zip(runs);
+    let more = Spread::of(pairs.map(|(plain, run)| Some(of(run) / of(plain) - 1.0)));
+    more.median.unwrap_or(f64::NAN)
 }
 
 /// All there is to know about the runs of a case.

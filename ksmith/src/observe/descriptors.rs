@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Left to the rest of the program: the files of the host, a database, connections.
-const RESERVE: u64 = 256;
+/// Left to the rest of the program: the files of the host, a database, and 256 connections of users with two each.
+const RESERVE: u64 = 256 + 2 * 256;
 
 /// The most that are kept: enough for 1,024 processes. Each pins kernel memory, about a page for the text alone.
 const MOST: u64 = 4096;

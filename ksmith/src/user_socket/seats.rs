@@ -2,7 +2,7 @@
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Open connections at most, and of one user.
 pub(super) const MOST: usize = 256;
@@ -26,8 +26,8 @@ struct Seat {
     payer: u32,
     /// Nothing is asked at the moment.
     is_idle: bool,
-    /// The same connection, to end it.
-    stream: UnixStream,
+    /// The connection, to end it.
+    stream: Arc<UnixStream>,
 }
 
 /// A place, given back on drop.
@@ -42,8 +42,7 @@ impl Seats {
     ///
     /// # Errors
     /// There is none; says why.
-    pub(super) fn take(&self, payer: u32, stream: &UnixStream) -> Result<Taken<'_>, &'static str> {
-        let stream = stream.try_clone().map_err(|_| "the daemon has no descriptor left; try again")?;
+    pub(super) fn take(&self, payer: u32, stream: &Arc<UnixStream>) -> Result<Taken<'_>, &'static str> {
         let mut book = self.book();
         if book.of(payer) >= OF_ONE_USER {
             return Err("this user has too many connections; try again");
@@ -53,7 +52,7 @@ impl Seats {
         }
         let number = book.next;
         book.next += 1;
-        book.seats.push(Seat { number, payer, is_idle: true, stream });
+        book.seats.push(Seat { number, payer, is_idle: true, stream: Arc::clone(stream) });
         Ok(Taken { seats: self, number })
     }
 
@@ -101,10 +100,15 @@ mod tests {
 
     use super::*;
 
-    fn full<'a>(seats: &'a Seats, streams: &mut Vec<UnixStream>) -> Vec<Taken<'a>> {
+    fn pair() -> (Arc<UnixStream>, Arc<UnixStream>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Arc::new(ours), Arc::new(theirs))
+    }
+
+    fn full<'a>(seats: &'a Seats, streams: &mut Vec<Arc<UnixStream>>) -> Vec<Taken<'a>> {
         let user = |at: usize| if at < OF_ONE_USER { 1 } else { 2 };
         let take = |at| {
-            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (ours, theirs) = pair();
             let taken = seats.take(user(at), &ours).unwrap();
             streams.extend([ours, theirs]);
             taken
@@ -116,15 +120,15 @@ mod tests {
     fn who_holds_the_most_makes_room_for_others() {
         let (seats, mut streams) = (Seats::default(), Vec::new());
         let taken = full(&seats, &mut streams);
-        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (ours, _theirs) = pair();
         assert!(seats.take(1, &ours).is_err() && seats.take(2, &ours).is_err(), "half of all is enough");
         // User 1's first asks something; its second is the oldest that does not.
         taken[0].set_idle(false);
         taken[OF_ONE_USER..].iter().for_each(|taken| taken.set_idle(false));
         let third = seats.take(3, &ours).unwrap();
-        assert_eq!(streams[3].read(&mut [0]).unwrap(), 0, "it was told so");
+        assert_eq!((&*streams[3]).read(&mut [0]).unwrap(), 0, "it was told so");
         streams[1].set_nonblocking(true).unwrap();
-        assert!(streams[1].read(&mut [0]).is_err(), "this one goes on");
+        assert!((&*streams[1]).read(&mut [0]).is_err(), "this one goes on");
         drop((third, taken));
         assert!(seats.book().seats.is_empty());
     }
@@ -134,7 +138,7 @@ mod tests {
         let (seats, mut streams) = (Seats::default(), Vec::new());
         let taken = full(&seats, &mut streams);
         taken.iter().for_each(|taken| taken.set_idle(false));
-        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (ours, _theirs) = pair();
         assert_eq!(seats.take(3, &ours).unwrap_err(), "too many are connected; try again");
         taken[7].set_idle(true);
         assert!(seats.take(3, &ours).is_ok());
@@ -144,7 +148,7 @@ mod tests {
     fn all_come_to_about_as_many() {
         let (seats, mut streams) = (Seats::default(), Vec::new());
         let _taken = full(&seats, &mut streams);
-        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (ours, _theirs) = pair();
         let third: Vec<_> = (0..OF_ONE_USER).map_while(|_| seats.take(3, &ours).ok()).collect();
         let book = seats.book();
         assert!((84..=86).contains(&third.len()) && book.of(1) + book.of(2) + book.of(3) == MOST);

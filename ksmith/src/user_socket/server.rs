@@ -92,7 +92,7 @@ pub fn serve<T: Send + 'static>(
             desk.threads.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&desk);
             let spawned = std::thread::Builder::new().name("user".to_owned()).spawn(move || {
-                if let Err(error) = shared.receive(&stream) {
+                if let Err(error) = shared.receive(&Arc::new(stream)) {
                     debug!("user socket: {error}");
                 }
                 shared.threads.fetch_sub(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ fn refuse(mut stream: &UnixStream, refusal: Refusal, text: &str) {
 
 impl<T> Desk<T> {
     /// Serves one connection.
-    fn receive(&self, stream: &UnixStream) -> io::Result<()> {
+    fn receive(&self, stream: &Arc<UnixStream>) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let Ok(peer) = Peer::of(stream) else {

@@ -210,6 +210,21 @@ fn figures() -> String {
     names.iter().map(|name| format!("{name} {}, ", ksm(name))).collect()
 }
 
+/// As [`clean_passes`], and then as many more as it takes until `done` holds. ksmd passes over a page that somebody else
+/// holds for a moment (a reader, a list of the kernel's that is not drained yet), and merges it a pass later.
+pub fn passes_until(what: &str, mut done: impl FnMut() -> bool) {
+    clean_passes(3);
+    wait_until(what, || {
+        done() || {
+            clean_passes(1);
+            done()
+        }
+    });
+}
+
+/// So many pages may be missing where nobody makes ksmd come by once more.
+pub const A_HANDFUL: u64 = 16;
+
 /// Lets ksmd make `passes` full passes that visit every page, as fast as it can, and stops it.
 pub fn clean_passes(passes: u64) {
     write("smart_scan", "0");
