@@ -32,7 +32,8 @@ pub(crate) struct Run {
     pub(crate) late_bytes: f64,
     /// The most of it.
     pub(crate) peak_bytes: u64,
-    /// The job's CPU, system time included: unlike its duration, hardly longer because others work on the host.
+    /// The job's CPU, system time included: unlike its duration, hardly longer because others work on the host. Without that
+    /// of processes for whose end nobody waited, as with workers of Node's cluster.
     pub(crate) job_seconds: f64,
     /// ksmd's CPU.
     pub(crate) ksmd_seconds: f64,

@@ -44,8 +44,9 @@ impl Caution {
         self.has_newcomers |= changes.newcomers > 0;
     }
 
-    /// Whether a burst may go on for what has grown meanwhile. Since it paid last it may cost a pass, or two for newcomers: what
-    /// they fill is worth waiting for, but memory that comes and goes would keep ksmd at it for ever.
+    /// Whether a burst may go on for what has grown meanwhile. It may cost a pass, or two for newcomers of which nothing has merged
+    /// yet, and a pass whenever it has paid: what fills is worth waiting for, but memory that comes and goes would keep
+    /// ksmd at it for ever.
     pub fn lets_go_on(&mut self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
         if so_far.cpu_seconds < self.paid_until.cpu_seconds {
             // Of a burst that was given up.
@@ -59,7 +60,8 @@ impl Caution {
             self.paid_until = *so_far;
             return true;
         }
-        let passes = if self.is_for_newcomers(changes) { 2.0 } else { 1.0 };
+        let has_paid = self.paid_until.cpu_seconds > 0.0;
+        let passes = if self.is_for_newcomers(changes) && !has_paid { 2.0 } else { 1.0 };
         let goes_on = since.cpu_seconds < passes * pass_seconds;
         self.is_in_vain |= !goes_on;
         goes_on
@@ -149,8 +151,8 @@ mod tests {
         caution.burst(Changes { newcomers: 4, ..Changes::default() });
         assert!(goes_on(&mut caution, 0, 100, 0.5));
         assert!(goes_on(&mut caution, 0, 270, 1.0));
-        assert!(goes_on(&mut caution, 0, 220, 2.9), "two passes since it paid");
-        assert!(!goes_on(&mut caution, 0, 270, 3.1), "what went and came back was saved before");
+        assert!(goes_on(&mut caution, 0, 220, 1.9), "no pass since it paid");
+        assert!(!goes_on(&mut caution, 0, 270, 2.1), "what went and came back was saved before");
         caution.learn(true);
         assert!(needs(caution, 8), "such growth is not trusted, although the burst paid as a whole");
         assert!(goes_on(&mut caution, 0, 0, 0.9), "the next one starts afresh");
