@@ -113,7 +113,10 @@ const WORK_NS: u64 = 1_000_000;
 /// Pages by which ksmd's knowledge must have grown for it to have come to new memory.
 const MET: u64 = 64;
 
-/// Old pages that ksmd may skip, at 150 ns each, from one look to the next.
+/// What it takes ksmd to skip an old page, in nanoseconds.
+const SKIP_NS: f64 = 150.0;
+
+/// Old pages that ksmd may skip from one look to the next, and until the setting that ends it has taken hold.
 const SKIPPED_AT_ONCE: u64 = 50_000;
 
 /// From deciding to stop ksmd until it is stopped.
@@ -219,6 +222,16 @@ impl Round {
     pub fn may_skip(&self, now: &Sample) -> bool {
         let comes_to_new = self.count.aligned && self.left_in_pass(now).is_none_or(|left| left < SKIPPED_AT_ONCE);
         self.ends(now) == 0 && !comes_to_new && !self.knows_more(now)
+    }
+
+    /// When to look next while it may: before ksmd can have come to where it may not.
+    pub fn skipping(&self, share: f64, now: &Sample) -> Duration {
+        const SOONEST: Duration = Duration::from_millis(5);
+        const UNKNOWN: Duration = Duration::from_millis(20);
+        const LATEST: Duration = Duration::from_millis(250);
+        let Some(left) = self.left_in_pass(now).filter(|_| self.count.aligned) else { return UNKNOWN };
+        let ns = left.saturating_sub(SKIPPED_AT_ONCE) as f64 * SKIP_NS / share.max(0.01);
+        Duration::from_nanos(ns as u64).clamp(SOONEST, LATEST)
     }
 
     /// Whether `smart_scan` was still on at the last look, although the round is not to skip anything any more.

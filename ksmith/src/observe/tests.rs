@@ -361,6 +361,39 @@ fn with_events_only_a_loss_leads_to_a_scan() {
 }
 
 #[test]
+fn a_new_process_is_looked_at_twice_without_a_sample() {
+    let mut host = Host::new();
+    host.observer.notice(ProcessEvent::Lost);
+    host.observer.sample();
+    assert_eq!(host.observer.next_glance(), None);
+    host.process(20, "work", 0, 1);
+    host.figures(20, UNINVOLVED);
+    host.observer.notice(ProcessEvent::Started(20));
+    assert_eq!(host.observer.next_glance(), Some(schedule::FIRST_DELAY));
+    assert!(!host.observer.glance(), "not yet");
+    host.observer.clock.advance();
+    assert!(!host.observer.glance(), "it has no mergeable memory");
+    host.figures(20, INVOLVED);
+    assert!(!host.observer.glance(), "it was looked at just now");
+    host.observer.clock.advance();
+    assert!(host.observer.glance());
+    assert_eq!(host.observer.next_glance(), None);
+    assert_eq!(host.pids(), [20]);
+}
+
+#[test]
+fn after_a_loss_a_pid_that_was_a_kernel_threads_is_looked_at_again() {
+    let mut host = Host::new();
+    host.process(20, "kworker", KERNEL_THREAD, 1);
+    host.observer.notice(ProcessEvent::Lost);
+    host.observer.sample();
+    host.process(20, "work", 0, 2);
+    host.figures(20, INVOLVED);
+    host.observer.notice(ProcessEvent::Lost);
+    assert_eq!(host.pids(), [20]);
+}
+
+#[test]
 fn a_pid_that_changed_from_a_kernel_thread_is_looked_at_when_an_event_says_so() {
     let mut host = Host::new();
     host.process(20, "kworker", KERNEL_THREAD, 1);

@@ -62,9 +62,6 @@ const QUIET: Duration = Duration::from_secs(20);
 /// How often ksmd is looked at while a pass is about to end.
 const CLOSE: Duration = Duration::from_millis(20);
 
-/// The same while `smart_scan` skips old memory, which takes little time.
-const CLOSER: Duration = Duration::from_millis(5);
-
 /// Pause before a further look: what was changing is given this long to come to rest.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -250,8 +247,9 @@ impl Profit {
             knobs: self.always(knobs, view.now),
             reason: Reason::new(trip.errand.state(), text),
             check_after: match approach {
+                _ if skips && trip.clean => trip.round.skipping(share, view.now),
                 // From when on it visits all is known only by seeing it set.
-                _ if trip.clean && (skips || trip.round.skips(view.now)) => CLOSER,
+                _ if trip.clean && trip.round.skips(view.now) => CLOSE,
                 Some(_) => CLOSE,
                 None => trip.round.check_after(share, view),
             },
