@@ -24,6 +24,9 @@ pub(super) struct Scan {
     for_whom: ForWhom,
     /// What the scan changes, as it was.
     settings: Knobs,
+    /// Whether everybody was looked at before it is said that nobody offers memory: who has marked some in the last
+    /// seconds may not have been.
+    has_looked: bool,
 }
 
 /// Who waits for a scan.
@@ -55,7 +58,8 @@ impl Daemon {
     pub(super) fn begin_scan(&mut self, passes: u64, limits: Limits, for_whom: ForWhom) {
         let waiting = self.controller.replace(Box::new(OnDemand::new(passes)), limits);
         let found = Knobs::current(&self.controller.host_mut().observer.sample().ksm);
-        self.scan = Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found) });
+        self.scan =
+            Some(Scan { waiting, before: None, for_whom, settings: changed_by_scan(&found), has_looked: false });
     }
 
     /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
@@ -95,6 +99,11 @@ impl Daemon {
         let state = tick.decision.reason.state;
         let now = Figures::of(&tick.sample);
         let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
+        if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
+            scan.has_looked = true;
+            self.controller.host_mut().observer.look_at_all();
+            return;
+        }
         let is_wanted = match &scan.for_whom {
             ForWhom::Control { peer, .. } => !peer.has_gone(),
             ForWhom::Users => self.user_scans.go_on(spent),

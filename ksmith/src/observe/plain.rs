@@ -66,6 +66,16 @@ impl PlainTable {
         self.hidden -= u64::from(was.is_some_and(|plain| plain.state == State::Hidden));
     }
 
+    /// Has everybody who may get mergeable memory be looked at now. Returns who that is.
+    pub(super) fn make_due(&mut self, now: Duration) -> Vec<u32> {
+        let open = self.all.iter_mut().filter(|(_, plain)| plain.state != State::Memoryless);
+        let due = |(pid, plain): (&u32, &mut Plain)| {
+            plain.due = now;
+            *pid
+        };
+        open.map(due).collect()
+    }
+
     /// Drops whom scan number `scan` did not find.
     pub(super) fn keep_found_by(&mut self, scan: u32) {
         self.all.retain(|_, plain| plain.scan == scan);

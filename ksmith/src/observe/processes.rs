@@ -93,6 +93,8 @@ pub(super) struct Processes {
     ksm: Ksm,
     /// Whether the next sample reads every watched process.
     is_close: bool,
+    /// Whether the next sample is to look at everybody.
+    is_for_all: bool,
 }
 
 impl Processes {
@@ -112,6 +114,7 @@ impl Processes {
             last: Duration::ZERO,
             ksm: Ksm::default(),
             is_close: false,
+            is_for_all: false,
         }
     }
 
@@ -182,6 +185,12 @@ impl Processes {
         self.is_close = true;
     }
 
+    /// Looks at every process at the next sample.
+    pub(super) fn look_at_all(&mut self) {
+        self.is_for_all = true;
+        self.discovery.demand();
+    }
+
     /// Fills in the processes of a sample.
     pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
         let now = sample.at;
@@ -193,7 +202,11 @@ impl Processes {
         if self.discovery.is_due(now, scratch) {
             self.scan(&proc, now);
         }
-        let limit = if is_first { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
+        let is_for_all = std::mem::take(&mut self.is_for_all);
+        if is_for_all {
+            self.plain.make_due(now).into_iter().for_each(|pid| self.schedule.push(now, pid));
+        }
+        let limit = if is_first || is_for_all { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
         self.look_at_due(&proc, now, limit, scratch);
         self.look_at_flags(&proc, now, sample.page_size, scratch);
         self.read_watched(&proc, scratch, sample);

@@ -257,6 +257,22 @@ fn while_ksmd_sleeps_a_part_of_many_processes_is_read_and_all_when_asked_or_ksmd
 }
 
 #[test]
+fn who_marks_memory_between_two_looks_is_found_on_demand() {
+    let mut host = Host::new();
+    for pid in [20, 21] {
+        host.process(pid, "work", 0, 1);
+        host.figures(pid, UNINVOLVED);
+    }
+    assert_eq!(host.sample_after(1).processes.len(), 0);
+    host.figures(20, INVOLVED);
+    assert_eq!(host.sample_after(1).processes.len(), 0, "an old process has its turn within a minute");
+    host.observer.look_at_all();
+    let sample = host.sample_after(1);
+    assert_eq!(only(&sample).id.pid, 20);
+    assert_eq!(host.sample_after(1).processes.len(), 1);
+}
+
+#[test]
 fn one_malformed_process_leaves_the_others_alone() {
     let mut host = Host::new();
     for pid in [20, 21, 22] {
