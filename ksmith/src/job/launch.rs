@@ -82,7 +82,7 @@ pub struct Plan {
     pub method: Method,
     /// Which memory.
     pub ranges: Ranges,
-    library: Option<PathBuf>,
+    preload: Option<PathBuf>,
 }
 
 /// What to start, and with what environment.
@@ -160,7 +160,7 @@ impl Launch<'_> {
         {
             return Err(LaunchError::SparseGiant { path: real, sanitizer, kernel });
         }
-        Ok(Plan { path, program, method, ranges: self.asked.ranges, library })
+        Ok(Plan { path, program, method, ranges: self.asked.ranges, preload: library })
     }
 
     /// Starts it, with signals as they were before they were blocked. The child is in this process's group, so that a terminal treats both as one job.
@@ -176,7 +176,7 @@ impl Launch<'_> {
         match plan.method {
             Method::Prctl => opt_in_by_prctl(&mut command),
             Method::Preload => {
-                let library = plan.library.as_deref().unwrap_or(Path::new("libksmith.so"));
+                let library = plan.preload.as_deref().unwrap_or(Path::new("libksmith.so"));
                 let ranges = match plan.ranges {
                     Ranges::All => "all",
                     Ranges::Guided => "guided",
