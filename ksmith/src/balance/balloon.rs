@@ -51,7 +51,7 @@ pub(super) struct Balloon {
     /// Where the device is in QEMU's tree, if found.
     device: Option<String>,
     account: Account,
-    rates: Rates,
+    rates: Rates<3>,
     takes: Takes,
 }
 

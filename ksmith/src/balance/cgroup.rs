@@ -48,7 +48,7 @@ pub(super) struct Cgroup {
     directory: PathBuf,
     inode: u64,
     account: Account,
-    rates: Rates,
+    rates: Rates<3>,
     started: Instant,
     can_reclaim: bool,
 }

@@ -6,6 +6,7 @@ use ksmith_core::balance::{Pool, PoolView};
 use ksmith_core::kernel::{Meminfo, Psi, Vmstat};
 use ksmith_core::reading::Reading;
 
+use super::rates::Rates;
 use crate::root::Root;
 
 /// Why a pool can't be looked at.
@@ -47,39 +48,20 @@ fn lies_in(line: &str, pool: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Rates are reckoned over this long at least: a turn looks at the pool twice within milliseconds, and one page in a
-/// millisecond is no wave.
-pub(super) const SHORTEST: Duration = Duration::from_millis(400);
-
 /// Looks at one pool again and again: rates are since the look before, or one before that.
 #[derive(Debug)]
 pub struct PoolReader {
     root: Root,
     pool: Pool,
     page_size: u64,
-    before: Option<Counters>,
-    rates: Rates,
-}
-
-/// Bytes per second.
-#[derive(Debug, Clone, Copy, Default)]
-struct Rates {
-    swapped_out: Option<f64>,
-    broken: Option<f64>,
-}
-
-/// What rates are reckoned from, in bytes since whenever.
-#[derive(Debug, Clone, Copy)]
-struct Counters {
-    at: Duration,
-    swapped_out: Option<u64>,
-    broken: Option<u64>,
+    /// Of bytes swapped out, and of merged bytes copied on write.
+    rates: Rates<2>,
 }
 
 impl PoolReader {
     /// Nothing is read yet.
     pub fn new(root: Root, pool: Pool) -> Self {
-        Self { root, pool, page_size: rustix::param::page_size() as u64, before: None, rates: Rates::default() }
+        Self { root, pool, page_size: rustix::param::page_size() as u64, rates: Rates::default() }
     }
 
     /// Looks.
@@ -112,21 +94,9 @@ impl PoolReader {
             }
             Pool::Cgroup(path) => self.cgroup(path, available, swap_free, exposure_bytes)?,
         };
-        let counters = Counters { at: now, swapped_out, broken: pages(vm.cow_ksm) };
-        let before = *self.before.get_or_insert(counters);
-        let span = now.saturating_sub(before.at);
-        if span >= SHORTEST {
-            let rate = |of: fn(&Counters) -> Option<u64>| {
-                Some(of(&counters)?.saturating_sub(of(&before)?) as f64 / span.as_secs_f64())
-            };
-            self.rates = Rates { swapped_out: rate(|it| it.swapped_out), broken: rate(|it| it.broken) };
-            self.before = Some(counters);
-        }
-        Ok(PoolView {
-            swap_out_bytes_per_second: self.rates.swapped_out,
-            cow_bytes_per_second: self.rates.broken,
-            ..view
-        })
+        let broken = pages(vm.cow_ksm);
+        let [swap_out_bytes_per_second, cow_bytes_per_second] = self.rates.since(now, [swapped_out, broken]);
+        Ok(PoolView { swap_out_bytes_per_second, cow_bytes_per_second, ..view })
     }
 
     /// The view of a cgroup without rates, and what it has swapped out ever (or holds in swap now, on kernels that do

@@ -1,10 +1,12 @@
-//! Counters of a guest that only grow become rates between two looks.
+//! Counters that only grow become rates between two looks.
 
 use std::time::Duration;
 
 use ksmith_core::balance::Inside;
 
-use super::pool::SHORTEST;
+/// Rates are reckoned over this long at least: a turn looks twice within milliseconds, and one page in a millisecond is no
+/// wave, two faults in ten milliseconds are no squeal.
+const SHORTEST: Duration = Duration::from_millis(400);
 
 /// What a guest has counted since it started. `None`: it does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,34 +16,46 @@ pub(super) struct Counts {
     pub(super) swap_out_bytes: Option<u64>,
 }
 
-/// The counts before and when they were true, and the rates that were last reckoned: majors, swapped in, swapped out.
-#[derive(Debug, Default)]
-pub(super) struct Rates(Option<(Duration, Counts)>, [Option<f64>; 3]);
+/// The counts before and when they were true, and the rates that were last reckoned, each per second.
+#[derive(Debug)]
+pub(super) struct Rates<const N: usize> {
+    before: Option<(Duration, [Option<u64>; N])>,
+    rates: [Option<f64>; N],
+}
 
-impl Rates {
-    /// Fills in the rates since the counts before; at first there are none. A counter that went back (the guest has
-    /// booted anew, or lies) gives none either. Two faults in ten milliseconds are no squeal: counts that are closer than
-    /// [`SHORTEST`] tell the rates of before.
+impl<const N: usize> Default for Rates<N> {
+    fn default() -> Self {
+        Self { before: None, rates: [None; N] }
+    }
+}
+
+impl<const N: usize> Rates<N> {
+    /// The rates since the counts before; at first there are none. A counter that went back (the guest has booted anew, or
+    /// lies) has none either. Counts that are closer than [`SHORTEST`] tell the rates of before.
     ///
     /// `at` is when the counts were true, by whatever clock: a guest that tells every ten seconds has made its faults
     /// in ten seconds, however often it is looked at. A clock that went back begins anew.
-    pub(super) fn fill(&mut self, at: Duration, counts: Counts, inside: &mut Inside) {
-        let (then, old) = *self.0.get_or_insert((at, counts));
+    pub(super) fn since(&mut self, at: Duration, counts: [Option<u64>; N]) -> [Option<f64>; N] {
+        let (then, old) = *self.before.get_or_insert((at, counts));
         let span = at.saturating_sub(then);
         if at < then {
-            *self = Self(Some((at, counts)), [None; 3]);
+            *self = Self { before: Some((at, counts)), rates: [None; N] };
         } else if span >= SHORTEST {
             let rate =
                 |new: Option<u64>, old: Option<u64>| Some(new?.checked_sub(old?)? as f64 / span.as_secs_f64());
-            self.1 = [
-                rate(counts.major_faults, old.major_faults),
-                rate(counts.swap_in_bytes, old.swap_in_bytes),
-                rate(counts.swap_out_bytes, old.swap_out_bytes),
-            ];
-            self.0 = Some((at, counts));
+            self.rates = std::array::from_fn(|which| rate(counts[which], old[which]));
+            self.before = Some((at, counts));
         }
+        self.rates
+    }
+}
+
+impl Rates<3> {
+    /// Fills in a guest's rates.
+    pub(super) fn fill(&mut self, at: Duration, counts: Counts, inside: &mut Inside) {
+        let Counts { major_faults, swap_in_bytes, swap_out_bytes } = counts;
         [inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second] =
-            self.1;
+            self.since(at, [major_faults, swap_in_bytes, swap_out_bytes]);
     }
 }
 
@@ -53,7 +67,7 @@ mod tests {
     fn a_rate_needs_two_looks_and_a_counter_that_grows() {
         let counts =
             |faults| Counts { major_faults: Some(faults), swap_in_bytes: None, swap_out_bytes: Some(4096) };
-        let mut rates = Rates::default();
+        let mut rates = Rates::<3>::default();
         let mut look = |seconds, faults| {
             let mut inside = Inside::default();
             rates.fill(Duration::from_secs(seconds), counts(faults), &mut inside);

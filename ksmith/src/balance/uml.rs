@@ -60,7 +60,7 @@ pub(super) struct Uml {
     process: ProcessId,
     ram: Option<Ram>,
     account: Account,
-    rates: Rates,
+    rates: Rates<3>,
     started: Instant,
     /// Whether its kernel counts pressure, once that is known.
     has_psi: Option<bool>,
