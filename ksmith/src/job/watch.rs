@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use ksmith_core::job::{Books, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
-use ksmith_core::kernel::{Files, Ksm, Vmstat, number};
+use ksmith_core::kernel::{Files, Ksm, Vmstat};
 use ksmith_core::reading::Reading;
 
 use super::launch::kernel;
@@ -148,7 +148,7 @@ struct Eyes {
     looks: u64,
     /// Who was there at the last look, and the host's merged pages at the last look or glance.
     members: Vec<Member>,
-    merged: Option<[u64; 2]>,
+    merged: [Option<String>; 2],
 }
 
 impl Eyes {
@@ -167,7 +167,7 @@ impl Eyes {
             hidden: BTreeSet::new(),
             looks: 0,
             members: Vec::new(),
-            merged: None,
+            merged: [None, None],
         }
     }
 
@@ -213,7 +213,7 @@ impl Eyes {
     fn glance(&mut self) -> Duration {
         let begin = Instant::now();
         let merged = merged(&self.root);
-        if merged != self.merged && merged.is_some() {
+        if merged != self.merged {
             self.merged = merged;
             let is_there = |member: &&Member| is_alive(&self.root, member.id);
             let seen = |member: &Member| Seen {
@@ -255,10 +255,9 @@ impl Eyes {
     }
 }
 
-/// The host's merged pages, and those that are the kernel's zero page. `None`: it does not say.
-fn merged(root: &Root) -> Option<[u64; 2]> {
-    let count = |file: &str| root.text(format!("sys/kernel/mm/ksm/{file}")).and_then(|text| number(&text)).get();
-    Some([count("pages_sharing")?, count("ksm_zero_pages").unwrap_or(0)])
+/// The host's merged pages, and those that are the kernel's zero page, as it writes them: only that they move matters.
+fn merged(root: &Root) -> [Option<String>; 2] {
+    ["pages_sharing", "ksm_zero_pages"].map(|file| root.text(format!("sys/kernel/mm/ksm/{file}")).value().cloned())
 }
 
 fn cow_breaks(root: &Root) -> Option<u64> {
