@@ -218,9 +218,7 @@ impl Ledger {
         };
         let news = entries.zip(prints).filter(is_news).count();
         (self.glanced_at, self.glances) = (at, self.glances.wrapping_add(1));
-        if news >= NEWS {
-            self.has_news = true;
-        }
+        self.has_news |= news >= NEWS;
         news >= NEWS
     }
 
@@ -260,7 +258,8 @@ impl Ledger {
     fn finish(&mut self, at: Duration) {
         self.looked_at = at;
         self.looks += 1;
-        let is_boundary = self.at.take().is_some() || std::mem::take(&mut self.has_news);
+        let has_news = std::mem::take(&mut self.has_news);
+        let is_boundary = self.at.take().is_some() || has_news;
         let rested = self.counts().rested;
         // Nothing has come to rest since: look again later.
         self.interval = match is_boundary || rested > self.rested {
