@@ -99,11 +99,6 @@ impl Daemon {
         let state = tick.decision.reason.state;
         let now = Figures::of(&tick.sample);
         let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
-        if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
-            scan.has_looked = true;
-            self.controller.host_mut().observer.look_at_all();
-            return;
-        }
         let is_wanted = match &scan.for_whom {
             ForWhom::Control { peer, .. } => !peer.has_gone(),
             ForWhom::Users => self.user_scans.go_on(spent),
@@ -114,6 +109,10 @@ impl Daemon {
             Err("nobody waits for the scan".to_owned())
         } else if let Some(error) = tick.applied.errors.first() {
             Err(format!("the scan was given up: {error}"))
+        } else if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
+            scan.has_looked = true;
+            self.controller.host_mut().observer.look_at_all();
+            return;
         } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
             Err(control::NOTHING_TO_SCAN.to_owned())
         } else if state == OnDemand::DONE {
