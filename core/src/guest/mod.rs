@@ -115,4 +115,9 @@ impl Guest {
     pub fn id(&self) -> ProcessId {
         self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 })
     }
+
+    /// Its name with its first PID, for messages: names need not be unique.
+    pub fn title(&self) -> String {
+        format!("{} (pid {})", self.name, self.id().pid)
+    }
 }

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::control::{Client, ClientError};
 use crate::doctor::{NoPatient, Options, Patient, examine, find};
 use crate::domains::sharing;
-use crate::guests::{Guests, Uri};
+use crate::guests::{Guest, Guests, Uri};
 use crate::observe::Observer;
 use crate::root::Root;
 
@@ -121,11 +121,7 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
         },
         unreturned_guests: Ledger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         shared_across_bytes: across.filter(|_| is_enforced).unwrap_or(0),
-        residue: guests
-            .iter()
-            .filter(|guest| is_enforced && guest.has_residue)
-            .map(|guest| format!("{} (pid {})", guest.name, guest.id().pid))
-            .collect(),
+        residue: guests.iter().filter(|guest| is_enforced && guest.has_residue).map(Guest::title).collect(),
         guarded,
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };

@@ -137,7 +137,7 @@ impl MergeArgs {
                 "dry_run": self.dry_run,
             }));
         }
-        let name = format!("{} (pid {})", guest.name, guest.id().pid);
+        let name = guest.title();
         let backends: Vec<String> =
             switched.iter().map(|it| format!("{} ({})", it.backend, Bytes::from(it.bytes))).collect();
         match (switched.is_empty(), self.dry_run, self.to) {

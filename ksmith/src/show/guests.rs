@@ -244,7 +244,7 @@ fn in_words(sharing: &Sharing) -> String {
 /// Who is told to be kept apart by domains, or switched off, and is not wholly.
 fn residue(guests: &[Guest]) -> Option<String> {
     let guests = guests.iter().filter(|guest| guest.has_residue);
-    let names: Vec<String> = guests.map(|guest| format!("{} (pid {})", guest.name, guest.id().pid)).collect();
+    let names: Vec<String> = guests.map(Guest::title).collect();
     (!names.is_empty()).then(|| {
         format!(
             "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, across domains too: \
@@ -332,9 +332,10 @@ impl fmt::Display for GuestsView<'_> {
                 "cow_ksm"
             )?;
         }
-        let of_guests = report.guests.iter().flat_map(|guest| {
-            guest.errors.iter().map(move |error| format!("{} (pid {}): {error}", guest.name, guest.id().pid))
-        });
+        let of_guests = report
+            .guests
+            .iter()
+            .flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
         for error in report.errors.iter().cloned().chain(of_guests).chain(residue(&report.guests)) {
             writeln!(f, "note  {error}")?;
         }
