@@ -397,26 +397,27 @@ fn a_new_process_is_looked_at_twice_without_a_sample() {
     assert_eq!(host.pids(), [20]);
 }
 
-#[test]
-fn after_a_loss_a_pid_that_was_a_kernel_threads_is_looked_at_again() {
+/// A host with events, on which PID 20 was a kernel thread's when it was looked at, and is a guest's now.
+fn host_with_a_pid_that_changed() -> Host {
     let mut host = Host::new();
     host.process(20, "kworker", KERNEL_THREAD, 1);
     host.observer.notice(ProcessEvent::Lost);
     host.observer.sample();
     host.process(20, "work", 0, 2);
     host.figures(20, INVOLVED);
+    host
+}
+
+#[test]
+fn after_a_loss_a_pid_that_was_a_kernel_threads_is_looked_at_again() {
+    let mut host = host_with_a_pid_that_changed();
     host.observer.notice(ProcessEvent::Lost);
     assert_eq!(host.pids(), [20]);
 }
 
 #[test]
 fn a_pid_that_changed_from_a_kernel_thread_is_looked_at_when_an_event_says_so() {
-    let mut host = Host::new();
-    host.process(20, "kworker", KERNEL_THREAD, 1);
-    host.observer.notice(ProcessEvent::Lost);
-    host.observer.sample();
-    host.process(20, "work", 0, 2);
-    host.figures(20, INVOLVED);
+    let mut host = host_with_a_pid_that_changed();
     assert_eq!(host.sample_after(200).processes.len(), 0, "put aside for good");
     host.observer.notice_all([ProcessEvent::Exited(20), ProcessEvent::Started(20)]);
     assert_eq!(host.sample_after(2).processes.len(), 1);
