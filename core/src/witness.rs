@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::kernel::Run;
 use crate::sample::Sample;
@@ -26,6 +26,12 @@ pub struct Witnesses {
     pub familiar: u32,
     /// Of the familiar, pages that hold what they held when ksmd visited them last: one more visit merges them.
     pub returned: u32,
+    /// Of the familiar, pages for which there is room in merged ones: as many as others have left those, and all that hold
+    /// zeros.
+    pub seated: u32,
+    /// Of the other familiar, pages that may meet each other: those of one guest and those of another. The rest have
+    /// nobody to merge with as long as those who shared with them hold something else.
+    pub paired: u32,
     /// Pages that rested with a content of which nobody knew whether it would merge, when ksmd was sent out last, and hold
     /// it still.
     pub tried: u32,
@@ -36,9 +42,10 @@ pub struct Witnesses {
 }
 
 impl Witnesses {
-    /// The share of memory that has come to rest with a content that was merged before, 0 to 1.
+    /// The share of memory that has come to rest with a content that was merged before and that a revisit would save, 0
+    /// to 1: of two pages that meet one is left.
     pub fn familiar_part(&self) -> f64 {
-        f64::from(self.familiar) / f64::from(self.pages.max(1))
+        (f64::from(self.seated) + f64::from(self.paired) / 2.0) / f64::from(self.pages.max(1))
     }
 
     /// The share of memory that has come to rest with another content, 0 to 1.
@@ -50,10 +57,32 @@ impl Witnesses {
 /// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Print {
+    /// Whose page it is: different for different guests.
+    pub guest: u32,
     /// Equal for equal contents, different for different ones.
     pub content: u64,
-    /// Whether it is merged: mapped more than once, or the kernel's page of zeros.
-    pub is_merged: bool,
+    /// Where it lies.
+    pub frame: Frame,
+}
+
+/// The memory that a page lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// Its own.
+    Own,
+    /// A merged one, which so many pages map: 1 when all others that shared it have been written to.
+    Merged {
+        /// Pages that map it, this one included.
+        mappings: u32,
+    },
+    /// One that others map too, nobody can say how many; or the kernel's page of zeros.
+    Shared,
+}
+
+impl Frame {
+    fn is_merged(self) -> bool {
+        self != Self::Own
+    }
 }
 
 /// What the owner of a [`Ledger`] is to do.
@@ -82,6 +111,12 @@ struct Entry {
     last: Option<u64>,
     /// Whether it was merged at the last end of a clean pass.
     merged: bool,
+    /// Whose it is.
+    guest: u32,
+    /// Where it lies. `None` if it could not be read.
+    frame: Option<Frame>,
+    /// The most pages that were seen to share what it holds.
+    most: u32,
     changed: bool,
     rested: bool,
     familiar: bool,
@@ -97,6 +132,8 @@ pub struct Ledger {
     entries: Vec<Entry>,
     /// Contents that were merged at the end of a clean pass.
     merged: FxHashSet<u64>,
+    /// Of these, contents that never lack a page to merge with.
+    always: FxHashSet<u64>,
     full_scans: u64,
     ran: bool,
     /// What was wished for is for the end of a clean pass, or for any other boundary.
@@ -110,8 +147,7 @@ pub struct Ledger {
     glances: usize,
     /// Whether the look that is due was called for by a glance.
     has_news: bool,
-    looks: u64,
-    rested: u32,
+    said: Witnesses,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +192,7 @@ impl Ledger {
     /// Takes a content for one that will merge, as a page of zeros is.
     pub fn know(&mut self, content: u64) {
         self.merged.insert(content);
+        self.always.insert(content);
     }
 
     /// What to do, given what else was seen in this sample.
@@ -192,8 +229,11 @@ impl Ledger {
     pub fn drawn(&mut self, prints: impl IntoIterator<Item = Option<Print>>, at: Duration) {
         let entry = |print: Option<Print>| {
             let content = print.map(|print| print.content);
-            let merged = print.is_some_and(|print| print.is_merged);
-            Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() }
+            let merged = print.is_some_and(|print| print.frame.is_merged());
+            let mut entry =
+                Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() };
+            entry.lies(print);
+            entry
         };
         let prints: Vec<_> = prints.into_iter().collect();
         if self.at == Some(Boundary::CleanEnd) {
@@ -204,7 +244,7 @@ impl Ledger {
     }
 
     /// Takes in what every so many witnesses hold now, from the `offset`th on. Returns whether it is time to look at all of
-    /// them: some have changed that had not, or some that had have come to rest.
+    /// them: some that had not changed, or rested, have changed, or some that were changing have come to rest.
     pub fn glanced(
         &mut self,
         offset: usize,
@@ -214,7 +254,7 @@ impl Ledger {
         let entries = self.entries.iter().skip(offset).step_by(GLANCE_STEP);
         let is_news = |(entry, print): &(&Entry, Option<Print>)| {
             let is_same = print.map(|print| print.content) == entry.last;
-            !entry.changed && !is_same || entry.changed && !entry.rested && is_same
+            if is_same { entry.changed && !entry.rested } else { !entry.changed || entry.rested }
         };
         let news = entries.zip(prints).filter(is_news).count();
         (self.glanced_at, self.glances) = (at, self.glances.wrapping_add(1));
@@ -228,7 +268,8 @@ impl Ledger {
             if self.at == Some(Boundary::CleanEnd) {
                 remember(&mut self.merged, print);
             }
-            let is_merged = print.is_some_and(|print| print.is_merged);
+            let is_merged = print.is_some_and(|print| print.frame.is_merged());
+            entry.lies(print);
             let print = print.map(|print| print.content);
             match self.at {
                 Some(Boundary::CleanEnd) => {
@@ -257,41 +298,91 @@ impl Ledger {
 
     fn finish(&mut self, at: Duration) {
         self.looked_at = at;
-        self.looks += 1;
+        let before = self.said;
+        self.said = Witnesses { looks: before.looks + 1, ..self.counts() };
         let has_news = std::mem::take(&mut self.has_news);
         let is_boundary = self.at.take().is_some() || has_news;
-        let rested = self.counts().rested;
         // Nothing has come to rest since: look again later.
-        self.interval = match is_boundary || rested > self.rested {
+        self.interval = match is_boundary || self.said.rested > before.rested {
             true => SOONEST,
             false => (self.interval * 3 / 2).clamp(SOONEST, LATEST),
         };
-        self.rested = rested;
     }
 
     /// What the witnesses say. `None` before they were looked at.
     pub fn witnesses(&self) -> Option<Witnesses> {
-        (!self.entries.is_empty()).then(|| self.counts())
+        (!self.entries.is_empty()).then_some(self.said)
     }
 
     fn counts(&self) -> Witnesses {
         let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
+        let (seated, paired) = self.seats();
         Witnesses {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
             rested: count(|entry| entry.rested),
             familiar: count(|entry| entry.familiar),
             returned: count(|entry| entry.returned),
+            seated,
+            paired,
             tried: count(|entry| entry.trial.is_some()),
             met: count(|entry| entry.is_met),
-            looks: self.looks,
+            looks: 0,
+        }
+    }
+
+    /// Of the familiar pages, those for which others have made room in merged pages, and those that may meet each
+    /// other.
+    ///
+    /// A page that has gone from those that it shared with leaves them with one less, and when it comes back there is room for
+    /// it. If all have gone, those that come back can only meet each other: the copies that one guest has of
+    /// its own are too few to count on.
+    fn seats(&self) -> (u32, u32) {
+        let is_always = |entry: &&Entry| entry.last.is_some_and(|content| self.always.contains(&content));
+        let familiar = || self.entries.iter().filter(|entry| entry.familiar);
+        let zeros = familiar().filter(is_always).count() as u32;
+        let room: f64 = self.entries.iter().filter(|entry| !is_always(entry)).map(Entry::room).sum();
+        let mut guests = FxHashMap::<u32, u32>::default();
+        familiar().filter(|entry| !is_always(entry)).for_each(|entry| *guests.entry(entry.guest).or_default() += 1);
+        let all: u32 = guests.values().sum();
+        let seated = f64::from(all).min(room);
+        let left = 1.0 - seated / f64::from(all.max(1));
+        let paired: f64 = guests.values().map(|&own| f64::from(own.min(all - own)) * left).sum();
+        (zeros.saturating_add(seated.round() as u32), paired.round() as u32)
+    }
+}
+
+impl Entry {
+    /// Takes in where the page lies; before what it holds is taken for what it held last.
+    fn lies(&mut self, print: Option<Print>) {
+        let Some(Print { guest, content, frame }) = print else {
+            self.frame = None;
+            return;
+        };
+        let mappings = if let Frame::Merged { mappings } = frame { mappings } else { 0 };
+        let before = if self.last == Some(content) { self.most } else { 0 };
+        (self.guest, self.frame, self.most) = (guest, Some(frame), before.max(mappings));
+    }
+
+    /// For how many pages there is room in the frame that it lies in, seen from one of those that map it.
+    fn room(&self) -> f64 {
+        match self.frame {
+            Some(Frame::Merged { mappings }) => {
+                // A merged page that nobody shares any more has been shared.
+                let most = self.most.max(2);
+                f64::from(most.saturating_sub(mappings)) / f64::from(mappings.max(1))
+            }
+            // Nobody can say.
+            Some(Frame::Shared) => f64::INFINITY,
+            Some(Frame::Own) | None => 0.0,
         }
     }
 }
 
 /// Takes in a content that is merged.
 fn remember(merged: &mut FxHashSet<u64>, print: Option<Print>) {
-    if let Some(Print { content, is_merged: true }) = print
+    if let Some(Print { content, frame, .. }) = print
+        && frame.is_merged()
         && merged.len() < REMEMBERED
     {
         merged.insert(content);
@@ -338,7 +429,11 @@ mod tests {
 
     /// Contents over 100 are merged.
     fn print(content: u64) -> Option<Print> {
-        Some(Print { content, is_merged: content > 100 })
+        lying(content, content > 100)
+    }
+
+    fn lying(content: u64, is_merged: bool) -> Option<Print> {
+        Some(Print { guest: 1, content, frame: if is_merged { Frame::Shared } else { Frame::Own } })
     }
 
     /// One turn in which four witnesses hold this.
@@ -406,6 +501,7 @@ mod tests {
         assert_eq!(counts(&ledger), (64, 64));
         ledger.interval = LATEST;
         assert!(!glance(&mut ledger, 2));
+        assert!(glance(&mut ledger, 5), "what rested and changes again is news");
     }
 
     #[test]
@@ -465,11 +561,82 @@ mod tests {
         assert_eq!(counts(&ledger), (0, 0));
         for at in [20, 30].map(Duration::from_secs) {
             ledger.wish(&Sample { at, ..sample(0, 0, 2) });
-            let apart = Some(Print { content: 101, is_merged: false });
+            let apart = lying(101, false);
             ledger.looked([apart, print(102), print(1), print(4)], at);
         }
         let seen = ledger.witnesses().unwrap();
         assert_eq!((seen.changed, seen.rested, seen.familiar, seen.returned), (1, 1, 1, 1));
+    }
+
+    /// What is expected of six pages, three of each of two guests, which shared them two by two, once they hold this.
+    fn seats(frames: [(u64, Frame); 6]) -> (u32, u32, u32) {
+        let mut ledger = Ledger::default();
+        let all = |pages: [(u64, Frame); 6]| {
+            let guests = [1, 1, 1, 2, 2, 2].into_iter().zip(pages);
+            guests.map(|(guest, (content, frame))| Some(Print { guest, content, frame })).collect::<Vec<_>>()
+        };
+        let shared = [101, 102, 103, 101, 102, 103].map(|content| (content, Frame::Merged { mappings: 2 }));
+        ledger.wish(&sample(10, 1, 0));
+        ledger.drawn(all(shared), Duration::from_secs(10));
+        for (seconds, full_scans) in [(12, 1), (14, 2)] {
+            ledger.wish(&sample(seconds, 1, full_scans));
+            ledger.looked(all(shared), Duration::from_secs(seconds));
+        }
+        for seconds in [20, 30] {
+            ledger.wish(&sample(seconds, 0, 2));
+            ledger.looked(all(frames), Duration::from_secs(seconds));
+        }
+        ledger.witnesses().map(|it| (it.familiar, it.seated, it.paired)).unwrap()
+    }
+
+    #[test]
+    fn pages_that_come_back_find_room_where_others_have_stayed_or_meet_each_other_or_nobody() {
+        let own = |content| (content, Frame::Own);
+        let lone = |content| (content, Frame::Merged { mappings: 1 });
+        let both = |content| (content, Frame::Merged { mappings: 2 });
+        let stayed = [own(101), own(102), own(103), lone(101), lone(102), lone(103)];
+        assert_eq!(seats(stayed), (3, 3, 0));
+        let is_away = [own(101), own(102), own(103), own(7), own(8), own(9)];
+        assert_eq!(seats(is_away), (3, 0, 0), "the others hold something else");
+        let are_back = [own(101), own(102), own(103), own(101), own(102), own(103)];
+        assert_eq!(seats(are_back), (6, 0, 6));
+        let half = [own(101), own(102), both(103), lone(101), own(8), both(103)];
+        assert_eq!(seats(half), (2, 1, 0));
+    }
+
+    #[test]
+    fn of_three_that_shared_a_page_two_show_that_one_has_left_as_far_as_they_have_been_seen_together() {
+        let mut entry = Entry::default();
+        let mut lies = |content, mappings| {
+            entry.lies(Some(Print { guest: 1, content, frame: Frame::Merged { mappings } }));
+            entry.last = Some(content);
+            entry.room()
+        };
+        assert_eq!(lies(101, 3), 0.0);
+        assert_eq!(lies(101, 2), 0.5);
+        assert_eq!(lies(101, 1), 2.0);
+        assert_eq!(lies(102, 2), 0.0);
+        assert_eq!(lies(102, 1), 1.0);
+    }
+
+    #[test]
+    fn zeros_find_room_always_and_so_does_everything_where_the_kernel_does_not_tell_how_many_share_a_page() {
+        let mut ledger = Ledger::default();
+        ledger.know(77);
+        for (seconds, full_scans) in [(10, 0), (12, 1), (14, 2)] {
+            turn(&mut ledger, &sample(seconds, 1, full_scans), [101, 102, 103, 4]);
+        }
+        let seen = |ledger: &mut Ledger, now: u64, prints: [Option<Print>; 4]| {
+            for seconds in [now, now + 10] {
+                ledger.wish(&sample(seconds, 0, 2));
+                ledger.looked(prints, Duration::from_secs(seconds));
+            }
+            ledger.witnesses().map(|it| (it.familiar, it.seated)).unwrap()
+        };
+        let apart = [lying(77, false), lying(102, false), lying(3, false), lying(4, false)];
+        assert_eq!(seen(&mut ledger, 20, apart), (2, 1));
+        let apart = [lying(77, false), lying(102, false), lying(103, true), lying(4, false)];
+        assert_eq!(seen(&mut ledger, 40, apart), (2, 2));
     }
 
     #[test]
@@ -484,10 +651,8 @@ mod tests {
         let look = |ledger: &mut Ledger, seconds, full_scans, is_merged: [bool; 4]| {
             ledger.wish(&sample(seconds, 1, full_scans));
             let prints = [5, 6, 8, 104].into_iter().zip(is_merged);
-            ledger.looked(
-                prints.map(|(content, is_merged)| Some(Print { content, is_merged })),
-                Duration::from_secs(seconds),
-            );
+            let prints = prints.map(|(content, is_merged)| lying(content, is_merged));
+            ledger.looked(prints, Duration::from_secs(seconds));
             ledger.witnesses().map(|it| (it.tried, it.met)).unwrap()
         };
         assert_eq!(look(&mut ledger, 31, 2, [false, false, false, true]), (2, 0), "the third has changed again");

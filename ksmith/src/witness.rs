@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
-use ksmith_core::witness::{GLANCE_STEP, Ledger, Print, Wish};
+use ksmith_core::witness::{Frame, GLANCE_STEP, Ledger, Print, Wish};
 use twox_hash::XxHash3_64;
 
 use crate::estimate::process::{Detail, Memory, Process};
@@ -27,14 +27,23 @@ const TRIES: u64 = 4;
 pub struct Watch {
     ledger: Ledger,
     guests: Vec<Guest>,
-    /// `/proc/kpageflags`, if we may read it.
-    frames: Option<File>,
+    frames: Frames,
     buffer: Vec<u8>,
+}
+
+/// What the kernel tells of frames, if we may read it.
+#[derive(Debug, Default)]
+struct Frames {
+    /// `/proc/kpageflags`
+    flags: Option<File>,
+    /// `/proc/kpagecount`
+    mappings: Option<File>,
 }
 
 /// The witnesses of one process.
 #[derive(Debug)]
 struct Guest {
+    pid: u32,
     mem: File,
     pagemap: File,
     addresses: Vec<u64>,
@@ -44,7 +53,8 @@ impl Default for Watch {
     fn default() -> Self {
         let mut ledger = Ledger::default();
         ledger.know(XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]));
-        Self { ledger, guests: Vec::new(), frames: File::open("/proc/kpageflags").ok(), buffer: Vec::new() }
+        let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
+        Self { ledger, guests: Vec::new(), frames: Frames { flags, mappings }, buffer: Vec::new() }
     }
 }
 
@@ -84,7 +94,8 @@ impl Watch {
             let memory = Process::open(process.id.pid).and_then(|process| process.memory(Detail::Headings));
             if let Ok(memory) = memory {
                 let addresses = places(&memory, count.min(PAGES), sample.page_size, &random);
-                self.guests.push(Guest { mem: memory.mem, pagemap: memory.pagemap, addresses });
+                let pid = process.id.pid;
+                self.guests.push(Guest { pid, mem: memory.mem, pagemap: memory.pagemap, addresses });
             }
         }
     }
@@ -97,7 +108,7 @@ impl Watch {
     /// What the pages hold now, or every so many of them.
     fn prints(&mut self, offset: usize, step: usize, page_size: u64) -> Vec<Option<Print>> {
         self.buffer.resize(page_size as usize, 0);
-        let (buffer, frames) = (&mut self.buffer, self.frames.as_ref());
+        let (buffer, frames) = (&mut self.buffer, &self.frames);
         let places = self.guests.iter().flat_map(|guest| guest.addresses.iter().map(move |at| (guest, *at)));
         let places = places.skip(offset).step_by(step);
         places.map(|(guest, at)| guest.print(at, page_size, frames, buffer)).collect()
@@ -105,21 +116,32 @@ impl Watch {
 }
 
 impl Guest {
-    fn print(&self, address: u64, page_size: u64, frames: Option<&File>, buffer: &mut [u8]) -> Option<Print> {
+    fn print(&self, address: u64, page_size: u64, frames: &Frames, buffer: &mut [u8]) -> Option<Print> {
         let entry = present(&self.pagemap, address, page_size)?;
         self.mem.read_exact_at(buffer, address).ok()?;
-        // When all others that shared a page have written to theirs, the last one maps it alone.
-        let is_merged = !entry.is_exclusive() || frames.is_some_and(|frames| is_merged(frames, entry.frame()));
-        Some(Print { content: XxHash3_64::oneshot(buffer), is_merged })
+        Some(Print { guest: self.pid, content: XxHash3_64::oneshot(buffer), frame: frames.of(entry) })
     }
 }
 
-/// Whether a frame is KSM's.
-fn is_merged(frames: &File, frame: u64) -> bool {
-    let mut flags = [0; 8];
-    frame > 0
-        && frames.read_exact_at(&mut flags, frame * 8).is_ok()
-        && FrameFlags(u64::from_ne_bytes(flags)).is_merged()
+impl Frames {
+    /// Where a page lies. When all others that shared a page have written to theirs, the last one maps it alone.
+    fn of(&self, entry: PageEntry) -> Frame {
+        let is_merged = || word(self.flags.as_ref(), entry).is_some_and(|flags| FrameFlags(flags).is_merged());
+        if entry.is_exclusive() && !is_merged() {
+            return Frame::Own;
+        }
+        word(self.mappings.as_ref(), entry).map_or(Frame::Shared, |mappings| Frame::Merged {
+            mappings: u32::try_from(mappings).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// A frame's 64 bits in one of these files.
+fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
+    let mut word = [0; 8];
+    let frame = entry.frame();
+    let is_read = frame > 0 && file?.read_exact_at(&mut word, frame.checked_mul(8)?).is_ok();
+    is_read.then(|| u64::from_ne_bytes(word))
 }
 
 /// What the kernel says about a page that is there: reading another would bring it in.

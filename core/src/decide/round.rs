@@ -23,6 +23,12 @@ pub struct Round {
     clean_from: Option<u64>,
     /// The end of a pass that was seen last.
     end: End,
+    /// The one before that.
+    before: End,
+    /// Whether equal pages that nobody shares yet are to meet: they do only if a pass visits both.
+    needs_whole_pass: bool,
+    /// A pass after which little seems to be left.
+    early: Option<u64>,
 }
 
 /// ksmd at a look.
@@ -63,6 +69,10 @@ struct End {
     passed: u64,
     /// Whether ksmd still slept where it had stopped: no page of the next pass was visited yet.
     exact: bool,
+    /// Pages that ksmd knew then.
+    tracked: u64,
+    /// Pages that were merged with the zero page until then.
+    zero_pages: u64,
 }
 
 /// Where ksmd stopped between two passes. New processes are put behind its cursor, so only from there does the next
@@ -76,7 +86,19 @@ pub struct Boundary {
 impl End {
     fn of(now: &Sample, exact: bool) -> Self {
         let visited = now.ksm.pages_scanned.get().unwrap_or(0);
-        Self { visited, passed: passed(now).unwrap_or(0), exact }
+        let (tracked, zero_pages) = (now.ksm.tracked_pages(), now.ksm.zero_pages());
+        Self { visited, passed: passed(now).unwrap_or(0), exact, tracked, zero_pages }
+    }
+
+    /// Pages that another pass may merge after the one that began here and has come by all but `left`: those that it has
+    /// visited for the first time, and a part of those that it found changed. Both are in none of ksmd's trees, as are
+    /// those that it has merged with the zero page, until the next pass is rid of them.
+    fn leaves(&self, held: u64, left: u64, now: &Sample) -> u64 {
+        let zero_pages = now.ksm.zero_pages().saturating_sub(self.zero_pages);
+        let in_no_tree = now.ksm.pages_volatile.get().unwrap_or(u64::MAX);
+        let unsettled = in_no_tree.saturating_sub(zero_pages).saturating_sub(left);
+        let fresh = held.saturating_sub(self.tracked).min(unsettled);
+        fresh.saturating_add((unsettled - fresh) / RESTING)
     }
 }
 
@@ -118,6 +140,9 @@ const SKIP_NS: f64 = 150.0;
 
 /// Old pages that ksmd may skip from one look to the next, and until the setting that ends it has taken hold.
 const SKIPPED_AT_ONCE: u64 = 50_000;
+
+/// Of pages that have changed between two visits, one in so many may have come to rest.
+const RESTING: u64 = 5;
 
 /// From deciding to stop ksmd until it is stopped.
 const REACTION: Duration = Duration::from_millis(25);
@@ -184,7 +209,36 @@ impl Round {
             looked,
             clean_from,
             end: End::of(now, false),
+            before: End::of(now, false),
+            needs_whole_pass: false,
+            early: None,
         }
+    }
+
+    /// The same, in which equal pages are to meet that nobody shares yet: a pass from its middle to the middle of the
+    /// next does not do.
+    pub fn needing_whole_pass(self, needs_whole_pass: bool) -> Self {
+        Self { needs_whole_pass, ..self }
+    }
+
+    /// Takes note that the pass under way, if it visits everything, is the last one if another would merge no more than
+    /// `few` pages, were they all to merge. `held` are the pages that the processes hold.
+    ///
+    /// After growth the count of passes begins anew in the middle of one, when most of what is new has been visited.
+    /// If the first whole pass from there finds nearly all in a tree, it has met all that it can.
+    pub fn may_end_early(&mut self, held: u64, few: u64, now: &Sample) {
+        let pass = now.ksm.full_scans.get().unwrap_or(0);
+        if self.early.is_some_and(|early| early < pass) {
+            // Of the pass that has just begun next to nothing is done.
+            self.early = self.early.filter(|_| self.before.leaves(held, 0, now) <= few);
+            if self.early.is_some() {
+                return;
+            }
+        }
+        let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
+        let is_whole = self.clean_from.is_some_and(|clean_from| clean_from <= pass) && pass >= first;
+        let may = is_whole && self.left_in_pass(now).is_some_and(|left| self.end.leaves(held, left, now) <= few);
+        self.early = may.then_some(pass);
     }
 
     /// Takes in the next sample.
@@ -206,7 +260,7 @@ impl Round {
                 // It was seen late; but a pass comes by each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.ksm.tracked_pages()));
             }
-            self.end = end;
+            self.before = std::mem::replace(&mut self.end, end);
         }
         self.looked = looked;
     }
@@ -257,7 +311,8 @@ impl Round {
     fn last_pass(&self) -> Option<u64> {
         let passes = self.count.passes.saturating_sub(u64::from(self.count.aligned));
         let enough = self.count.full_scans.saturating_add(passes);
-        if self.count.clean { Some(enough.max(self.clean_from?)) } else { Some(enough) }
+        let last = if self.count.clean { enough.max(self.clean_from?) } else { enough };
+        Some(self.early.map_or(last, |early| early.min(last)))
     }
 
     fn ends(&self, now: &Sample) -> u64 {
@@ -297,12 +352,13 @@ impl Round {
     /// Begins the counting of looks anew, as when memory grew meanwhile; cost and gain run on.
     pub fn extend(&mut self, passes: u64, sight: Sight, grown_pages: u64, now: &Sample) {
         self.count = Count::begin(passes, sight != Sight::Smart, false, grown_pages, now);
+        self.early = None;
     }
 
     /// Whether everything has been looked at.
     pub fn is_done(&self, now: &Sample) -> bool {
         self.last_pass().is_some_and(|last| now.ksm.full_scans.get().unwrap_or(0) > last)
-            || self.ends(now) == 1 && self.count.passes == 1 && self.has_gone_round(now)
+            || self.ends(now) == 1 && self.count.passes == 1 && !self.needs_whole_pass && self.has_gone_round(now)
     }
 
     /// Whether ksmd is back where it stood when the count began, having visited every page on the way.

@@ -155,6 +155,11 @@ impl Stable {
         }
     }
 
+    /// Pages that map a node's frame.
+    pub fn mappings(&self, node: u32) -> u32 {
+        self.nodes[node as usize].mapped
+    }
+
     #[cfg(test)]
     pub fn node(&self, node: u32) -> Node {
         self.nodes[node as usize]

@@ -2,7 +2,7 @@
 
 use super::guest::State;
 use super::machine::Machine;
-use crate::witness::Print;
+use crate::witness::{Frame, Print};
 
 /// One page of one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,11 @@ impl Machine {
     pub fn print(&self, place: Place) -> Option<Print> {
         let guest = self.memory.guests.get(place.guest as usize).filter(|guest| !guest.ended)?;
         let page = guest.pages.get(place.page as usize)?;
-        let is_merged = matches!(page.state, State::Merged | State::ZeroTracked | State::Zero);
-        Some(Print { content: self.memory.contents.get(page.slot).sum.into(), is_merged })
+        let frame = match page.state {
+            State::Merged => Frame::Merged { mappings: self.memory.stable.mappings(page.node) },
+            State::ZeroTracked | State::Zero => Frame::Shared,
+            _ => Frame::Own,
+        };
+        Some(Print { guest: place.guest, content: self.memory.contents.get(page.slot).sum.into(), frame })
     }
 }

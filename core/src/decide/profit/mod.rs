@@ -80,6 +80,9 @@ const AT_FIRST: f64 = 0.05;
 /// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
 const FAMILIAR: f64 = 0.8;
 
+/// However few pages have merged, at least so many of the rest may.
+const LEAST_MERGING: f64 = 0.1;
+
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Phase {
@@ -199,7 +202,8 @@ impl Profit {
             errand => errand.passes(),
         };
         self.expected = if errand == Errand::Sustain { self.expected } else { self.expected_from_revisit(view) };
-        let round = Round::begin(passes, sight(clean, new_first), aligned, grown_pages, view.now);
+        let round = Round::begin(passes, sight(clean, new_first), aligned, grown_pages, view.now)
+            .needing_whole_pass(errand == Errand::Revisit && is_for_pairs(view.now));
         let trip = Trip { errand, clean, new_first, passes, new_bytes: changes.grown_bytes, round };
         if passes > 1 {
             self.guests.mark(view.now);
@@ -467,6 +471,10 @@ impl Policy for Profit {
             None => self.begin(Errand::Burst, changes, view),
             Some(Phase::Scanning(mut trip)) => {
                 trip.round.look(view.now);
+                if trip.errand == Errand::Burst && trip.clean {
+                    let held = guests::mergeable_bytes(view.now) / view.now.page_size.max(1);
+                    trip.round.may_end_early(held, few_pages(&self.config, view), view.now);
+                }
                 // Guests that are still filling their memory would else be left half merged: pages that came after
                 // the count began have been visited once at most.
                 let is_done = trip.round.is_done(view.now);
@@ -530,6 +538,18 @@ impl Policy for Profit {
 /// CPU-seconds that two clean passes cost.
 fn two_looks_seconds(view: &View<'_>) -> f64 {
     2.0 * round::clean_pass_seconds(view.now, view.history)
+}
+
+/// Whether what the witnesses expect of a revisit are pages of which none is merged yet.
+fn is_for_pairs(now: &Sample) -> bool {
+    now.witnesses.value().is_some_and(|witnesses| witnesses.paired * 10 > witnesses.familiar)
+}
+
+/// Pages so few that a pass which merged as many of them as others have merged would not pay.
+fn few_pages(config: &ProfitConfig, view: &View<'_>) -> u64 {
+    let now = view.now;
+    let cost = round::clean_pass_seconds(now, view.history) * price::price(config, now);
+    (cost / now.page_size.max(1) as f64 / merging_part(now).max(LEAST_MERGING)) as u64
 }
 
 fn sight(clean: bool, new_first: bool) -> Sight {

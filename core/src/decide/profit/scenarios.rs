@@ -98,7 +98,7 @@ fn build() {
     }
     let (share, cpu) = (saved / could, run.ksmd_seconds());
     assert!(share >= 0.93, "{:.1} %", share * 100.0);
-    assert!(cpu <= 5.5, "{cpu:.2} CPU-s");
+    assert!(cpu <= 4.6, "{cpu:.2} CPU-s");
 }
 
 #[test]

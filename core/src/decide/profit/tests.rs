@@ -288,6 +288,23 @@ fn memory_that_keeps_growing_is_merged_when_it_is_there() {
     assert!(run.saved_part() > 0.99, "{}", run.saved_part());
 }
 
+/// Guests are still filling when ksmd sets out, and the count of passes begins anew each time: two whole passes from the last
+/// time would visit what had been visited before for a third time.
+#[test]
+fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
+    let part = |n: u32| {
+        let at = Duration::from_millis(100 * u64::from(n));
+        Plan::new(format!("part-{n}")).equal(1, 64 * MIB).unique(64 * MIB).starting_at(at)
+    };
+    let mut run = Run::with((0..8).map(part).collect());
+    run.for_seconds(60);
+    assert_eq!(run.saved_part(), 1.0);
+    assert_eq!(run.states(), ["burst", "parked"]);
+    let visits = run.machine.sample().ksm.pages_scanned.get().unwrap();
+    let pages = u64::from(8 * 128 * MIB);
+    assert!(visits < pages * 15 / 4, "{:.1} visits to each page", visits as f64 / pages as f64);
+}
+
 #[test]
 fn small_guests_that_fill_slowly_are_merged_whole() {
     // Three MiB in all: less than what is worth a burst on a host with more.
