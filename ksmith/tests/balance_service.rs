@@ -118,6 +118,10 @@ impl Guest {
         let _ = child.stdin.as_ref().unwrap();
         let memory = Arc::new(Mutex::new(Memory { free: 16 * MIB, cache: 96 * MIB, taken: 0, manner }));
         let child = Arc::new(Mutex::new(child));
+        // A program that is just being started has no command line yet by which it could be known.
+        wait_until("it is what it was started as", || {
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"/bin/sh"))
+        });
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let start_ticks = PidStat::parse(&stat).unwrap().start_ticks;
         Self { child, memory, id: ProcessId { pid, start_ticks } }
