@@ -25,6 +25,10 @@ const SOON: Duration = Duration::from_secs(1);
 const WATCHFUL: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(10);
 
+/// How long a step that is under way is waited for before a dearer guest is asked, and when there is next to nothing left.
+const PATIENCE: Duration = Duration::from_secs(2);
+const URGENT_PATIENCE: Duration = Duration::from_millis(300);
+
 /// Writing this much to swap in a second is swapping.
 const SWAPPING: f64 = 64.0 * 1024.0;
 
@@ -94,10 +98,15 @@ impl NoSwap {
         Some((missing, why))
     }
 
-    /// Takes about `amount` from the cheapest class that can give anything.
-    fn take(known: &[Known<'_>], amount: u64, why: &str, actions: &mut Vec<Action>) {
+    /// Takes about `amount` from the cheapest class that can give anything. From nobody while a cheaper guest is on its
+    /// way to another amount, for no longer than `patience`: nobody dearer pays for what is only late.
+    fn take(known: &[Known<'_>], amount: u64, why: &str, patience: Duration, actions: &mut Vec<Action>) {
         let giving = |known: &&Known<'_>| known.room.giveable_bytes() > 0;
+        let on_its_way = |known: &&Known<'_>| known.guest.resizing_for.is_some_and(|so_far| so_far < patience);
         let Some(weight) = known.iter().filter(giving).map(|it| it.guest.class.weight).min() else { return };
+        if known.iter().filter(on_its_way).any(|it| it.guest.class.weight < weight) {
+            return;
+        }
         let class: Vec<&Known<'_>> =
             known.iter().filter(giving).filter(|it| it.guest.class.weight == weight).collect();
         let (loud, quiet): (Vec<&Known<'_>>, Vec<&Known<'_>>) =
@@ -265,13 +274,18 @@ impl BalancePolicy for NoSwap {
             })
             .collect();
         if let Some((missing, why)) = self.shortage(view, &marks, &outlook) {
-            Self::take(&known, missing, &why, &mut actions);
+            let is_urgent = is_urgent(&view.pool, &marks);
+            let patience = if is_urgent { URGENT_PATIENCE } else { PATIENCE };
+            Self::take(&known, missing, &why, patience, &mut actions);
             let takes = actions.iter().any(|action| matches!(action, Action::Resize { .. }));
             // Those who were squeezed too far get even now; it need not be asked for, since taking goes on anyway.
             Self::relieve(&known, view, marks.min, &mut actions);
-            let is_urgent = is_urgent(&view.pool, &marks);
             let state = if is_urgent { "urgent" } else { "short" };
-            let text = if takes { why } else { format!("{why}; no guest has anything to spare") };
+            let is_under_way = view.guests.iter().any(|guest| guest.resizing_for.is_some());
+            let text = match takes || is_under_way {
+                true => why,
+                false => format!("{why}; no guest has anything to spare"),
+            };
             return Plan { actions, reason: Reason::new(state, text), check_after: SOON };
         }
         let before = actions.len();
@@ -372,6 +386,24 @@ mod tests {
         silver.held = true;
         let plan = policy().decide(&view(0, pool(1000, 40), vec![gold(), silver, bronze(10)]));
         assert_eq!(resizes(&plan).first().map(|(key, _)| *key), Some("gold"));
+    }
+
+    #[test]
+    fn nobody_dearer_pays_for_a_step_that_is_only_late() {
+        let gives = |available, millis: Option<u64>| {
+            let gold = of_class(guest("gold", 1000, 900), "gold", 100);
+            let mut bronze = of_class(guest("bronze", 1000, 900), "bronze", 1);
+            (bronze.can_take, bronze.resizing_for) = (millis.is_none(), millis.map(Duration::from_millis));
+            let plan = policy().decide(&view(0, pool(1000, available), vec![gold, bronze]));
+            assert!(!plan.reason.text.contains("anything to spare"), "{}", plan.reason);
+            resizes(&plan).into_iter().map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(gives(90, None), ["bronze"]);
+        assert_eq!(gives(90, Some(100)), [""; 0]);
+        assert_eq!(gives(90, Some(1900)), [""; 0]);
+        assert_eq!(gives(90, Some(2100)), ["gold"], "it may hang");
+        assert_eq!(gives(40, Some(100)), [""; 0]);
+        assert_eq!(gives(40, Some(400)), ["gold"], "there is no time to wait");
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl Balancer {
                         known: None,
                         error: old.and_then(|old| old.error),
                         looking: false,
-                        resizing: false,
+                        resizing: None,
                         ordered: None,
                         newcomer: Some(Newcomer::met(now)),
                     }
@@ -290,7 +290,7 @@ impl Balancer {
                 }
             }
             What::Resized { from, to, outcome } => {
-                member.resizing = false;
+                member.resizing = None;
                 let name = member.who.name.clone();
                 let got = match &outcome {
                     Ok(got) => {
@@ -345,7 +345,7 @@ impl Balancer {
             .map(|member| {
                 let who = &member.who;
                 let terms = self.config.terms(&who.name, who.uuid.as_deref());
-                member.view(terms, self.holds.has(&who.key), self.trust.trouble(&who.key, now))
+                member.view(terms, self.holds.has(&who.key), self.trust.trouble(&who.key, now), now)
             })
             .collect();
         if self.config.pool != Pool::Host {
@@ -394,7 +394,7 @@ impl Balancer {
         if member.is_busy() || !member.keeper.as_ref().is_some_and(|keeper| keeper.resize(from_bytes, to_bytes)) {
             return;
         }
-        member.resizing = true;
+        member.resizing = Some(now);
         let name = member.who.name.clone();
         let mib = |bytes: u64| bytes >> 20;
         info!("{name}: memory {} -> {} MiB ({reason})", mib(from_bytes), mib(to_bytes));
@@ -516,7 +516,7 @@ impl Balancer {
         let pool = self.pool.read(now).unwrap_or_default();
         let member = self.members.get(key)?;
         let terms = self.config.terms(&member.who.name, member.who.uuid.as_deref());
-        let mut view = member.view(terms, false, None);
+        let mut view = member.view(terms, false, None, self.now());
         // A person may what a policy may not; whether the guest can was checked before.
         (view.can_take, view.can_give, view.held, view.trouble) = (true, true, false, None);
         view.ceiling_bytes = view.whole_bytes;
@@ -527,7 +527,7 @@ impl Balancer {
 
     /// Whether a resize is under way.
     pub fn is_acting(&self) -> bool {
-        self.members.values().any(|member| member.resizing)
+        self.members.values().any(|member| member.resizing.is_some())
     }
 
     /// Gives everybody back what was taken, as far as the pool has it above half its low mark, the dearest first, and

@@ -1,5 +1,7 @@
 //! What the balancer knows of one guest.
 
+use std::time::Duration;
+
 use ksmith_core::balance::{GuestView, Inside, Terms};
 use ksmith_core::guest::{Guest, Kind};
 
@@ -102,7 +104,8 @@ pub(super) struct Member {
     pub error: Option<String>,
     /// Asked, and no answer yet.
     pub looking: bool,
-    pub resizing: bool,
+    /// Since when it has been on its way to another amount.
+    pub resizing: Option<Duration>,
     /// What a person wants it to have.
     pub ordered: Option<Order>,
     /// Until it has told something, or should have.
@@ -111,11 +114,11 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn is_busy(&self) -> bool {
-        self.looking || self.resizing
+        self.looking || self.resizing.is_some()
     }
 
     /// As a policy is to see it. `distrust` says why it is left alone in any case.
-    pub(super) fn view(&self, terms: Terms, is_held: bool, distrust: Option<String>) -> GuestView {
+    pub(super) fn view(&self, terms: Terms, is_held: bool, distrust: Option<String>, now: Duration) -> GuestView {
         let who = &self.who;
         let look = self.known.as_ref().map_or_else(
             || Look {
@@ -144,6 +147,7 @@ impl Member {
             can_give: free && abilities.is_some_and(|it| it.can_give),
             held: is_held || terms.is_held,
             merged_bytes: who.merged_bytes,
+            resizing_for: self.resizing.map(|since| now.saturating_sub(since)),
             trouble: silent.or_else(|| self.error.clone()).or(distrust),
         }
     }

@@ -202,6 +202,7 @@ impl SimGuest {
             can_give: true,
             held: false,
             merged_bytes: self.merged,
+            resizing_for: None,
             trouble: None,
         })
     }
