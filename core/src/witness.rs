@@ -26,12 +26,18 @@ pub struct Witnesses {
     pub familiar: u32,
     /// Of the familiar, pages that hold what they held when ksmd visited them last: one more visit merges them.
     pub returned: u32,
-    /// Of the familiar, pages for which there is room in merged ones: as many as others have left those, and all that hold
-    /// zeros.
+    /// Of the familiar, pages that find a merged one: others hold the same, or there is as much room as they have left, or
+    /// they hold zeros.
     pub seated: u32,
-    /// Of the other familiar, pages that may meet each other: those of one guest and those of another. The rest have
-    /// nobody to merge with as long as those who shared with them hold something else.
+    /// Of the other familiar, pages that may meet one of another guest. The rest have nobody to merge with as long as
+    /// those who shared with them hold something else.
     pub paired: u32,
+    /// Of the paired, pages that can only meet each other: of two one is left.
+    pub mutual: u32,
+    /// Pages that rested with a familiar content when ksmd was sent out last, and hold it still.
+    pub relied: u32,
+    /// Of the relied on, pages that are merged.
+    pub found: u32,
     /// Pages that rested with a content of which nobody knew whether it would merge, when ksmd was sent out last, and hold
     /// it still.
     pub tried: u32,
@@ -45,12 +51,14 @@ impl Witnesses {
     /// The share of memory that has come to rest with a content that was merged before and that a revisit would save, 0
     /// to 1: of two pages that meet one is left.
     pub fn familiar_part(&self) -> f64 {
-        (f64::from(self.seated) + f64::from(self.paired) / 2.0) / f64::from(self.pages.max(1))
+        let saved = f64::from(self.seated) + f64::from(self.paired) - f64::from(self.mutual) / 2.0;
+        saved / f64::from(self.pages.max(1))
     }
 
-    /// The share of memory that has come to rest with another content, 0 to 1.
+    /// The share of memory that has come to rest and of which nobody knows whether a revisit would save it, 0 to 1.
     pub fn unfamiliar_part(&self) -> f64 {
-        f64::from(self.rested.saturating_sub(self.familiar)) / f64::from(self.pages.max(1))
+        let known = self.seated.saturating_add(self.paired);
+        f64::from(self.rested.saturating_sub(known)) / f64::from(self.pages.max(1))
     }
 }
 
@@ -117,6 +125,8 @@ struct Entry {
     frame: Option<Frame>,
     /// The most pages that were seen to share what it holds.
     most: u32,
+    /// Whether it was merged and has been written to since.
+    has_left: bool,
     changed: bool,
     rested: bool,
     familiar: bool,
@@ -124,6 +134,9 @@ struct Entry {
     /// What it rested with when ksmd was sent out, if that was not familiar.
     trial: Option<u64>,
     is_met: bool,
+    /// What it rested with when ksmd was sent out, if that was familiar.
+    reliance: Option<u64>,
+    is_found: bool,
 }
 
 /// When to look, and what was seen.
@@ -292,6 +305,11 @@ impl Ledger {
                 Some(_) => entry.trial.filter(|content| print == Some(*content)),
             };
             entry.is_met = entry.trial.is_some() && is_merged;
+            entry.reliance = match self.at {
+                None => print.filter(|_| entry.familiar && !is_merged),
+                Some(_) => entry.reliance.filter(|content| print == Some(*content)),
+            };
+            entry.is_found = entry.reliance.is_some() && is_merged;
         }
         self.finish(at);
     }
@@ -316,7 +334,7 @@ impl Ledger {
 
     fn counts(&self) -> Witnesses {
         let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
-        let (seated, paired) = self.seats();
+        let (seated, paired, mutual) = self.seats();
         Witnesses {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
@@ -325,30 +343,61 @@ impl Ledger {
             returned: count(|entry| entry.returned),
             seated,
             paired,
+            mutual,
+            relied: count(|entry| entry.reliance.is_some()),
+            found: count(|entry| entry.is_found),
             tried: count(|entry| entry.trial.is_some()),
             met: count(|entry| entry.is_met),
             looks: 0,
         }
     }
 
-    /// Of the familiar pages, those for which others have made room in merged pages, and those that may meet each
-    /// other.
+    /// Of the familiar pages, those that find a merged one, those that may meet one that is not, and of these those that can
+    /// only meet each other.
     ///
-    /// A page that has gone from those that it shared with leaves them with one less, and when it comes back there is room for
-    /// it. If all have gone, those that come back can only meet each other: the copies that one guest has of
-    /// its own are too few to count on.
-    fn seats(&self) -> (u32, u32) {
+    /// A page that leaves those that it shared with leaves room behind, and when it comes back there is room for
+    /// it; but room that nobody comes back to stays, so that only a part of it counts. If all have left, those that
+    /// come back can only meet each other: the copies that one guest has of its own are too few to count on.
+    fn seats(&self) -> (u32, u32, u32) {
         let is_always = |entry: &&Entry| entry.last.is_some_and(|content| self.always.contains(&content));
+        let others = || self.entries.iter().filter(|entry| !is_always(entry));
+        let is_merged = |entry: &&Entry| entry.frame.is_some_and(Frame::is_merged);
+        let merged: FxHashSet<u64> = others().filter(is_merged).filter_map(|entry| entry.last).collect();
+        let is_at_home =
+            |entry: &&Entry| is_always(entry) || entry.last.is_some_and(|content| merged.contains(&content));
         let familiar = || self.entries.iter().filter(|entry| entry.familiar);
-        let zeros = familiar().filter(is_always).count() as u32;
-        let room: f64 = self.entries.iter().filter(|entry| !is_always(entry)).map(Entry::room).sum();
-        let mut guests = FxHashMap::<u32, u32>::default();
-        familiar().filter(|entry| !is_always(entry)).for_each(|entry| *guests.entry(entry.guest).or_default() += 1);
-        let all: u32 = guests.values().sum();
-        let seated = f64::from(all).min(room);
-        let left = 1.0 - seated / f64::from(all.max(1));
-        let paired: f64 = guests.values().map(|&own| f64::from(own.min(all - own)) * left).sum();
-        (zeros.saturating_add(seated.round() as u32), paired.round() as u32)
+        let at_home = familiar().filter(is_at_home).count() as u32;
+
+        let away = || familiar().filter(|entry| !is_at_home(entry));
+        let all = away().count();
+        let left = others().filter(|entry| entry.has_left).count().max(all).max(1);
+        let room: f64 = others().map(Entry::room).sum();
+        let seated = all as f64 * (room / left as f64).min(1.0);
+
+        // By guest: who is away, and who holds alone what was merged, in all and without those who are away.
+        let mut guests = FxHashMap::<u32, [f64; 3]>::default();
+        let mut count = |entry: &Entry, place: usize| guests.entry(entry.guest).or_default()[place] += 1.0;
+        away().for_each(|entry| count(entry, 0));
+        let holds_alone = |entry: &&Entry| {
+            entry.frame == Some(Frame::Own) && entry.last.is_some_and(|content| self.merged.contains(&content))
+        };
+        for entry in others().filter(holds_alone) {
+            count(entry, 1);
+            if !entry.familiar {
+                count(entry, 2);
+            }
+        }
+        let of_all = |place: usize| guests.values().map(|of| of[place]).sum::<f64>();
+        let (alone, settled) = (of_all(1), of_all(2));
+        let part = 1.0 - seated / all.max(1) as f64;
+        let (mut paired, mut mutual) = (0.0, 0.0);
+        for [away, own_alone, own_settled] in guests.values() {
+            let meet = (away * part).min(alone - own_alone);
+            paired += meet;
+            mutual += (meet - (settled - own_settled)).max(0.0);
+        }
+        let [seated, paired, mutual] = [seated, paired, mutual].map(|pages| pages.round() as u32);
+        (at_home.saturating_add(seated), paired, mutual)
     }
 }
 
@@ -359,6 +408,7 @@ impl Entry {
             self.frame = None;
             return;
         };
+        self.has_left = frame == Frame::Own && (self.has_left || self.frame.is_some_and(Frame::is_merged));
         let mappings = if let Frame::Merged { mappings } = frame { mappings } else { 0 };
         let before = if self.last == Some(content) { self.most } else { 0 };
         (self.guest, self.frame, self.most) = (guest, Some(frame), before.max(mappings));
@@ -569,7 +619,7 @@ mod tests {
     }
 
     /// What is expected of six pages, three of each of two guests, which shared them two by two, once they hold this.
-    fn seats(frames: [(u64, Frame); 6]) -> (u32, u32, u32) {
+    fn seats(frames: [(u64, Frame); 6]) -> (u32, u32, u32, u32) {
         let mut ledger = Ledger::default();
         let all = |pages: [(u64, Frame); 6]| {
             let guests = [1, 1, 1, 2, 2, 2].into_iter().zip(pages);
@@ -586,7 +636,7 @@ mod tests {
             ledger.wish(&sample(seconds, 0, 2));
             ledger.looked(all(frames), Duration::from_secs(seconds));
         }
-        ledger.witnesses().map(|it| (it.familiar, it.seated, it.paired)).unwrap()
+        ledger.witnesses().map(|it| (it.familiar, it.seated, it.paired, it.mutual)).unwrap()
     }
 
     #[test]
@@ -595,13 +645,13 @@ mod tests {
         let lone = |content| (content, Frame::Merged { mappings: 1 });
         let both = |content| (content, Frame::Merged { mappings: 2 });
         let stayed = [own(101), own(102), own(103), lone(101), lone(102), lone(103)];
-        assert_eq!(seats(stayed), (3, 3, 0));
+        assert_eq!(seats(stayed), (3, 3, 0, 0));
         let is_away = [own(101), own(102), own(103), own(7), own(8), own(9)];
-        assert_eq!(seats(is_away), (3, 0, 0), "the others hold something else");
+        assert_eq!(seats(is_away), (3, 0, 0, 0), "the others hold something else");
         let are_back = [own(101), own(102), own(103), own(101), own(102), own(103)];
-        assert_eq!(seats(are_back), (6, 0, 6));
-        let half = [own(101), own(102), both(103), lone(101), own(8), both(103)];
-        assert_eq!(seats(half), (2, 1, 0));
+        assert_eq!(seats(are_back), (6, 0, 6, 6));
+        let one_of_each = [own(101), own(102), both(103), lone(104), own(8), both(103)];
+        assert_eq!(seats(one_of_each), (2, 1, 0, 0));
     }
 
     #[test]

@@ -130,7 +130,9 @@ impl Frames {
         if entry.is_exclusive() && !is_merged() {
             return Frame::Own;
         }
-        word(self.mappings.as_ref(), entry).map_or(Frame::Shared, |mappings| Frame::Merged {
+        // Of the page of zeros none are counted.
+        let mappings = word(self.mappings.as_ref(), entry).filter(|mappings| *mappings > 0);
+        mappings.map_or(Frame::Shared, |mappings| Frame::Merged {
             mappings: u32::try_from(mappings).unwrap_or(u32::MAX),
         })
     }

@@ -160,7 +160,7 @@ mod tests {
                         can_give,
                         held: held && key.is_multiple_of(4),
                         merged_bytes: 0,
-                        resizing_for: None,
+                        giving_for: None,
                         trouble: (trouble && key.is_multiple_of(3)).then(|| "trouble".to_owned()),
                     }
                 },

@@ -98,14 +98,16 @@ impl NoSwap {
         Some((missing, why))
     }
 
-    /// Takes about `amount` from the cheapest class that can give anything. From nobody while a cheaper guest is on its
-    /// way to another amount, for no longer than `patience`: nobody dearer pays for what is only late.
-    fn take(known: &[Known<'_>], amount: u64, why: &str, patience: Duration, actions: &mut Vec<Action>) {
+    /// Takes about `amount` from the cheapest class that can give anything. From nobody while a cheaper guest is giving
+    /// already, for no longer than `patience`, and returns whether that is so: nobody dearer pays for what is only late.
+    fn take(known: &[Known<'_>], amount: u64, why: &str, patience: Duration, actions: &mut Vec<Action>) -> bool {
         let giving = |known: &&Known<'_>| known.room.giveable_bytes() > 0;
-        let on_its_way = |known: &&Known<'_>| known.guest.resizing_for.is_some_and(|so_far| so_far < patience);
-        let Some(weight) = known.iter().filter(giving).map(|it| it.guest.class.weight).min() else { return };
-        if known.iter().filter(on_its_way).any(|it| it.guest.class.weight < weight) {
-            return;
+        let on_its_way = |known: &&Known<'_>| known.guest.giving_for.is_some_and(|so_far| so_far < patience);
+        let weight = |known: &Known<'_>| known.guest.class.weight;
+        let awaited = known.iter().filter(on_its_way).map(weight).min();
+        let Some(weight) = known.iter().filter(giving).map(weight).min() else { return awaited.is_some() };
+        if awaited.is_some_and(|awaited| awaited < weight) {
+            return true;
         }
         let class: Vec<&Known<'_>> =
             known.iter().filter(giving).filter(|it| it.guest.class.weight == weight).collect();
@@ -130,6 +132,7 @@ impl NoSwap {
                 push(actions, it.guest, to_bytes, reason);
             }
         }
+        false
     }
 
     /// Gives to those who squeal, from what the pool has above `keep`; returns what was wanted beyond that, and by how
@@ -276,13 +279,12 @@ impl BalancePolicy for NoSwap {
         if let Some((missing, why)) = self.shortage(view, &marks, &outlook) {
             let is_urgent = is_urgent(&view.pool, &marks);
             let patience = if is_urgent { URGENT_PATIENCE } else { PATIENCE };
-            Self::take(&known, missing, &why, patience, &mut actions);
+            let waits = Self::take(&known, missing, &why, patience, &mut actions);
             let takes = actions.iter().any(|action| matches!(action, Action::Resize { .. }));
             // Those who were squeezed too far get even now; it need not be asked for, since taking goes on anyway.
             Self::relieve(&known, view, marks.min, &mut actions);
             let state = if is_urgent { "urgent" } else { "short" };
-            let is_under_way = view.guests.iter().any(|guest| guest.resizing_for.is_some());
-            let text = match takes || is_under_way {
+            let text = match takes || waits {
                 true => why,
                 false => format!("{why}; no guest has anything to spare"),
             };
@@ -393,7 +395,7 @@ mod tests {
         let gives = |available, millis: Option<u64>| {
             let gold = of_class(guest("gold", 1000, 900), "gold", 100);
             let mut bronze = of_class(guest("bronze", 1000, 900), "bronze", 1);
-            (bronze.can_take, bronze.resizing_for) = (millis.is_none(), millis.map(Duration::from_millis));
+            (bronze.can_take, bronze.giving_for) = (millis.is_none(), millis.map(Duration::from_millis));
             let plan = policy().decide(&view(0, pool(1000, available), vec![gold, bronze]));
             assert!(!plan.reason.text.contains("anything to spare"), "{}", plan.reason);
             resizes(&plan).into_iter().map(|(key, _)| key.to_owned()).collect::<Vec<_>>()

@@ -21,7 +21,7 @@ pub fn guest(key: &str, whole: u64, available: u64) -> GuestView {
         can_give: true,
         held: false,
         merged_bytes: 0,
-        resizing_for: None,
+        giving_for: None,
         trouble: None,
     }
 }

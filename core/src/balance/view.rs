@@ -44,8 +44,8 @@ pub struct GuestView {
     pub held: bool,
     /// Merged pages of it, whose divergence would cost the host so much more.
     pub merged_bytes: u64,
-    /// For how long it has been on its way from one amount to another. `None` while it is not.
-    pub resizing_for: Option<Duration>,
+    /// For how long it has been on its way to less. `None` while it is not.
+    pub giving_for: Option<Duration>,
     /// What stands in the way, in words: it does not answer, it ignored its balloon. Nothing is done to it then but
     /// to give back.
     pub trouble: Option<String>,

@@ -29,6 +29,8 @@ pub struct Round {
     needs_whole_pass: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
+    /// Pages that had been visited once when it ended early.
+    unvisited: u64,
 }
 
 /// ksmd at a look.
@@ -39,6 +41,8 @@ struct Looked {
     full_scans: u64,
     /// How long it sleeps after each batch.
     sleep: Duration,
+    /// Pages that it knew.
+    tracked: u64,
 }
 
 impl Looked {
@@ -46,7 +50,7 @@ impl Looked {
         let (full_scans, sleep) = (now.ksm.full_scans.get(), now.ksm.sleep_millisecs.get());
         let sleep = Duration::from_millis(sleep.unwrap_or(0));
         let at = (now.at, now.at.saturating_add(now.took));
-        Self { at, full_scans: full_scans.unwrap_or(0), sleep }
+        Self { at, full_scans: full_scans.unwrap_or(0), sleep, tracked: now.ksm.tracked_pages() }
     }
 }
 
@@ -84,21 +88,38 @@ pub struct Boundary {
 }
 
 impl End {
-    fn of(now: &Sample, exact: bool) -> Self {
+    /// `tracked` are the pages that ksmd knew when it was last seen before that.
+    fn of(now: &Sample, tracked: u64, exact: bool) -> Self {
         let visited = now.ksm.pages_scanned.get().unwrap_or(0);
-        let (tracked, zero_pages) = (now.ksm.tracked_pages(), now.ksm.zero_pages());
+        let zero_pages = now.ksm.zero_pages();
         Self { visited, passed: passed(now).unwrap_or(0), exact, tracked, zero_pages }
     }
 
-    /// Pages that another pass may merge after the one that began here and has come by all but `left`: those that it has
-    /// visited for the first time, and a part of those that it found changed. Both are in none of ksmd's trees, as are
-    /// those that it has merged with the zero page, until the next pass is rid of them.
-    fn leaves(&self, held: u64, left: u64, now: &Sample) -> u64 {
+    /// What the pass that began here leaves to another when it has come by all but `left` pages. What it has visited
+    /// for the first time and what it found changed is in none of ksmd's trees, as are pages that it has merged
+    /// with the zero page, until the next pass is rid of them.
+    fn leaves(&self, held: u64, left: u64, now: &Sample) -> Left {
         let zero_pages = now.ksm.zero_pages().saturating_sub(self.zero_pages);
         let in_no_tree = now.ksm.pages_volatile.get().unwrap_or(u64::MAX);
         let unsettled = in_no_tree.saturating_sub(zero_pages).saturating_sub(left);
         let fresh = held.saturating_sub(self.tracked).min(unsettled);
-        fresh.saturating_add((unsettled - fresh) / RESTING)
+        Left { fresh, changed: unsettled - fresh }
+    }
+}
+
+/// What a pass leaves to another, in pages.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    /// Visited for the first time.
+    fresh: u64,
+    /// Changed between two visits.
+    changed: u64,
+}
+
+impl Left {
+    /// Pages that another pass may save. Of what is new nobody knows how much merges: all may.
+    fn bring(self, merging: f64) -> f64 {
+        self.fresh as f64 + self.changed as f64 * RESTING * merging
     }
 }
 
@@ -141,8 +162,8 @@ const SKIP_NS: f64 = 150.0;
 /// Old pages that ksmd may skip from one look to the next, and until the setting that ends it has taken hold.
 const SKIPPED_AT_ONCE: u64 = 50_000;
 
-/// Of pages that have changed between two visits, one in so many may have come to rest.
-const RESTING: u64 = 5;
+/// Of pages that have changed between two visits, the part that may have come to rest.
+const RESTING: f64 = 0.2;
 
 /// From deciding to stop ksmd until it is stopped.
 const REACTION: Duration = Duration::from_millis(25);
@@ -208,10 +229,11 @@ impl Round {
             moved: Moved::of(now),
             looked,
             clean_from,
-            end: End::of(now, false),
-            before: End::of(now, false),
+            end: End::of(now, looked.tracked, false),
+            before: End::of(now, looked.tracked, false),
             needs_whole_pass: false,
             early: None,
+            unvisited: 0,
         }
     }
 
@@ -221,24 +243,37 @@ impl Round {
         Self { needs_whole_pass, ..self }
     }
 
-    /// Takes note that the pass under way, if it visits everything, is the last one if another would merge no more than
-    /// `few` pages, were they all to merge. `held` are the pages that the processes hold.
+    /// Takes note that the pass under way, if it visits everything, is the last one if another would bring no more than
+    /// `few` pages. `held` are the pages that the processes hold, and `merging` is the part of those at rest that
+    /// merges.
     ///
-    /// After growth the count of passes begins anew in the middle of one, when most of what is new has been visited.
+    /// After growth the count of passes begins anew in the middle of one, often when most of what is new has been visited.
     /// If the first whole pass from there finds nearly all in a tree, it has met all that it can.
-    pub fn may_end_early(&mut self, held: u64, few: u64, now: &Sample) {
+    pub fn may_end_early(&mut self, held: u64, merging: f64, few: f64, now: &Sample) {
         let pass = now.ksm.full_scans.get().unwrap_or(0);
-        if self.early.is_some_and(|early| early < pass) {
+        let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
+        if self.early.is_some_and(|early| first <= early && early < pass) {
             // Of the pass that has just begun next to nothing is done.
-            self.early = self.early.filter(|_| self.before.leaves(held, 0, now) <= few);
-            if self.early.is_some() {
+            let left = self.before.leaves(held, 0, now);
+            if left.bring(merging) <= few {
+                self.unvisited = left.fresh;
                 return;
             }
         }
-        let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
         let is_whole = self.clean_from.is_some_and(|clean_from| clean_from <= pass) && pass >= first;
-        let may = is_whole && self.left_in_pass(now).is_some_and(|left| self.end.leaves(held, left, now) <= few);
+        let brings = |left| self.end.leaves(held, left, now).bring(merging);
+        let may = is_whole && self.left_in_pass(now).is_some_and(|left| brings(left) <= few);
         self.early = may.then_some(pass);
+    }
+
+    /// Whether it ended early and left pages that were visited once.
+    pub fn leaves_some(&self) -> bool {
+        self.unvisited > MET
+    }
+
+    /// Whether it has ended where it had begun, in the middle of a pass.
+    pub fn ends_midway(&self, now: &Sample) -> bool {
+        !self.is_past_last_pass(now)
     }
 
     /// Takes in the next sample.
@@ -255,7 +290,7 @@ impl Round {
             if self.count.aligned && self.count.expects_new && self.ends(now) == 1 {
                 self.count.aligned = self.knows_more(now);
             }
-            let mut end = End::of(now, is_at_end(before, looked));
+            let mut end = End::of(now, before.tracked, is_at_end(before, looked));
             if self.count.aligned || before.full_scans > self.count.full_scans {
                 // It was seen late; but a pass comes by each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.ksm.tracked_pages()));
@@ -353,12 +388,18 @@ impl Round {
     pub fn extend(&mut self, passes: u64, sight: Sight, grown_pages: u64, now: &Sample) {
         self.count = Count::begin(passes, sight != Sight::Smart, false, grown_pages, now);
         self.early = None;
+        // If `full_scans` was reset, what was known of passes is void.
+        self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
     }
 
     /// Whether everything has been looked at.
     pub fn is_done(&self, now: &Sample) -> bool {
-        self.last_pass().is_some_and(|last| now.ksm.full_scans.get().unwrap_or(0) > last)
+        self.is_past_last_pass(now)
             || self.ends(now) == 1 && self.count.passes == 1 && !self.needs_whole_pass && self.has_gone_round(now)
+    }
+
+    fn is_past_last_pass(&self, now: &Sample) -> bool {
+        self.last_pass().is_some_and(|last| now.ksm.full_scans.get().unwrap_or(0) > last)
     }
 
     /// Whether ksmd is back where it stood when the count began, having visited every page on the way.

@@ -10,7 +10,7 @@ use ksmith_core::guest::{Guest, Kind};
 use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Make, Told, What};
-use super::member::{Candidate, Member, Order, is_machine};
+use super::member::{Candidate, Member, Order, Resizing, is_machine};
 use super::newcomer::Newcomer;
 use super::pool::{PoolError, PoolReader};
 use super::{ActuatorError, Holds, Ledger, actuator, cgroup_actuator};
@@ -394,7 +394,7 @@ impl Balancer {
         if member.is_busy() || !member.keeper.as_ref().is_some_and(|keeper| keeper.resize(from_bytes, to_bytes)) {
             return;
         }
-        member.resizing = Some(now);
+        member.resizing = Some(Resizing { since: now, takes: to_bytes < from_bytes });
         let name = member.who.name.clone();
         let mib = |bytes: u64| bytes >> 20;
         info!("{name}: memory {} -> {} MiB ({reason})", mib(from_bytes), mib(to_bytes));

@@ -92,6 +92,14 @@ impl Order {
     }
 }
 
+/// A step that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Resizing {
+    pub since: Duration,
+    /// Whether the guest has less after it.
+    pub takes: bool,
+}
+
 /// One guest with its thread.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -104,8 +112,8 @@ pub(super) struct Member {
     pub error: Option<String>,
     /// Asked, and no answer yet.
     pub looking: bool,
-    /// Since when it has been on its way to another amount.
-    pub resizing: Option<Duration>,
+    /// On its way to another amount.
+    pub resizing: Option<Resizing>,
     /// What a person wants it to have.
     pub ordered: Option<Order>,
     /// Until it has told something, or should have.
@@ -147,7 +155,7 @@ impl Member {
             can_give: free && abilities.is_some_and(|it| it.can_give),
             held: is_held || terms.is_held,
             merged_bytes: who.merged_bytes,
-            resizing_for: self.resizing.map(|since| now.saturating_sub(since)),
+            giving_for: self.resizing.filter(|it| it.takes).map(|it| now.saturating_sub(it.since)),
             trouble: silent.or_else(|| self.error.clone()).or(distrust),
         }
     }

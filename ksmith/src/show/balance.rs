@@ -223,7 +223,7 @@ mod tests {
                 can_give: true,
                 held: to == Some(0),
                 merged_bytes: 0,
-                resizing_for: None,
+                giving_for: None,
                 trouble: to.is_none().then(|| "it gives no answer".to_owned()),
             },
             way: Some("mconsole".to_owned()),

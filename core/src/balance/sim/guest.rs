@@ -202,7 +202,7 @@ impl SimGuest {
             can_give: true,
             held: false,
             merged_bytes: self.merged,
-            resizing_for: None,
+            giving_for: None,
             trouble: None,
         })
     }

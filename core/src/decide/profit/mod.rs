@@ -74,6 +74,9 @@ const VOLATILE: f64 = 0.2;
 /// Witnesses from which on what became of them is worth learning from.
 const FEWEST_TRIED: u32 = 8;
 
+/// How far what the witnesses rely on is believed at least.
+const LEAST_FAITH: f64 = 0.05;
+
 /// How far expectations are trusted before anything was learned.
 const AT_FIRST: f64 = 0.05;
 
@@ -127,6 +130,8 @@ pub struct Profit {
     interval: Duration,
     /// How much of what a further look might bring it did bring, learned; from 0 to 1.
     trust: f64,
+    /// How much of what the witnesses say that a revisit surely brings it did bring, learned; from 0 to 1.
+    faith: f64,
     /// Merged pages that had been copied on write when ksmd last came by all of them: those copied since still
     /// count as saved.
     breaks: u64,
@@ -147,6 +152,8 @@ struct Expected {
     surely: f64,
     /// If it is trusted fully.
     perhaps: f64,
+    /// Witnesses that are to be merged by it.
+    relied: u32,
 }
 
 impl Expected {
@@ -168,6 +175,7 @@ impl Profit {
             boundary: None,
             interval,
             trust: AT_FIRST,
+            faith: 1.0,
             breaks: 0,
             expected: Expected::default(),
             is_unfinished: false,
@@ -281,6 +289,10 @@ impl Profit {
         if (matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen) && had_its_chance {
             self.learn(&outcome, view);
         }
+        // Where a round ends midway nobody has looked at the witnesses since the last end of a pass.
+        if matches!(trip.errand, Errand::Revisit | Errand::Probe) && !trip.round.ends_midway(view.now) {
+            self.learn_faith(view.now);
+        }
         if trip.clean {
             self.breaks = breaks(view.now);
         }
@@ -328,7 +340,7 @@ impl Profit {
     /// equal another page.
     fn expected_from_another_look(&self, view: &View<'_>) -> Expected {
         let changing = view.now.ksm.pages_volatile.get().unwrap_or(0).saturating_mul(view.now.page_size) as f64;
-        Expected { surely: 0.0, perhaps: changing * VOLATILE * merging_part(view.now) }
+        Expected { perhaps: changing * VOLATILE * merging_part(view.now), ..Expected::default() }
     }
 
     /// Bytes that visiting everything twice would save, by what the witnesses say: of the pages that have changed
@@ -340,7 +352,8 @@ impl Profit {
         let pages = ksm.tracked_pages().saturating_add(ksm.zero_pages());
         let bytes = pages.saturating_mul(view.now.page_size) as f64;
         Expected {
-            surely: bytes * witnesses.familiar_part() * FAMILIAR,
+            surely: bytes * witnesses.familiar_part() * FAMILIAR * self.faith,
+            relied: witnesses.seated.saturating_add(witnesses.paired),
             perhaps: bytes * witnesses.unfamiliar_part() * merging_part(view.now),
         }
     }
@@ -358,6 +371,16 @@ impl Profit {
         let expected = self.expected_from_revisit(view);
         let cost = self.price_of_two_looks(view);
         expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
+    }
+
+    /// Compares the witnesses that were to be merged with those that are.
+    fn learn_faith(&mut self, now: &Sample) {
+        let Some(witnesses) = now.witnesses.value() else { return };
+        let relied = self.expected.relied.min(witnesses.relied);
+        if relied >= FEWEST_TRIED {
+            let found = (f64::from(witnesses.found) / f64::from(relied)).min(1.0);
+            self.faith = (self.faith + 0.5 * (found - self.faith)).clamp(LEAST_FAITH, 1.0);
+        }
     }
 
     /// Compares what a look brought with what could have been expected of it, had it been trusted fully. Of what the
@@ -402,8 +425,13 @@ impl Profit {
                 let pause = if is_calm { CALM_WATCH } else { WATCH };
                 let then = match next {
                     _ if let Some(seen) = view.now.witnesses.value() => format!(
-                        "of {} pages at random {} have changed since, {} of these rest and {} were merged before",
-                        seen.pages, seen.changed, seen.rested, seen.familiar
+                        "of {} pages at random {} have changed since, {} of these rest, {} hold what was merged before \
+                         and {} would find others that hold it",
+                        seen.pages,
+                        seen.changed,
+                        seen.rested,
+                        seen.familiar,
+                        seen.seated.saturating_add(seen.paired)
                     ),
                     Errand::Probe if left.is_zero() => format!(
                         "the guests are idle ({} of CPU since); a probe when they are not",
@@ -473,7 +501,8 @@ impl Policy for Profit {
                 trip.round.look(view.now);
                 if trip.errand == Errand::Burst && trip.clean {
                     let held = guests::mergeable_bytes(view.now) / view.now.page_size.max(1);
-                    trip.round.may_end_early(held, few_pages(&self.config, view), view.now);
+                    let merging = merging_part(view.now).max(LEAST_MERGING);
+                    trip.round.may_end_early(held, merging, few_pages(&self.config, view), view.now);
                 }
                 // Guests that are still filling their memory would else be left half merged: pages that came after
                 // the count began have been visited once at most.
@@ -545,11 +574,10 @@ fn is_for_pairs(now: &Sample) -> bool {
     now.witnesses.value().is_some_and(|witnesses| witnesses.paired * 10 > witnesses.familiar)
 }
 
-/// Pages so few that a pass which merged as many of them as others have merged would not pay.
-fn few_pages(config: &ProfitConfig, view: &View<'_>) -> u64 {
-    let now = view.now;
-    let cost = round::clean_pass_seconds(now, view.history) * price::price(config, now);
-    (cost / now.page_size.max(1) as f64 / merging_part(now).max(LEAST_MERGING)) as u64
+/// Pages so few that a pass which saves no more does not pay.
+fn few_pages(config: &ProfitConfig, view: &View<'_>) -> f64 {
+    let cost = round::clean_pass_seconds(view.now, view.history) * price::price(config, view.now);
+    cost / view.now.page_size.max(1) as f64
 }
 
 fn sight(clean: bool, new_first: bool) -> Sight {

@@ -199,6 +199,44 @@ fn what_comes_back_in_place_is_merged_within_seconds() {
     assert_eq!(run.saved_part(), 1.0);
 }
 
+/// Until the other is back nothing can merge, and ksmd may have come by the first meanwhile.
+#[test]
+fn two_that_come_back_to_each_other_far_apart_are_merged_within_seconds_of_the_second() {
+    for apart in [5, 40, 200] {
+        let mut run = Run::with(Vec::new());
+        let [one, two] = twins(&mut run);
+        [one, two].into_iter().for_each(|guest| rewrite(&mut run, guest, |_| UNIQUE));
+        run.for_seconds(30);
+        rewrite(&mut run, one, |page| page + 1);
+        run.for_seconds(apart);
+        rewrite(&mut run, two, |page| page + 1);
+        run.for_seconds(20);
+        assert_eq!(run.saved_part(), 1.0, "{apart} s apart");
+    }
+}
+
+/// The first twin's pages stay merged, each alone, when the second's are written to for good.
+#[test]
+fn room_that_nobody_comes_back_to_does_not_keep_ksmd_busy() {
+    let mut run = Run::with(Vec::new());
+    let [one, two] = twins(&mut run);
+    rewrite(&mut run, two, |_| UNIQUE);
+    run.for_seconds(60);
+    let before = run.ksmd_seconds();
+    let half = u64::from(8 * MIB);
+    for turn in 0..40 {
+        // What one half comes back to was merged, and is nowhere now; the other stays.
+        for page in 0..half {
+            let content = if turn % 2 == 0 { UNIQUE } else { page + 1 };
+            assert!(run.machine.write_page(one, page as usize, content));
+        }
+        run.for_seconds(15);
+        assert_eq!(run.machine.attainable_pages(), 0, "{turn}");
+    }
+    let part = (run.ksmd_seconds() - before) / 600.0;
+    assert!(part < 0.0012, "{:.3} % of a CPU", part * 100.0);
+}
+
 #[test]
 fn what_becomes_equal_in_place_for_the_first_time_is_merged_within_minutes() {
     let mut run = Run::with(Vec::new());
@@ -303,6 +341,17 @@ fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     let visits = run.machine.sample().ksm.pages_scanned.get().unwrap();
     let pages = u64::from(8 * 128 * MIB);
     assert!(visits < pages * 15 / 4, "{:.1} visits to each page", visits as f64 / pages as f64);
+}
+
+/// What newcomers hold has been visited once when the first whole pass ends, and how much of the old memory merges says nothing
+/// about theirs.
+#[test]
+fn newcomers_to_a_burst_for_vast_memory_of_which_nothing_merges_are_visited_twice() {
+    let vast = Plan::new("vast").unique(2048 * MIB);
+    let late = |n| Plan::new(format!("late-{n}")).equal(1, 50 * MIB).starting_at(Duration::from_millis(1000));
+    let mut run = Run::with(vec![vast, late(0), late(1)]);
+    run.for_seconds(60);
+    assert_eq!(run.saved_part(), 1.0);
 }
 
 #[test]

@@ -23,6 +23,9 @@ impl Profit {
             // What came to a few pages only may not show. Of guests that go on faulting a round says no more than this one.
             self.is_unfinished = trip.errand == Errand::Burst && changes.has_faulted;
         }
+        // Pages that only had each other, one behind the place where ksmd set out and one before it, have not met.
+        let may_part_pairs = trip.errand == Errand::Revisit && trip.round.ends_midway(view.now);
+        self.is_unfinished |= trip.round.leaves_some() || may_part_pairs;
         if trip.errand == Errand::Burst && self.caution.doubts(paid, changes) {
             // What comes and goes is not waited for; what of it is there now is visited some time.
             self.guests.mark(view.now);
