@@ -29,8 +29,8 @@ pub struct Round {
     needs_whole_pass: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
-    /// Pages that had been visited once when it ended early.
-    unvisited: u64,
+    /// Pages that it left to another when it ended early.
+    unsettled: u64,
 }
 
 /// ksmd at a look.
@@ -41,8 +41,6 @@ struct Looked {
     full_scans: u64,
     /// How long it sleeps after each batch.
     sleep: Duration,
-    /// Pages that it knew.
-    tracked: u64,
 }
 
 impl Looked {
@@ -50,7 +48,7 @@ impl Looked {
         let (full_scans, sleep) = (now.ksm.full_scans.get(), now.ksm.sleep_millisecs.get());
         let sleep = Duration::from_millis(sleep.unwrap_or(0));
         let at = (now.at, now.at.saturating_add(now.took));
-        Self { at, full_scans: full_scans.unwrap_or(0), sleep, tracked: now.ksm.tracked_pages() }
+        Self { at, full_scans: full_scans.unwrap_or(0), sleep }
     }
 }
 
@@ -73,8 +71,6 @@ struct End {
     passed: u64,
     /// Whether ksmd still slept where it had stopped: no page of the next pass was visited yet.
     exact: bool,
-    /// Pages that ksmd knew then.
-    tracked: u64,
     /// Pages that were merged with the zero page until then.
     zero_pages: u64,
 }
@@ -88,38 +84,19 @@ pub struct Boundary {
 }
 
 impl End {
-    /// `tracked` are the pages that ksmd knew when it was last seen before that.
-    fn of(now: &Sample, tracked: u64, exact: bool) -> Self {
+    fn of(now: &Sample, exact: bool) -> Self {
         let visited = now.ksm.pages_scanned.get().unwrap_or(0);
         let zero_pages = now.ksm.zero_pages();
-        Self { visited, passed: passed(now).unwrap_or(0), exact, tracked, zero_pages }
+        Self { visited, passed: passed(now).unwrap_or(0), exact, zero_pages }
     }
 
-    /// What the pass that began here leaves to another when it has come by all but `left` pages. What it has visited
-    /// for the first time and what it found changed is in none of ksmd's trees, as are pages that it has merged
-    /// with the zero page, until the next pass is rid of them.
-    fn leaves(&self, held: u64, left: u64, now: &Sample) -> Left {
+    /// Pages that the pass which began here leaves to another when it has come by all but `left`: what it has visited for the
+    /// first time and what it found changed, as guests that fill their memory change it. Both are in none of
+    /// ksmd's trees, as are pages that it has merged with the zero page, until the next pass is rid of them.
+    fn leaves(&self, left: u64, now: &Sample) -> u64 {
         let zero_pages = now.ksm.zero_pages().saturating_sub(self.zero_pages);
         let in_no_tree = now.ksm.pages_volatile.get().unwrap_or(u64::MAX);
-        let unsettled = in_no_tree.saturating_sub(zero_pages).saturating_sub(left);
-        let fresh = held.saturating_sub(self.tracked).min(unsettled);
-        Left { fresh, changed: unsettled - fresh }
-    }
-}
-
-/// What a pass leaves to another, in pages.
-#[derive(Debug, Clone, Copy)]
-struct Left {
-    /// Visited for the first time.
-    fresh: u64,
-    /// Changed between two visits.
-    changed: u64,
-}
-
-impl Left {
-    /// Pages that another pass may save. Of what is new nobody knows how much merges: all may.
-    fn bring(self, merging: f64) -> f64 {
-        self.fresh as f64 + self.changed as f64 * RESTING * merging
+        in_no_tree.saturating_sub(zero_pages).saturating_sub(left)
     }
 }
 
@@ -161,9 +138,6 @@ const SKIP_NS: f64 = 150.0;
 
 /// Old pages that ksmd may skip from one look to the next, and until the setting that ends it has taken hold.
 const SKIPPED_AT_ONCE: u64 = 50_000;
-
-/// Of pages that have changed between two visits, the part that may have come to rest.
-const RESTING: f64 = 0.2;
 
 /// From deciding to stop ksmd until it is stopped.
 const REACTION: Duration = Duration::from_millis(25);
@@ -229,11 +203,11 @@ impl Round {
             moved: Moved::of(now),
             looked,
             clean_from,
-            end: End::of(now, looked.tracked, false),
-            before: End::of(now, looked.tracked, false),
+            end: End::of(now, false),
+            before: End::of(now, false),
             needs_whole_pass: false,
             early: None,
-            unvisited: 0,
+            unsettled: 0,
         }
     }
 
@@ -243,32 +217,30 @@ impl Round {
         Self { needs_whole_pass, ..self }
     }
 
-    /// Takes note that the pass under way, if it visits everything, is the last one if another would bring no more than
-    /// `few` pages. `held` are the pages that the processes hold, and `merging` is the part of those at rest that
-    /// merges.
+    /// Takes note that the pass under way, if it visits everything, is the last one if it leaves no more than `few` pages to
+    /// another.
     ///
     /// After growth the count of passes begins anew in the middle of one, often when most of what is new has been visited.
     /// If the first whole pass from there finds nearly all in a tree, it has met all that it can.
-    pub fn may_end_early(&mut self, held: u64, merging: f64, few: f64, now: &Sample) {
+    pub fn may_end_early(&mut self, few: u64, now: &Sample) {
         let pass = now.ksm.full_scans.get().unwrap_or(0);
         let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
         if self.early.is_some_and(|early| first <= early && early < pass) {
             // Of the pass that has just begun next to nothing is done.
-            let left = self.before.leaves(held, 0, now);
-            if left.bring(merging) <= few {
-                self.unvisited = left.fresh;
+            let left = self.before.leaves(0, now);
+            if left <= few {
+                self.unsettled = left;
                 return;
             }
         }
         let is_whole = self.clean_from.is_some_and(|clean_from| clean_from <= pass) && pass >= first;
-        let brings = |left| self.end.leaves(held, left, now).bring(merging);
-        let may = is_whole && self.left_in_pass(now).is_some_and(|left| brings(left) <= few);
+        let may = is_whole && self.left_in_pass(now).is_some_and(|left| self.end.leaves(left, now) <= few);
         self.early = may.then_some(pass);
     }
 
-    /// Whether it ended early and left pages that were visited once.
+    /// Whether it ended early and left pages that a further visit may merge.
     pub fn leaves_some(&self) -> bool {
-        self.unvisited > MET
+        self.unsettled > MET
     }
 
     /// Whether it has ended where it had begun, in the middle of a pass.
@@ -290,7 +262,7 @@ impl Round {
             if self.count.aligned && self.count.expects_new && self.ends(now) == 1 {
                 self.count.aligned = self.knows_more(now);
             }
-            let mut end = End::of(now, before.tracked, is_at_end(before, looked));
+            let mut end = End::of(now, is_at_end(before, looked));
             if self.count.aligned || before.full_scans > self.count.full_scans {
                 // It was seen late; but a pass comes by each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.ksm.tracked_pages()));

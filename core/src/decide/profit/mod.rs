@@ -83,9 +83,6 @@ const AT_FIRST: f64 = 0.05;
 /// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
 const FAMILIAR: f64 = 0.8;
 
-/// However few pages have merged, at least so many of the rest may.
-const LEAST_MERGING: f64 = 0.1;
-
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Phase {
@@ -500,9 +497,7 @@ impl Policy for Profit {
             Some(Phase::Scanning(mut trip)) => {
                 trip.round.look(view.now);
                 if trip.errand == Errand::Burst && trip.clean {
-                    let held = guests::mergeable_bytes(view.now) / view.now.page_size.max(1);
-                    let merging = merging_part(view.now).max(LEAST_MERGING);
-                    trip.round.may_end_early(held, merging, few_pages(&self.config, view), view.now);
+                    trip.round.may_end_early(few_pages(&self.config, view), view.now);
                 }
                 // Guests that are still filling their memory would else be left half merged: pages that came after
                 // the count began have been visited once at most.
@@ -512,7 +507,7 @@ impl Policy for Profit {
                     && self.caution.lets_go_on(
                         changes,
                         &trip.round.outcome(view),
-                        round::clean_pass_seconds(view.now, view.history),
+                        pass_seconds_once_known(view),
                         price::price(&self.config, view.now),
                     );
                 if is_new || trip.round.is_lost(view.now) {
@@ -564,6 +559,13 @@ impl Policy for Profit {
     }
 }
 
+/// CPU-seconds that a clean pass will cost once ksmd knows all that the processes hold by now.
+fn pass_seconds_once_known(view: &View<'_>) -> f64 {
+    let (held, page_size) = (guests::mergeable_bytes(view.now), view.now.page_size.max(1));
+    let known = view.now.ksm.tracked_pages().max(1) as f64;
+    round::clean_pass_seconds(view.now, view.history) * ((held / page_size) as f64 / known).max(1.0)
+}
+
 /// CPU-seconds that two clean passes cost.
 fn two_looks_seconds(view: &View<'_>) -> f64 {
     2.0 * round::clean_pass_seconds(view.now, view.history)
@@ -575,9 +577,9 @@ fn is_for_pairs(now: &Sample) -> bool {
 }
 
 /// Pages so few that a pass which saves no more does not pay.
-fn few_pages(config: &ProfitConfig, view: &View<'_>) -> f64 {
+fn few_pages(config: &ProfitConfig, view: &View<'_>) -> u64 {
     let cost = round::clean_pass_seconds(view.now, view.history) * price::price(config, view.now);
-    cost / view.now.page_size.max(1) as f64
+    cost as u64 / view.now.page_size.max(1)
 }
 
 fn sight(clean: bool, new_first: bool) -> Sight {
