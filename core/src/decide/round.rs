@@ -29,8 +29,6 @@ pub struct Round {
     needs_whole_pass: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
-    /// Pages that it left to another when it ended early.
-    unsettled: u64,
 }
 
 /// ksmd at a look.
@@ -207,7 +205,6 @@ impl Round {
             before: End::of(now, false),
             needs_whole_pass: false,
             early: None,
-            unsettled: 0,
         }
     }
 
@@ -227,9 +224,7 @@ impl Round {
         let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
         if self.early.is_some_and(|early| first <= early && early < pass) {
             // Of the pass that has just begun next to nothing is done.
-            let left = self.before.leaves(0, now);
-            if left <= few {
-                self.unsettled = left;
+            if self.leaves(now) <= few {
                 return;
             }
         }
@@ -238,9 +233,9 @@ impl Round {
         self.early = may.then_some(pass);
     }
 
-    /// Whether it ended early and left pages that a further visit may merge.
-    pub fn leaves_some(&self) -> bool {
-        self.unsettled > MET
+    /// Pages that the pass which has just ended leaves to another.
+    pub fn leaves(&self, now: &Sample) -> u64 {
+        self.before.leaves(0, now)
     }
 
     /// Whether it has ended where it had begun, in the middle of a pass.

@@ -10,6 +10,9 @@ use crate::decide::View;
 /// Of what probes may cost, so much is for new memory that can't pay for itself.
 const PART: f64 = 0.25;
 
+/// Pages that a pass may leave without anything being amiss.
+const FEW: u64 = 64;
+
 impl Profit {
     /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
     /// what is new was not compared with all that is old if that was passed over. Returns the bytes that are still new.
@@ -25,7 +28,13 @@ impl Profit {
         }
         // Pages that only had each other, one behind the place where ksmd set out and one before it, have not met.
         let may_part_pairs = trip.errand == Errand::Revisit && trip.round.ends_midway(view.now);
-        self.is_unfinished |= trip.round.leaves_some() || may_part_pairs;
+        // Guests that fill pages which they have already may have filled them after the first visit. Others change theirs for
+        // ever, so no more is known than that a look some time is due. Without witnesses that is looked after anyway.
+        let may_be_filled = trip.errand == Errand::Burst
+            && trip.clean
+            && view.now.witnesses.value().is_some()
+            && trip.round.leaves(view.now) > FEW;
+        self.is_unfinished |= may_be_filled || may_part_pairs;
         if trip.errand == Errand::Burst && self.caution.doubts(paid, changes) {
             // What comes and goes is not waited for; what of it is there now is visited some time.
             self.guests.mark(view.now);
