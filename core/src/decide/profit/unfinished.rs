@@ -28,13 +28,14 @@ impl Profit {
         }
         // Pages that only had each other, one behind the place where ksmd set out and one before it, have not met.
         let may_part_pairs = trip.errand == Errand::Revisit && trip.round.ends_midway(view.now);
-        // Guests that fill pages which they have already may have filled them after the first visit. Others change theirs for
-        // ever, so no more is known than that a look some time is due. Without witnesses that is looked after anyway.
-        let may_be_filled = trip.errand == Errand::Burst
+        // Pages that change while they are in the unstable tree put it out of order, so that equal ones miss each other, and
+        // guests may fill pages after their first visit. How much of that there was nobody can tell: a look is due
+        // some time. Without witnesses that is looked after anyway.
+        let may_have_missed = trip.errand == Errand::Burst
             && trip.clean
             && view.now.witnesses.value().is_some()
             && trip.round.leaves(view.now) > FEW;
-        self.is_unfinished |= may_be_filled || may_part_pairs;
+        self.is_unfinished |= may_have_missed || may_part_pairs;
         if trip.errand == Errand::Burst && self.caution.doubts(paid, changes) {
             // What comes and goes is not waited for; what of it is there now is visited some time.
             self.guests.mark(view.now);
