@@ -1,0 +1,50 @@
+//! What the witnesses say.
+
+/// What the witnesses say, in pages. A share of them stands for the same share of all mergeable memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Witnesses {
+    /// Pages that were looked at.
+    pub pages: u32,
+    /// Of these, pages that were written to since ksmd last set out to visit all memory.
+    pub changed: u32,
+    /// Of the changed, pages that held the same at the look before: they have come to rest.
+    pub rested: u32,
+    /// Of the rested, pages with a content that was merged before, there or elsewhere: they will merge again.
+    pub familiar: u32,
+    /// Of the familiar, pages that hold what they held when ksmd visited them last: one more visit merges them.
+    pub returned: u32,
+    /// Of the familiar, pages that find a merged one: others hold the same, or there is as much room as they have left, or
+    /// they hold zeros.
+    pub seated: u32,
+    /// Of the other familiar, pages that may meet one of another guest. The rest have nobody to merge with as long as
+    /// those who shared with them hold something else.
+    pub paired: u32,
+    /// Of the paired, pages that can only meet each other: of two one is left.
+    pub mutual: u32,
+    /// Pages that rested with a familiar content when ksmd was sent out last, and hold it still.
+    pub relied: u32,
+    /// Of the relied on, pages that are merged.
+    pub found: u32,
+    /// Pages that rested with a content of which nobody knew whether it would merge, when ksmd was sent out last, and hold
+    /// it still.
+    pub tried: u32,
+    /// Of the tried, pages that are merged.
+    pub met: u32,
+    /// Looks taken so far: when this moves, there is something new.
+    pub looks: u64,
+}
+
+impl Witnesses {
+    /// The share of memory that has come to rest with a content that was merged before and that a revisit would save, 0
+    /// to 1: of two pages that meet one is left.
+    pub fn familiar_part(&self) -> f64 {
+        let saved = f64::from(self.seated) + f64::from(self.paired) - f64::from(self.mutual) / 2.0;
+        saved / f64::from(self.pages.max(1))
+    }
+
+    /// The share of memory that has come to rest and of which nobody knows whether a revisit would save it, 0 to 1.
+    pub fn unfamiliar_part(&self) -> f64 {
+        let known = self.seated.saturating_add(self.paired);
+        f64::from(self.rested.saturating_sub(known)) / f64::from(self.pages.max(1))
+    }
+}
