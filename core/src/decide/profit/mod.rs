@@ -21,6 +21,7 @@
 mod caution;
 mod config;
 mod errand;
+mod expected;
 mod guests;
 #[cfg(test)]
 mod late;
@@ -37,9 +38,10 @@ pub use config::ProfitConfig;
 
 use self::caution::Caution;
 use self::errand::Errand;
+use self::expected::{Expected, breaks, is_for_pairs};
 use self::guests::{Changes, Guests};
 use super::duty::{self, Duty};
-use super::round::{self, Boundary, Outcome, Round, Sight};
+use super::round::{self, Boundary, Round, Sight};
 use super::{Decision, Policy, Reason, View, ground};
 use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
@@ -68,20 +70,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// How far expectations of new memory are trusted at least.
 const UNTRIED: f64 = 0.05;
 
-/// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
-const VOLATILE: f64 = 0.2;
-
-/// Witnesses from which on what became of them is worth learning from.
-const FEWEST_TRIED: u32 = 8;
-
-/// How far what the witnesses rely on is believed at least.
-const LEAST_FAITH: f64 = 0.05;
-
 /// How far expectations are trusted before anything was learned.
 const AT_FIRST: f64 = 0.05;
-
-/// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
-const FAMILIAR: f64 = 0.8;
 
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
@@ -140,23 +130,6 @@ pub struct Profit {
     unmet_bytes: u64,
     /// Ends of passes at the last sample.
     full_scans: u64,
-}
-
-/// What a further look may bring, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Expected {
-    /// Whatever was learned.
-    surely: f64,
-    /// If it is trusted fully.
-    perhaps: f64,
-    /// Witnesses that are to be merged by it.
-    relied: u32,
-}
-
-impl Expected {
-    fn bytes(self, trust: f64) -> f64 {
-        self.surely + self.perhaps * trust
-    }
 }
 
 impl Profit {
@@ -333,76 +306,6 @@ impl Profit {
         self.park(Errand::Probe, self.interval, figures, view)
     }
 
-    /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
-    /// equal another page.
-    fn expected_from_another_look(&self, view: &View<'_>) -> Expected {
-        let changing = view.now.ksm.pages_volatile.get().unwrap_or(0).saturating_mul(view.now.page_size) as f64;
-        Expected { perhaps: changing * VOLATILE * merging_part(view.now), ..Expected::default() }
-    }
-
-    /// Bytes that visiting everything twice would save, by what the witnesses say: of the pages that have changed
-    /// and come to rest, those that were merged before with what they hold, and of the others those that equal
-    /// another page. 0 without witnesses.
-    fn expected_from_revisit(&self, view: &View<'_>) -> Expected {
-        let Some(witnesses) = view.now.witnesses.value() else { return Expected::default() };
-        let ksm = &view.now.ksm;
-        let pages = ksm.tracked_pages().saturating_add(ksm.zero_pages());
-        let bytes = pages.saturating_mul(view.now.page_size) as f64;
-        Expected {
-            surely: bytes * witnesses.familiar_part() * FAMILIAR * self.faith,
-            relied: witnesses.seated.saturating_add(witnesses.paired),
-            perhaps: bytes * witnesses.unfamiliar_part() * merging_part(view.now),
-        }
-    }
-
-    /// Whether nearly all that a revisit surely brings are pages whose checksums ksmd knows.
-    fn one_look_does(&self, view: &View<'_>) -> bool {
-        let Some(witnesses) = view.now.witnesses.value() else { return false };
-        let expected = self.expected_from_revisit(view);
-        u64::from(witnesses.returned) * 10 >= u64::from(witnesses.familiar) * 9
-            && expected.surely >= expected.perhaps * self.trust
-    }
-
-    /// Whether the witnesses say that a revisit pays.
-    fn revisit_pays(&self, view: &View<'_>) -> bool {
-        let expected = self.expected_from_revisit(view);
-        let cost = self.price_of_two_looks(view);
-        expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
-    }
-
-    /// Compares the witnesses that were to be merged with those that are.
-    fn learn_faith(&mut self, now: &Sample) {
-        let Some(witnesses) = now.witnesses.value() else { return };
-        let relied = self.expected.relied.min(witnesses.relied);
-        if relied >= FEWEST_TRIED {
-            let found = (f64::from(witnesses.found) / f64::from(relied)).min(1.0);
-            self.faith = (self.faith + 0.5 * (found - self.faith)).clamp(LEAST_FAITH, 1.0);
-        }
-    }
-
-    /// Compares what a look brought with what could have been expected of it, had it been trusted fully. Of what the
-    /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
-    /// that they have changed once, most change again: a fifth.
-    fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
-        if let Some(witnesses) = view.now.witnesses.value() {
-            if witnesses.tried >= FEWEST_TRIED {
-                let met = f64::from(witnesses.met) / f64::from(witnesses.tried);
-                let kept = (met / merging_part(view.now).max(0.01)).min(1.0);
-                self.trust = (self.trust + 0.5 * (kept - self.trust)).clamp(0.01, 1.0);
-            }
-        } else if self.expected.perhaps > 0.0 {
-            // Of pages that went apart from all others that shared them one is no loss.
-            let (shared, sharing) =
-                (view.now.ksm.pages_shared.get().unwrap_or(0), view.now.ksm.pages_sharing.get().unwrap_or(0));
-            let lost = sharing as f64 / (shared.saturating_add(sharing)).max(1) as f64;
-            let uncounted =
-                breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size) as f64 * lost;
-            let saved = outcome.saved_bytes as f64 + uncounted;
-            let kept = ((saved - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
-            self.trust = (self.trust + 0.8 * (kept - self.trust)).clamp(0.01, 1.0);
-        }
-    }
-
     fn park(&mut self, next: Errand, wait: Duration, why: String, view: &View<'_>) -> Decision {
         self.guests.rest(view.now);
         self.duty.reset();
@@ -571,11 +474,6 @@ fn two_looks_seconds(view: &View<'_>) -> f64 {
     2.0 * round::clean_pass_seconds(view.now, view.history)
 }
 
-/// Whether what the witnesses expect of a revisit are pages of which none is merged yet.
-fn is_for_pairs(now: &Sample) -> bool {
-    now.witnesses.value().is_some_and(|witnesses| witnesses.paired * 10 > witnesses.familiar)
-}
-
 /// Pages so few that a pass which saves no more does not pay.
 fn few_pages(config: &ProfitConfig, view: &View<'_>) -> u64 {
     let cost = round::clean_pass_seconds(view.now, view.history) * price::price(config, view.now);
@@ -588,18 +486,6 @@ fn sight(clean: bool, new_first: bool) -> Sight {
         (true, true) => Sight::CleanInTheEnd,
         (true, false) => Sight::Clean,
     }
-}
-
-/// Merged pages that were copied on write since boot. 0 before Linux 5.19.
-fn breaks(now: &Sample) -> u64 {
-    now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
-}
-
-/// Of the pages at rest, the part that equals another one.
-fn merging_part(now: &Sample) -> f64 {
-    let resting = now.ksm.pages_unshared.get().unwrap_or(0) as f64;
-    let saved = now.ksm.saved_pages() as f64;
-    saved / (saved + resting).max(1.0)
 }
 
 fn cpu_time(changes: Changes) -> Duration {
