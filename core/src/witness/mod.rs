@@ -6,6 +6,7 @@
 //!
 //! The [`Ledger`] decides when to look and keeps the books. Reading memory is up to its owner.
 
+mod ages;
 mod said;
 mod seats;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 
 use std::time::Duration;
 
+pub use ages::LASTING;
 pub use said::Witnesses;
 
 use rustc_hash::FxHashSet;
@@ -85,6 +87,12 @@ struct Entry {
     most: u32,
     /// Whether it was merged and has been written to since.
     has_left: bool,
+    /// Since when it holds what it holds.
+    since: Duration,
+    /// Since when it is merged. `None` if it is not, or was when it was drawn.
+    merged_at: Option<Duration>,
+    /// How long it was merged before it was written to last. `None` if nobody saw that.
+    lived: Option<Duration>,
     changed: bool,
     rested: bool,
     familiar: bool,
@@ -199,8 +207,14 @@ impl Ledger {
         let entry = |print: Option<Print>| {
             let content = print.map(|print| print.content);
             let merged = print.is_some_and(|print| print.frame.is_merged());
-            let mut entry =
-                Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() };
+            let mut entry = Entry {
+                baseline: content,
+                boundary: content,
+                last: content,
+                merged,
+                since: at,
+                ..Entry::default()
+            };
             entry.lies(print);
             entry
         };
@@ -238,6 +252,7 @@ impl Ledger {
                 remember(&mut self.merged, print);
             }
             let is_merged = print.is_some_and(|print| print.frame.is_merged());
+            entry.ages(print, at);
             entry.lies(print);
             let print = print.map(|print| print.content);
             match self.at {
@@ -271,7 +286,7 @@ impl Ledger {
     fn finish(&mut self, at: Duration) {
         self.looked_at = at;
         let before = self.said;
-        self.said = Witnesses { looks: before.looks + 1, ..self.counts() };
+        self.said = Witnesses { looks: before.looks + 1, ..self.counts(at) };
         let has_news = std::mem::take(&mut self.has_news);
         let is_boundary = self.at.take().is_some() || has_news;
         // Nothing has come to rest since: look again later.
@@ -286,7 +301,7 @@ impl Ledger {
         (!self.entries.is_empty()).then_some(self.said)
     }
 
-    fn counts(&self) -> Witnesses {
+    fn counts(&self, at: Duration) -> Witnesses {
         let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
         let (seated, paired, mutual) = self.seats();
         Witnesses {
@@ -298,6 +313,7 @@ impl Ledger {
             seated,
             paired,
             mutual,
+            lasts: self.lasts(at),
             relied: count(|entry| entry.reliance.is_some()),
             found: count(|entry| entry.reliance.is_some() && entry.is_merged()),
             tried: count(|entry| entry.trial.is_some()),

@@ -1,5 +1,10 @@
 //! What the witnesses say.
 
+use std::time::Duration;
+
+use super::LASTING;
+use crate::units::Span;
+
 /// What the witnesses say, in pages. A share of them stands for the same share of all mergeable memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Witnesses {
@@ -21,6 +26,9 @@ pub struct Witnesses {
     pub paired: u32,
     /// Of the paired, pages that can only meet each other: of two one is left.
     pub mutual: u32,
+    /// How long the familiar may stay as they are, on average: as long as they were merged last or have rested by now, up to
+    /// [`LASTING`].
+    pub lasts: Duration,
     /// Pages that rested with a familiar content when ksmd was sent out last, and hold it still.
     pub relied: u32,
     /// Of the relied on, pages that are merged.
@@ -40,6 +48,26 @@ impl Witnesses {
     pub fn familiar_part(&self) -> f64 {
         let saved = f64::from(self.seated) + f64::from(self.paired) - f64::from(self.mutual) / 2.0;
         saved / f64::from(self.pages.max(1))
+    }
+
+    /// The part that merging the familiar is worth, 0 to 1: what is soon written to again saves little, and costs the
+    /// guest a copy of each page.
+    pub fn lasting_part(&self) -> f64 {
+        self.lasts.as_secs_f64() / LASTING.as_secs_f64()
+    }
+
+    /// For people.
+    pub fn in_words(&self) -> String {
+        let finding = self.seated.saturating_add(self.paired);
+        let lasting = match self.lasts {
+            lasts if finding > 0 && lasts < LASTING => format!(", though perhaps for {} only", Span(lasts)),
+            _ => String::new(),
+        };
+        format!(
+            "of {} pages at random {} have changed since, {} of these rest, {} hold what was merged before and {finding} \
+             would find others that hold it{lasting}",
+            self.pages, self.changed, self.rested, self.familiar
+        )
     }
 
     /// The share of memory that has come to rest and of which nobody knows whether a revisit would save it, 0 to 1.

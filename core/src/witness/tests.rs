@@ -256,6 +256,30 @@ fn what_came_of_contents_that_nobody_knew_is_told() {
 }
 
 #[test]
+fn what_was_merged_for_a_moment_is_taken_to_be_gone_as_soon_until_it_has_rested_for_longer() {
+    let mut ledger = Ledger::default();
+    let mut look = |seconds, full_scans, [first, second]: [(u64, bool); 2]| {
+        let sample = sample(seconds, u64::from(seconds < 15), full_scans);
+        let prints = [first, second, (3, false), (4, false)].map(|(content, merged)| lying(content, merged));
+        match ledger.wish(&sample) {
+            Wish::Draw => ledger.drawn(prints, sample.at),
+            _ => ledger.looked(prints, sample.at),
+        }
+        let seen = ledger.witnesses().unwrap();
+        (seen.familiar, seen.lasts.as_secs())
+    };
+    look(10, 0, [(101, false), (102, true)]);
+    look(12, 1, [(101, true), (102, true)]);
+    assert_eq!(look(14, 2, [(101, true), (102, true)]), (0, 45), "nobody has left");
+    look(16, 2, [(5, false), (6, false)]);
+    look(20, 2, [(101, false), (6, false)]);
+    assert_eq!(look(22, 2, [(101, false), (6, false)]), (1, 4));
+    assert_eq!(look(50, 2, [(101, false), (102, false)]), (1, 30), "it rests");
+    let (familiar, lasts) = look(55, 2, [(101, false), (102, false)]);
+    assert_eq!((familiar, lasts), (2, (35 + 45) / 2), "since when the second had been merged nobody knows");
+}
+
+#[test]
 fn another_population_has_other_witnesses() {
     let mut ledger = Ledger::default();
     turn(&mut ledger, &sample(10, 0, 0), [1, 2, 3, 4]);

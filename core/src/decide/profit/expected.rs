@@ -26,11 +26,18 @@ pub(super) struct Expected {
     perhaps: f64,
     /// Witnesses that are to be merged by it.
     relied: u32,
+    /// What part of the sure bytes counts, 0 to 1, since they may soon be written to again.
+    lasting: f64,
 }
 
 impl Expected {
     pub(super) fn bytes(self, trust: f64) -> f64 {
         self.surely + self.perhaps * trust
+    }
+
+    /// Bytes that are worth as much as if they stayed merged.
+    fn worth(self, trust: f64) -> f64 {
+        self.surely * self.lasting + self.perhaps * trust
     }
 }
 
@@ -53,6 +60,7 @@ impl Profit {
         Expected {
             surely: bytes * witnesses.familiar_part() * FAMILIAR * self.faith,
             relied: witnesses.seated.saturating_add(witnesses.paired),
+            lasting: witnesses.lasting_part(),
             perhaps: bytes * witnesses.unfamiliar_part() * merging_part(view.now),
         }
     }
@@ -69,7 +77,7 @@ impl Profit {
     pub(super) fn revisit_pays(&self, view: &View<'_>) -> bool {
         let expected = self.expected_from_revisit(view);
         let cost = self.price_of_two_looks(view);
-        expected.bytes(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
+        expected.worth(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
     }
 
     /// Compares the witnesses that were to be merged with those that are.

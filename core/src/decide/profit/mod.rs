@@ -324,15 +324,7 @@ impl Profit {
                 let is_calm = view.now.at.saturating_sub(*since) >= QUIET;
                 let pause = if is_calm { CALM_WATCH } else { WATCH };
                 let then = match next {
-                    _ if let Some(seen) = view.now.witnesses.value() => format!(
-                        "of {} pages at random {} have changed since, {} of these rest, {} hold what was merged before \
-                         and {} would find others that hold it",
-                        seen.pages,
-                        seen.changed,
-                        seen.rested,
-                        seen.familiar,
-                        seen.seated.saturating_add(seen.paired)
-                    ),
+                    _ if let Some(seen) = view.now.witnesses.value() => seen.in_words(),
                     Errand::Probe if left.is_zero() => format!(
                         "the guests are idle ({} of CPU since); a probe when they are not",
                         Span(cpu_time(changes))

@@ -101,6 +101,42 @@ fn build() {
     assert!(cpu <= 4.6, "{cpu:.2} CPU-s");
 }
 
+/// Four guests, a part of whose memory is their own and all the same by turns, for half of the period each. What is saved
+/// of what could be, ksmd's CPU-seconds, and merged pages that were written to.
+fn diverge(period_seconds: u64) -> (f64, f64, u64) {
+    const START: u64 = 10;
+    let mut run = Run::new(Config::default(), Limits::default());
+    let part = || (1..=u64::from(32 * MIB)).map(|page| page << 20);
+    let rest = || (1..=u64::from(64 * MIB)).chain((0..u64::from(64 * MIB)).map(|_| UNIQUE));
+    let ids = [0; 4].map(|_| run.machine.add_guest("clone", part().chain(rest())));
+    let (mut saved, mut could) = (0.0, 0.0);
+    for tick in 0..(START + 6 * period_seconds) * 4 {
+        let since = tick.checked_sub(START * 4).filter(|since| since % (period_seconds * 2) == 0);
+        if let Some(since) = since {
+            let is_back = since % (period_seconds * 4) != 0;
+            for id in ids {
+                for (page, content) in part().enumerate() {
+                    run.machine.write_page(id, page, if is_back { content } else { UNIQUE });
+                }
+            }
+        }
+        run.until(Duration::from_millis(250 * (tick + 1)), |_, _| false);
+        saved += run.machine.truly_saved_pages() as f64;
+        could += run.machine.attainable_pages() as f64;
+    }
+    let vmstat = run.machine.sample().vmstat;
+    (saved / could, run.ksmd_seconds(), vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap())
+}
+
+#[test]
+fn what_diverges_again_at_once_is_left_alone_and_what_stays_for_a_while_is_merged_again() {
+    let (share, cpu, breaks) = diverge(8);
+    assert!(share >= 0.83 && cpu <= 1.2, "{:.1} %, {cpu:.2} CPU-s", share * 100.0);
+    assert!(breaks <= 4 * u64::from(32 * MIB), "{breaks} breaks: only the first wave should meet merged pages");
+    let (share, cpu, _) = diverge(80);
+    assert!(share >= 0.97 && cpu <= 4.0, "{:.1} %, {cpu:.2} CPU-s", share * 100.0);
+}
+
 #[test]
 fn idle() {
     let loner = |n| guest("loner", n, 2).unique(240 * MIB).rewritten(16 * MIB, SECOND);
