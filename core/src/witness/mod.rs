@@ -19,6 +19,7 @@ pub use said::Witnesses;
 
 use rustc_hash::FxHashSet;
 
+use self::seats::Seats;
 use crate::kernel::Run;
 use crate::sample::Sample;
 
@@ -87,11 +88,9 @@ struct Entry {
     most: u32,
     /// Whether it was merged and has been written to since.
     has_left: bool,
-    /// Since when it holds what it holds.
-    since: Duration,
-    /// Since when it is merged. `None` if it is not, or was when it was drawn.
-    merged_at: Option<Duration>,
-    /// How long it was merged before it was written to last. `None` if nobody saw that.
+    /// Since when it holds what it holds. `None` if it held that when it was drawn.
+    since: Option<Duration>,
+    /// How long it held what was worth merging, the last time. `None` if nobody saw that.
     lived: Option<Duration>,
     changed: bool,
     rested: bool,
@@ -207,14 +206,8 @@ impl Ledger {
         let entry = |print: Option<Print>| {
             let content = print.map(|print| print.content);
             let merged = print.is_some_and(|print| print.frame.is_merged());
-            let mut entry = Entry {
-                baseline: content,
-                boundary: content,
-                last: content,
-                merged,
-                since: at,
-                ..Entry::default()
-            };
+            let mut entry =
+                Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() };
             entry.lies(print);
             entry
         };
@@ -303,7 +296,7 @@ impl Ledger {
 
     fn counts(&self, at: Duration) -> Witnesses {
         let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
-        let (seated, paired, mutual) = self.seats();
+        let Seats { seated, paired, mutual, lasts } = self.seats(at);
         Witnesses {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
@@ -313,7 +306,7 @@ impl Ledger {
             seated,
             paired,
             mutual,
-            lasts: self.lasts(at),
+            lasts,
             relied: count(|entry| entry.reliance.is_some()),
             found: count(|entry| entry.reliance.is_some() && entry.is_merged()),
             tried: count(|entry| entry.trial.is_some()),

@@ -26,9 +26,9 @@ pub struct Witnesses {
     pub paired: u32,
     /// Of the paired, pages that can only meet each other: of two one is left.
     pub mutual: u32,
-    /// How long the familiar may stay as they are, on average: as long as they were merged last or have rested by now, up to
-    /// [`LASTING`].
-    pub lasts: Duration,
+    /// How long the seated and the paired may stay as they are, on average: as long as they stayed last or have rested
+    /// by now, up to [`LASTING`]. `None` if there are none.
+    pub lasts: Option<Duration>,
     /// Pages that rested with a familiar content when ksmd was sent out last, and hold it still.
     pub relied: u32,
     /// Of the relied on, pages that are merged.
@@ -50,17 +50,17 @@ impl Witnesses {
         saved / f64::from(self.pages.max(1))
     }
 
-    /// The part that merging the familiar is worth, 0 to 1: what is soon written to again saves little, and costs the
-    /// guest a copy of each page.
+    /// The part that merging the seated and the paired is worth, 0 to 1: what is soon written to again saves little, and
+    /// costs the guest a copy of each page.
     pub fn lasting_part(&self) -> f64 {
-        self.lasts.as_secs_f64() / LASTING.as_secs_f64()
+        self.lasts.map_or(1.0, |lasts| (lasts.as_secs_f64() / LASTING.as_secs_f64()).min(1.0))
     }
 
-    /// For people.
+    /// What a revisit could find, for people.
     pub fn in_words(&self) -> String {
         let finding = self.seated.saturating_add(self.paired);
         let lasting = match self.lasts {
-            lasts if finding > 0 && lasts < LASTING => format!(", though perhaps for {} only", Span(lasts)),
+            Some(lasts) if lasts < LASTING => format!(", though perhaps for {} only", Span(lasts)),
             _ => String::new(),
         };
         format!(

@@ -1,8 +1,20 @@
 //! Who finds a merged page, or another page, to merge with when it comes back.
 
+use std::time::Duration;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::ages::mean;
 use super::{Entry, Frame, Ledger, Print};
+
+/// Of the familiar pages, how many find whom, and for how long; as in [`super::Witnesses`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seats {
+    pub(super) seated: u32,
+    pub(super) paired: u32,
+    pub(super) mutual: u32,
+    pub(super) lasts: Option<Duration>,
+}
 
 impl Ledger {
     /// Of the familiar pages, those that find a merged one, those that may meet one that is not, and of these those that can
@@ -11,7 +23,7 @@ impl Ledger {
     /// A page that leaves those that it shared with leaves room behind, and when it comes back there is room for
     /// it; but room that nobody comes back to stays, so that only a part of it counts. If all have left, those that
     /// come back can only meet each other: the copies that one guest has of its own are too few to count on.
-    pub(super) fn seats(&self) -> (u32, u32, u32) {
+    pub(super) fn seats(&self, at: Duration) -> Seats {
         let is_always = |entry: &&Entry| entry.last.is_some_and(|content| self.always.contains(&content));
         let others = || self.entries.iter().filter(|entry| !is_always(entry));
         let merged: FxHashSet<u64> =
@@ -49,8 +61,12 @@ impl Ledger {
             paired += meet;
             mutual += (meet - (settled - own_settled)).max(0.0);
         }
+        // Which of those away will find somebody is not known: each counts for the part that does.
+        let finding = ((seated + paired) / all.max(1) as f64).min(1.0);
+        let home = familiar().filter(is_at_home).map(|entry| (1.0, entry.lasts(at)));
+        let lasts = mean(home.chain(away().map(|entry| (finding, entry.lasts(at)))));
         let [seated, paired, mutual] = [seated, paired, mutual].map(|pages| pages.round() as u32);
-        (at_home.saturating_add(seated), paired, mutual)
+        Seats { seated: at_home.saturating_add(seated), paired, mutual, lasts }
     }
 }
 

@@ -255,28 +255,77 @@ fn what_came_of_contents_that_nobody_knew_is_told() {
     assert_eq!(look(&mut ledger, 33, 4, [true, false, false, true]), (2, 1));
 }
 
-#[test]
-fn what_was_merged_for_a_moment_is_taken_to_be_gone_as_soon_until_it_has_rested_for_longer() {
+/// How long what comes back is taken to stay, look by look; the second page is merged all the time.
+fn lasts(looks: &[(u64, u64, (u64, bool))]) -> Vec<Option<u64>> {
     let mut ledger = Ledger::default();
-    let mut look = |seconds, full_scans, [first, second]: [(u64, bool); 2]| {
-        let sample = sample(seconds, u64::from(seconds < 15), full_scans);
-        let prints = [first, second, (3, false), (4, false)].map(|(content, merged)| lying(content, merged));
+    let look = |&(seconds, full_scans, (content, is_merged)): &(u64, u64, (u64, bool))| {
+        let sample = sample(seconds, u64::from(seconds < 16), full_scans);
+        let prints = [lying(content, is_merged), lying(101, true), print(3), print(4)];
         match ledger.wish(&sample) {
             Wish::Draw => ledger.drawn(prints, sample.at),
             _ => ledger.looked(prints, sample.at),
         }
-        let seen = ledger.witnesses().unwrap();
-        (seen.familiar, seen.lasts.as_secs())
+        ledger.witnesses().unwrap().lasts.map(|lasts| lasts.as_secs())
     };
-    look(10, 0, [(101, false), (102, true)]);
-    look(12, 1, [(101, true), (102, true)]);
-    assert_eq!(look(14, 2, [(101, true), (102, true)]), (0, 45), "nobody has left");
-    look(16, 2, [(5, false), (6, false)]);
-    look(20, 2, [(101, false), (6, false)]);
-    assert_eq!(look(22, 2, [(101, false), (6, false)]), (1, 4));
-    assert_eq!(look(50, 2, [(101, false), (102, false)]), (1, 30), "it rests");
-    let (familiar, lasts) = look(55, 2, [(101, false), (102, false)]);
-    assert_eq!((familiar, lasts), (2, (35 + 45) / 2), "since when the second had been merged nobody knows");
+    looks.iter().map(look).collect()
+}
+
+#[test]
+fn what_stayed_for_a_moment_is_taken_to_go_as_soon_until_it_has_rested_for_longer() {
+    let (own, merged, other) = ((101, false), (101, true), (5, false));
+    let seen = lasts(&[(10, 0, own), (12, 1, merged), (15, 2, merged), (16, 2, other), (20, 2, own), (22, 2, own)]);
+    assert_eq!(seen[3..], [None, None, Some(45)], "since when it had held that nobody knows");
+    let seen = lasts(&[(10, 0, other), (11, 0, own), (12, 1, own), (15, 2, merged), (18, 2, other), (20, 2, own)]);
+    assert_eq!(seen, [None; 6], "it has not come to rest");
+    let came_back = [(10, 0, other), (11, 0, own), (12, 1, own), (15, 2, merged), (18, 2, other), (20, 2, own)];
+    let seen = lasts(&[&came_back[..], &[(22, 2, own), (50, 2, own), (80, 2, own)]].concat());
+    assert_eq!(seen[6..], [Some(7), Some(30), Some(45)]);
+    let seen = lasts(&[&came_back[..], &[(22, 2, own), (24, 2, other), (26, 2, own), (27, 2, own)]].concat());
+    assert_eq!(seen.last(), Some(&Some(4)), "that it was not merged does not make it shorter");
+}
+
+#[test]
+fn what_is_written_to_and_holds_the_same_again_has_ended_too() {
+    let (own, merged) = ((101, false), (101, true));
+    let seen =
+        lasts(&[(10, 0, (5, false)), (11, 0, own), (12, 1, own), (15, 2, merged), (18, 2, own), (19, 2, own)]);
+    assert_eq!(seen[4..], [Some(7), Some(7)]);
+}
+
+#[test]
+fn who_finds_nobody_does_not_tell_how_long_the_others_stay() {
+    let now = Duration::from_secs(100);
+    let familiar = |content, lived: Option<u64>| Entry {
+        familiar: true,
+        last: Some(content),
+        frame: Some(Frame::Own),
+        lived: lived.map(Duration::from_secs),
+        since: Some(now),
+        ..Entry::default()
+    };
+    let host = Entry { last: Some(101), frame: Some(Frame::Merged { mappings: 1 }), ..Entry::default() };
+    let lasts = |entries: &[Entry]| {
+        let seats = Ledger { entries: entries.to_vec(), ..Ledger::default() }.seats(now);
+        (seats.seated, seats.lasts.map(|lasts| lasts.as_secs()))
+    };
+    let host = Entry { most: 1, ..host };
+    assert_eq!(lasts(&[host, familiar(101, None), familiar(101, Some(5))]), (2, Some(25)));
+    let none = Entry { frame: Some(Frame::Own), last: Some(102), ..Entry::default() };
+    assert_eq!(lasts(&[none, familiar(103, Some(5))]), (0, None));
+}
+
+#[test]
+fn people_are_told_how_long_it_may_stay_if_that_is_not_long() {
+    let mut seen =
+        Witnesses { pages: 9, changed: 8, rested: 7, familiar: 6, seated: 3, paired: 2, ..Witnesses::default() };
+    let text = "of 9 pages at random 8 have changed since, 7 of these rest, 6 hold what was merged before and 5 would find \
+                others that hold it";
+    assert_eq!(seen.in_words(), text);
+    seen.lasts = Some(LASTING);
+    assert_eq!((seen.in_words().as_str(), seen.lasting_part()), (text, 1.0));
+    seen.lasts = Some(LASTING / 10);
+    assert_eq!(seen.in_words(), format!("{text}, though perhaps for 4.5 s only"));
+    assert_eq!(seen.lasting_part(), 0.1);
 }
 
 #[test]

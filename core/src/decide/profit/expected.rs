@@ -39,6 +39,12 @@ impl Expected {
     fn worth(self, trust: f64) -> f64 {
         self.surely * self.lasting + self.perhaps * trust
     }
+
+    /// What each byte that it may bring is worth, 0 to 1.
+    pub(super) fn worth_of_each(self) -> f64 {
+        let bytes = self.bytes(1.0);
+        if bytes > 0.0 { self.worth(1.0) / bytes } else { 1.0 }
+    }
 }
 
 impl Profit {
@@ -70,7 +76,7 @@ impl Profit {
         let Some(witnesses) = view.now.witnesses.value() else { return false };
         let expected = self.expected_from_revisit(view);
         u64::from(witnesses.returned) * 10 >= u64::from(witnesses.familiar) * 9
-            && expected.surely >= expected.perhaps * self.trust
+            && expected.surely * expected.lasting >= expected.perhaps * self.trust
     }
 
     /// Whether the witnesses say that a revisit pays.

@@ -252,8 +252,9 @@ impl Profit {
         self.boundary = trip.round.boundary();
         let outcome = trip.round.outcome(view);
         let price = price::price(&self.config, view.now);
-        let paid = outcome.yield_per_cpu_second() >= price;
         let was_seen = trip.errand == Errand::Probe && view.now.witnesses.value().is_some();
+        let worth = if was_seen { self.expected.worth_of_each() } else { 1.0 };
+        let paid = outcome.yield_per_cpu_second() * worth >= price;
         // After one look only, what is new has not had its chance.
         let had_its_chance = trip.passes > 1 || view.now.witnesses.value().is_none();
         if (matches!(trip.errand, Errand::Revisit | Errand::Sustain) || was_seen) && had_its_chance {

@@ -103,14 +103,14 @@ fn build() {
 
 /// Four guests, a part of whose memory is their own and all the same by turns, for half of the period each. What is saved
 /// of what could be, ksmd's CPU-seconds, and merged pages that were written to.
-fn diverge(period_seconds: u64) -> (f64, f64, u64) {
+fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
     const START: u64 = 10;
     let mut run = Run::new(Config::default(), Limits::default());
     let part = || (1..=u64::from(32 * MIB)).map(|page| page << 20);
     let rest = || (1..=u64::from(64 * MIB)).chain((0..u64::from(64 * MIB)).map(|_| UNIQUE));
     let ids = [0; 4].map(|_| run.machine.add_guest("clone", part().chain(rest())));
     let (mut saved, mut could) = (0.0, 0.0);
-    for tick in 0..(START + 6 * period_seconds) * 4 {
+    for tick in 0..(START + periods * period_seconds) * 4 {
         let since = tick.checked_sub(START * 4).filter(|since| since % (period_seconds * 2) == 0);
         if let Some(since) = since {
             let is_back = since % (period_seconds * 4) != 0;
@@ -128,13 +128,18 @@ fn diverge(period_seconds: u64) -> (f64, f64, u64) {
     (saved / could, run.ksmd_seconds(), vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap())
 }
 
+/// What stays for four seconds only is merged no more than a few times in forty; what stays longer always is.
 #[test]
-fn what_diverges_again_at_once_is_left_alone_and_what_stays_for_a_while_is_merged_again() {
-    let (share, cpu, breaks) = diverge(8);
-    assert!(share >= 0.83 && cpu <= 1.2, "{:.1} %, {cpu:.2} CPU-s", share * 100.0);
-    assert!(breaks <= 4 * u64::from(32 * MIB), "{breaks} breaks: only the first wave should meet merged pages");
-    let (share, cpu, _) = diverge(80);
-    assert!(share >= 0.97 && cpu <= 4.0, "{:.1} %, {cpu:.2} CPU-s", share * 100.0);
+fn diverge_is_merged_again_if_it_stays_for_a_while() {
+    let wave = 4 * u64::from(32 * MIB);
+    let (share, cpu, breaks) = diverge(8, 40);
+    assert!(share >= 0.8 && cpu <= 2.4, "{:.1} %, {cpu:.2} CPU-s", share * 100.0);
+    assert!(breaks <= 4 * wave, "{breaks} breaks, {wave} in a wave");
+    for (period_seconds, periods, least, most) in [(16, 20, 0.92, 9.5), (30, 10, 0.96, 6.0), (80, 6, 0.98, 4.0)] {
+        let (share, cpu, _) = diverge(period_seconds, periods);
+        let share_percent = share * 100.0;
+        assert!(share >= least && cpu <= most, "every {period_seconds} s: {share_percent:.1} %, {cpu:.2} CPU-s");
+    }
 }
 
 #[test]
