@@ -8,6 +8,8 @@ pub enum Errand {
     /// Memory came while a burst was under way, too little to begin it anew: two looks at all of it, once it has had time
     /// to come.
     Finish,
+    /// Newcomers have met few of the pages that they might have met: one more look, at all of memory.
+    Retry,
     /// Witnesses have seen memory change and come to rest: two looks, as for new memory.
     Revisit,
     /// What changed between the looks of the round before may have come to rest: one look.
@@ -23,14 +25,14 @@ impl Errand {
     pub fn passes(self) -> u64 {
         match self {
             Self::Burst | Self::Finish | Self::Revisit => 2,
-            Self::Sustain | Self::Probe | Self::Tidy => 1,
+            Self::Retry | Self::Sustain | Self::Probe | Self::Tidy => 1,
         }
     }
 
     /// The word for it in a [`crate::decide::Reason`].
     pub fn state(self) -> &'static str {
         match self {
-            Self::Burst | Self::Finish => "burst",
+            Self::Burst | Self::Finish | Self::Retry => "burst",
             Self::Revisit => "revisit",
             Self::Sustain => "sustain",
             Self::Probe => "probe",

@@ -40,6 +40,7 @@ use self::caution::Caution;
 use self::errand::Errand;
 use self::expected::{Expected, breaks, is_for_pairs};
 use self::guests::{Changes, Guests};
+use self::unfinished::may_have_missed;
 use super::duty::{self, Duty};
 use super::round::{self, Boundary, Round, Sight};
 use super::{Decision, Policy, Reason, View, ground};
@@ -167,7 +168,7 @@ impl Profit {
                 self.caution.burst(changes);
                 self.clean_burst_pays(changes.grown_bytes, view)
             }
-            Errand::Finish | Errand::Revisit | Errand::Sustain | Errand::Probe => true,
+            Errand::Finish | Errand::Retry | Errand::Revisit | Errand::Sustain | Errand::Probe => true,
             Errand::Tidy => false,
         };
         let aligned = Boundary::holds(self.boundary, view.now);
@@ -181,7 +182,7 @@ impl Profit {
         };
         self.expected = if errand == Errand::Sustain { self.expected } else { self.expected_from_revisit(view) };
         let round = Round::begin(passes, sight(clean, new_first), aligned, grown_pages, view.now)
-            .needing_whole_pass(errand == Errand::Revisit && is_for_pairs(view.now));
+            .needing_whole_pass(errand == Errand::Retry || errand == Errand::Revisit && is_for_pairs(view.now));
         let trip = Trip { errand, clean, new_first, passes, new_bytes: changes.grown_bytes, round };
         if passes > 1 {
             self.guests.mark(view.now);
@@ -191,6 +192,7 @@ impl Profit {
         self.duty.reset();
         let why = match errand {
             Errand::Burst | Errand::Finish => growth_in_words(changes),
+            Errand::Retry => "newcomers met few of the pages that they may have in common with others".to_owned(),
             Errand::Revisit | Errand::Sustain => {
                 format!("expecting {} more", Bytes(self.expected.bytes(self.trust) as i128))
             }
@@ -275,7 +277,7 @@ impl Profit {
                 // New memory has yet to show whether it comes to rest.
                 self.trust = self.trust.max(UNTRIED);
             }
-            Errand::Finish | Errand::Revisit | Errand::Sustain | Errand::Tidy => {}
+            Errand::Finish | Errand::Retry | Errand::Revisit | Errand::Sustain | Errand::Tidy => {}
             Errand::Probe if paid => self.interval = (self.interval / 2).max(self.first_interval()),
             Errand::Probe => {
                 let brought_next_to_nothing = outcome.yield_per_cpu_second() < price / 8.0;
@@ -292,6 +294,9 @@ impl Profit {
         );
         if trip.errand == Errand::Burst && awaited > 0 && self.clean_burst_pays(awaited, view) {
             return self.park(Errand::Finish, SETTLE, figures, view);
+        }
+        if may_have_missed(trip, &outcome, paid, view) {
+            return self.park(Errand::Retry, SETTLE, figures, view);
         }
         let cost = round::clean_pass_seconds(view.now, view.history);
         if view.now.witnesses.value().is_none() {
@@ -444,7 +449,7 @@ impl Policy for Profit {
                     return self.begin(Errand::Revisit, changes, view);
                 }
                 let is_due = view.now.at >= until;
-                let is_sure = matches!(next, Errand::Finish | Errand::Sustain)
+                let is_sure = matches!(next, Errand::Finish | Errand::Retry | Errand::Sustain)
                     || self.has_new(changes) && view.now.at.saturating_sub(since) >= self.patience(view);
                 if is_due && (is_sure || self.is_active(changes, view.now, since)) {
                     return self.begin(next, changes, view);

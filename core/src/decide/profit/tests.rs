@@ -293,6 +293,25 @@ fn a_newcomer_is_merged_with_pages_that_nobody_shared_before() {
     }
 }
 
+/// The simulated ksmd does not miss what the real one may: here is shown when it is sent out once more for that.
+#[test]
+fn a_newcomer_that_met_few_beside_as_much_old_memory_is_looked_at_once_more() {
+    let states = |equal: u32, rewritten: u32, others: u16| {
+        let old = |n| Plan::new(format!("old-{n}")).equal(n, 96 * MIB).unique(32 * MIB);
+        let mut run = Run::with((0..others).map(|n| old(n).rewritten(8 * MIB, Duration::from_secs(1))).collect());
+        let new = Plan::new("new").equal(0, equal * MIB).unique((128 - equal) * MIB);
+        run.machine
+            .start(new.rewritten(rewritten * MIB, Duration::from_secs(1)).starting_at(Duration::from_secs(30)));
+        run.for_seconds(29);
+        run.log.clear();
+        run.for_seconds(60);
+        run.states()
+    };
+    assert_eq!(states(32, 8, 1), ["burst", "parked", "burst", "parked"], "and that is the end of it");
+    assert_eq!(states(96, 8, 1), ["burst", "parked"], "most has merged");
+    assert_eq!(states(32, 8, 4), ["burst", "parked"], "a pass would cost more than the burst did");
+}
+
 #[test]
 fn the_cpu_limit_holds_over_every_five_seconds_of_a_burst() {
     let limits = Limits { max_cpu: Share::new(0.2).unwrap(), ..Limits::default() };
