@@ -298,7 +298,8 @@ fn a_newcomer_is_merged_with_pages_that_nobody_shared_before() {
 fn a_newcomer_that_met_few_beside_as_much_old_memory_is_looked_at_once_more() {
     let states = |equal: u32, rewritten: u32, others: u16| {
         let old = |n| Plan::new(format!("old-{n}")).equal(n, 96 * MIB).unique(32 * MIB);
-        let mut run = Run::with((0..others).map(|n| old(n).rewritten(8 * MIB, Duration::from_secs(1))).collect());
+        let mut run =
+            Run::with((0..others).map(|n| old(n).rewritten(rewritten * MIB, Duration::from_secs(1))).collect());
         let new = Plan::new("new").equal(0, equal * MIB).unique((128 - equal) * MIB);
         run.machine
             .start(new.rewritten(rewritten * MIB, Duration::from_secs(1)).starting_at(Duration::from_secs(30)));
@@ -309,6 +310,7 @@ fn a_newcomer_that_met_few_beside_as_much_old_memory_is_looked_at_once_more() {
     };
     assert_eq!(states(32, 8, 1), ["burst", "parked", "burst", "parked"], "and that is the end of it");
     assert_eq!(states(96, 8, 1), ["burst", "parked"], "most has merged");
+    assert_eq!(states(32, 0, 1), ["burst", "parked"], "nothing changes that could have put the tree out of order");
     assert_eq!(states(32, 8, 4), ["burst", "parked"], "a pass would cost more than the burst did");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::errand::Errand;
-use super::guests::{Changes, mergeable_bytes};
+use super::guests::{Changes, mergeable, mergeable_bytes};
 use super::{Profit, Trip, two_looks_seconds};
 use crate::decide::View;
 use crate::decide::round::Outcome;
@@ -26,9 +26,10 @@ pub(super) fn may_have_missed(trip: &Trip, outcome: &Outcome, paid: bool, view: 
     match trip.errand {
         Errand::Burst => {
             let old_bytes = mergeable_bytes(view.now).saturating_sub(trip.new_bytes);
+            let has_others = mergeable(view.now).nth(1).is_some();
             let is_about_as_much = old_bytes >= trip.new_bytes / 2 && old_bytes / 3 <= trip.new_bytes / 2;
             let saved_bytes = u64::try_from(outcome.saved_bytes).unwrap_or(0);
-            is_about_as_much && saved_bytes < trip.new_bytes / 2
+            has_others && is_about_as_much && saved_bytes < trip.new_bytes / 2
         }
         Errand::Retry => paid,
         _ => false,
