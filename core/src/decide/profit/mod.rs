@@ -40,7 +40,6 @@ use self::caution::Caution;
 use self::errand::Errand;
 use self::expected::{Expected, breaks, is_for_pairs};
 use self::guests::{Changes, Guests};
-use self::unfinished::may_have_missed;
 use super::duty::{self, Duty};
 use super::round::{self, Boundary, Round, Sight};
 use super::{Decision, Policy, Reason, View, ground};
@@ -269,6 +268,7 @@ impl Profit {
         if trip.clean {
             self.breaks = breaks(view.now);
         }
+        let has_missed = self.may_have_missed(trip, &outcome, paid, changes, view);
         let awaited = self.note_unfinished(trip, paid, changes, view);
         match trip.errand {
             Errand::Burst => {
@@ -295,7 +295,7 @@ impl Profit {
         if trip.errand == Errand::Burst && awaited > 0 && self.clean_burst_pays(awaited, view) {
             return self.park(Errand::Finish, SETTLE, figures, view);
         }
-        if may_have_missed(trip, &outcome, paid, view) {
+        if has_missed {
             return self.park(Errand::Retry, SETTLE, figures, view);
         }
         let cost = round::clean_pass_seconds(view.now, view.history);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::errand::Errand;
-use super::guests::{Changes, mergeable, mergeable_bytes};
+use super::guests::{Changes, mergeable_bytes};
 use super::{Profit, Trip, two_looks_seconds};
 use crate::decide::View;
 use crate::decide::round::Outcome;
@@ -13,28 +13,6 @@ const PART: f64 = 0.25;
 
 /// Pages that a pass may leave without anything being amiss.
 const FEW: u64 = 64;
-
-/// Whether a burst has likely missed what newcomers share with others. Pages that change while they are in the
-/// unstable tree put it out of order, and equal ones miss each other: above all where a guest is the second one of its
-/// kind, since what is merged already is looked up in another tree. Where less than half of the new memory merged, beside about as
-/// much that was there before, one more pass costs no more than the burst did, and is made; and again if it paid.
-/// Pages that have changed until then are not put into the tree.
-pub(super) fn may_have_missed(trip: &Trip, outcome: &Outcome, paid: bool, view: &View<'_>) -> bool {
-    if view.now.witnesses.value().is_none() || !trip.clean || trip.round.leaves(view.now) <= FEW {
-        return false;
-    }
-    match trip.errand {
-        Errand::Burst => {
-            let old_bytes = mergeable_bytes(view.now).saturating_sub(trip.new_bytes);
-            let has_others = mergeable(view.now).nth(1).is_some();
-            let is_about_as_much = old_bytes >= trip.new_bytes / 2 && old_bytes / 3 <= trip.new_bytes / 2;
-            let saved_bytes = u64::try_from(outcome.saved_bytes).unwrap_or(0);
-            has_others && is_about_as_much && saved_bytes < trip.new_bytes / 2
-        }
-        Errand::Retry => paid,
-        _ => false,
-    }
-}
 
 impl Profit {
     /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
@@ -65,6 +43,35 @@ impl Profit {
             return 0;
         }
         changes.grown_bytes
+    }
+
+    /// Whether a burst has likely missed what newcomers share with others. Pages that change while they are in the
+    /// unstable tree put it out of order, and equal ones miss each other: above all where a guest is the second one of
+    /// its kind, since what is merged already is looked up in another tree. Where less than half of the new memory merged,
+    /// beside about as much that was there before, one more pass costs no more than the burst did, and is made; and
+    /// again if it paid. Pages that have changed until then are not put into the tree.
+    pub(super) fn may_have_missed(
+        &self,
+        trip: &Trip,
+        outcome: &Outcome,
+        paid: bool,
+        changes: Changes,
+        view: &View<'_>,
+    ) -> bool {
+        if view.now.witnesses.value().is_none() || !trip.clean || trip.round.leaves(view.now) <= FEW {
+            return false;
+        }
+        match trip.errand {
+            Errand::Burst if self.caution.is_for_newcomers(changes) => {
+                let new_bytes = trip.new_bytes.saturating_add(changes.grown_bytes);
+                let old_bytes = mergeable_bytes(view.now).saturating_sub(new_bytes);
+                let is_about_as_much = old_bytes >= new_bytes / 2 && old_bytes / 3 <= new_bytes / 2;
+                let saved_bytes = u64::try_from(outcome.saved_bytes).unwrap_or(0);
+                is_about_as_much && saved_bytes < new_bytes / 2
+            }
+            Errand::Retry => paid,
+            _ => false,
+        }
     }
 
     /// Whether there is memory that was not visited as often as it takes to merge.
