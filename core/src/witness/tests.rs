@@ -303,12 +303,11 @@ fn who_finds_nobody_does_not_tell_how_long_the_others_stay() {
         since: Some(now),
         ..Entry::default()
     };
-    let host = Entry { last: Some(101), frame: Some(Frame::Merged { mappings: 1 }), ..Entry::default() };
+    let host = Entry { last: Some(101), frame: Some(Frame::Merged { mappings: 1 }), most: 1, ..Entry::default() };
     let lasts = |entries: &[Entry]| {
         let seats = Ledger { entries: entries.to_vec(), ..Ledger::default() }.seats(now);
         (seats.seated, seats.lasts.map(|lasts| lasts.as_secs()))
     };
-    let host = Entry { most: 1, ..host };
     assert_eq!(lasts(&[host, familiar(101, None), familiar(101, Some(5))]), (2, Some(25)));
     let none = Entry { frame: Some(Frame::Own), last: Some(102), ..Entry::default() };
     assert_eq!(lasts(&[none, familiar(103, Some(5))]), (0, None));

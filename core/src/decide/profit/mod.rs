@@ -4,7 +4,8 @@
 //!   old memory once, at the CPU budget; the last pass has `smart_scan` off, since smart scanning can keep equal
 //!   pages apart for ever.
 //!   What is new once the count of visits has begun is new still when it is over: a burst is finished by another, or by
-//!   the next probe, until nobody has obtained a page since ksmd set out.
+//!   the next probe, until nobody has obtained a page since ksmd set out. Newcomers of which little has merged, beside about as
+//!   much old memory, are looked at once more: the kernel may have missed what they share.
 //! * **Park** then: `run` is 0, ksmd costs nothing, and what is merged stays merged.
 //! * **Revisit** when the witnesses ([`crate::witness`]) have seen memory change and come to rest, and what that can
 //!   bring is more than the price: contents that were merged before will merge again, of others about as many
