@@ -14,6 +14,12 @@ const PART: f64 = 0.25;
 /// Pages that a pass may leave without anything being amiss.
 const FEW: u64 = 64;
 
+/// Whether a clean round has left more than a few pages in no tree: some were changing. Where no witness is looked at
+/// nobody asks.
+fn leaves_some(trip: &Trip, view: &View<'_>) -> bool {
+    trip.clean && view.now.witnesses.value().is_some() && trip.round.leaves(view.now) > FEW
+}
+
 impl Profit {
     /// Notes what a round that has ended may have left: what came after its count had begun was visited once at most, and
     /// what is new was not compared with all that is old if that was passed over. Returns the bytes that are still new.
@@ -32,11 +38,7 @@ impl Profit {
         // Pages that change while they are in the unstable tree put it out of order, so that equal ones miss each other, and
         // guests may fill pages after their first visit. How much of that there was nobody can tell: a look is due
         // some time. Without witnesses that is looked after anyway.
-        let may_have_missed = trip.errand == Errand::Burst
-            && trip.clean
-            && view.now.witnesses.value().is_some()
-            && trip.round.leaves(view.now) > FEW;
-        self.is_unfinished |= may_have_missed || may_part_pairs;
+        self.is_unfinished |= trip.errand == Errand::Burst && leaves_some(trip, view) || may_part_pairs;
         if trip.errand == Errand::Burst && self.caution.doubts(paid, changes) {
             // What comes and goes is not waited for; what of it is there now is visited some time.
             self.guests.mark(view.now);
@@ -58,10 +60,8 @@ impl Profit {
         changes: Changes,
         view: &View<'_>,
     ) -> bool {
-        if view.now.witnesses.value().is_none() || !trip.clean || trip.round.leaves(view.now) <= FEW {
-            return false;
-        }
         match trip.errand {
+            _ if !leaves_some(trip, view) => false,
             Errand::Burst if self.caution.is_for_newcomers(changes) => {
                 let new_bytes = trip.new_bytes.saturating_add(changes.grown_bytes);
                 let old_bytes = mergeable_bytes(view.now).saturating_sub(new_bytes);
