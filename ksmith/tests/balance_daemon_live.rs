@@ -157,12 +157,25 @@ fn restore() -> String {
     said
 }
 
+/// Has the kernel run out of PIDs after so many: most of what the next guest starts gets a lower one than the guest
+/// itself, as on any host after a while. Whoever takes the lowest for the guest finds no console.
+fn pids_begin_anew(after: u32) {
+    let end = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+    let last = end.trim().parse::<u32>().unwrap() - after;
+    if std::fs::write("/proc/sys/kernel/ns_last_pid", last.to_string()).is_err() {
+        eprintln!("this kernel can't be told the next PID: guests get what comes");
+    }
+}
+
 /// Guests that have read their image, in a pool that is short of memory.
 fn squeezed(directory: &Path, count: usize) -> Option<(Pool, Vec<ImageGuest>)> {
     let image = Image::make(directory, 48)?;
     let pool = Pool::make(8 * GIB)?;
-    let mut guests: Vec<ImageGuest> =
-        (0..count).map(|number| image.start(&format!("uml{number}"), 128, Some(&pool))).collect();
+    let start = |number| {
+        pids_begin_anew(8 * (number as u32 + 1));
+        image.start(&format!("uml{number}"), 128, Some(&pool))
+    };
+    let mut guests: Vec<ImageGuest> = (0..count).map(start).collect();
     for guest in &mut guests {
         assert!(guest.boot(PATIENCE), "{}", guest.console());
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Figures, Guest, Identity, Kind, Memory};
-use crate::account;
+use crate::account::{self, Share};
 use crate::sample::{Process, ProcessId, Sample};
 
 /// What makes processes one guest.
@@ -11,39 +11,57 @@ use crate::sample::{Process, ProcessId, Sample};
 enum Key {
     /// One service or container.
     Unit(String),
-    /// One process and, of user-mode Linux, its children.
+    /// This process and, of user-mode Linux, its children.
     Process(ProcessId),
 }
 
-/// The guests of a sample in the order of their first processes, and the bytes saved that belong to none of them
-/// because processes hide their figures. Together they are exactly the host's `saved_bytes`.
+/// A process, what is known of it, and its part of what is saved.
+type Part<'a> = (&'a Process, Option<&'a Identity>, Share);
+
+/// The guests of a sample in the order in which it has a process of each, and the bytes saved that belong to none of
+/// them because processes hide their figures. Together they are exactly the host's `saved_bytes`.
 ///
 /// `identity` gives what is known of a process; one that it does not know counts as a plain process.
 pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Identity>) -> (Vec<Guest>, u64) {
     let (shares, unattributed) = account::shares(sample);
     let by_pid: HashMap<u32, (&Process, Option<&Identity>)> =
         sample.processes.iter().map(|process| (process.id.pid, (process, identity(&process.id)))).collect();
-    let mut guests: Vec<Guest> = Vec::new();
+    let mut groups: Vec<(Key, Vec<Part>)> = Vec::new();
     let mut places: HashMap<Key, usize> = HashMap::new();
-    for (process, share) in sample.processes.iter().zip(&shares) {
+    for (process, share) in sample.processes.iter().zip(shares) {
         let known = identity(&process.id);
-        let place = *places.entry(key(process, known, &by_pid)).or_insert_with(|| {
-            guests.push(of_first(process, known));
-            guests.len() - 1
+        let key = key(process, known, &by_pid);
+        let place = *places.entry(key.clone()).or_insert_with(|| {
+            groups.push((key, Vec::new()));
+            groups.len() - 1
         });
-        let Some(guest) = guests.get_mut(place) else { continue };
+        if let Some((_, parts)) = groups.get_mut(place) {
+            parts.push((process, known, share));
+        }
+    }
+    let guests = groups.into_iter().filter_map(|(key, parts)| guest(&key, parts, sample.page_size)).collect();
+    (guests, unattributed)
+}
+
+/// One guest. It is known by the process with which user-mode Linux began, or the oldest of a service, and not by the
+/// one of the lowest PID: once the kernel has run out of PIDs and begun anew, a child's is lower than its parent's.
+fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
+    parts.sort_by_key(|(process, ..)| (*key != Key::Process(process.id), process.id.start_ticks, process.id.pid));
+    let (first, known, _) = parts.first()?;
+    let mut guest = of_first(first, *known);
+    for (process, known, share) in parts {
         guest.processes.push(process.id);
         match known {
             // The books give it a part; everything else was counted with its parent.
             Some(Identity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
-            _ => guest.figures.add(process, share, sample.page_size),
+            _ => guest.figures.add(process, &share, page_size),
         }
         guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
             (Some(a), Some(b)) => Some(a || b),
             (a, b) => a.or(b),
         };
     }
-    (guests, unattributed)
+    Some(guest)
 }
 
 fn key(process: &Process, known: Option<&Identity>, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> Key {
@@ -166,6 +184,22 @@ pub(super) mod tests {
         let uml = |parent| identity("linux umid=u", "/", parent);
         let found = grouped(&[(10, uml(1)), (11, uml(10)), (20, uml(1)), (21, uml(20)), (22, uml(21))]);
         assert_eq!(found, [("u".to_owned(), vec![10, 11]), ("u".to_owned(), vec![20, 21, 22])]);
+    }
+
+    #[test]
+    fn a_guest_is_known_by_its_first_process_also_when_pids_began_anew() {
+        // Its helpers got PIDs below its own.
+        let uml = |parent| identity("linux umid=u", "/", parent);
+        let found = grouped(&[(310, uml(32_760)), (311, uml(310)), (32_760, uml(1))]);
+        assert_eq!(found, [("u".to_owned(), vec![32_760, 310, 311])]);
+        // Of a service, the oldest one, with its program.
+        let mut sample =
+            Sample { page_size: 4096, processes: vec![process(300, 1), process(32_000, 1)], ..Sample::default() };
+        sample.processes[0].id.start_ticks = 2;
+        let (worker, main) =
+            (identity("worker", "/system.slice/a.service", 1), identity("main", "/system.slice/a.service", 1));
+        let (guests, _) = group(&sample, |id| Some(if id.pid == 300 { &worker } else { &main }));
+        assert_eq!((guests[0].id().pid, guests[0].program.as_str()), (32_000, "main"));
     }
 
     #[test]
