@@ -229,13 +229,14 @@ fn one_that_hangs_and_one_that_ends_keep_the_others_from_nothing() {
     wait_until("the others give all that they can", || {
         let seen = guests();
         ["uml2", "uml3"].iter().all(|name| {
-            let least = seen.get(*name).map_or(0, |row| row["least_bytes"].as_u64().unwrap());
+            // While a step is under way nothing more can be taken: what it has then is no end.
+            let at_rest = seen.get(*name).filter(|row| row["can_take"] == true);
+            let least = at_rest.map_or(0, |row| row["least_bytes"].as_u64().unwrap());
             given(&seen, name) < 100 * MIB && given(&seen, name) <= least + 8 * MIB
         })
     });
     wait_until("who ended owes nothing", || entries().iter().all(|entry| entry["process"]["pid"] != gone));
-    let seen = guests();
-    assert!(seen["uml0"]["trouble"].is_string(), "{seen:?}");
+    wait_until("it is in trouble", || guests()["uml0"]["trouble"].is_string());
     kill_process(hung, Signal::CONT).unwrap();
     wait_until("it is trusted again in time, or left alone, and lives", || umls[0].answers(PATIENCE));
     assert!(pool.limit(8 * GIB));
