@@ -12,16 +12,13 @@ RUST := 1.95
 # What is needed, as command:package. A C compiler links.
 BUILD_TOOLS := cc:gcc
 TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
-               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs cpio:cpio
+               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs cpio:cpio pgrep:procps
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
 
 # A kernel for guests of QEMU, with its balloon driver: only unpacked too, so that the host never boots it.
 GUEST_KERNEL := target/guest-kernel
-
-# A shell that starts make in the background has it ignore SIGINT, and what a test interrupts would go on.
-CARGO_TEST := env --default-signal=INT cargo test --workspace --no-fail-fast
 
 .PHONY: help run test lint bench rust build-tools test-tools
 
@@ -38,7 +35,7 @@ test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and ru
 	@mkdir -p target; echo 'cargo test --workspace'; status=0; \
 	if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
-	$(CARGO_TEST) 2>&1 | tee target/test.log || status=$$?; \
+	cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } /SKIPPED, nothing was tested/ { skipped++ } \
 	    END { printf "make test: %d passed, %d failed, %d ignored; %d of those that passed were skipped\n", \
 	        passed, failed, ignored, skipped }' target/test.log; \

@@ -18,17 +18,28 @@ pub struct OwnUse {
 impl OwnUse {
     /// Looks now.
     pub fn now() -> Self {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+        let cpu = clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default();
         let stat = fs::read_to_string("/proc/self/stat").ok();
         let pages = stat.and_then(|text| PidStat::parse(&text).ok()).map_or(0, |stat| stat.rss_pages);
         Self { cpu, rss_bytes: pages.saturating_mul(rustix::param::page_size() as u64) }
     }
 }
 
+/// CPU time of the calling thread since its start: what a piece of work costs, however long the host made it wait.
+pub fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_sleeps_uses_next_to_nothing() {
+        let (before, started) = (thread_cpu(), std::time::Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(thread_cpu() - before < started.elapsed() / 2);
+    }
 
     #[test]
     fn a_process_that_runs_has_used_something() {

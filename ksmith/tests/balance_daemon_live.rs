@@ -82,7 +82,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
     for guest in &mut idle {
         assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
     }
-    let (pswpout, swapped) = (vmstat("pswpout"), pool.swapped_bytes());
+    let swapped = pool.swapped_bytes();
     let rules: String = ["gold", "silver", "bronze"]
         .iter()
         .map(|name| format!("[[balance.rule]]\nname = \"{name}\"\nclass = \"{name}\"\n"))
@@ -103,7 +103,9 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
         let seen = guests();
         let taken = |name: &str| 192 * MIB - given(&seen, name);
         let is_at_floor = |name: &str| given(&seen, name) <= seen[name]["least_bytes"].as_u64().unwrap() + 4 * MIB;
-        let order = taken("gold") == 0 || is_at_floor("bronze") && is_at_floor("silver");
+        // By what was seen when it was decided: what is taken of the others since may come back to them.
+        let takes_gold = seen["gold"]["to_bytes"].as_u64().is_some_and(|to| to < given(&seen, "gold"));
+        let order = !takes_gold || is_at_floor("bronze") && is_at_floor("silver");
         cheap_first.push((
             leaked,
             [taken("gold"), taken("silver"), taken("bronze")].map(|bytes| bytes / MIB),
@@ -113,7 +115,6 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
     eprintln!("leaked MiB, taken from gold, silver, bronze: {cheap_first:?}");
     assert_eq!(pool.oom_kills(), 0, "{}", daemon.log());
     assert!(pool.swapped_bytes() <= swapped + A_TRIFLE * 4096, "{}", daemon.log());
-    assert!(vmstat("pswpout") <= pswpout + A_TRIFLE, "{}", daemon.log());
     assert!(cheap_first.iter().all(|(_, _, order)| *order), "{cheap_first:?}\n{}", daemon.log());
     let seen = guests();
     assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
@@ -128,7 +129,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
     });
     eprintln!("still in the ledger: {:?}", entries());
     wait_until("nobody owes anybody anything", || entries().is_empty());
-    assert!(vmstat("pswpout") <= pswpout + A_TRIFLE);
+    assert!(pool.swapped_bytes() <= swapped + A_TRIFLE * 4096);
     wait_ended(&mut daemon);
 }
 
@@ -267,8 +268,7 @@ fn merged(kit: &LinuxKit, pool: &Pool, mib: u64) -> (Vec<Linux>, Linux) {
     for guest in &equal {
         wait_within(3 * PATIENCE, "it is filled", || guest.console().contains("filled-42"));
     }
-    support::clean_passes(3);
-    assert!(number("pages_sharing") * 4096 > 2 * mib * MIB * 9 / 10, "{} merged", number("pages_sharing"));
+    support::passes_until("it is merged", || number("pages_sharing") * 4096 > 2 * mib * MIB * 9 / 10);
     eprintln!("pool {} MiB, {} of them page cache", pool.used_bytes() / MIB, pool.cache_bytes() / MIB);
     // Two thirds of what the wave needs must come from somewhere.
     assert!(pool.limit(pool.used_without_cache() + 2 * mib * MIB / 3));

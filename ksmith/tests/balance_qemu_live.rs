@@ -10,7 +10,6 @@ mod support;
 #[path = "support/vm.rs"]
 mod vm;
 
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 use linux::{Linux, LinuxKit};
 use support::wait_until;
+use vm::greets;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -47,8 +47,11 @@ fn ledger(directory: &Path) -> Ledger {
 fn told(actuator: &mut dyn Actuator) -> Look {
     let mut look = Look::default();
     wait_until("the guest's driver tells", || {
-        look = actuator.look().unwrap();
-        look.inside.available_bytes.is_some()
+        // One that boots may be slow to answer.
+        actuator.look().is_ok_and(|now| {
+            look = now;
+            look.inside.available_bytes.is_some()
+        })
     });
     look
 }
@@ -89,7 +92,7 @@ fn a_guest_that_ignores_its_balloon_is_left_as_it_is() {
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     // Its processor never starts, and so neither does a driver.
     let guest = kit.start("deaf", 64, None, &["-S", "-device", "virtio-balloon-pci,id=b"]);
-    wait_until("QEMU serves QMP", || UnixStream::connect(&guest.socket).is_ok());
+    wait_until("QEMU serves QMP", || greets(&guest.socket));
     let ledger = ledger(directory.path());
     let mut actuator = match of(&guest, &ledger) {
         Ok(actuator) => actuator,
@@ -107,7 +110,7 @@ fn without_a_balloon_it_says_what_to_do_and_who_ended_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     let plain = kit.start("plain", 64, None, &["-S"]);
-    wait_until("QEMU serves QMP", || UnixStream::connect(&plain.socket).is_ok());
+    wait_until("QEMU serves QMP", || greets(&plain.socket));
     let ledger = ledger(directory.path());
     let error = of(&plain, &ledger).unwrap_err().to_string();
     assert!(error.contains("-device virtio-balloon-pci"), "{error}");

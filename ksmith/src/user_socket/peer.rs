@@ -123,8 +123,13 @@ mod tests {
         for (mode, expected) in [(0o755, true), (0o711, false), (0o4711, false)] {
             std::fs::copy("/bin/sleep", &program).unwrap();
             std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).unwrap();
-            let mut child =
-                std::process::Command::new(&program).arg("1000").uid(NOBODY).gid(NOBODY).spawn().unwrap();
+            let mut child = loop {
+                match std::process::Command::new(&program).arg("1000").uid(NOBODY).gid(NOBODY).spawn() {
+                    // A child of another test still has it open for writing, until it runs its own program.
+                    Err(why) if why.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                    spawned => break spawned.unwrap(),
+                }
+            };
             let peer = Peer::open(child.id(), NOBODY).unwrap();
             let found = (peer.is_its_users(), Peer::open(child.id(), 1).unwrap().is_its_users());
             child.kill().unwrap();

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use ksmith_core::job::{Census, Stretch, Tally, worth};
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::budget::Budget;
 use super::peer::Peer;
@@ -21,6 +20,7 @@ use crate::estimate::pinned::Quiet;
 use crate::estimate::process::{Detail, Process};
 use crate::estimate::salt::Salt;
 use crate::estimate::scan::{Context, Scratch, page_size};
+use crate::own_use::thread_cpu;
 use crate::root::Root;
 
 /// What is judged as one: 64 pages, and more where only a part of the contents is counted. Smaller pieces would part
@@ -355,10 +355,6 @@ fn start_ticks(pid: u32) -> Option<u64> {
 
 fn rss_bytes(id: ProcessId) -> Option<u64> {
     stat(id.pid).filter(|stat| stat.start_ticks == id.start_ticks).map(|stat| stat.rss_pages * page_size())
-}
-
-fn thread_cpu() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 #[cfg(test)]

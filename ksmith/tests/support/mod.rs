@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -187,6 +188,15 @@ pub fn guest(parts: &[Part]) -> MemoryGuest {
     let mut guest = MemoryGuest::start(program, &Contents(parts.to_vec())).expect("a guest");
     guest.wait_ready().expect("a guest that is ready");
     guest
+}
+
+/// Waits until this copy of a program can be run: another test may have forked while it was open for writing, and until
+/// that child runs its own program, nobody can run the copy.
+pub fn wait_until_it_runs(copy: &Path) {
+    wait_until("the copy can be run", || {
+        let output = Command::new(copy).arg("--version").stdin(Stdio::null()).output();
+        !output.is_err_and(|why| why.kind() == std::io::ErrorKind::ExecutableFileBusy)
+    });
 }
 
 /// Waits until `done` holds; a generous bound only keeps a broken test from hanging.

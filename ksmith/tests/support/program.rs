@@ -31,8 +31,15 @@ impl Running {
         let tree = tempfile::tempdir().unwrap();
         let log = File::create(tree.path().join("log")).unwrap();
         let out = File::create(tree.path().join("out")).unwrap();
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(log).env_remove("JOURNAL_STREAM");
+        // A shell that starts the tests in the background has them, and what they start, ignore SIGINT.
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal=INT", PROGRAM])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(log)
+            .env_remove("JOURNAL_STREAM");
         adjust(&mut command);
         Self { child: command.spawn().unwrap(), tree }
     }

@@ -5,10 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs::{self, Permissions};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::support::{skipped, wait_until};
 
@@ -55,6 +58,13 @@ pub struct Qemu {
     pub socket: PathBuf,
 }
 
+/// Whether QEMU serves QMP there: it has its socket before it has a machine, and only then answers.
+pub fn greets(socket: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(socket) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.read(&mut [0; 1]).is_ok_and(|count| count == 1)
+}
+
 impl Qemu {
     /// A machine with 64 MiB, of which 16 hold `content`. Its processors never start.
     pub fn start(directory: &Path, name: &str, content: Option<&Path>, more: &[&str]) -> Self {
@@ -78,7 +88,7 @@ impl Qemu {
         let mut child = command.spawn().expect("QEMU starts");
         wait_until("QEMU serves QMP", || {
             assert!(child.try_wait().unwrap().is_none(), "QEMU ended");
-            socket.exists()
+            greets(&socket)
         });
         Self { child, socket }
     }

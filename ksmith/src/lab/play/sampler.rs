@@ -6,10 +6,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use ksmith_core::kernel::{self, PidStat, Vmstat};
+use ksmith_core::kernel::{self, Vmstat};
 
 use super::LabError;
 use super::usage::{Usage, Whose};
+use crate::ksmd;
 use crate::lab::measure::Point;
 use crate::root::Root;
 
@@ -84,6 +85,13 @@ struct First {
     controller: Duration,
     breaks: u64,
     passes: u64,
+    zero_pages: i64,
+}
+
+/// Zero pages that are merged, by the kernel's count and what that was when nothing was merged: it can have fallen below
+/// zero for good (`Ksm::zero_pages`).
+fn zero_pages(now: i64, at_first: i64) -> u64 {
+    u64::try_from(now.saturating_sub(at_first.min(0))).unwrap_or(0)
 }
 
 /// When the last pass that has ended began. What the kernel counts as merged was so at some moment since.
@@ -116,7 +124,7 @@ impl Passes {
 
 impl Eye {
     fn new(root: Root, whose: Whose) -> Result<Self, LabError> {
-        let ksmd = ksmd(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
+        let ksmd = ksmd::pid(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
         Ok(Self {
             root,
             whose,
@@ -135,7 +143,7 @@ impl Eye {
         let sharing = self.read("sys/kernel/mm/ksm/pages_sharing", |t| kernel::number(t).ok())?;
         let passes = self.read("sys/kernel/mm/ksm/full_scans", |t| kernel::number(t).ok())?;
         // Older kernels have none of these.
-        let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| kernel::number(t).ok()).unwrap_or(0);
+        let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| t.trim().parse::<i64>().ok()).unwrap_or(0);
         let visited = self.read("sys/kernel/mm/ksm/pages_scanned", |t| kernel::number(t).ok()).unwrap_or(0);
         let breaks = self.read("proc/vmstat", |t| Vmstat::parse(t).ok())?.cow_ksm.unwrap_or(0);
         let at = began.elapsed().as_secs_f64();
@@ -145,10 +153,16 @@ impl Eye {
             self.controller = Usage::now(root, self.whose);
         }
         let controller = self.controller;
-        let first = *self.first.get_or_insert(First { ksmd_ns, controller: controller.cpu, breaks, passes });
+        let first = *self.first.get_or_insert(First {
+            ksmd_ns,
+            controller: controller.cpu,
+            breaks,
+            passes,
+            zero_pages: zero,
+        });
         let point = Point {
             at,
-            saved_bytes: (sharing + zero) * page,
+            saved_bytes: (sharing + zero_pages(zero, first.zero_pages)) * page,
             known_since: self.progress.look(at, passes, visited),
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
@@ -168,20 +182,15 @@ impl Eye {
     }
 }
 
-/// ksmd among the kernel threads.
-fn ksmd(root: &Root) -> Option<u32> {
-    let entries = std::fs::read_dir(root.path("proc")).ok()?.flatten();
-    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
-    pids.into_iter().find(|pid| {
-        let stat = root.text(format!("proc/{pid}/stat")).value().and_then(|text| PidStat::parse(text).ok());
-        stat.is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zero_pages_are_counted_from_where_the_kernel_stood() {
+        assert_eq!((zero_pages(5, 0), zero_pages(5, -16), zero_pages(-20, -16)), (5, 21, 0));
+        assert_eq!(zero_pages(5, 3), 5, "merged before, and merged still");
+    }
 
     #[test]
     fn what_the_kernel_counts_is_as_old_as_the_pass_that_ended_last() {
