@@ -116,6 +116,13 @@ fn a_leaking_guest_squeezes_idle_ones_and_nobody_swaps() {
     assert_eq!(pool.oom_kills(), 0, "{}", daemon.log());
     assert!(pool.swapped_bytes() <= swapped + A_TRIFLE * 4096, "{}", daemon.log());
     assert!(cheap_first.iter().all(|(_, _, order)| *order), "{cheap_first:?}\n{}", daemon.log());
+    let log = daemon.log();
+    let first_taken = |name: &str| {
+        let taken = format!("{name}: memory 192 -> ");
+        log.lines().position(|line| line.contains(&taken)).unwrap_or(usize::MAX)
+    };
+    let [bronze, silver, gold] = ["bronze", "silver", "gold"].map(first_taken);
+    assert!(bronze < silver && bronze < gold, "{log}");
     let seen = guests();
     assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
     for guest in idle.iter_mut().chain([&mut leaker]) {

@@ -112,7 +112,8 @@ fn what_clean_passes_merge_is_what_exact_said() {
                 low <= merged * 1.02 && merged <= high * 1.02 + 0.0004 * present,
                 "{name}: {low} {high} {merged}"
             );
-            // The interval of a sample leaves out one in twenty: what is far beyond it is wrong. It also counts the guest's memory that is not marked: here the few pages of its heap.
+            // The interval of a sample leaves out one in twenty: only what is far beyond it is wrong. And a sample also
+            // counts the guest's memory that is not marked: here the few pages of its heap.
             let (low, high) = (sample.total.low_bytes as f64, sample.total.high_bytes as f64);
             assert!(
                 low <= merged * 1.06 + 0.01 * present && merged <= high * 1.02,
