@@ -68,28 +68,40 @@ impl UserScans {
         Some(self.passes)
     }
 
-    /// Lets go who has left, and who can't pay for what was spent so far. Returns whether anybody is left.
+    /// Lets go who has left, and who can't pay for what was spent so far. Returns whether anybody is left who can. If
+    /// nobody is, they are told by [`finish`](Self::finish), when everything is put back.
     pub fn go_on(&mut self, spent: Duration) -> bool {
         // Before anybody is let go: who hangs up in time would scan for nothing.
         self.charge(spent);
         self.served.retain(|scan| !scan.peer.has_gone());
         let budget = self.budget.clone();
-        let (stay, leave): (Vec<UserScan>, Vec<UserScan>) =
-            self.served.drain(..).partition(|scan| budget.left(scan.user) >= 0.0);
+        let can_pay = |scan: &UserScan| budget.left(scan.user) >= 0.0;
+        if !self.served.iter().any(can_pay) {
+            return false;
+        }
+        let (stay, leave): (Vec<UserScan>, Vec<UserScan>) = self.served.drain(..).partition(can_pay);
         self.served = stay;
         for scan in leave {
-            let text = self.budget.check(scan.user).err().unwrap_or_default();
-            let _ = scan.reply.try_send(Err((Refusal::Budget, format!("the scan ended half way: {text}"))));
+            let _ = scan.reply.try_send(Err(self.why_half_way(scan.user, String::new())));
         }
-        !self.served.is_empty()
+        true
+    }
+
+    /// Why a scan was not made to its end: its user can't pay, or else `other`.
+    fn why_half_way(&self, user: u32, other: String) -> (Refusal, String) {
+        match self.budget.check(user) {
+            Err(text) => (Refusal::Budget, format!("the scan ended half way: {text}")),
+            Ok(()) => (Refusal::Refused, other),
+        }
     }
 
     /// Ends the scan: who waited is answered, and pays its part.
     pub fn finish(&mut self, spent: Duration, outcome: &Result<(), String>) {
         self.charge(spent);
         let spent_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
-        for scan in self.served.drain(..) {
-            let done = outcome.clone().map(|()| (self.passes, spent_ns)).map_err(|why| (Refusal::Refused, why));
+        for scan in std::mem::take(&mut self.served) {
+            let done = outcome.clone().map(|()| (self.passes, spent_ns));
+            let done = done.map_err(|why| self.why_half_way(scan.user, why));
             let _ = scan.reply.try_send(done);
         }
     }
@@ -154,6 +166,8 @@ mod tests {
         drop(gone_waits);
         assert!(scans.go_on(Duration::from_secs(1)));
         assert!(!scans.go_on(Duration::from_secs(11)));
+        assert!(poor_done.is_empty(), "not before everything is put back");
+        scans.finish(Duration::from_secs(11), &Err("nobody waits".to_owned()));
         let (refusal, text) = poor_done.try_recv().unwrap().unwrap_err();
         assert_eq!(refusal, Refusal::Budget);
         assert!(text.contains("used up"), "{text}");
