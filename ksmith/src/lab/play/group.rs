@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal, test_kill_process_group};
 
 /// A running program and all it started. Ended on drop.
 #[derive(Debug)]
@@ -18,6 +18,9 @@ pub(super) struct Group {
 
 /// How long a program may take to end by itself, on drop.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long what it left behind may take to be gone, once killed: longer only where nobody collects it.
+const GONE: Duration = Duration::from_millis(500);
 
 impl Group {
     /// Starts `command`. It gets SIGTERM should the lab be killed.
@@ -50,19 +53,21 @@ impl Group {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.signal(Signal::KILL);
-        if let Some(status) = self.ended {
-            return Ok(status);
-        }
-        let status = self.child.wait()?;
+        let status = match self.ended {
+            Some(status) => status,
+            None => self.child.wait()?,
+        };
         self.ended = Some(status);
+        let killed = Instant::now();
+        while test_kill_process_group(Pid::from_child(&self.child)).is_ok() && killed.elapsed() < GONE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Ok(status)
     }
 
     /// That there is nobody left to get the signal is as well.
     fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(pid, signal);
-        }
+        let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 }
 
