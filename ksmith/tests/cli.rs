@@ -148,14 +148,8 @@ impl Unprivileged {
         fs::copy(PROGRAM, &program).unwrap();
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let user = Self { _directory: directory, program };
-        // Another test may have forked while the copy was open for writing: until its child executes, ours is busy.
-        let runs = || user.run(&["--version"]).status.success();
-        if !(0..40).any(|_| {
-            runs() || {
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                false
-            }
-        }) {
+        support::wait_until_it_runs(&user.program);
+        if !user.run(&["--version"]).status.success() {
             skipped("no program can be run as another user here (setpriv)");
             return None;
         }

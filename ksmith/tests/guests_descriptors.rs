@@ -45,7 +45,5 @@ fn fifty_starts_and_exits_leave_nothing_behind() {
         drop(qemu);
         assert!(find(&mut observer, &mut guests, &pid).is_none(), "a stale entry");
     }
-    // Fewer, where others' processes have ended meanwhile.
-    let after = (descriptors(), threads());
-    assert!(after.0 <= before.0 && after.1 <= before.1, "descriptors and threads: {before:?} -> {after:?}");
+    assert_eq!((descriptors(), threads()), before, "descriptors and threads");
 }

@@ -170,8 +170,7 @@ fn a_ksmtuned_that_is_really_there_competes() {
     let summary = &results["scenarios"][0]["competitors"][0]["summary"];
     assert!(summary["saved_bytes"]["median"].as_f64().unwrap() > 0.0, "{summary}");
     assert!(summary["controller_cpu_seconds"]["median"].as_f64().unwrap() > 0.0, "{summary}");
-    // Its loop was killed, and nobody waits for it.
-    wait_until("the script has ended", || left_over(&[script.to_str().unwrap()]).is_empty());
+    assert!(left_over(&[script.to_str().unwrap()]).is_empty());
     nothing_is_left(&lock);
 }
 

@@ -290,7 +290,9 @@ fn an_ordinary_user_scans_within_its_budget_and_is_refused_beyond_it() {
     assert!(say_as_nobody(&socket, "saves").starts_with("ok rss_bytes="));
     // There is nothing to scan yet, which costs nobody anything.
     // Another test's program may have opted in for a moment.
-    wait_until("there is nothing to scan", || say_as_nobody(&socket, "scan 1").starts_with("error refused "));
+    wait_until("nobody offers memory", || support::offering().is_empty());
+    let nothing = say_as_nobody(&socket, "scan 1");
+    assert!(nothing.starts_with("error refused "), "{nothing}");
 
     let program = public(directory.path(), Path::new(PROGRAM), "ksmith");
     let hold = directory.path().join("hold");
@@ -323,7 +325,7 @@ fn an_ordinary_user_scans_within_its_budget_and_is_refused_beyond_it() {
     assert!(refusal.contains("user 65534") && refusal.contains("ask again in"), "{refusal}");
     assert!(say_as_nobody(&socket, "ranges").starts_with("error budget "), "advice costs as well");
     assert!(say_as_nobody(&socket, "hello 1").starts_with("ok"), "what is cheap goes on");
-    wait_until("the scan has put everything back", || ksm("run") == "0");
+    assert_eq!(ksm("run"), "0", "the scan has put everything back");
     // Root is not held to it, and its scan merges the job.
     let (code, _, why) = ksmith(&["scan"]);
     assert_eq!(code, 0, "{why}");

@@ -11,7 +11,7 @@ use crate::act::StateDir;
 
 const MIB: u64 = 1 << 20;
 const SOON: Duration = Duration::from_secs(20);
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(200);
 
 /// How a fake guest answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
