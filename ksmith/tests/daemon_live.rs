@@ -126,11 +126,11 @@ fn a_late_clone_is_merged_without_anybody_asking() {
 
     // The books add up to the byte, zero pages and all. The last few pages may be merged only now: then once more.
     let saved = || (number("pages_sharing") + number("ksm_zero_pages")) * 4096;
-    let (mut status, mut before) = (Value::Null, saved());
+    let (mut status, mut in_kernel) = (Value::Null, 0);
     wait_until("nothing is merged meanwhile", || {
-        before = saved();
+        in_kernel = saved();
         status = serde_json::from_str(&ksmith(&["status", "--json"]).1).unwrap();
-        before == saved()
+        in_kernel == saved()
     });
     assert_eq!(status["daemon"]["pid"], daemon.pid());
     let processes = status["processes"].as_array().unwrap();
@@ -146,7 +146,7 @@ fn a_late_clone_is_merged_without_anybody_asking() {
     let parts: u64 = processes.iter().map(|process| process["saved_bytes"].as_u64().unwrap()).sum();
     let unattributed = status["unattributed_bytes"].as_u64().unwrap();
     assert_eq!(parts + unattributed, status["saved_bytes"].as_u64().unwrap(), "{status}");
-    assert_eq!(status["saved_bytes"], before, "as the kernel has it");
+    assert_eq!(status["saved_bytes"], in_kernel, "as the kernel has it");
 
     daemon.end();
     assert_restored(&lock);
