@@ -174,30 +174,3 @@ fn dropping_the_events_ends_their_thread_and_closes_the_channel() {
     assert_eq!(receiver.recv().unwrap(), [ProcessEvent::Lost]);
     assert!(receiver.recv().is_err());
 }
-
-#[test]
-fn a_reused_pid_is_another_process() {
-    const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
-    let mut observer = Observer::new(Root::host());
-    let old = guest(&[Part::Unique { pages: 1 }]);
-    let pid = old.pid();
-    let old_id = of(&observer.sample(), pid).expect("the old guest").id;
-    drop(old);
-    // Within one clock tick (10 ms) nobody could tell the two.
-    std::thread::sleep(Duration::from_millis(20));
-    if let Err(why) = std::fs::write(LAST_PID, pid.to_string()) {
-        return eprintln!("SKIPPED, nothing was tested: {LAST_PID} can't be written ({why})");
-    }
-    let mut new = None;
-    wait_until("the PID is given out again", || {
-        std::fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
-        let guest = guest(&[Part::Unique { pages: 1 }]);
-        let has_pid = guest.pid() == pid;
-        new = has_pid.then_some(guest);
-        has_pid
-    });
-    assert_eq!(of(&observer.sample(), pid), None, "the old one's files must not show the new one");
-    observer.refresh();
-    let new_id = of(&observer.sample(), pid).expect("the new guest").id;
-    assert!(new_id.start_ticks > old_id.start_ticks);
-}
