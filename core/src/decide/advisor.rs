@@ -96,7 +96,7 @@ fn most_pages(view: &View<'_>) -> Option<u64> {
     let most = u64::from(view.limits.max_pages_to_scan);
     if most_percent(view).is_some_and(|percent| percent < FLOOR_PERCENT) {
         let sleep = view.now.ksm.sleep_millisecs.get().unwrap_or(DEFAULT_SLEEP_MS).min(u64::from(u32::MAX));
-        let batch = view.limits.max_batch(view.history.ns_per_page(), Duration::from_millis(sleep));
+        let batch = view.limits.max_batch(view.history, Duration::from_millis(sleep));
         return Some(batch.checked_ilog2().map_or(0, |log| 1 << log).min(most));
     }
     (most < u64::from(u32::MAX)).then_some(most)

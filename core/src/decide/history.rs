@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::kernel::CpuTimes;
+use crate::kernel::{CpuTimes, Ksm, Run};
 use crate::sample::Sample;
 
 /// One pass of ksmd, or several that ended between two samples.
@@ -50,6 +50,15 @@ struct Point {
     at: Duration,
     ksmd_cpu_ns: Option<u64>,
     visited: Option<u64>,
+    runs: bool,
+}
+
+/// ksmd's batches since its sleep was measured last, how long it was told to sleep after them and how long it did.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sleeps {
+    batches: f64,
+    told_ns: f64,
+    slept_ns: f64,
 }
 
 /// Everything derived from the samples so far that more than one policy needs.
@@ -60,6 +69,8 @@ pub struct History {
     last: Option<Point>,
     ns_per_page: f64,
     ksmd_share: Option<f64>,
+    sleeps: Sleeps,
+    overslept_ns: f64,
     spare_cpus: Option<f64>,
     nice_cpus: f64,
     /// All CPUs' times and ksmd's, at the beginning of the stretch that is being measured.
@@ -75,6 +86,14 @@ const TICK_NS: f64 = 1e7;
 /// Clock ticks per CPU, of 10 ms, over which the CPUs' use is measured: one or two would be a matter of chance.
 const FEWEST_TICKS: u64 = 20;
 
+/// Batches over which ksmd's sleep is measured at least; so many replace half of what was seen before.
+const FEWEST_BATCHES: f64 = 4.0;
+const HALF_BATCHES: f64 = 20.0;
+
+/// ksmd is not taken to sleep longer than told by more than this: what keeps it so long is a busy CPU, which may be idle
+/// the next moment.
+const MOST_OVERSLEPT_NS: f64 = 4e7;
+
 /// Passes that are remembered.
 const PASSES_KEPT: usize = 32;
 
@@ -86,6 +105,8 @@ impl Default for History {
             last: None,
             ns_per_page: ASSUMED_NS_PER_PAGE,
             ksmd_share: None,
+            sleeps: Sleeps::default(),
+            overslept_ns: 0.0,
             spare_cpus: None,
             nice_cpus: 0.0,
             last_cpu: None,
@@ -123,8 +144,12 @@ impl History {
     }
 
     fn push_rates(&mut self, sample: &Sample) {
-        let point =
-            Point { at: sample.at, ksmd_cpu_ns: sample.ksmd_cpu_ns.get(), visited: sample.ksm.pages_scanned.get() };
+        let point = Point {
+            at: sample.at,
+            ksmd_cpu_ns: sample.ksmd_cpu_ns.get(),
+            visited: sample.ksm.pages_scanned.get(),
+            runs: sample.ksm.run_state() == Some(Run::Running),
+        };
         if let Some(last) = self.last {
             let cpu = point.ksmd_cpu_ns.zip(last.ksmd_cpu_ns).map(|(now, before)| now.saturating_sub(before));
             let elapsed = point.at.saturating_sub(last.at);
@@ -136,6 +161,11 @@ impl History {
             let visited = point.visited.zip(last.visited).map(|(now, before)| now.saturating_sub(before));
             if let (Some(cpu), Some(visited)) = (cpu, visited) {
                 self.learn_cost(cpu, visited);
+                if last.runs && point.runs {
+                    self.learn_sleep(elapsed, cpu, visited, &sample.ksm);
+                } else {
+                    self.sleeps = Sleeps::default();
+                }
             }
         }
         self.last = Some(point);
@@ -150,6 +180,24 @@ impl History {
         let weight = visited as f64 / (visited as f64 + 2000.0);
         let seen = cpu_ns as f64 / visited as f64;
         self.ns_per_page += weight * (seen - self.ns_per_page);
+    }
+
+    /// Compares how long ksmd slept with how long it was told to. Settings are made right after a sample, so those that
+    /// the next one finds were in force all the time.
+    fn learn_sleep(&mut self, elapsed: Duration, cpu_ns: u64, visited: u64, ksm: &Ksm) {
+        let (Some(pages), Some(sleep_ms)) = (ksm.pages_to_scan.get(), ksm.sleep_millisecs.get()) else { return };
+        if sleep_ms == 0 {
+            return;
+        }
+        let batches = visited as f64 / pages.max(1) as f64;
+        self.sleeps.batches += batches;
+        self.sleeps.told_ns += batches * sleep_ms as f64 * 1e6;
+        self.sleeps.slept_ns += elapsed.as_nanos() as f64 - cpu_ns as f64;
+        if self.sleeps.batches >= FEWEST_BATCHES {
+            let Sleeps { batches, told_ns, slept_ns } = std::mem::take(&mut self.sleeps);
+            let over_ns = ((slept_ns - told_ns) / batches).clamp(-MOST_OVERSLEPT_NS, MOST_OVERSLEPT_NS);
+            self.overslept_ns += batches / (batches + HALF_BATCHES) * (over_ns - self.overslept_ns);
+        }
     }
 
     fn push_pass(&mut self, sample: &Sample) {
@@ -211,6 +259,12 @@ impl History {
     /// The part of one CPU that ksmd used between the last two samples.
     pub fn ksmd_share(&self) -> Option<f64> {
         self.ksmd_share
+    }
+
+    /// How much longer than told ksmd sleeps between two batches: the kernel rounds up to its clock's ticks, and others
+    /// may be on the CPU when it wakes up.
+    pub fn oversleeps(&self) -> Duration {
+        Duration::from_nanos(self.overslept_ns.max(0.0) as u64)
     }
 
     /// CPUs that ksmd can have without anybody of usual priority waiting: those that had nothing to do, ran ksmd, or
@@ -277,6 +331,35 @@ mod tests {
         history.push(&sample(0, 40, 100, 0, 0, 0));
         history.push(&sample(500, 0, 0, 0, 0, 0));
         assert_eq!(history.last_pass(), None);
+    }
+
+    #[test]
+    fn it_is_learned_how_long_ksmd_really_sleeps() {
+        let mut history = History::default();
+        // 40 batches of 1 ms CPU time in a second: it slept for 24 ms each time.
+        let second = |n: u64, run, sleep_ms| {
+            let mut sample = sample(1000 * n, 0, 0, 4000 * n, 40_000_000 * n, 0);
+            sample.ksm.run = Reading::Value(run);
+            sample.ksm.pages_to_scan = Reading::Value(100);
+            sample.ksm.sleep_millisecs = Reading::Value(sleep_ms);
+            sample
+        };
+        history.push(&second(0, 0, 20));
+        history.push(&second(1, 1, 20));
+        assert_eq!(history.oversleeps(), Duration::ZERO, "it may have been sent out in between");
+        for n in 2..10 {
+            history.push(&second(n, 1, 20));
+        }
+        let over = history.oversleeps().as_secs_f64() * 1e3;
+        assert!((over - 4.0).abs() < 0.1, "{over} ms");
+        for n in 10..20 {
+            history.push(&second(n, 1, 30));
+        }
+        assert_eq!(history.oversleeps(), Duration::ZERO, "not less than it was told");
+        for n in 20..30 {
+            history.push(&second(n, 1, 1));
+        }
+        assert!(history.oversleeps() <= Duration::from_nanos(MOST_OVERSLEPT_NS as u64));
     }
 
     #[test]

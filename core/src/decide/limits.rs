@@ -68,7 +68,7 @@ impl Limits {
     ///
     /// Whatever the policy wanted: `run` is 0 or 1 (unmerging everything is a person's decision), the two
     /// knobs that need everything unmerged are left alone, and a batch and its sleep keep ksmd within `max_cpu`
-    /// at the cost per page seen so far, also where the decision leaves one of them as it is. While the kernel's
+    /// at the cost per page and the length of sleeps seen so far, also where the decision leaves one of them as it is. While the kernel's
     /// advisor is on, `pages_to_scan` is its own affair.
     #[must_use]
     pub fn bound(&self, mut decision: Decision, history: &History, now: &Knobs) -> Decision {
@@ -93,7 +93,7 @@ impl Limits {
         let sleep = sleep.clamp(self.shortest_sleep(history.ns_per_page()), u64::from(u32::MAX));
         hold(Knob::SleepMillisecs, sleep);
         if named_or_now(Knob::AdvisorMode) != Some(1) {
-            let most = self.max_batch(history.ns_per_page(), Duration::from_millis(sleep));
+            let most = self.max_batch(history, Duration::from_millis(sleep));
             hold(Knob::PagesToScan, named_or_now(Knob::PagesToScan).unwrap_or(0).min(most));
         }
         if *knobs != wanted {
@@ -114,16 +114,17 @@ impl Limits {
         for_one_page.max(u64::from(self.min_sleep_milliseconds))
     }
 
-    /// The most pages of `ns_per_page` that a batch may have when ksmd sleeps for `sleep` after it.
-    pub fn max_batch(&self, ns_per_page: f64, sleep: Duration) -> u64 {
+    /// The most pages that a batch may have, as much as each costs by now, when ksmd is told to sleep for `sleep` after it.
+    pub fn max_batch(&self, history: &History, sleep: Duration) -> u64 {
         let part = self.max_cpu.part();
         let most = u64::from(self.max_pages_to_scan);
         if part >= 1.0 {
             return most;
         }
         // part = batch / (batch + sleep), solved for the batch.
+        let sleep = sleep.saturating_add(history.oversleeps());
         let batch_ns = part * sleep.as_nanos() as f64 / (1.0 - part);
-        ((batch_ns / ns_per_page.max(1.0)) as u64).min(most)
+        ((batch_ns / history.ns_per_page().max(1.0)) as u64).min(most)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{History, View};
+use super::{History, View, duty};
 use crate::kernel::Run;
 use crate::sample::Sample;
 use crate::units::Bytes;
@@ -412,8 +412,8 @@ impl Round {
     /// hold the CPU budget. `share` is the part of a CPU that ksmd was given.
     pub fn check_after(&self, share: f64, view: &View<'_>) -> Duration {
         const SOONEST: Duration = Duration::from_millis(20);
-        const LATEST: Duration = Duration::from_millis(250);
-        let Some(visits) = self.visits_left(view.now) else { return LATEST };
+        let latest = duty::look_after(share);
+        let Some(visits) = self.visits_left(view.now) else { return latest };
         let span = |visits: u64| {
             Duration::from_nanos((visits as f64 * view.history.ns_per_page() / share.max(0.01)) as u64)
         };
@@ -421,7 +421,7 @@ impl Round {
             Some(left) if self.is_last_pass(view.now) => span(left).saturating_sub(APPROACH).min(span(visits)),
             _ => span(visits),
         };
-        left.clamp(SOONEST, LATEST)
+        left.clamp(SOONEST, latest)
     }
 }
 
