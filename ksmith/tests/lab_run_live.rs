@@ -56,7 +56,10 @@ const STARTED: [&str; 2] = ["qemu-system-x86_64 -enable-kvm memory-guest", "--st
 fn nothing_is_left(lock: &KernelLock) {
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
     wait_until("guests and daemons are gone", || left_over(&STARTED).is_empty());
-    assert!(offering().is_empty());
+    let command =
+        |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+    let offer: Vec<_> = offering().into_iter().map(|pid| (pid, command(pid))).collect();
+    assert!(offer.is_empty(), "{offer:?}");
     assert_eq!((number("pages_shared"), number("ksm_zero_pages")), (0, 0), "nothing stays merged");
     assert!(!fs::exists("/run/ksmith/journal.json").unwrap(), "the journal is done with");
 }
