@@ -224,6 +224,17 @@ mod tests {
         Control::take(&root, &StateDir::of(&root), false, false)
     }
 
+    /// As [`take`], where somebody had it a moment ago: a process that another test starts right now has a copy of the
+    /// lock's descriptor until it execs.
+    fn take_next(tree: &Path) -> Control {
+        loop {
+            match take(tree) {
+                Err(TakeError::Lock(LockError::Held { .. })) => std::thread::yield_now(),
+                taken => return taken.unwrap(),
+            }
+        }
+    }
+
     fn run(tree: &Path) -> String {
         fs::read_to_string(tree.join("sys/kernel/mm/ksm/run")).unwrap().trim().to_owned()
     }
@@ -245,7 +256,7 @@ mod tests {
         drop(control);
         assert_eq!(run(tree.path()), "0");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let mut control = take(tree.path()).unwrap();
+            let mut control = take_next(tree.path());
             control.writer().set(Knob::Run, 1).unwrap();
             panic!("in the middle of a burst");
         }));
@@ -281,7 +292,7 @@ mod tests {
         // Ends without `drop`, as by SIGKILL, where the kernel lets go of the lock.
         killed._lock = None;
         std::mem::forget(killed);
-        let next = take(tree.path()).unwrap();
+        let next = take_next(tree.path());
         assert_eq!(run(tree.path()), "0");
         assert!(next.notes().contains(&"restored run 1 -> 0".to_owned()), "{:?}", next.notes());
     }
