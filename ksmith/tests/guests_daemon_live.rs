@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use ksmith::control::Client;
 use ksmith::lab::Part;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use support::program::{Running, SOCKET, config_file, ksmith, status};
 use support::{KernelLock, guest, number, wait_until};
@@ -39,6 +40,9 @@ fn sum(report: &Value) -> u64 {
 #[test]
 fn a_thousand_guests_are_all_answered_for() {
     let Some(_lock) = KernelLock::take() else { return };
+    // Two pipes lead to each; a program may have 1024 descriptors at first.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let many: Vec<_> = (0..1000).map(|_| guest(&[Part::Equal { seed: 3, pages: 4 }])).collect();
     let daemon = Running::daemon(SCANNING, &[]);
     wait_until("all have merged", || number("pages_sharing") >= 3000);

@@ -98,6 +98,8 @@ impl Drop for Taken<'_> {
 mod tests {
     use std::io::Read;
 
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     fn pair() -> (Arc<UnixStream>, Arc<UnixStream>) {
@@ -105,7 +107,15 @@ mod tests {
         (Arc::new(ours), Arc::new(theirs))
     }
 
+    /// Two tests at a time have more open than a program may at first. (The observer's tests raise that too, if they come
+    /// before.)
+    fn allow_many_descriptors() {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    }
+
     fn full<'a>(seats: &'a Seats, streams: &mut Vec<Arc<UnixStream>>) -> Vec<Taken<'a>> {
+        allow_many_descriptors();
         let user = |at: usize| if at < OF_ONE_USER { 1 } else { 2 };
         let take = |at| {
             let (ours, theirs) = pair();
