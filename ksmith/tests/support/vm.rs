@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::support::{skipped, wait_until};
 
@@ -145,7 +145,18 @@ impl Drop for Libvirt {
         for pid in &self.ours {
             let _ = Command::new("kill").arg(pid.to_string()).status();
         }
+        // The next test would take one on its way out for one that runs, and wait for its answer in vain.
+        let started = Instant::now();
+        while !self.ours.iter().all(has_ended) && started.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
+}
+
+/// Whether a process that is no child of ours has ended. Who adopted it may not have collected it.
+fn has_ended(pid: &u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 /// Runs virsh; `None` if it fails.
