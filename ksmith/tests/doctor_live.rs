@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use ksmith::lab::{MemoryGuest, Part};
 use serde_json::Value;
-use support::{KernelLock, guest, number, passes_until, vmstat, wait_until, write};
+use support::{KernelLock, guest, hold_off_others, number, passes_until, vmstat, wait_until, write};
 
 const PAGE: u64 = 4096;
 /// Long enough, in seconds, to look through all mergeable memory, whatever others run here. The doctor ends earlier.
@@ -364,6 +364,7 @@ fn an_unprivileged_doctor_says_what_it_can_not_see() {
     if !rustix::process::geteuid().is_root() {
         return support::skipped("only root can become somebody else");
     }
+    let _others_wait = hold_off_others();
     let place = tempfile::tempdir_in("/tmp").unwrap();
     let program = place.path().join("ksmith");
     fs::copy(KSMITH, &program).unwrap();
@@ -392,6 +393,7 @@ fn an_unprivileged_doctor_says_what_it_can_not_see() {
 /// A guest is found by its name, and a PID that no process has is refused.
 #[test]
 fn a_process_is_found_by_name_or_pid() {
+    let _others_wait = hold_off_others();
     let guest: MemoryGuest = guest(&[Part::Unique { pages: 16 }]);
     assert_eq!(doctor(guest.pid(), LONG)["pid"], guest.pid());
     let output = Command::new(KSMITH).args(["doctor", "4194305"]).output().unwrap();

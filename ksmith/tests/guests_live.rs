@@ -19,7 +19,7 @@ use ksmith::root::Root;
 use ksmith_core::account::Totals;
 use ksmith_core::sample::Sample;
 use serde_json::Value;
-use support::{KernelLock, clean_passes, guest, passes_until, wait_until};
+use support::{KernelLock, clean_passes, guest, hold_off_others, passes_until, wait_until, wait_until_it_runs};
 use vm::{Domain, FILLED_PAGES, Libvirt, PAGE, Qemu, UmlKit, content, has};
 
 /// The host as ksmith sees it.
@@ -156,6 +156,7 @@ fn a_qmp_socket_that_hangs_or_is_somebody_elses_costs_the_guest_nothing() {
     });
     let program = directory.path().join("qemu-system-x86_64");
     std::fs::copy("/bin/sh", &program).unwrap();
+    wait_until_it_runs(&program);
     let mut liar = Command::new(&program)
         .args(["-c", "read line", "-qmp", &format!("unix:{},server=on", foreign.display())])
         .stdin(Stdio::piped())
@@ -189,6 +190,7 @@ fn a_qmp_socket_that_closes_or_sends_garbage_costs_the_guest_nothing() {
     let path = std::env::var_os("PATH").unwrap();
     let perl = std::env::split_paths(&path).map(|path| path.join("perl")).find(|path| path.exists()).unwrap();
     std::fs::copy(perl, &program).unwrap();
+    wait_until_it_runs(&program);
     let broken = |name: &str, says: &str| {
         let socket = directory.path().join(name);
         let serve = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE'; my ($path, $says) = ($ENV{SOCKET}, $ENV{SAYS}); \
@@ -278,6 +280,8 @@ fn kill(pid: u32, signal: &str) {
 fn user_mode_linux_is_found_named_and_gone_again() {
     let directory = tempfile::tempdir_in("/tmp").unwrap(); // A socket's path has at most 107 bytes.
     let Some(kit) = UmlKit::make(directory.path()) else { return };
+    // Who looks at all guests asks their monitors, and those serve one at a time.
+    let _others_wait = hold_off_others();
     let name = format!("ku-{}", std::process::id());
     let uml = kit.start(&name);
     let mut host = Host::new();

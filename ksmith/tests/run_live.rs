@@ -16,7 +16,7 @@ use ksmith::root::Root;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::program::{PROGRAM, Running, ksmith};
-use support::{A_HANDFUL, KernelLock, ksm, number, skipped, wait_until};
+use support::{A_HANDFUL, KernelLock, hold_off_others, ksm, number, skipped, wait_until};
 
 /// Whether this kernel keeps the opt-in over exec, and says so.
 fn has_prctl() -> bool {
@@ -44,6 +44,7 @@ fn while_there(file: &Path) -> String {
 
 #[test]
 fn exit_codes_pass_through() {
+    let _others_wait = hold_off_others();
     let run = |arguments: &[&str]| ksmith(&[&["run", "--scan", "never", "-q", "--"], arguments].concat());
     assert_eq!(run(&["sh", "-c", "exit 42"]).0, 42);
     assert_eq!(run(&["true"]).0, 0);
@@ -59,6 +60,7 @@ fn exit_codes_pass_through() {
 
 #[test]
 fn signals_reach_the_program_and_what_is_ignored_stays_so() {
+    let _others_wait = hold_off_others();
     let directory = tempfile::tempdir().unwrap();
     let ready = directory.path().join("ready");
     let script =
@@ -98,6 +100,7 @@ fn a_terminal_that_is_gone_is_told_to_the_program() {
     if !has("python3") {
         return;
     }
+    let _others_wait = hold_off_others();
     let script = "import os, pty, signal, sys, time\n\
                   signal.signal(signal.SIGHUP, signal.SIG_DFL)\n\
                   pid, terminal = pty.fork()\n\
@@ -122,6 +125,7 @@ fn the_opt_in_holds_over_fork_and_exec_also_for_an_ordinary_user() {
     if !has_prctl() {
         return;
     }
+    let _others_wait = hold_off_others();
     // A grandchild by fork and exec, of an ordinary user where this test may become one.
     let script = "sh -c 'sh -c \"cat /proc/self/ksm_stat\"'";
     let mut command = Command::new(PROGRAM);
@@ -144,6 +148,7 @@ fn a_static_program_can_not_be_preloaded_and_is_told_what_can() {
     if !has("cc") {
         return;
     }
+    let _others_wait = hold_off_others();
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("static.c"), directory.path().join("static"));
     fs::write(&source, "int main(void) { return 3; }").unwrap();
@@ -173,6 +178,7 @@ fn go() -> Option<&'static str> {
 #[test]
 fn a_program_of_go_can_not_be_preloaded_and_opts_in_by_prctl() {
     let Some(go) = go() else { return };
+    let _others_wait = hold_off_others();
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("main.go"), directory.path().join("program"));
     let text = "package main\n\nimport \"os\"\n\nfunc main() {\n\ttext, _ := os.ReadFile(\"/proc/self/ksm_stat\")\n\t\
@@ -289,8 +295,6 @@ fn an_ordinary_user_scans_within_its_budget_and_is_refused_beyond_it() {
     assert!(say_as_nobody(&socket, "scan").starts_with("error usage "));
     assert!(say_as_nobody(&socket, "saves").starts_with("ok rss_bytes="));
     // There is nothing to scan yet, which costs nobody anything.
-    // Another test's program may have opted in for a moment.
-    wait_until("nobody offers memory", || support::offering().is_empty());
     let nothing = say_as_nobody(&socket, "scan 1");
     assert!(nothing.starts_with("error refused "), "{nothing}");
 
