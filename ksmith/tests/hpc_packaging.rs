@@ -7,11 +7,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use ksmith::config::Config;
 
 /// What systemctl was asked after each of these scripts ran for a job.
 fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
+    // A program can't be run while a child of another test's, not yet itself, has it open for writing.
+    static RUNS: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     let log = tree.join("log");
     fs::write(&log, "").unwrap();
     for (name, text) in [
