@@ -50,7 +50,6 @@ pub struct Duty {
 struct Batch {
     pages: f64,
     sleep_ms: f64,
-    /// What each page seems to take if the sleep is as long as asked.
     cost_ns: f64,
 }
 
@@ -86,10 +85,9 @@ impl Duty {
 
     /// The knobs that hold ksmd to `share` of a CPU (over 0, at most 1).
     ///
-    /// The first batch is reckoned from the cost per page seen so far. Then the measured share corrects it: the
-    /// kernel rounds sleeps up to its clock's ticks, and a visit that merges costs five times one that does
-    /// not. For a batch b and a sleep s the share is b / (b + s), so share / (1 - share) is b / s. What ksmd had too little
-    /// or too much until now is made up for.
+    /// For a batch b and a sleep s the share is b / (b + s), so share / (1 - share) is b / s. A visit that merges costs five
+    /// times one that does not, and ksmd sleeps longer than told: both are as seen last. What ksmd had too little or too
+    /// much until now is made up for.
     pub fn knobs(&mut self, share: f64, now: &Sample, history: &History, limits: &Limits) -> Knobs {
         let whole = BATCH.as_nanos() as f64 / history.ns_per_page().max(1.0);
         if share >= NO_SLEEP && limits.min_sleep_milliseconds == 0 {
@@ -101,15 +99,7 @@ impl Duty {
         let sleep_ms = BATCH.as_secs_f64() * 1000.0 / odds(share);
         let sleep_ms = sleep_ms.max(f64::from(limits.min_sleep_milliseconds)).clamp(1.0, 10_000.0).round();
         let aim = self.account.aim(share, now).min(NO_SLEEP);
-        let cost_ns = match (self.batch, history.ksmd_share()) {
-            _ if now.ksm.pages_scanned.get().is_some() => history.ns_per_page().max(1.0),
-            (Some(batch), Some(measured)) if self.settled(now.at) && measured > 0.001 => {
-                let seen = odds(measured.min(0.99)) * batch.sleep_ms * 1e6 / batch.pages;
-                seen.clamp(batch.cost_ns / 4.0, batch.cost_ns * 4.0)
-            }
-            (Some(batch), _) => batch.cost_ns,
-            (None, _) => history.ns_per_page().max(1.0),
-        };
+        let cost_ns = self.cost_ns(now, history);
         let sleep_ns = sleep_ms * 1e6 + history.oversleeps().as_nanos() as f64;
         // The kernel's rounding may make sleeps several times longer than asked; the batch then has to be too.
         let pages = (odds(aim) * sleep_ns / cost_ns).clamp(1.0, (whole * 8.0).max(1.0));
@@ -119,6 +109,19 @@ impl Duty {
         }
         self.batch = Some(Batch { pages, sleep_ms, cost_ns });
         settings(pages, sleep_ms as u64)
+    }
+
+    /// What a visit costs. Before Linux 6.6, which counts no visits, it is reckoned from the share that the batch in force
+    /// has come to, as if ksmd slept no longer than told.
+    fn cost_ns(&self, now: &Sample, history: &History) -> f64 {
+        let Some(batch) = self.batch.filter(|_| now.ksm.pages_scanned.get().is_none()) else {
+            return history.ns_per_page().max(1.0);
+        };
+        let measured = history.ksmd_share().filter(|measured| *measured > 0.001 && self.settled(now.at));
+        measured.map_or(batch.cost_ns, |measured| {
+            let seen = odds(measured.min(0.99)) * batch.sleep_ms * 1e6 / batch.pages;
+            seen.clamp(batch.cost_ns / 4.0, batch.cost_ns * 4.0)
+        })
     }
 
     /// The knobs for the last `left` visits of a pass: one batch, which the pass's end cuts short, and then a sleep

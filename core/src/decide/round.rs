@@ -37,6 +37,8 @@ struct Looked {
     /// When it was looked at: not before the first, nor after the second.
     at: (Duration, Duration),
     full_scans: u64,
+    /// Pages that it had come by since boot.
+    passed: u64,
     /// How long it sleeps after each batch.
     sleep: Duration,
 }
@@ -46,7 +48,7 @@ impl Looked {
         let (full_scans, sleep) = (now.ksm.full_scans.get(), now.ksm.sleep_millisecs.get());
         let sleep = Duration::from_millis(sleep.unwrap_or(0));
         let at = (now.at, now.at.saturating_add(now.took));
-        Self { at, full_scans: full_scans.unwrap_or(0), sleep }
+        Self { at, full_scans: full_scans.unwrap_or(0), passed: passed(now).unwrap_or(0), sleep }
     }
 }
 
@@ -67,6 +69,8 @@ struct End {
     visited: u64,
     /// Pages that ksmd came by until then, visited or skipped.
     passed: u64,
+    /// The same, but so many at least: as far as it had come at the look before.
+    after: u64,
     /// Whether ksmd still slept where it had stopped: no page of the next pass was visited yet.
     exact: bool,
     /// Pages that were merged with the zero page until then.
@@ -82,10 +86,13 @@ pub struct Boundary {
 }
 
 impl End {
-    fn of(now: &Sample, exact: bool) -> Self {
+    /// An end that is seen `now`. `before`: what ksmd had come by at the look before.
+    fn of(now: &Sample, exact: bool, before: u64) -> Self {
         let visited = now.ksm.pages_scanned.get().unwrap_or(0);
         let zero_pages = now.ksm.zero_pages();
-        Self { visited, passed: passed(now).unwrap_or(0), exact, zero_pages }
+        let passed = passed(now).unwrap_or(0);
+        let after = if exact { passed } else { before };
+        Self { visited, passed, after, exact, zero_pages }
     }
 
     /// Pages that the pass which began here leaves to another when it has come by all but `left`: what it has visited for the
@@ -201,8 +208,8 @@ impl Round {
             moved: Moved::of(now),
             looked,
             clean_from,
-            end: End::of(now, false),
-            before: End::of(now, false),
+            end: End::of(now, false, looked.passed),
+            before: End::of(now, false, looked.passed),
             needs_whole_pass: false,
             early: None,
         }
@@ -223,8 +230,9 @@ impl Round {
         let pass = now.ksm.full_scans.get().unwrap_or(0);
         let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
         if self.early.is_some_and(|early| first <= early && early < pass) {
-            // Of the pass that has just begun next to nothing is done.
-            if self.leaves(now) <= few {
+            // What the pass that has begun since has come by may be in a tree for that alone.
+            let done = passed(now).map_or(u64::MAX, |passed| passed.saturating_sub(self.end.after));
+            if self.leaves(now).saturating_add(done) <= few {
                 return;
             }
         }
@@ -257,7 +265,7 @@ impl Round {
             if self.count.aligned && self.count.expects_new && self.ends(now) == 1 {
                 self.count.aligned = self.knows_more(now);
             }
-            let mut end = End::of(now, is_at_end(before, looked));
+            let mut end = End::of(now, is_at_end(before, looked), before.passed);
             if self.count.aligned || before.full_scans > self.count.full_scans {
                 // It was seen late; but a pass comes by each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.ksm.tracked_pages()));

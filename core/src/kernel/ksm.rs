@@ -208,8 +208,9 @@ impl Ksm {
     }
 
     /// Empty pages that map the kernel's zero page. The kernel counts one when it is merged and forgets one when it
-    /// is unmapped, but a child that was forked has mappings that nobody counted (`ksm_might_unmap_zero_page`,
-    /// `include/linux/ksm.h`): its count can fall below zero. Less than none is none.
+    /// is unmapped (`ksm_might_unmap_zero_page`, `include/linux/ksm.h`). Before `ksm_fork` was mended for Linux 6.18, nobody
+    /// counted those that a child got when it was forked, and they were forgotten all the same; a few still are. So the count
+    /// can fall below zero. Less than none is none.
     pub fn zero_pages(&self) -> u64 {
         self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }
