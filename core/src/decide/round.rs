@@ -27,6 +27,8 @@ pub struct Round {
     before: End,
     /// Whether equal pages that nobody shares yet are to meet: they do only if a pass visits both.
     needs_whole_pass: bool,
+    /// Whether it ends with the first pass that leaves little.
+    may_be_shorter: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
 }
@@ -211,6 +213,7 @@ impl Round {
             end: End::of(now, false, looked.passed),
             before: End::of(now, false, looked.passed),
             needs_whole_pass: false,
+            may_be_shorter: false,
             early: None,
         }
     }
@@ -227,6 +230,7 @@ impl Round {
     /// After growth the count of passes begins anew in the middle of one, often when most of what is new has been visited.
     /// If the first whole pass from there finds nearly all in a tree, it has met all that it can.
     pub fn may_end_early(&mut self, few: u64, now: &Sample) {
+        self.may_be_shorter = true;
         let pass = now.ksm.full_scans.get().unwrap_or(0);
         let first = self.count.full_scans.saturating_add(u64::from(!self.count.aligned));
         if self.early.is_some_and(|early| first <= early && early < pass) {
@@ -427,6 +431,8 @@ impl Round {
         };
         let left = match self.left_in_pass(view.now) {
             Some(left) if self.is_last_pass(view.now) => span(left).saturating_sub(APPROACH).min(span(visits)),
+            // Where the next pass ends, which may be the last, is foreseen from where this one does: that is to be seen soon.
+            Some(_) if self.may_be_shorter => span(visits).min(often(view.now)),
             _ => span(visits),
         };
         left.clamp(SOONEST, latest)
@@ -470,6 +476,13 @@ fn known_of_the_living(now: &Sample) -> u64 {
     let of_each = now.processes.iter().map(|process| process.ksm.rmap_items);
     let sum = of_each.sum::<Option<u64>>().filter(|_| now.hidden_processes == 0);
     sum.unwrap_or_else(|| now.ksm.tracked_pages())
+}
+
+/// As often as costs little, where looking takes as long as it took now: until an end of a pass can be seen before the last
+/// batch of the next ([`APPROACH`]).
+fn often(now: &Sample) -> Duration {
+    const PART: u32 = 20;
+    (now.took * PART).max(APPROACH * 3 / 4)
 }
 
 fn is_smart(now: &Sample) -> bool {
