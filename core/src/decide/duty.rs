@@ -98,7 +98,7 @@ impl Duty {
         // As long a sleep as a full batch leaves room for; share < 0.9 makes this at least half a millisecond.
         let sleep_ms = BATCH.as_secs_f64() * 1000.0 / odds(share);
         let sleep_ms = sleep_ms.max(f64::from(limits.min_sleep_milliseconds)).clamp(1.0, 10_000.0).round();
-        let aim = self.account.aim(share, now).min(NO_SLEEP);
+        let aim = self.account.aim(share, now).min(share.max(NO_SLEEP));
         let cost_ns = self.cost_ns(now, history);
         let sleep_ns = sleep_ms * 1e6 + history.oversleeps().as_nanos() as f64;
         // The kernel's rounding may make sleeps several times longer than asked; the batch then has to be too.
@@ -251,6 +251,17 @@ mod tests {
                 assert!((0.18..=0.22).contains(&share), "{share:.3}, visits counted: {counts}");
             }
         }
+    }
+
+    #[test]
+    fn a_sleep_that_has_to_be_leaves_the_rest_of_a_whole_cpu() {
+        let limits = Limits { min_sleep_milliseconds: 1, ..Limits::default() };
+        let now = Sample { ksmd_cpu_ns: Reading::Value(0), ..Sample::default() };
+        let knobs = Duty::default().knobs(1.0, &now, &History::default(), &limits);
+        // 4 us a page.
+        let batch_ms = knobs.get(Knob::PagesToScan).unwrap() as f64 * 0.004;
+        assert_eq!(knobs.get(Knob::SleepMillisecs), Some(1));
+        assert!(batch_ms / (batch_ms + 1.0) > 0.95, "{batch_ms}");
     }
 
     #[test]

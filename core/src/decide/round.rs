@@ -482,7 +482,7 @@ fn known_of_the_living(now: &Sample) -> u64 {
 /// batch of the next ([`APPROACH`]).
 fn often(now: &Sample) -> Duration {
     const PART: u32 = 20;
-    (now.took * PART).max(APPROACH * 3 / 4)
+    now.took.saturating_mul(PART).max(APPROACH * 3 / 4)
 }
 
 fn is_smart(now: &Sample) -> bool {
