@@ -343,7 +343,7 @@ fn with_a_full_disk_for_the_journal_nothing_is_written() {
         Command::new(arguments[0]).args(&arguments[1..]).arg(tree.path()).status().unwrap().success()
     };
     if !mounted(&["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs"]) {
-        eprintln!("SKIPPED, nothing was tested: no tmpfs can be mounted");
+        support::skipped("no tmpfs can be mounted");
         return;
     }
     let directory = StateDir::at(tree.path().join("state"));

@@ -36,7 +36,7 @@ fn events() -> Option<(ProcessEvents, Receiver<Vec<ProcessEvent>>)> {
     match ProcessEvents::listen(sender) {
         Ok(events) => Some((events, receiver)),
         Err(why @ (NoEvents::Denied | NoEvents::Unavailable)) if !should_have_events() => {
-            eprintln!("SKIPPED, nothing was tested: {why}");
+            support::skipped(&why.to_string());
             None
         }
         Err(why) => panic!("{why:?}"),

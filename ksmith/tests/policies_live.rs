@@ -87,7 +87,7 @@ impl Desk {
 fn has_advisor() -> bool {
     let has = fs::exists(format!("{KSM}/advisor_mode")).unwrap_or(false);
     if !has {
-        eprintln!("SKIPPED, nothing was tested: this kernel has no advisor");
+        support::skipped("this kernel has no advisor");
     }
     has
 }
