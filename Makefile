@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-export PATH := $(PATH):$(HOME)/.cargo/bin:$(CURDIR)/target/tools/bin
+export PATH := $(PATH):$(HOME)/.cargo/bin:$(CURDIR)/target/tools/bin:/usr/local/go/bin
 
 # As in Cargo.toml: rust-version.
 RUST := 1.95
@@ -12,7 +12,9 @@ RUST := 1.95
 # What is needed, as command:package. A C compiler links.
 BUILD_TOOLS := cc:gcc
 TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
-               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs cpio:cpio pgrep:procps
+               virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs \
+               cpio:cpio pgrep:procps readelf:binutils perl:perl-base python3:python3 numpy:python3-numpy node:nodejs \
+               go:golang-go systemd-analyze:systemd
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
@@ -31,18 +33,34 @@ run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes opt
 
 test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and run every test; those on the live kernel need root
 	cargo fmt --all --check
+	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
-	@mkdir -p target; echo 'cargo test --workspace'; status=0; \
-	if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
+	cargo test --workspace --no-run
+	@if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
-	cargo test --workspace --no-fail-fast 2>&1 | tee target/test.log || status=$$?; \
-	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } /SKIPPED, nothing was tested/ { skipped++ } \
-	    END { printf "make test: %d passed, %d failed, %d ignored; %d of those that passed were skipped\n", \
-	        passed, failed, ignored, skipped }' target/test.log; \
-	exit $$status
+	$(suite)
+
+# The tests on the live kernel queue for its one KSM, so the others run beside them. A shell has what it starts in the
+# background ignore SIGINT, which env undoes. Where KSM is there for us, continuous integration lets no test skip.
+define suite
+mkdir -p target; status=0; log=target/test.log; run='cargo test --workspace --no-fail-fast'; \
+echo "the tests on the live kernel run in the background and are shown at the end: target/test-live.log"; \
+env --default-signal=INT $$run --test live > target/test-live.log 2>&1 & live=$$!; \
+$$run --lib --bins --test '[!l]*' --test library 2>&1 | tee $$log || status=$$?; \
+$$run --doc 2>&1 | tee -a $$log || status=$$?; \
+wait $$live || status=$$?; tee -a $$log < target/test-live.log; \
+awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+    END { printf "make test: %d passed, %d failed, %d ignored; ", passed, failed, ignored }' $$log; \
+skipped=$$(grep -c 'SKIPPED, nothing was tested' $$log) || true; \
+echo "$$skipped of those that passed were skipped; $$SECONDS s"; \
+if [ "$$skipped" != 0 ] && [ "$${CI:-}" = true ] && [ "$$(id -u)" = 0 ] && [ -e /sys/kernel/mm/ksm/run ]; then \
+    echo 'make test: no test may skip here' >&2; status=1; fi; \
+exit $$status
+endef
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check
+	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
 	@cargo deny --version > /dev/null 2>&1 || { echo 'installing cargo-deny into target/tools'; \
@@ -74,7 +92,8 @@ test-tools:
 
 # Installs the packages of those commands that are not there.
 define install
-packages=; for tool in $(1); do command -v "$${tool%%:*}" > /dev/null || packages="$$packages $${tool##*:}"; done; \
+has() { case $$1 in numpy) python3 -c 'import numpy' || /usr/bin/python3 -c 'import numpy';; *) command -v "$$1";; esac > /dev/null 2>&1; }; \
+packages=; for tool in $(1); do has "$${tool%%:*}" || packages="$$packages $${tool##*:}"; done; \
 if [ -z "$$packages" ]; then exit 0; fi; \
 if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
     echo "installing$$packages"; export DEBIAN_FRONTEND=noninteractive; \

@@ -1,4 +1,4 @@
-//! The books: what KSM saves and costs, for the host and for each process, so that the parts add up.
+//! Accounting: what KSM saves and costs, for the host and for each process, so that the parts add up.
 //!
 //! The kernel's own figures per process do not add up: `ksm_merging_pages` summed over processes is
 //! `pages_shared + pages_sharing`, because the frame that is kept counts in every process that maps it. So
@@ -25,7 +25,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Draws up the host's books.
+    /// Computes the host's totals.
     pub fn of(sample: &Sample) -> Self {
         let saved_bytes = sample.ksm.saved_pages().saturating_mul(sample.page_size);
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
@@ -48,7 +48,7 @@ impl Totals {
     }
 }
 
-/// One process's part of the host's books, in bytes.
+/// One process's part of the host's totals, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Share {
     /// Its merged pages, zero pages included: what is mapped, not what is saved.
@@ -83,7 +83,7 @@ pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
     (shares.collect(), merged_rest.saturating_add(zero_rest).saturating_mul(page))
 }
 
-/// Pages of `mapped` that belong to nobody we can see. While every process shows its figures there are none,
+/// Pages of `mapped` that belong to hidden processes. While every process shows its figures there are none,
 /// whatever the two sums say: they were read a moment apart.
 fn hidden(sample: &Sample, mapped: u64, seen: &[u64]) -> u64 {
     if sample.hidden_processes == 0 {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hidden_processes_save_is_nobodys() {
+    fn savings_of_hidden_processes_are_unattributed() {
         let mut sample = sample(100, 100, 0, vec![process(1, 100, 0)]);
         sample.hidden_processes = 1;
         let (shares, rest) = shares(&sample);

@@ -1,4 +1,4 @@
-//! How a figure is described: one row of the tables from which parsers, JSON, help and documents are made.
+//! The description of a figure, from which parsers, JSON, schemas, help and documents are made.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ impl KernelVersion {
         Self { major, minor }
     }
 
-    /// Reads the release in `/proc/sys/kernel/osrelease`, such as `6.1.0-13-cloud-amd64`.
-    /// `None` where that does not begin with two numbers.
+    /// Reads a release such as `6.1.0-13-cloud-amd64` in `/proc/sys/kernel/osrelease`.
+    /// `None` where it does not begin with two numbers.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.trim().splitn(3, '.');
         let major = numbers.next()?.parse().ok()?;
@@ -34,47 +34,107 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// What a figure counts in.
+/// What a figure counts in, or what its text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Pages of the host's base page size.
     Pages,
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
-    /// Milliseconds.
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Time in milliseconds.
     Milliseconds,
-    /// Seconds.
+    /// Time in seconds.
     Seconds,
-    /// Per cent of one CPU.
+    /// Per cent of one CPU, or of time.
     Percent,
     /// Events or things, without a unit.
     Count,
+    /// Events per second.
+    PerSecond,
+    /// One number divided by another of the same unit.
+    Ratio,
     /// A switch or a mode.
     Mode,
+    /// A name by which things can be grouped.
+    Label,
+    /// Text for people.
+    Text,
 }
 
-/// Whether ksmith may write a figure, and how it moves.
+impl Unit {
+    /// The word for it in schemas and documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pages => "pages",
+            Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes per second",
+            Self::Milliseconds => "milliseconds",
+            Self::Seconds => "seconds",
+            Self::Percent => "per cent",
+            Self::Count => "count",
+            Self::PerSecond => "per second",
+            Self::Ratio => "ratio",
+            Self::Mode => "mode",
+            Self::Label => "label",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// How a figure moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A setting that can be written.
-    Knob,
-    /// Grows until the machine restarts (or `run` is set to 2).
-    Counter,
     /// Goes up and down.
     Gauge,
+    /// Grows until the machine, or what it belongs to, restarts.
+    Counter,
+    /// Holds until it is changed: a setting, a name, a mode.
+    State,
 }
 
-/// One figure: its kernel name, what it means and since when there is one.
+impl Kind {
+    /// The word for it in schemas and documents.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::State => "state",
+        }
+    }
+}
+
+/// The type of a figure's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// A whole number from 0.
+    Unsigned,
+    /// A whole number.
+    Signed,
+    /// A number that need not be whole.
+    Real,
+    /// Yes or no.
+    Flag,
+    /// Text of any length.
+    Text,
+}
+
+/// The description of a figure: key, unit, kind, help, source and first kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// The kernel's name for it, which is also its JSON key.
+    /// Its JSON key; for a file of KSM also the kernel's name. A dot stands for a step into an object.
     pub name: &'static str,
     /// What it counts in.
     pub unit: Unit,
-    /// Whether it is a setting, a counter or a gauge.
+    /// How it moves.
     pub kind: Kind,
-    /// One sentence for people.
+    /// The type of its value.
+    pub holds: Type,
+    /// One sentence of help.
     pub help: &'static str,
+    /// The kernel file it is read from, or the formula.
+    pub source: &'static str,
     /// The first kernel that has it.
     pub since: KernelVersion,
 }

@@ -6,98 +6,100 @@ use std::str::FromStr;
 
 use crate::kernel::{AdvisorMode, Ksm};
 
-/// A file under `/sys/kernel/mm/ksm` that can be written.
-///
-/// The order is the order of writing, which matters: the advisor goes first, since `pages_to_scan` can't be
-/// written while it is on and it rewrites `pages_to_scan` when it changes, with its parameters before its mode,
-/// since switching it on starts it from the least pages it may scan; then `pages_to_scan` before
-/// `sleep_millisecs`, whose write wakes ksmd; and `run` last, so that ksmd starts with everything in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Knob {
-    /// `advisor_max_cpu` in per cent.
-    AdvisorMaxCpu,
-    /// `advisor_min_pages_to_scan`.
-    AdvisorMinPagesToScan,
-    /// `advisor_max_pages_to_scan`.
-    AdvisorMaxPagesToScan,
-    /// `advisor_target_scan_time` in seconds.
-    AdvisorTargetScanTime,
-    /// `advisor_mode`: 0 is none, 1 is scan-time.
-    AdvisorMode,
-    /// `smart_scan`.
-    SmartScan,
-    /// `use_zero_pages`.
-    UseZeroPages,
-    /// `merge_across_nodes`: only while nothing is merged.
-    MergeAcrossNodes,
-    /// `max_page_sharing`: only while nothing is merged.
-    MaxPageSharing,
-    /// `stable_node_chains_prune_millisecs`.
-    StableNodeChainsPruneMillisecs,
-    /// `pages_to_scan`.
-    PagesToScan,
-    /// `sleep_millisecs`.
-    SleepMillisecs,
-    /// `run`.
-    Run,
+macro_rules! knobs {
+    ($(#[$doc:meta])* $($variant:ident = $name:ident, $range:expr;)*) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Knob {
+            $(#[doc = concat!("`", stringify!($name), "`.")] $variant,)*
+        }
+
+        impl Knob {
+            /// All knobs, in the order of writing.
+            pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
+
+            /// The kernel's name of the file.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($name),)*
+                }
+            }
+
+            /// The knob's current value. `None` where this kernel lacks it or it can't be read.
+            pub fn current(self, ksm: &Ksm) -> Option<u64> {
+                match self {
+                    $(Self::$variant => ksm.$name.get().map(IntoKnob::into_knob),)*
+                }
+            }
+
+            /// Gives the knob this value in `ksm`, as the kernel would after a write. A file that is not there stays so.
+            pub fn set(self, ksm: &mut Ksm, value: u64) {
+                match self {
+                    $(Self::$variant => ksm.$name = ksm.$name.as_ref().map(|_| IntoKnob::of_knob(value)),)*
+                }
+            }
+
+            /// The values that the kernel takes, from the store functions in `mm/ksm.c`.
+            pub fn range(self) -> std::ops::RangeInclusive<u64> {
+                match self {
+                    $(Self::$variant => $range,)*
+                }
+            }
+        }
+    };
+}
+
+/// The largest value of a file that holds an `unsigned int`.
+const UINT: u64 = u32::MAX as u64;
+
+knobs! {
+    /// A file under `/sys/kernel/mm/ksm` that can be written, with the values that it takes.
+    ///
+    /// The order is the order of writing. The advisor comes first: `pages_to_scan` can't be written while the advisor is on,
+    /// and changing `advisor_mode` rewrites `pages_to_scan`. The advisor's parameters come before its mode, since
+    /// switching it on starts it from the least pages that it may scan. `pages_to_scan` comes before `sleep_millisecs`, since
+    /// writing that wakes ksmd. `run` is last, so that ksmd starts with everything in place.
+    AdvisorMaxCpu = advisor_max_cpu, 0..=100;
+    AdvisorMinPagesToScan = advisor_min_pages_to_scan, 0..=UINT;
+    AdvisorMaxPagesToScan = advisor_max_pages_to_scan, 0..=UINT;
+    AdvisorTargetScanTime = advisor_target_scan_time, 1..=UINT;
+    AdvisorMode = advisor_mode, 0..=1;
+    SmartScan = smart_scan, 0..=1;
+    UseZeroPages = use_zero_pages, 0..=1;
+    MergeAcrossNodes = merge_across_nodes, 0..=1;
+    MaxPageSharing = max_page_sharing, 2..=i32::MAX as u64;
+    StableNodeChainsPruneMillisecs = stable_node_chains_prune_millisecs, 0..=UINT;
+    PagesToScan = pages_to_scan, 0..=UINT;
+    SleepMillisecs = sleep_millisecs, 0..=UINT;
+    Run = run, 0..=2;
+}
+
+/// A value of a file as the number that a [`Knob`] holds.
+trait IntoKnob {
+    fn into_knob(self) -> u64;
+    fn of_knob(value: u64) -> Self;
+}
+
+impl IntoKnob for u64 {
+    fn into_knob(self) -> u64 {
+        self
+    }
+    fn of_knob(value: u64) -> Self {
+        value
+    }
+}
+
+impl IntoKnob for AdvisorMode {
+    /// 0 is `none`, 1 is `scan-time`.
+    fn into_knob(self) -> u64 {
+        u64::from(self == Self::ScanTime)
+    }
+    fn of_knob(value: u64) -> Self {
+        if value == 0 { Self::None } else { Self::ScanTime }
+    }
 }
 
 impl Knob {
-    /// All knobs, in the order of writing.
-    pub const ALL: [Self; 13] = [
-        Self::AdvisorMaxCpu,
-        Self::AdvisorMinPagesToScan,
-        Self::AdvisorMaxPagesToScan,
-        Self::AdvisorTargetScanTime,
-        Self::AdvisorMode,
-        Self::SmartScan,
-        Self::UseZeroPages,
-        Self::MergeAcrossNodes,
-        Self::MaxPageSharing,
-        Self::StableNodeChainsPruneMillisecs,
-        Self::PagesToScan,
-        Self::SleepMillisecs,
-        Self::Run,
-    ];
-
-    /// The kernel's name of the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AdvisorMode => "advisor_mode",
-            Self::AdvisorMaxCpu => "advisor_max_cpu",
-            Self::AdvisorMinPagesToScan => "advisor_min_pages_to_scan",
-            Self::AdvisorMaxPagesToScan => "advisor_max_pages_to_scan",
-            Self::AdvisorTargetScanTime => "advisor_target_scan_time",
-            Self::SmartScan => "smart_scan",
-            Self::UseZeroPages => "use_zero_pages",
-            Self::MergeAcrossNodes => "merge_across_nodes",
-            Self::MaxPageSharing => "max_page_sharing",
-            Self::StableNodeChainsPruneMillisecs => "stable_node_chains_prune_millisecs",
-            Self::PagesToScan => "pages_to_scan",
-            Self::SleepMillisecs => "sleep_millisecs",
-            Self::Run => "run",
-        }
-    }
-
-    /// The knob's current value. `None` where this kernel lacks it or it can't be read.
-    pub fn current(self, ksm: &Ksm) -> Option<u64> {
-        match self {
-            Self::AdvisorMode => ksm.advisor_mode.get().map(|mode| u64::from(mode == AdvisorMode::ScanTime)),
-            Self::AdvisorMaxCpu => ksm.advisor_max_cpu.get(),
-            Self::AdvisorMinPagesToScan => ksm.advisor_min_pages_to_scan.get(),
-            Self::AdvisorMaxPagesToScan => ksm.advisor_max_pages_to_scan.get(),
-            Self::AdvisorTargetScanTime => ksm.advisor_target_scan_time.get(),
-            Self::SmartScan => ksm.smart_scan.get(),
-            Self::UseZeroPages => ksm.use_zero_pages.get(),
-            Self::MergeAcrossNodes => ksm.merge_across_nodes.get(),
-            Self::MaxPageSharing => ksm.max_page_sharing.get(),
-            Self::StableNodeChainsPruneMillisecs => ksm.stable_node_chains_prune_millisecs.get(),
-            Self::PagesToScan => ksm.pages_to_scan.get(),
-            Self::SleepMillisecs => ksm.sleep_millisecs.get(),
-            Self::Run => ksm.run.get(),
-        }
-    }
-
     /// The text to write for `value`.
     pub fn text(self, value: u64) -> String {
         match self {
@@ -120,22 +122,6 @@ impl Knob {
             _ => text.parse().map_err(|_| bad())?,
         };
         if self.range().contains(&value) { Ok(value) } else { Err(bad()) }
-    }
-
-    /// The values that the kernel takes, from the store functions in `mm/ksm.c`.
-    pub fn range(self) -> std::ops::RangeInclusive<u64> {
-        match self {
-            Self::AdvisorMode | Self::SmartScan | Self::UseZeroPages | Self::MergeAcrossNodes => 0..=1,
-            Self::Run => 0..=2,
-            Self::MaxPageSharing => 2..=i32::MAX as u64,
-            Self::AdvisorMaxCpu => 0..=100,
-            Self::AdvisorTargetScanTime => 1..=u64::from(u32::MAX),
-            Self::PagesToScan
-            | Self::SleepMillisecs
-            | Self::StableNodeChainsPruneMillisecs
-            | Self::AdvisorMinPagesToScan
-            | Self::AdvisorMaxPagesToScan => 0..=u64::from(u32::MAX),
-        }
     }
 
     /// Whether the kernel refuses to change this knob while anything is merged.
@@ -170,7 +156,7 @@ impl FromStr for Knob {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{knob} takes {}, not {found:?}", takes(*.knob))]
 pub struct BadValue {
-    /// The knob.
+    /// The knob that refuses the value.
     pub knob: Knob,
     /// What it was given.
     pub found: String,
@@ -208,7 +194,7 @@ impl Knobs {
         self.0.insert(knob, value);
     }
 
-    /// Takes a setting out.
+    /// Removes the setting of a knob.
     pub fn remove(&mut self, knob: Knob) -> Option<u64> {
         self.0.remove(&knob)
     }
@@ -269,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_knobs_are_exactly_the_tables_knobs() {
-        let mut table: Vec<_> = FIELDS.iter().filter(|f| f.kind == Kind::Knob).map(|f| f.name).collect();
+        let mut table: Vec<_> = FIELDS.iter().filter(|f| f.kind == Kind::State).map(|f| f.name).collect();
         let mut knobs: Vec<_> = Knob::ALL.map(Knob::name).to_vec();
         table.sort_unstable();
         knobs.sort_unstable();

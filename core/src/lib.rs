@@ -8,17 +8,22 @@
 
 pub mod account;
 pub mod balance;
+pub mod controller;
 pub mod decide;
 pub mod diagnose;
 pub mod field;
+pub mod figures;
 pub mod guest;
-pub mod guest_name;
+pub mod history;
 pub mod job;
 pub mod kernel;
 pub mod knobs;
+pub mod limits;
+pub mod model;
+pub mod page_sample;
 pub mod reading;
 pub mod sample;
+pub mod scan;
 pub mod sim;
 pub mod sketch;
 pub mod units;
-pub mod witness;

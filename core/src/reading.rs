@@ -1,15 +1,17 @@
 //! What came of asking the kernel for one thing: a value, or one of three distinct ways of not having it.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The outcome of reading one kernel file or one field of it.
 ///
 /// A file that a kernel lacks is [`Absent`](Reading::Absent): never 0, never an error. A file that we may not
 /// read is [`Denied`](Reading::Denied), and text that does not parse is [`Malformed`](Reading::Malformed):
 /// both are faults, and both degrade one source, never the whole sample.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Reading<T> {
     /// The kernel gave a value.
     Value(T),
@@ -23,13 +25,13 @@ pub enum Reading<T> {
 }
 
 /// Text that did not parse: where, what stood there, and what should have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("line {line}: expected {expected}, found {found:?}")]
 pub struct Malformed {
     /// 1-based line in the file.
     pub line: u32,
     /// What the format promises at that place.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
     /// What stood there, cut to a length that is fit for a log line.
     pub found: String,
 }
@@ -42,7 +44,7 @@ impl Malformed {
     pub fn new(line: usize, expected: &'static str, found: &str) -> Self {
         Self {
             line: u32::try_from(line).unwrap_or(u32::MAX),
-            expected,
+            expected: Cow::Borrowed(expected),
             found: found.chars().take(Self::FOUND_MAX).collect(),
         }
     }
@@ -108,13 +110,6 @@ impl<T: fmt::Display> fmt::Display for Reading<T> {
             Self::Denied => f.pad("denied"),
             Self::Malformed(why) => write!(f, "malformed ({why})"),
         }
-    }
-}
-
-/// Serializes as the value or `null`: faults are listed apart, so that a number's key never holds text.
-impl<T: Serialize> Serialize for Reading<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value().serialize(serializer)
     }
 }
 

@@ -1,4 +1,8 @@
-//! One look at the host: what every policy decides upon and every view shows.
+//! One sample of the host: the input of every policy and of every view.
+
+mod page_samples;
+
+pub use page_samples::{LASTING, PageSamples};
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
-use crate::witness::Witnesses;
 
-/// What was seen at one moment. Each source has its own outcome: one that fails degrades the sample, no more.
-#[derive(Debug, Clone, Default)]
+/// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Time since boot, suspended time included.
     pub at: Duration,
@@ -19,36 +22,37 @@ pub struct Sample {
     pub took: Duration,
     /// The host's base page size in bytes.
     pub page_size: u64,
-    /// `/sys/kernel/mm/ksm`.
+    /// The files of `/sys/kernel/mm/ksm`.
     pub ksm: Ksm,
     /// CPU time that ksmd has used since boot, in nanoseconds.
     pub ksmd_cpu_ns: Reading<u64>,
-    /// `/proc/meminfo`.
+    /// The figures of `/proc/meminfo`.
     pub memory: Reading<Meminfo>,
-    /// `/proc/vmstat`.
+    /// The figures of `/proc/vmstat`.
     pub vmstat: Reading<Vmstat>,
-    /// `/proc/stat`.
+    /// The CPU times of `/proc/stat`.
     pub cpu: Reading<CpuTimes>,
-    /// `/proc/pressure/memory`.
+    /// The pressure in `/proc/pressure/memory`.
     pub memory_pressure: Reading<Psi>,
-    /// `/proc/pressure/cpu`.
+    /// The pressure in `/proc/pressure/cpu`.
     pub cpu_pressure: Reading<Psi>,
     /// How short the pool that guests share is, from 0 (not at all) to 1, where it is being balanced: see
     /// [`balance::shortness`](crate::balance::shortness). A pool of the operator's may be short on a host that is not.
     pub pool_shortness: f64,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
     pub processes: Vec<Process>,
-    /// Processes whose KSM figures we may not read; their savings can't be attributed.
+    /// Processes with KSM figures that we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
-    /// What pages drawn at random say. Absent where nobody looks at any.
-    pub witnesses: Reading<Witnesses>,
+    /// Counts of the sampled pages. Absent where no pages are sampled.
+    #[serde(skip)]
+    pub page_samples: Reading<PageSamples>,
 }
 
 impl Sample {
     /// Pages that living processes have merged, zero pages included. `None` where one of them hides its figures or
     /// the kernel has none (before 5.19).
     ///
-    /// The host's gauges go on counting a process that has ended until ksmd comes by: with `run` = 0 for ever.
+    /// The host's gauges go on counting a process that has ended until ksmd scans its place: with `run` = 0 for ever.
     pub fn merged_by_the_living(&self) -> Option<u64> {
         if self.hidden_processes > 0 {
             return None;
@@ -62,7 +66,7 @@ impl Sample {
 /// A process for good: the kernel reuses PIDs, but not together with a start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// The PID.
+    /// The process's PID.
     pub pid: u32,
     /// Clock ticks between boot and the process's start.
     pub start_ticks: u64,
@@ -76,13 +80,13 @@ impl fmt::Display for ProcessId {
 
 /// A process with mergeable memory, or a hypervisor. Before Linux 6.14 the kernel does not say whether memory is
 /// mergeable until ksmd has been there: so a hypervisor always counts, and is told apart by `ksm.mergeable`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Which one.
+    /// The process's PID and start.
     pub id: ProcessId,
     /// The name to show: a guest's own name where the command line gives one, else the program's.
     pub name: Arc<str>,
-    /// Whether the program is a hypervisor, whose whole memory counts as a guest's.
+    /// Whether the program is a hypervisor. All of its memory counts as a guest's.
     pub is_vm: bool,
     /// Resident bytes; merged pages count in full.
     pub rss_bytes: u64,
@@ -101,7 +105,7 @@ impl Process {
     }
 
     /// Whether KSM has, or may have, anything to do with this process. A hypervisor is in the sample even where the
-    /// kernel says that none of its memory is mergeable; before Linux 6.14 nobody knows.
+    /// kernel says that none of its memory is mergeable; before Linux 6.14 that is unknown.
     pub fn may_merge(&self) -> bool {
         self.ksm.is_involved() || self.ksm.mergeable.is_none()
     }

@@ -1,4 +1,4 @@
-//! Units for people. Inside, every quantity is a plain number whose name carries its unit (`_bytes`, `_ns`,
+//! Units for people. Inside, every quantity is a plain number with its unit in its name (`_bytes`, `_ns`,
 //! `_pages`); these wrappers only say how it is printed.
 
 use std::fmt;

@@ -41,7 +41,7 @@ static inline double donor(double velocity, double here, double next)
     return velocity > 0 ? velocity * here : velocity * next;
 }
 
-/* What stays in a cell. Written only if it differs: nobody writes zeros over zeros. */
+/* Writes the value that stays in a cell, only if it differs: writing zeros over zeros would touch the page. */
 static inline void settle(struct store *store, size_t cell, double here, double in, double out)
 {
     double value = here - (out - in);

@@ -22,7 +22,7 @@ static inline void *allocated(void *memory)
 }
 
 /* As a C++ vector does it, or a code that sets its fields first: all is written to, so that a zero costs memory. The
- * compiler must not see a calloc in it, whose memory costs nothing until it is written to. */
+ * compiler must not see a calloc in it: memory of calloc costs nothing until it is written to. */
 static inline double *zeroed(size_t count)
 {
     double *values = allocated(malloc(count * sizeof(double)));

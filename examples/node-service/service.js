@@ -1,4 +1,4 @@
-// A Node service whose workers each load the same data: a table of bytes, and a catalogue of objects.
+// A Node service with workers that each load the same data: a table of bytes, and a catalogue of objects.
 //
 // Bytes are the same in every worker wherever they lie, so KSM merges them. Objects hold addresses, and every worker of
 // Node's cluster is a program of its own with its own random addresses: most of its heap differs, unless the addresses

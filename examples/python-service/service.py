@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """A service with forked workers that each load the same data after the fork, as large Python services do.
 
-Started from one parent the workers have the same addresses and the same hash seed. So whoever builds the same objects in
-the same order fills pages with the same content, references included, and KSM can merge them, although nobody
-shares them.
+Started from one parent the workers have the same addresses and the same hash seed. So workers that build the same objects
+in the same order fill pages with the same content, references included. KSM can merge these pages.
 
 Each worker has a catalogue of objects (the same in all), a table of bytes (the same in all) and a cache (its own). The
 parent asks workers in turn, changes some of what they hold, and checks every answer against its own arithmetic; at the

@@ -4,28 +4,22 @@
 //! `cargo bench -p ksmith --bench balance -- [POOL_MIB] [GUEST_MIB] [DATA_MIB]`, as root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
-#![allow(missing_docs, reason = "nobody names these")]
+#![allow(missing_docs, reason = "no other crate names these")]
 
-#[path = "../tests/support/image.rs"]
-mod image;
-#[path = "../tests/support/pool.rs"]
-mod pool;
 #[path = "../tests/support/mod.rs"]
 mod support;
-#[path = "../tests/support/vm.rs"]
-mod vm;
 
 use std::time::{Duration, Instant};
 
-use image::{Image, ImageGuest};
-use ksmith::act::StateDir;
-use ksmith::balance::{Actuator, Ledger, actuator};
-use ksmith::guests::{Guests, Uri};
-use ksmith::root::Root;
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
-use pool::{Pool, Swap};
+use ksmith_host::act::StateDir;
+use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::root::Root;
+use ksmith_service::balance::{Actuator, Ledger, actuator};
 use support::KernelLock;
+use support::image::{Image, ImageGuest};
+use support::pool::{Pool, Swap};
 use support::program::Running;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -53,7 +47,7 @@ fn process(pid: u32) -> ProcessId {
 }
 
 fn of(guest: &ImageGuest, ledger: &Ledger) -> Box<dyn Actuator> {
-    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process(guest.pid())).unwrap();
+    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process(guest.pid()).into()).unwrap();
     actuator(&Root::host(), &target, &guest.name, ledger).unwrap()
 }
 

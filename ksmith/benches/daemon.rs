@@ -1,8 +1,8 @@
-//! What the daemon costs while ksmd is parked: its own CPU and memory, as the kernel books them.
+//! The cost of the daemon while ksmd is parked: its own CPU and memory, as the kernel counts them.
 //!
-//! `cargo bench -p ksmith --bench daemon` (as root, on a host whose KSM nobody uses) starts the real `ksmith daemon` beside
-//! real processes, with mergeable memory or without, waits until it has parked ksmd, and prints a table. It holds the
-//! lock of the tests on the live kernel meanwhile; the daemon restores the settings.
+//! `cargo bench -p ksmith --bench daemon` (as root, on a host where KSM is not in use) starts the real `ksmith
+//! daemon` beside real processes, with mergeable memory or without, waits until it has parked ksmd, and prints a
+//! table. It holds the lock of the tests on the live kernel meanwhile; the daemon restores the settings.
 
 mod running;
 mod sleepers;

@@ -1,8 +1,8 @@
-//! What an estimate costs, against the raw speed of `/proc/PID/mem` and against ksmd's own passes, in one run on
-//! the same memory:
+//! The cost of an estimate, compared with the raw speed of `/proc/PID/mem` and with ksmd's passes over the same
+//! memory.
 //!
-//! `cargo bench --bench estimate` (root; `KSMITH_BENCH_MIB=16384 KSMITH_BENCH_ROUNDS=3` for another size; ksmd's passes are measured
-//! if nobody else uses KSM).
+//! `cargo bench --bench estimate` (root; `KSMITH_BENCH_MIB=16384 KSMITH_BENCH_ROUNDS=3` for another size; ksmd's
+//! passes are measured if KSM is not in use).
 //!
 //! Prints medians of several rounds that take turns, so that noise from outside hits all alike.
 
@@ -15,8 +15,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use ksmith::estimate::{Mode, Options, Report, Selection, estimate};
-use ksmith::lab::{MemoryGuest, Part};
+use ksmith_host::estimate::{Mode, Options, Report, Selection, estimate};
+use ksmith_lab::{MemoryGuest, Part};
 use support::{KernelLock, guest, number, write};
 
 const PAGE: usize = 4096;
@@ -36,7 +36,7 @@ fn main() {
         Part::Zero { pages: pages / 8 },
         Part::Unique { pages: unique },
     ];
-    // Nothing is merged by anybody while this is measured, or it is said.
+    // No process may merge during the measurement; otherwise the count below shows it.
     let lock = if mib > MOST_FOR_KSMD { None } else { KernelLock::take() };
     println!("pages merged on this host: {}", number("pages_shared"));
     let guests: Vec<MemoryGuest> = (0..4).map(|_| guest(&parts)).collect();

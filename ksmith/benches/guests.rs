@@ -1,6 +1,6 @@
-//! How fast a daemon answers for a thousand guests.
+//! The time in which a daemon answers for a thousand guests.
 //!
-//! `cargo bench -p ksmith --bench guests` (as root, on a host whose KSM nobody uses) times the whole command
+//! `cargo bench -p ksmith --bench guests` (as root, on a host where KSM is not in use) times the whole command
 //! `ksmith guests --json`, from its start to its end, and the daemon's answer alone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
@@ -11,7 +11,7 @@ mod sleepers;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ksmith::control::Client;
+use ksmith_service::control::Client;
 use running::Daemon;
 use sleepers::Sleepers;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use crossbeam_channel::{Receiver, bounded};
-use ksmith::observe::{Observer, ProcessEvent, ProcessEvents};
-use ksmith::root::Root;
+use ksmith_host::observe::{Observer, ProcessEvent, ProcessEvents};
+use ksmith_host::root::Root;
 use rustix::time::{ClockId, clock_gettime};
 use sleepers::Sleepers;
 

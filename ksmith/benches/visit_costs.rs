@@ -1,6 +1,6 @@
-//! What each kind of ksmd's work costs on this machine: the figures behind `ksmith_core::sim::Costs`.
+//! The cost of each kind of ksmd's work on this host: the figures for `ksmith_core::sim::Costs`.
 //!
-//! Needs root and a KSM that nobody uses. `cargo bench -p ksmith --bench visit_costs`
+//! `cargo bench -p ksmith --bench visit_costs` needs root, and a host where KSM is not in use.
 
 #![allow(clippy::unwrap_used, reason = "a bench ends by panicking")]
 
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ksmith::lab::Part;
+use ksmith_lab::Part;
 use support::{KernelLock, guest, number, wait_until, write};
 
 const PAGES: usize = 65_536;

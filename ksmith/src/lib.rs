@@ -1,31 +1,5 @@
-//! ksmith around its core: observe the host, act on it, keep a record and show it.
+//! The `ksmith` command: one file per subcommand, what they show, and the log.
 
-pub mod act;
-pub mod bad_file;
-pub mod balance;
-pub mod balance_service;
 pub mod cli;
-pub mod config;
-pub mod control;
-pub mod controller;
-pub mod daemon;
-pub mod demo;
-pub mod doctor;
-pub mod domains;
-pub mod estimate;
-pub mod guest_service;
-pub mod guests;
-pub mod job;
-pub mod ksmd;
-pub mod lab;
-pub mod live;
-pub mod live_bench;
 pub mod log;
-pub mod observe;
-pub mod own_use;
-pub mod root;
 pub mod show;
-pub mod signals;
-pub mod systemd;
-pub mod user_socket;
-pub mod witness;

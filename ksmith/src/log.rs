@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use tracing::Level;
 use tracing_subscriber::fmt;
 
-/// Starts logging. `verbose` also shows what led to a decision.
+/// Starts the log. `verbose` also shows what led to a decision.
 pub fn start(verbose: bool) {
     let level = if verbose { Level::DEBUG } else { Level::INFO };
     let builder = fmt()

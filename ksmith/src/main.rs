@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     match cli::main() {
         Ok(code) => code,
         Err(error) => {
-            // On a standard error that is gone there is nobody to tell.
+            // Where standard error is closed, the message can go nowhere.
             let _ = writeln!(io::stderr(), "ksmith: {}", cli::sentence(&error));
             ExitCode::from(cli::code_of(&error))
         }

@@ -145,10 +145,9 @@ impl Unprivileged {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let program = directory.path().join("ksmith");
-        fs::copy(PROGRAM, &program).unwrap();
+        support::copy_program(Path::new(PROGRAM), &program);
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let user = Self { _directory: directory, program };
-        support::wait_until_it_runs(&user.program);
         if !user.run(&["--version"]).status.success() {
             skipped("no program can be run as another user here (setpriv)");
             return None;
@@ -258,6 +257,50 @@ fn captured_kernels_have_the_status_written_down() {
     }
 }
 
+/// What `ksmith schema` says of a command.
+fn schema(command: &str) -> jsonschema::Validator {
+    let arguments: Vec<&str> = ["schema"].into_iter().chain(command.split(' ')).collect();
+    jsonschema::validator_for(&json(&ksmith(&arguments))).expect("a schema")
+}
+
+#[test]
+fn what_commands_print_of_captured_trees_fits_their_schemas() {
+    for name in ["linux-6.1", "linux-6.18", "no-ksm", "hostile"] {
+        let tree = tree(name);
+        for (command, arguments) in [
+            ("status", &["status"][..]),
+            ("guests", &["guests"]),
+            ("guests", &["guests", "--by", "user"]),
+            ("guests", &["guests", "--by", "domain", "--sort", "rss"]),
+            ("doctor", &["doctor"]),
+        ] {
+            let document = json(&ksmith(&[arguments, &["--json", "--root", &tree]].concat()));
+            let faults: Vec<_> = schema(command).iter_errors(&document).map(|fault| fault.to_string()).collect();
+            assert!(faults.is_empty(), "{name}: {arguments:?}: {faults:?}");
+        }
+    }
+    for (command, arguments) in [
+        ("demo", &["demo", "--simulated", "--size", "4", "--json"][..]),
+        ("config check", &["config", "check", "--json"]),
+        ("lab list", &["lab", "list", "--json"]),
+    ] {
+        let document = json(&ksmith(arguments));
+        let faults: Vec<_> = schema(command).iter_errors(&document).map(|fault| fault.to_string()).collect();
+        assert!(faults.is_empty(), "{arguments:?}: {faults:?}");
+    }
+}
+
+#[test]
+fn a_command_without_a_schema_is_refused_and_the_others_are_listed() {
+    let output = ksmith(&["schema", "completions"]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("completions has no schema"), "{}", err(&output));
+    let listed = out(&ksmith(&["schema"]));
+    for command in ["status", "guests", "balance", "lab run"] {
+        assert!(listed.lines().any(|line| line == command), "{command} is not in\n{listed}");
+    }
+}
+
 #[test]
 fn completions_know_the_commands_of_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
@@ -329,7 +372,7 @@ fn printing() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_reader_who_leaves_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     for arguments in printing() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

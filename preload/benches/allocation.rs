@@ -89,7 +89,8 @@ fn run(work: usize, library: Option<PathBuf>, settings: Settings) -> f64 {
     if let Some(library) = library {
         command.env("LD_PRELOAD", library).envs(settings.iter().copied());
     }
-    // Tests that measure KSM would count what it marks. Without the right to this file nobody can measure here.
+    // Tests that measure KSM would count the marked memory. If this file can't be opened, no such test runs
+    // here.
     let lock = std::fs::File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock");
     let _lock = lock.ok().filter(|file| file.lock().is_ok());
     let before = children_cpu();

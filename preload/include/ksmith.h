@@ -23,12 +23,12 @@ extern "C" {
 /* The version that the loaded library has. */
 int ksmith_version(void);
 
-/* What the library does by itself in this process: "none", "prctl", "madvise", "guided", or "quiet" (it did, but the program
- * has shut itself in with seccomp since). See docs/libksmith.md. */
+/* Returns the mode of the library in this process: "none", "prctl", "madvise", "guided", or "quiet" (the program has sandboxed
+ * itself with seccomp). See docs/libksmith.md. */
 const char *ksmith_method(void);
 
 /* Offers memory to KSM: the whole pages within [start, start + length). It must be private and anonymous, as of malloc or
- * mmap; of any other kind the kernel ignores the mark without a word. Nothing is merged until ksmd has come by twice.
+  * mmap; on any other kind the kernel ignores the mark without an error. A page is merged at the second visit by ksmd.
  *   -EINVAL  there is no whole page in the range
  *   -ENOMEM  part of the range is not mapped (the rest is marked)
  *   -ENOSYS  this kernel has no KSM */
@@ -54,10 +54,10 @@ int ksmith_unmark(void *start, size_t length);
  *   -ECONNRESET, -EPROTO  the daemon ended meanwhile, or is no ksmith */
 int ksmith_scan(unsigned passes, int milliseconds);
 
-/* Who says so. */
+/* Source of the figures. */
 #define KSMITH_FROM_DAEMON 1
-/* The kernel tells a process only of its own part: saved_bytes counts every merged page, also the one of each content
- * that is kept, so it is the most that it can be, and does not add up over processes. */
+/* The kernel shows a process only its own part: saved_bytes counts every merged page, also the one of each content that is
+ * kept. So it is an upper bound and does not add up over processes. */
 #define KSMITH_FROM_KERNEL 2
 
 /* What merging does for this process, in bytes. */

@@ -8,8 +8,8 @@ Works on anything that has the buffer protocol or NumPy's array interface. Nothi
     ksmith.scan(passes=2)           # asks the daemon, and waits
     print(ksmith.saves().saved_bytes)
 
-The library is looked for where KSMITH_LIBRARY says, else where the loader looks. What fails raises KsmithError, an OSError
-whose errno is that of ksmith.h.
+The library is searched for in KSMITH_LIBRARY, else where the loader searches. A failure raises KsmithError, an OSError
+with the errno of ksmith.h.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-//! What happens when the library is loaded.
+//! The constructor, which runs when the library is loaded.
 
 use core::ffi::{CStr, c_int};
 
@@ -16,10 +16,11 @@ use crate::{hooks, sweep};
 /// `PR_SET_MEMORY_MERGE` of `include/uapi/linux/prctl.h` (6.4).
 const PR_SET_MEMORY_MERGE: c_int = 67;
 
-/// Seconds between questions to the daemon, which looks at all of the process's memory for each.
+/// Seconds between two requests to the daemon, which reads all of the process's memory for each.
 const GUIDED_INTERVAL: u64 = 10;
 
-/// Seconds between sweeps for what malloc(3) has got, where its blocks are not looked at and the program has threads.
+/// Seconds between two sweeps for the memory of malloc(3), where blocks are not intercepted and the program has
+/// threads.
 const SWEEP_INTERVAL: u64 = 5;
 
 #[cfg(not(test))]
@@ -36,7 +37,7 @@ extern "C" fn constructor() {
         if state::mode() == Mode::Madvise {
             sweep::sweep();
         }
-        // Where blocks are looked at, it waits for the first large one.
+        // Where blocks are intercepted, the first large block starts it.
         if !cfg!(feature = "blocks") {
             helper::wake();
         }
@@ -46,7 +47,7 @@ extern "C" fn constructor() {
     });
 }
 
-/// A variable of the environment, unless the program has more rights than who started it.
+/// A variable of the environment. None is read in a program with more privileges than its caller.
 fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: the name ends in a zero byte, and so does the value, which is only read before the program begins.
     unsafe {
@@ -58,7 +59,7 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
     }
 }
 
-/// Reads the settings and decides what is to be done.
+/// Reads the settings and chooses the mode.
 fn load() -> Settings {
     let settings = Settings::of(variable);
     if let Some(path) = variable(c"KSMITH_SOCKET") {
@@ -72,7 +73,8 @@ fn load() -> Settings {
     let mode = match settings.ranges {
         Ranges::None => Mode::Idle,
         Ranges::Guided => {
-            // What was inherited would mark everything. Nothing is merged yet that this would part.
+            // An inherited opt-in would mark everything. Nothing is merged yet, so that withdrawing it unmerges
+            // nothing.
             if sys::prctl(PR_GET_MEMORY_MERGE, 0) == Ok(1) {
                 let _ = sys::prctl(PR_SET_MEMORY_MERGE, 0);
             }
@@ -90,13 +92,13 @@ fn load() -> Settings {
         _ => 0,
     });
     state::set(settings.threshold, memory, settings.merges_huge, interval);
-    // Guided is by a thread or not at all; a sweep is worth one only if the user says so.
+    // Guided mode needs the thread. A sweep is worth a thread only if the user asks for it.
     helper::find(mode == Mode::Guided || settings.interval.is_some());
     state::set_mode(mode);
     settings
 }
 
-/// What the library does, in a word, for `ksmith_method`.
+/// Returns the mode as a word, for `ksmith_method`.
 pub fn method() -> &'static CStr {
     match state::mode() {
         Mode::Idle => c"none",

@@ -1,8 +1,8 @@
-//! What the codes of the API mean. A code is 0, or a negated errno.
+//! The meanings of the API's codes. A code is 0 or a negated errno.
 
 use core::ffi::{CStr, c_int};
 
-/// What a code means, as a sentence in C's form.
+/// Returns the meaning of a code as a C string.
 pub fn meaning(code: c_int) -> &'static CStr {
     match code.wrapping_neg() {
         0 => c"done",
@@ -14,7 +14,7 @@ pub fn meaning(code: c_int) -> &'static CStr {
         libc::EACCES => c"this user may not ask the daemon: see [user] in its configuration",
         libc::EPERM => c"the daemon refuses: ksmith_reason says why",
         libc::EDQUOT => c"the budget of this user is used up: ksmith_reason says until when",
-        libc::EBUSY => c"somebody is at it already: try again",
+        libc::EBUSY => c"another thread is doing this already: try again",
         libc::ETIMEDOUT => c"no answer in the given time",
         libc::EPROTO => c"the daemon's answer makes no sense: it may be another version of ksmith",
         libc::EOPNOTSUPP => c"the daemon does not know this request: it is older than this library",
@@ -24,7 +24,7 @@ pub fn meaning(code: c_int) -> &'static CStr {
     }
 }
 
-/// A result as a code.
+/// Converts a result to a code.
 pub fn code(result: Result<(), c_int>) -> c_int {
     match result {
         Ok(()) => 0,

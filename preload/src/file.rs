@@ -1,23 +1,24 @@
-//! Files of /proc, line by line, through a buffer that the caller has.
+//! Reads files of /proc line by line, through the caller's buffer.
 
 use core::ffi::CStr;
 
 use crate::sys::{Descriptor, Errno};
 
-/// Gives each whole line (without its end) to `each`, until it answers `false`. A line longer than the buffer is left out.
+/// Passes each whole line, without its end, to `each`, until that returns `false`. A line longer than the buffer
+/// is skipped.
 pub fn lines(path: &CStr, buffer: &mut [u8], each: impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
     let file = Descriptor::open(path)?;
     lines_of(|space| file.read(space), buffer, each)
 }
 
-/// The same from any source of bytes.
+/// Passes each line of any source of bytes to `each`, as [`lines`] does.
 pub fn lines_of(
     mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
     buffer: &mut [u8],
     mut each: impl FnMut(&[u8]) -> bool,
 ) -> Result<(), Errno> {
     let mut held = 0_usize;
-    // Whether what is held began before the buffer did.
+    // Whether the line in the buffer began before the buffer.
     let mut is_cut = false;
     loop {
         let count = match buffer.get_mut(held..) {

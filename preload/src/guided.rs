@@ -1,4 +1,4 @@
-//! Marking what the daemon found worth merging, and nothing else.
+//! Marks only the ranges that the daemon finds worth merging.
 
 use crate::client::{self, Deadline};
 use crate::lock::Exclusive;
@@ -10,7 +10,7 @@ use crate::{marks, sweep, wishes};
 /// `PR_GET_MEMORY_MERGE` of `include/uapi/linux/prctl.h`.
 pub const PR_GET_MEMORY_MERGE: libc::c_int = 68;
 
-/// How many ranges are followed. Each may part a mapping into three, of which a process may have 65530.
+/// The most ranges that are marked. Each may divide a mapping into three, and a process may have 65530 mappings.
 const MOST: usize = 4096;
 
 /// Ranges of whole pages.
@@ -21,17 +21,17 @@ struct Ranges {
 
 static RANGES: Exclusive<Ranges> = Exclusive::new(Ranges { ranges: [(0, 0); MOST], used: 0 });
 
-/// What was marked.
+/// The ranges that are marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Guided {
-    /// Ranges, those included that the program marked itself.
+    /// Number of ranges, with those that the program marked itself.
     pub ranges: u64,
-    /// Bytes in them.
+    /// Bytes in the ranges.
     pub bytes: u64,
 }
 
-/// Asks the daemon, marks the ranges that it names and takes the mark from all others but those that the program marked
-/// itself. If there is no answer, nothing changes.
+/// Asks the daemon, marks the ranges that it names, and unmarks all others but those that the program marked
+/// itself. Without an answer nothing changes.
 pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
     let mut ranges = RANGES.take().ok_or(libc::EBUSY)?;
     ranges.used = 0;
@@ -54,12 +54,13 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
             guided.bytes = guided.bytes.saturating_add(end.saturating_sub(start) as u64);
         }
     }
-    // Where the kernel marks by itself, it marks what no range would name as well.
+    // With the prctl the kernel marks everything, also memory outside the ranges.
     let is_everything_marked = sys::prctl(PR_GET_MEMORY_MERGE, 0) == Ok(1);
     sweep::mappings(|mapping| {
         if is_everything_marked || mapping.kind != Kind::Other {
             gaps(mapping, ranges.all(), |start, end| {
-                // What can't be parted for want of memory stays merged, and is tried again at the next look.
+                // Pages that can't be unmerged for lack of memory stay merged, and are tried again at the next
+                // answer.
                 let _ = marks::withdraw(start, end);
             });
         }
@@ -67,7 +68,7 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
     Ok(guided)
 }
 
-/// The range of a line `range START END SHARE_PERMILLE`.
+/// Parses a line `range START END SHARE_PERMILLE`.
 fn range(line: &[u8]) -> Option<(usize, usize)> {
     let mut words = words(line);
     (words.next()? == b"range").then_some(())?;
@@ -75,7 +76,7 @@ fn range(line: &[u8]) -> Option<(usize, usize)> {
     (start < end).then_some((start, end))
 }
 
-/// The parts of a mapping that are in none of the ranges, which are in order.
+/// Passes the parts of a mapping outside all ranges to `each`. The ranges are sorted.
 fn gaps(mapping: &Mapping, ranges: &[(usize, usize)], mut each: impl FnMut(usize, usize)) {
     let first = ranges.partition_point(|range| range.1 <= mapping.start);
     let mut from = mapping.start;
@@ -107,7 +108,7 @@ impl Ranges {
         }
     }
 
-    /// Puts them in order, and makes one of those that touch.
+    /// Sorts the ranges and joins those that touch.
     fn join(&mut self) {
         let Some(used) = self.ranges.get_mut(..self.used) else { return };
         used.sort_unstable();

@@ -1,11 +1,11 @@
-//! A thread of our own, for what no call of the program shows. It is started with the program, or by the first large
-//! block; in a child of a fork, by the first large mapping or block there.
+//! A thread of the library, for memory that no intercepted call shows. It is started with the program or at the
+//! first large block, and in a child of a fork at the first large mapping or block there.
 //!
-//! Its name says how far it is: `ksmith`, and once it follows the daemon's ranges `ksmith N`, N the answers followed. So whoever
-//! is to scan after that (`ksmith run`) can see when.
+//! Its name shows its progress: `ksmith` at first, then `ksmith N` after N answers of the daemon. `ksmith run`
+//! reads this name to scan after the ranges are marked.
 //!
-//! A program with one thread pays for a second: from then on glibc's malloc takes locks. So by default there is one only
-//! where the program has threads already.
+//! A second thread makes a program with one thread slower, because glibc's malloc takes locks from then on. So by
+//! default the thread is started only in a program that has threads already.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::Relaxed};
@@ -16,22 +16,23 @@ use crate::sys::Descriptor;
 use crate::text::{self, Line};
 use crate::{guided, process, sweep, sys};
 
-/// The memory ([`process::number`]) that has the thread: a child of a fork has none, one of vfork its parent's.
+/// The memory ([`process::number`]) that has the thread. A child of fork has none; a child of vfork has its
+/// parent's.
 static STARTED: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the program shall have the thread even if it has no other.
+/// Whether the thread is started in a program with one thread too.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// glibc's note of whether there is one thread only (`__libc_single_threaded`, since 2.32).
+/// Address of glibc's flag for a single thread (`__libc_single_threaded`, since 2.32).
 static IS_SINGLE: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The thread's stack.
+/// Size of the thread's stack in bytes.
 const STACK: usize = 256 << 10;
 
-/// The longest that the daemon may take to look for ranges, in milliseconds.
+/// The longest wait for the daemon's ranges, in milliseconds.
 const PATIENCE: i32 = 60_000;
 
-/// Looks for glibc's note, while the library is loaded.
+/// Finds glibc's flag, while the library is loaded.
 pub fn find(is_wanted: bool) {
     IS_WANTED.store(is_wanted, Relaxed);
     // SAFETY: the name ends in a zero byte.
@@ -39,13 +40,13 @@ pub fn find(is_wanted: bool) {
     IS_SINGLE.store(found.cast(), Relaxed);
 }
 
-/// Whether another thread would be the second. Where glibc does not say, it may be.
+/// Whether the program has one thread only. Where glibc has no flag, this is assumed.
 fn is_single() -> bool {
     // SAFETY: null, or glibc's variable of one byte.
     unsafe { IS_SINGLE.load(Relaxed).as_ref() }.is_none_or(|is_single| is_single.load(Relaxed) != 0)
 }
 
-/// Starts the thread, if there is to be one and is none yet. Not within a signal handler.
+/// Starts the thread, if it is wanted and not running yet. Must not be called in a signal handler.
 pub fn wake() {
     if state::interval() == 0 || !matches!(state::mode(), Mode::Guided | Mode::Madvise) {
         return;
@@ -61,8 +62,8 @@ pub fn wake() {
 }
 
 fn start() {
-    // SAFETY: plain structures of C, made valid by their functions before they are used. If there is no thread to be had,
-    // there is none.
+    // SAFETY: plain C structures, which their functions initialise before they are used. A failure to start the
+    // thread is ignored.
     unsafe {
         let mut all: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();
@@ -73,7 +74,7 @@ fn start() {
         }
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        // The program's signals are for its own threads; a new thread has the mask of who makes it.
+        // The program's signals are for its own threads; a new thread inherits the mask of its creator.
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
@@ -88,9 +89,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     loop {
         for _ in 0..wait {
             let second = libc::timespec { tv_sec: 1, tv_nsec: 0 };
-            // SAFETY: one time to read; what remains is not asked for.
+            // SAFETY: the pointer is to a valid time, and the remaining time is not requested.
             unsafe { libc::nanosleep(&raw const second, core::ptr::null_mut()) };
-            // The program ends when its last thread does, and that must not be this one.
+            // The program ends with its last thread, which must not be this one.
             if is_alone() {
                 return core::ptr::null_mut();
             }
@@ -110,17 +111,17 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
             _ => return core::ptr::null_mut(),
         };
-        // A daemon that is not there is asked less and less often.
+        // A daemon that does not answer is asked less and less often.
         wait = if is_done { state::interval() } else { wait.saturating_mul(2).min(64) };
     }
 }
 
-/// The thread's name when so many answers were followed. The kernel keeps 15 bytes and a zero.
+/// The thread's name after `followed` answers. The kernel keeps 15 bytes and a zero.
 fn name(followed: u64) -> Line<16> {
     Line::new().add(b"ksmith ").add_number(followed % 100_000_000).add(b"\0")
 }
 
-/// Whether the program's first thread has ended and no other is left but this one.
+/// Whether the program's first thread has ended and only this thread is left.
 fn is_alone() -> bool {
     let mut buffer = [0_u8; 512];
     let Ok(file) = Descriptor::open(c"/proc/self/stat") else { return false };
@@ -128,12 +129,12 @@ fn is_alone() -> bool {
     buffer.get(..read).is_some_and(is_alone_by)
 }
 
-/// The same by the text of `/proc/PID/stat`: state Z, of two threads.
+/// Whether the text of `/proc/PID/stat` shows state Z and at most two threads.
 fn is_alone_by(stat: &[u8]) -> bool {
     let Some(name_end) = stat.iter().rposition(|&byte| byte == b')') else { return false };
     let mut fields = text::words(stat.get(name_end.saturating_add(1)..).unwrap_or_default());
     let is_ended = fields.next() == Some(b"Z");
-    // num_threads is the 20th field, of which state is the third.
+    // num_threads is field 20 of the file, where state is field 3.
     is_ended && fields.nth(16).and_then(text::decimal).is_some_and(|threads| threads <= 2)
 }
 
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_is_who_outlives_all_others() {
+    fn the_last_thread_is_recognised_by_stat() {
         let stat = |state: &str, threads: u32| {
             format!("7 (a) b) {state} 1 7 7 0 -1 4194304 100 0 0 0 0 0 0 0 20 0 {threads} 0 3141 0 0")
         };
@@ -158,7 +159,8 @@ mod tests {
         assert!(!is_alone_by(stat("S", 2).as_bytes()));
         assert!(!is_alone_by(b""));
         assert!(!is_alone());
-        // The real file has its fields where they are expected. Threads of other tests come and go meanwhile.
+        // The fields of the real file are where they are expected. Threads of other tests start and end
+        // meanwhile.
         let agree = || {
             let text = std::fs::read("/proc/self/stat").unwrap();
             let end = text.iter().rposition(|&byte| byte == b')').unwrap();

@@ -1,14 +1,15 @@
-//! libksmith: opts the memory of the program that it is loaded into in to KSM, and answers the calls of `ksmith.h`.
+//! The library libksmith opts the memory of its program in to KSM and implements `ksmith.h`.
 //!
-//! Loaded by `LD_PRELOAD` it works alone: by one prctl where the kernel has it, else by marking ranges as they appear
-//! (`hooks/`; libksmith_blocks.so sees more of them) and by going through the map of the process (`sweep.rs`). Linked or opened, it marks what it is told to
-//! (`api/`). It asks the daemon over the user socket (`client/`).
+//! Loaded by `LD_PRELOAD`, it works by itself: by one prctl where the kernel has it, else by marking ranges as
+//! they appear (`hooks/`; libksmith_blocks.so sees more of them) and by sweeping the map of the process
+//! (`sweep.rs`). Linked or opened with dlopen, it marks what the program names (`api/`). It asks the daemon over
+//! the user socket (`client/`).
 //!
-//! What holds everywhere:
-//! * The program never notices. A failure leaves its memory as it was; `errno` is what the program's own call left.
-//! * Nothing here allocates, and nothing waits for a lock: what two threads would do at once, one does, and the other
-//!   goes on. So it may run within a signal handler, and after a fork of a program with threads.
-//! * No function that is interposed here is called from here: there is nothing to guard against re-entry.
+//! Rules for all of its code:
+//! * The program does not notice it. A failure leaves memory unchanged, and `errno` keeps the program's value.
+//! * No code allocates or waits for a lock. If two threads would do the same work, one does it and the other goes
+//!   on. So the code may run in a signal handler, and after a fork of a program with threads.
+//! * No interposed function is called from here, so that no guard against re-entry is needed.
 
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 #![cfg_attr(
@@ -40,7 +41,7 @@ mod sys;
 mod text;
 mod wishes;
 
-/// What a panic would do, had anything here cause for one.
+/// Aborts on a panic.
 #[cfg(all(panic = "abort", not(test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -48,7 +49,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     unsafe { libc::abort() }
 }
 
-// Named by the tables of unwinding of the standard core, never called: nothing unwinds. Not as a function of Rust, which
-// would be seen from outside and stand before that of a program in Rust.
+// The unwinding tables of `core` name this symbol, and nothing calls it. A Rust function would be exported and
+// take precedence over that of a program in Rust.
 #[cfg(all(panic = "abort", not(test)))]
 core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ret");

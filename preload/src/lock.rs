@@ -1,4 +1,4 @@
-//! A lock that nobody waits for.
+//! A lock without waiting.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -6,26 +6,29 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::process;
 
-/// A value for one at a time. Who finds it taken goes on without: so a signal handler never waits for the thread that it
-/// interrupted. The taker is noted by its memory: a child of a fork takes over what its parent's other thread held,
-/// which the child has no such thread to let go; a child of vfork, which shares its parent's memory and threads, does not.
+/// A value for one thread at a time. A thread that finds it taken goes on without it, so that a signal handler
+/// never waits for the thread that it interrupted.
+///
+/// The lock records the memory of its owner. A child of fork takes over a lock that another thread of its parent
+/// held, because the child has no such thread to release it. A child of vfork shares memory and threads and does
+/// not.
 #[derive(Debug)]
 pub struct Exclusive<T> {
-    /// The memory ([`process::number`]) whose thread has it, or 0.
+    /// The memory ([`process::number`]) of the owning thread, or 0.
     taker: AtomicI32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a `Taken` only, of which there is one at a time in a memory.
+// SAFETY: the value is reached only through a `Taken`, and a memory has at most one at a time.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    /// A free one.
+    /// Makes a free lock.
     pub const fn new(value: T) -> Self {
         Self { taker: AtomicI32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value, unless somebody who shares this memory has it.
+    /// Takes the value, unless a thread that shares this memory has it.
     pub fn take(&self) -> Option<Taken<'_, T>> {
         let own = process::number();
         let before = self.taker.load(Ordering::Relaxed);
@@ -37,7 +40,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// A taken value. Given back on drop.
+/// A taken value, which is released on drop.
 #[derive(Debug)]
 pub struct Taken<'a, T>(&'a Exclusive<T>);
 
@@ -45,14 +48,14 @@ impl<T> Deref for Taken<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: there is one Taken at a time.
+        // SAFETY: at most one Taken exists at a time.
         unsafe { &*self.0.value.get() }
     }
 }
 
 impl<T> DerefMut for Taken<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is one Taken at a time, and it is borrowed mutably.
+        // SAFETY: at most one Taken exists at a time, and it is borrowed mutably.
         unsafe { &mut *self.0.value.get() }
     }
 }
@@ -69,7 +72,7 @@ mod tests {
     use crate::process::tests::in_child;
 
     #[test]
-    fn one_at_a_time_and_nobody_waits() {
+    fn a_taken_value_is_refused_without_waiting() {
         let lock = Exclusive::new(1);
         let mut taken = lock.take().unwrap();
         *taken += 1;

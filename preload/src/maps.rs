@@ -2,32 +2,32 @@
 
 use crate::text::{hexadecimal, words};
 
-/// One mapping.
+/// One mapping of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: usize,
-    /// The byte after its last.
+    /// Address after the last byte.
     pub end: usize,
-    /// What it is for.
+    /// Kind of the mapping.
     pub kind: Kind,
 }
 
-/// What a mapping is, as far as merging goes.
+/// The kind of a mapping, as far as it matters for merging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Private anonymous memory to read and write, the heap included.
+    /// Private anonymous memory that is readable and writable.
     Data,
-    /// The heap of brk(2): as `Data`.
+    /// The heap of brk(2), which is treated as `Data`.
     Heap,
-    /// Private and anonymous, but not to be touched yet.
+    /// Private anonymous memory without access yet.
     Reserved,
-    /// Anything else: of a file, shared, a stack, code.
+    /// Any other mapping: of a file, shared, a stack, code.
     Other,
 }
 
 impl Mapping {
-    /// Reads a line.
+    /// Parses a line of `maps`.
     pub fn of(line: &[u8]) -> Option<Self> {
         let mut words = words(line);
         let range = words.next()?;
@@ -47,12 +47,12 @@ impl Mapping {
         Some(Self { start, end, kind })
     }
 
-    /// Whether memory of the program is here.
+    /// Whether the mapping holds data of the program.
     pub fn is_data(&self) -> bool {
         matches!(self.kind, Kind::Data | Kind::Heap)
     }
 
-    /// Bytes in it.
+    /// Length in bytes.
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }

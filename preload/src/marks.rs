@@ -1,4 +1,4 @@
-//! Marking ranges, as the program asks or on its behalf.
+//! Marks ranges as mergeable, at the program's request or on its behalf.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -6,36 +6,36 @@ use crate::state;
 use crate::sys::{self, Errno};
 use crate::wishes::{self, Wish};
 
-/// Bytes in a page, set when the library is loaded.
+/// Page size in bytes, set when the library is loaded.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-/// Ranges marked one by one since the mappings were counted last. A range marked between others that are not may be a mapping
-/// more, and a process may have 65530 of them (`vm.max_map_count`): past this many no more are marked one by one.
+/// Ranges marked one by one since the mappings were counted last. Each may make one more mapping, and a process
+/// may have 65530 mappings (`vm.max_map_count`). Above a limit no more ranges are marked one by one.
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 const MOST_MARKED: usize = 8000;
 
-/// Bytes in a page.
+/// Page size in bytes.
 pub fn page() -> usize {
     PAGE.load(Relaxed)
 }
 
-/// Sets the size of a page, a power of two.
+/// Sets the page size, a power of two.
 pub fn set_page(bytes: usize) {
     PAGE.store(bytes, Relaxed);
 }
 
-/// The beginning of the page of an address.
+/// Rounds an address down to a page boundary.
 pub fn floor(address: usize) -> usize {
     address & !page().wrapping_sub(1)
 }
 
-/// The beginning of the next page, unless the address is one.
+/// Rounds an address up to a page boundary.
 pub fn ceil(address: usize) -> usize {
     floor(address.saturating_add(page()).wrapping_sub(1))
 }
 
-/// Marks a mapping or block on the program's behalf: with its first and last page, if the program did not say otherwise.
-/// Whether it is marked then.
+/// Marks a mapping or block on the program's behalf, with its first and last page, unless the program forbade it.
+/// Returns whether it is marked.
 pub fn offer(start: usize, length: usize) -> bool {
     if length > state::largest() || MARKED.load(Relaxed) >= MOST_MARKED {
         return false;
@@ -44,39 +44,39 @@ pub fn offer(start: usize, length: usize) -> bool {
     mark_allowed(floor(start), ceil(start.saturating_add(length)))
 }
 
-/// The same for a whole mapping, which makes none more.
+/// Marks a whole mapping, which makes no more mappings, unless the program forbade it.
 pub fn mark_allowed(start: usize, end: usize) -> bool {
     wishes::allow(start, end) && sys::madvise(start, end.saturating_sub(start), libc::MADV_MERGEABLE).is_ok()
 }
 
-/// A mapping that the program has just made: what was wished for an earlier one at its place is over.
+/// Marks a new mapping of the program. Requests for an earlier mapping at its place are dropped.
 pub fn offer_new(start: usize, length: usize) -> bool {
     wishes::forget(start, start.saturating_add(length));
     offer(start, length)
 }
 
-/// The mappings were counted: so many there are.
+/// Notes the number of mappings that were counted.
 pub fn counted(mappings: usize) {
     if mappings < 32_000 {
         MARKED.store(0, Relaxed);
     }
 }
 
-/// Marks the whole pages within a range, as the program asks.
+/// Marks the whole pages in a range at the program's request.
 pub fn mark(start: usize, length: usize) -> Result<(), Errno> {
     let (start, end) = (ceil(start), floor(start.checked_add(length).ok_or(libc::EINVAL)?));
     if end <= start {
         return Err(libc::EINVAL);
     }
     wishes::note(start, end, Wish::Merge);
-    // Aligned as the range is, EINVAL means that the kernel has no KSM.
+    // The range is aligned, so EINVAL means that the kernel has no KSM.
     sys::madvise(start, end.saturating_sub(start), libc::MADV_MERGEABLE).map_err(|errno| match errno {
         libc::EINVAL => libc::ENOSYS,
         errno => errno,
     })
 }
 
-/// Takes the mark from each page that has a byte of the range, as the program asks.
+/// Unmarks each page with a byte of the range, at the program's request.
 pub fn unmark(start: usize, length: usize) -> Result<(), Errno> {
     let (start, end) = (floor(start), ceil(start.checked_add(length).ok_or(libc::EINVAL)?));
     if end <= start {
@@ -86,7 +86,7 @@ pub fn unmark(start: usize, length: usize) -> Result<(), Errno> {
     withdraw(start, end)
 }
 
-/// Takes the mark from whole pages. What was merged has been copied when this returns.
+/// Unmarks whole pages. Merged pages have been copied when this returns.
 pub fn withdraw(start: usize, end: usize) -> Result<(), Errno> {
     sys::madvise(start, end.saturating_sub(start), libc::MADV_UNMERGEABLE).map_err(|errno| match errno {
         libc::EINVAL => libc::ENOSYS,

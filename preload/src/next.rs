@@ -1,27 +1,27 @@
-//! The functions that stand behind ours: those of the next library, in the end of libc.
+//! The next functions behind the interposed ones: those of the next library, at last of libc.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::sys;
 
-/// One function behind ours.
+/// A function behind an interposed one.
 #[derive(Debug)]
 pub struct Next {
     name: &'static CStr,
     address: AtomicUsize,
 }
 
-/// The thread that asks the loader just now. Old loaders allocate meanwhile, which leads back here.
+/// The thread that is asking the loader. Old loaders allocate meanwhile, which leads back here.
 static ASKING: AtomicI32 = AtomicI32::new(0);
 
 impl Next {
-    /// The function of this name, to be looked for.
+    /// Names a function, which is not searched for yet.
     pub const fn new(name: &'static CStr) -> Self {
         Self { name, address: AtomicUsize::new(0) }
     }
 
-    /// Its address. `None` if there is none, or if this thread is asking for one already.
+    /// Address of the function. `None` if no library has it, or if this thread is already asking for one.
     #[inline]
     pub fn address(&self) -> Option<usize> {
         match self.address.load(Ordering::Relaxed) {
@@ -30,7 +30,7 @@ impl Next {
         }
     }
 
-    /// Its address, if it was found before.
+    /// Address of the function, if it was found before.
     #[inline]
     pub fn known(&self) -> Option<usize> {
         match self.address.load(Ordering::Relaxed) {
@@ -45,7 +45,7 @@ impl Next {
         if ASKING.load(Ordering::Relaxed) == own {
             return None;
         }
-        // Two threads at once, before the constructor has run, would only tread on each other's note.
+        // Two threads at once, before the constructor has run, would only overwrite each other's note.
         let before = ASKING.swap(own, Ordering::Relaxed);
         // SAFETY: the name ends in a zero byte.
         let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) }) as usize;

@@ -1,51 +1,52 @@
-//! What the environment asks for. Read once, when the library is loaded; a setting that makes no sense counts as not given.
+//! The settings from the environment. They are read once, when the library is loaded. An invalid setting is
+//! ignored.
 
 use crate::text::decimal;
 
-/// Bytes from which a mapping or a block is marked, if nothing else is asked for: what malloc(3) maps by itself.
+/// The default for the least bytes of a marked mapping or block: the size from which malloc(3) makes a mapping.
 pub const THRESHOLD: usize = 128 << 10;
 
-/// Which memory is offered to KSM.
+/// The memory that is offered to KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranges {
-    /// All that can merge, from the threshold on.
+    /// All memory that can merge, from the threshold on.
     All,
-    /// What the daemon found worth merging.
+    /// The ranges that the daemon finds worth merging.
     Guided,
-    /// What the program marks itself.
+    /// Only ranges that the program marks itself.
     None,
 }
 
-/// How memory is offered.
+/// The way in which memory is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// By prctl(2), or by madvise(2) on a kernel without that.
+    /// By prctl(2), or by madvise(2) on a kernel without the prctl.
     Best,
-    /// By prctl(2) or not at all: everything at once, also what comes later.
+    /// By prctl(2) only: all memory at once, also future mappings.
     Prctl,
-    /// By madvise(2), range by range.
+    /// By madvise(2), for each range.
     Madvise,
 }
 
-/// All settings.
+/// All settings of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// `KSMITH_RANGES`: all, guided, none. Without it, all if the library is in `LD_PRELOAD`, else none.
+    /// `KSMITH_RANGES`: all, guided or none. The default is all if the library is in `LD_PRELOAD`, else none.
     pub ranges: Ranges,
-    /// `KSMITH_METHOD`: prctl, madvise.
+    /// `KSMITH_METHOD`: prctl or madvise.
     pub method: Method,
-    /// `KSMITH_THRESHOLD`: bytes, or with K, M, G. To set it is to ask for madvise.
+    /// `KSMITH_THRESHOLD`: bytes, or with K, M or G. Setting it selects madvise.
     pub threshold: usize,
-    /// `KSMITH_HUGE=merge`: also merge what the program wants in huge pages.
+    /// `KSMITH_HUGE=merge`: also merge memory for which the program wants huge pages.
     pub merges_huge: bool,
-    /// `KSMITH_INTERVAL`: seconds between looks of a thread of our own, 0 for no thread.
+    /// `KSMITH_INTERVAL`: seconds between two rounds of the library's thread, 0 for no thread.
     pub interval: Option<u64>,
-    /// `KSMITH_VERBOSE=1`: say on standard error what was done.
+    /// `KSMITH_VERBOSE=1`: report actions on standard error.
     pub is_verbose: bool,
 }
 
 impl Settings {
-    /// From a function that gives a variable's value.
+    /// Reads the settings through a function that returns a variable's value.
     pub fn of<'a>(variable: impl Fn(&core::ffi::CStr) -> Option<&'a [u8]>) -> Self {
         let is_preloaded = variable(c"LD_PRELOAD").is_some_and(names_libksmith);
         let ranges = match variable(c"KSMITH_RANGES") {
@@ -59,7 +60,7 @@ impl Settings {
         let method = match variable(c"KSMITH_METHOD") {
             Some(b"prctl") => Method::Prctl,
             Some(b"madvise") => Method::Madvise,
-            // The kernel's own switch knows no threshold.
+            // The prctl has no threshold.
             _ if threshold.is_some() => Method::Madvise,
             _ => Method::Best,
         };
@@ -74,13 +75,13 @@ impl Settings {
     }
 }
 
-/// Whether a list of libraries has ours.
+/// Whether a list of libraries contains libksmith.
 fn names_libksmith(list: &[u8]) -> bool {
     let name = b"libksmith";
     list.windows(name.len()).any(|part| part == name)
 }
 
-/// A number of bytes, with K, M or G if wanted.
+/// Parses a number of bytes, with K, M or G.
 fn bytes(text: &[u8]) -> Option<usize> {
     let (digits, shift) = match text.split_last()? {
         (b'k' | b'K', digits) => (digits, 10),

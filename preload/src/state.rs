@@ -1,20 +1,20 @@
-//! What the library does in this process: a few words that any thread reads at any time.
+//! The state of the library in this process: a few words that any thread may read at any time.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What is done about the program's memory.
+/// The mode of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
-    /// Nothing, or not yet anything: only calls of the API count.
+    /// No action, or none yet: only calls of the API count.
     Idle = 0,
-    /// The kernel offers all memory by itself; nothing is left to do.
+    /// The kernel offers all memory because of the prctl.
     Prctl = 1,
     /// Ranges are marked as they appear.
     Madvise = 2,
-    /// The daemon says which ranges.
+    /// The daemon names the ranges.
     Guided = 3,
-    /// The program has shut itself in: not one system call more.
+    /// The program has sandboxed itself: the library makes no more system calls.
     Quiet = 4,
 }
 
@@ -24,7 +24,7 @@ static LARGEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static MERGES_HUGE: AtomicBool = AtomicBool::new(false);
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 
-/// The mode.
+/// Returns the mode.
 pub fn mode() -> Mode {
     match MODE.load(Relaxed) {
         1 => Mode::Prctl,
@@ -40,28 +40,28 @@ pub fn set_mode(mode: Mode) {
     MODE.store(mode as u8, Relaxed);
 }
 
-/// Bytes from which something is marked.
+/// Returns the least bytes of a range that is marked.
 pub fn threshold() -> usize {
     THRESHOLD.load(Relaxed)
 }
 
-/// Bytes up to which something is marked by itself: a mapping larger than the machine's memory is mostly holes, and
-/// kernels before 6.18 walk those page by page.
+/// Returns the most bytes of a range that is marked. A mapping larger than the host's memory is mostly holes,
+/// which kernels before 6.18 walk page by page.
 pub fn largest() -> usize {
     LARGEST.load(Relaxed)
 }
 
-/// Whether memory that the program wants in huge pages is offered too.
+/// Whether memory for which the program wants huge pages is offered too.
 pub fn merges_huge() -> bool {
     MERGES_HUGE.load(Relaxed)
 }
 
-/// Seconds between two looks of the helper, 0 for none.
+/// Seconds between two rounds of the helper, 0 for none.
 pub fn interval() -> u64 {
     INTERVAL.load(Relaxed)
 }
 
-/// Sets what the environment asked for.
+/// Sets the values from the environment.
 pub fn set(threshold: usize, largest: usize, merges_huge: bool, interval: u64) {
     THRESHOLD.store(threshold, Relaxed);
     LARGEST.store(largest, Relaxed);

@@ -1,4 +1,4 @@
-//! What the kernel says about this process's merging.
+//! The kernel's figures on merging in this process.
 
 use core::ffi::CStr;
 
@@ -6,23 +6,24 @@ use crate::lock::Exclusive;
 use crate::text::{decimal, signed, words};
 use crate::{file, marks};
 
-/// Bytes, as `/proc/self/ksm_stat` and `statm` have them.
+/// Figures of `/proc/self/ksm_stat` and `statm`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Resident, merged pages included.
+    /// Resident memory, with merged pages.
     pub resident: u64,
-    /// In merged pages, zero pages not counted.
+    /// Memory in merged pages, without zero pages.
     pub merged: u64,
-    /// In pages that became the kernel's zero page.
+    /// Memory in pages that became the kernel's zero page.
     pub zero: u64,
-    /// The kernel's figure of what merging gains this process, without what its records cost. It counts each
-    /// merged page as saved, also the one that is kept.
+    /// The kernel's profit of this process: its merged bytes less the cost of the kernel's records. Each merged
+    /// page counts as saved, also the one that is kept.
     pub profit: i64,
 }
 
 static BUFFER: Exclusive<[u8; 1024]> = Exclusive::new([0; 1024]);
 
-/// This process's figures; `None` where the kernel has no such file (before 6.1; merged pages since 6.4).
+/// Reads the figures of this process. `None` if the kernel has no such file (before 6.1; merged pages since
+/// 6.4).
 pub fn own() -> Option<Stats> {
     let mut buffer = BUFFER.take()?;
     let mut stats = Stats::default();
@@ -43,7 +44,7 @@ pub fn own() -> Option<Stats> {
     has_merged.then_some(stats)
 }
 
-/// Takes a line of `ksm_stat`; whether it was that of the merged pages.
+/// Parses a line of `ksm_stat`. Returns whether it is that of the merged pages.
 fn take(stats: &mut Stats, line: &[u8], page: u64) -> bool {
     let mut parts = words(line);
     let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return false };

@@ -1,6 +1,6 @@
-//! Going through the map of the process: finds what no call showed, the arenas of malloc(3) above all.
+//! Sweeps the map of the process for memory that no intercepted call showed, above all the arenas of malloc(3).
 //!
-//! Only whole mappings are marked, so a sweep never makes more of them: it rather joins what was parted.
+//! Only whole mappings are marked, so that a sweep never makes more of them and may join divided ones.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,18 +9,19 @@ use crate::maps::{Kind, Mapping};
 use crate::sys::Errno;
 use crate::{file, marks, state, sys};
 
-/// Room for many lines of the map, shared by all who read it.
+/// Buffer for many lines of the map, shared by all readers.
 pub static BUFFER: Exclusive<[u8; 32 << 10]> = Exclusive::new([0; 32 << 10]);
 
-/// Nanoseconds that sweeps have taken, and when the first began.
+/// Nanoseconds that sweeps have taken. The next variable holds the start of the first sweep.
 static SPENT: AtomicU64 = AtomicU64::new(0);
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
-/// Sweeps may take this much at first, and one part in 500 of the time from then on.
+/// Nanoseconds that sweeps may take at first. From then on they may take 1/500 of the time.
 const CREDIT: u64 = 5_000_000;
 const PART: u64 = 500;
 
-/// Gives each mapping of this process to `each`; how many there are. `EBUSY` if somebody is about it already.
+/// Passes each mapping of this process to `each` and returns their number. `EBUSY` if another thread is reading
+/// already.
 pub fn mappings(mut each: impl FnMut(&Mapping)) -> Result<usize, Errno> {
     let mut buffer = BUFFER.take().ok_or(libc::EBUSY)?;
     let mut count = 0_usize;
@@ -34,14 +35,14 @@ pub fn mappings(mut each: impl FnMut(&Mapping)) -> Result<usize, Errno> {
     Ok(count)
 }
 
-/// glibc reserves this much for each arena of malloc(3) beyond the heap, at a multiple of it (`HEAP_MAX_SIZE` in
-/// `malloc/arena.c`), and makes it usable bit by bit, by a call that can't be seen.
+/// Bytes that glibc reserves for each arena of malloc(3) beyond the heap, aligned to this size (`HEAP_MAX_SIZE`
+/// in `malloc/arena.c`). It makes them usable step by step, by a call that can't be intercepted.
 const ARENA: usize = 64 << 20;
 
-/// The arena that two neighbours are, one in use and one reserved. Marked as a whole, it grows marked.
+/// The arena that consists of two neighbours, one in use and one reserved. Marked as a whole, it grows marked.
 fn arena(before: Option<Mapping>, mapping: &Mapping) -> Option<(usize, usize)> {
     let used = before.filter(|used| used.kind == Kind::Data && used.end == mapping.start)?;
-    // Further arenas may lie right before or after, each beginning at a multiple.
+    // Other arenas may lie right before or after it, each aligned to this size.
     let start = used.end.wrapping_sub(1) & !ARENA.wrapping_sub(1);
     let is_arena =
         mapping.kind == Kind::Reserved && start >= used.start && mapping.end >= start.checked_add(ARENA)?;
@@ -68,7 +69,7 @@ pub fn sweep() {
     SPENT.fetch_add(sys::now().saturating_sub(began), Relaxed);
 }
 
-/// The same, if it does not cost the program more time than it should.
+/// Sweeps, unless sweeps have taken more than their share of time.
 pub fn sweep_if_cheap() {
     let elapsed = sys::about_now().saturating_sub(BEGAN.load(Relaxed));
     if SPENT.load(Relaxed) < CREDIT.saturating_add(elapsed / PART) {
@@ -89,7 +90,7 @@ mod tests {
         let reserved = mapping(ARENA + 8192, 2 * ARENA, Kind::Reserved);
         let found = |used| arena(Some(used), &reserved);
         assert_eq!(found(mapping(ARENA, ARENA + 8192, Kind::Data)), Some((ARENA, 2 * ARENA)));
-        // The one before is full.
+        // The arena before is full.
         assert_eq!(found(mapping(4096, ARENA + 8192, Kind::Data)), Some((ARENA, 2 * ARENA)));
         assert_eq!(found(mapping(ARENA + 4096, ARENA + 8192, Kind::Data)), None);
         assert_eq!(found(mapping(ARENA, ARENA + 4096, Kind::Data)), None);

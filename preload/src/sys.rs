@@ -2,12 +2,12 @@
 
 use core::ffi::{CStr, c_int, c_long};
 
-/// A failed call's `errno`.
+/// The `errno` of a failed call.
 pub type Errno = c_int;
 
-/// Runs `call`, and puts `errno` back after it.
+/// Runs `call` and restores `errno` after it.
 pub fn quietly<T>(call: impl FnOnce() -> T) -> T {
-    // SAFETY: the location of this thread's errno, which is always there.
+    // SAFETY: this thread always has a place for errno.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
@@ -17,7 +17,7 @@ pub fn quietly<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The result of a C call that answers -1 for a failure; before `errno` is put back.
+/// The result of a C call that returns -1 on failure, taken before `errno` is restored.
 fn outcome(result: c_long) -> Result<usize, Errno> {
     if result == -1 {
         // SAFETY: this thread's errno.
@@ -26,52 +26,53 @@ fn outcome(result: c_long) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| libc::EOVERFLOW)
 }
 
-/// madvise(2). By its number: the function of that name may be our own.
+/// Calls madvise(2) by its number, because the function of this name may be our own.
 pub fn madvise(start: usize, length: usize, advice: c_int) -> Result<(), Errno> {
-    // SAFETY: only advice that changes no content of the program's is given here: marking, and what concerns huge pages.
+    // SAFETY: callers pass only advice that changes no content: on merging and on huge pages.
     quietly(|| outcome(unsafe { libc::syscall(libc::SYS_madvise, start, length, advice) })).map(drop)
 }
 
-/// prctl(2), for options that take plain numbers.
+/// Calls prctl(2) with an option that takes a plain number.
 pub fn prctl(option: c_int, value: usize) -> Result<usize, Errno> {
     // SAFETY: callers pass options that take plain numbers or, for PR_SET_NAME, a string of this library.
     quietly(|| outcome(unsafe { libc::syscall(libc::SYS_prctl, option, value, 0, 0, 0) }))
 }
 
-/// A page of zeros that a child of a fork gets empty again.
+/// Maps a page of zeros that is empty again in a child of a fork.
 pub fn page_wiped_on_fork() -> Option<*mut libc::c_void> {
     const LENGTH: usize = 4096;
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, where the kernel likes it.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     let page =
         quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mmap, 0_usize, LENGTH, access, flags, -1, 0_usize) }))
             .ok()?;
     if madvise(page, LENGTH, libc::MADV_WIPEONFORK).is_err() {
-        // SAFETY: what was mapped just now, and nobody has seen.
+        // SAFETY: the new mapping, which no other code knows.
         quietly(|| unsafe { libc::syscall(libc::SYS_munmap, page, LENGTH) });
         return None;
     }
     Some(core::ptr::with_exposed_provenance_mut(page))
 }
 
-/// This process. Asked for each time: a fork changes it.
+/// The PID of this process. It is not cached, because a fork changes it.
 pub fn pid() -> c_int {
     // SAFETY: takes nothing and can't fail.
     quietly(|| unsafe { libc::syscall(libc::SYS_getpid) }) as c_int
 }
 
-/// This thread.
+/// The TID of this thread.
 pub fn tid() -> c_int {
     // SAFETY: takes nothing and can't fail.
     quietly(|| unsafe { libc::syscall(libc::SYS_gettid) }) as c_int
 }
 
-/// A descriptor, closed on drop. Its number is never kept across calls: a program closes what it does not know.
+/// A descriptor, which is closed on drop. It is never kept across calls, because a program may close unknown
+/// descriptors.
 #[derive(Debug)]
 pub struct Descriptor(c_int);
 
 impl Descriptor {
-    /// Opens a file to read.
+    /// Opens a file for reading.
     pub fn open(path: &CStr) -> Result<Self, Errno> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let path = path.as_ptr();
@@ -89,7 +90,7 @@ impl Descriptor {
             .map(|descriptor| Self(descriptor as c_int))
     }
 
-    /// Reads into `buffer`; 0 bytes are the end. Goes on after a signal.
+    /// Reads into `buffer`. Returns 0 at the end, and goes on after a signal.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             let (start, length) = (buffer.as_mut_ptr(), buffer.len());
@@ -109,17 +110,17 @@ impl Descriptor {
             .map(drop)
     }
 
-    /// Sends without a signal if the other end is gone.
+    /// Sends bytes, without SIGPIPE if the other end is closed.
     pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let start = bytes.as_ptr().cast();
         // SAFETY: the bytes are valid for their length.
         quietly(|| outcome(unsafe { libc::send(self.0, start, bytes.len(), libc::MSG_NOSIGNAL) } as c_long))
     }
 
-    /// Waits until it can be read or written, at most so many milliseconds (-1: for ever). `false` after the time.
+    /// Waits for `events` for at most `milliseconds` (-1: for ever). Returns `false` on a time-out.
     pub fn wait(&self, events: i16, milliseconds: c_int) -> Result<bool, Errno> {
         let mut poll = libc::pollfd { fd: self.0, events, revents: 0 };
-        // SAFETY: one element, ours.
+        // SAFETY: an array of one element on our stack.
         quietly(|| outcome(c_long::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) })))
             .map(|ready| ready > 0)
     }
@@ -137,7 +138,7 @@ pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// The same to a few milliseconds, for a tenth of the cost.
+/// Nanoseconds of the monotonic clock, precise to a few milliseconds, for a tenth of the cost.
 pub fn about_now() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }
@@ -151,6 +152,6 @@ fn clock(which: libc::clockid_t) -> u64 {
 
 /// Writes to standard error.
 pub fn say(bytes: &[u8]) {
-    // SAFETY: the bytes are valid for their length. Nothing can be done if nobody hears.
+    // SAFETY: the bytes are valid for their length. A failed write is ignored.
     quietly(|| unsafe { libc::syscall(libc::SYS_write, 2, bytes.as_ptr(), bytes.len()) });
 }

@@ -1,6 +1,6 @@
-//! Text without allocation: numbers read, and lines put together.
+//! Text without allocation: parses numbers and builds lines.
 
-/// A decimal number that is the whole of `text`.
+/// Parses `text` as a decimal number.
 pub fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -11,7 +11,7 @@ pub fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The same, possibly negative.
+/// Parses `text` as a decimal number that may be negative.
 pub fn signed(text: &[u8]) -> Option<i64> {
     match text.strip_prefix(b"-") {
         Some(rest) => 0_i64.checked_sub_unsigned(decimal(rest)?),
@@ -19,7 +19,7 @@ pub fn signed(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// A hexadecimal number that is the whole of `text`, with or without `0x`.
+/// Parses `text` as a hexadecimal number, with or without `0x`.
 pub fn hexadecimal(text: &[u8]) -> Option<usize> {
     let digits = text.strip_prefix(b"0x").unwrap_or(text);
     if digits.is_empty() {
@@ -31,17 +31,17 @@ pub fn hexadecimal(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// The words of a line.
+/// Iterates over the words of a line.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
 }
 
-/// The value of `key=value` among the words of a line.
+/// Finds the value of `key=value` among the words of a line.
 pub fn value<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     words(line).find_map(|word| word.strip_prefix(key)?.strip_prefix(b"="))
 }
 
-/// Up to N bytes of text; what does not fit is left out.
+/// Up to N bytes of text. More text is left out.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<const N: usize> {
     bytes: [u8; N],
@@ -49,12 +49,12 @@ pub struct Line<const N: usize> {
 }
 
 impl<const N: usize> Line<N> {
-    /// Nothing yet.
+    /// Makes an empty line.
     pub const fn new() -> Self {
         Self { bytes: [0; N], used: 0 }
     }
 
-    /// Adds text.
+    /// Appends a text.
     pub fn add(mut self, text: &[u8]) -> Self {
         for (place, byte) in self.bytes.iter_mut().skip(self.used).zip(text) {
             *place = *byte;
@@ -63,7 +63,7 @@ impl<const N: usize> Line<N> {
         self
     }
 
-    /// Adds a number.
+    /// Appends a decimal number.
     pub fn add_number(self, number: u64) -> Self {
         let mut digits = [0_u8; 20];
         let mut rest = number;
@@ -81,7 +81,7 @@ impl<const N: usize> Line<N> {
         self.add(digits)
     }
 
-    /// What there is.
+    /// Returns the bytes of the line.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }

@@ -1,41 +1,41 @@
-//! What the program itself said about ranges of its memory. That comes before anything that the library would do.
+//! The program's own requests for ranges of its memory, which take precedence over the library's rules.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::lock::{Exclusive, Taken};
 
-/// What a program wants of a range.
+/// A request of the program for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// Merge it: it said so, by `MADV_MERGEABLE` or `ksmith_mark`.
+    /// Merge the range, by `MADV_MERGEABLE` or `ksmith_mark`.
     Merge,
-    /// Leave it: by `MADV_UNMERGEABLE`, `ksmith_unmark`, or since it is to be in huge pages.
+    /// Leave the range out, by `MADV_UNMERGEABLE` or `ksmith_unmark`, or because the program wants huge pages.
     Leave,
 }
 
-/// How many ranges are kept in mind.
+/// The most ranges that are kept.
 const MOST: usize = 128;
 
-/// The ranges, without order or overlap.
+/// The requested ranges, unsorted and without overlap.
 #[derive(Debug)]
 pub struct Wishes {
     ranges: [(usize, usize, Wish); MOST],
     used: usize,
-    /// Some range found no place: so no range may be marked without being told to.
+    /// Whether a range did not fit. Then no range may be marked without a request.
     is_full: bool,
 }
 
-/// Those of this process.
+/// The requests of this process.
 static WISHES: Exclusive<Wishes> = Exclusive::new(Wishes::new());
 
-/// Whether any range was ever to be left: mostly none is, and nobody need look.
+/// Whether any range was ever to be left out. Usually none is, which saves the search.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
-/// Whether anything was ever wished.
+/// Whether any request was ever made.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The wishes, as soon as nobody else has them; not at all where that takes long, as within a handler that interrupted
-/// who has them.
+/// Takes the requests as soon as no other thread has them. Gives up after a short time, as in a signal handler
+/// that interrupted their owner.
 fn take() -> Option<Taken<'static, Wishes>> {
     (0..1000).find_map(|_| {
         core::hint::spin_loop();
@@ -43,7 +43,7 @@ fn take() -> Option<Taken<'static, Wishes>> {
     })
 }
 
-/// Notes what the program wants of a range.
+/// Notes a request for a range.
 pub fn note(start: usize, end: usize, wish: Wish) {
     ANY.store(true, Relaxed);
     if wish == Wish::Leave {
@@ -54,7 +54,7 @@ pub fn note(start: usize, end: usize, wish: Wish) {
     }
 }
 
-/// The range holds something new, of which the program said nothing yet.
+/// Drops the requests for a range that holds new memory.
 pub fn forget(start: usize, end: usize) {
     if ANY.load(Relaxed)
         && let Some(mut wishes) = take()
@@ -63,7 +63,7 @@ pub fn forget(start: usize, end: usize) {
     }
 }
 
-/// The program has moved a range: what it wanted of it goes along.
+/// Moves the requests for a range that the program has moved.
 pub fn moved(from: (usize, usize), to: (usize, usize)) {
     if ANY.load(Relaxed)
         && let Some(mut wishes) = take()
@@ -76,17 +76,17 @@ pub fn moved(from: (usize, usize), to: (usize, usize)) {
     }
 }
 
-/// Whether the library may mark a range by itself. Who can't ask may not.
+/// Whether the library may mark a range by itself. It may not if the requests can't be read.
 pub fn allow(start: usize, end: usize) -> bool {
     !LEAVES.load(Relaxed) || take().is_some_and(|wishes| wishes.allow(start, end))
 }
 
-/// Whether the program itself wants any byte of this merged.
+/// Whether the program requested merging for any byte of the range.
 pub fn wants_merged(start: usize, end: usize) -> bool {
     ANY.load(Relaxed) && take().is_none_or(|wishes| wishes.has(start, end, Wish::Merge))
 }
 
-/// Gives each range that the program itself wants merged.
+/// Passes each range for which the program requested merging to `each`.
 pub fn each_to_merge(mut each: impl FnMut(usize, usize)) {
     if let Some(wishes) = take() {
         let used = wishes.ranges.get(..wishes.used).unwrap_or_default();
@@ -95,18 +95,18 @@ pub fn each_to_merge(mut each: impl FnMut(usize, usize)) {
 }
 
 impl Wishes {
-    /// None.
+    /// Makes an empty set of requests.
     pub const fn new() -> Self {
         Self { ranges: [(0, 0, Wish::Leave); MOST], used: 0, is_full: false }
     }
 
-    /// Notes a wish; it replaces what was wished for the same bytes before.
+    /// Notes a request, which replaces earlier ones for the same bytes.
     pub fn note(&mut self, start: usize, end: usize, wish: Wish) {
         self.forget(start, end);
         self.add(start, end, wish);
     }
 
-    /// Forgets what was wished for these bytes.
+    /// Drops the requests for these bytes.
     pub fn forget(&mut self, start: usize, end: usize) {
         let mut at = 0_usize;
         while let Some(&(from, to, wish)) = self.ranges.get(..self.used).and_then(|used| used.get(at)) {
@@ -116,8 +116,8 @@ impl Wishes {
             }
             self.used = self.used.saturating_sub(1);
             self.ranges.swap(at, self.used);
-            // The pieces before and after have a place: they stand at the end, and are not looked at again but for
-            // no overlap.
+            // The remaining pieces are added at the end. They do not overlap the range, so seeing them again
+            // changes nothing.
             if from < start {
                 self.add(from, start, wish);
             }
@@ -127,7 +127,7 @@ impl Wishes {
         }
     }
 
-    /// Whether the program wished this for any byte of the range.
+    /// Whether the program made this request for any byte of the range.
     pub fn has(&self, start: usize, end: usize, wish: Wish) -> bool {
         let used = self.ranges.get(..self.used).unwrap_or_default();
         used.iter().any(|&(from, to, what)| what == wish && from < end && to > start)
@@ -144,7 +144,7 @@ impl Wishes {
                 *place = (start, end, wish);
                 self.used = self.used.saturating_add(1);
             }
-            // A wish to merge that is forgotten costs nothing but the saving.
+            // Losing a request to merge loses only its savings.
             None => self.is_full |= wish == Wish::Leave,
         }
     }

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use support::{Compiled, compile_linked, has_ksm, lock, run, skipped};
 
-/// A daemon of a few lines. Each connection is greeted, and each request answered by the next of the answers.
+/// A daemon of a few lines. Each connection gets a welcome, and each request answered by the next of the answers.
 struct Daemon {
     directory: tempfile::TempDir,
     thread: JoinHandle<Vec<String>>,
@@ -98,8 +98,8 @@ fn a_scan_is_asked_for_and_its_refusals_are_told() {
 #[test]
 fn what_can_not_be_asked_is_told_as_well() {
     let Some(program) = compile_linked("tests/c/call.c") else { return };
-    let nobody = tempfile::tempdir().unwrap();
-    let said = calls(&program, &nobody.path().join("user"), &["scan:0:1", "scan:17:1", "scan:1:100", "guided"]);
+    let empty = tempfile::tempdir().unwrap();
+    let said = calls(&program, &empty.path().join("user"), &["scan:0:1", "scan:17:1", "scan:1:100", "guided"]);
     assert_eq!(
         said,
         [
@@ -110,13 +110,13 @@ fn what_can_not_be_asked_is_told_as_well() {
         ]
     );
     // One that listens, and never says a word.
-    let silent = nobody.path().join("silent");
+    let silent = empty.path().join("silent");
     let _listener = UnixListener::bind(&silent).unwrap();
     assert_eq!(calls(&program, &silent, &["scan:1:50"]), ["scan -110 no answer in the given time"]);
 }
 
 #[test]
-fn another_greeting_is_another_program() {
+fn another_first_line_is_another_program() {
     let Some(program) = compile_linked("tests/c/call.c") else { return };
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("user");
@@ -186,7 +186,7 @@ fn marks_go_to_whole_pages_and_guided_ones_replace_others() {
             "ok ranges=3 bytes=9\n"
         )),
         Some("ok ranges=0 bytes=0\n"),
-        Some("error busy looking at somebody else\n"),
+        Some("error busy looking at another process\n"),
     ]);
     let words = [
         "method",
@@ -216,7 +216,7 @@ fn marks_go_to_whole_pages_and_guided_ones_replace_others() {
         "marks 2000-3000 200000-400000 5ff000-700000",
         "guided 0 done ranges=1 bytes=4096",
         "marks 2000-3000",
-        "guided -16 looking at somebody else ranges=77 bytes=77",
+        "guided -16 looking at another process ranges=77 bytes=77",
         "marks 2000-3000",
     ];
     assert_eq!(said, expected);

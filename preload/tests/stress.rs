@@ -28,6 +28,16 @@ fn ways() -> [Way; 5] {
     ]
 }
 
+/// Runs the same for each way, all at once: the library's thread acts once a second, whatever else runs.
+fn in_each_way(body: impl Fn(&Path, &[(&str, &str)]) + Sync) {
+    let ways = ways();
+    std::thread::scope(|scope| {
+        for (library, settings) in &ways {
+            scope.spawn(|| body(library, settings));
+        }
+    });
+}
+
 fn stress(command: &mut Command, seconds: &str) {
     let said = run(command.args([seconds, "4"]));
     let turns: u64 = said.trim().strip_prefix("turns ").unwrap().parse().unwrap();
@@ -39,12 +49,10 @@ fn every_byte_stays_as_it_was_written() {
     let Some(program) = compile("tests/c/stress.c", &[]) else { return };
     let _lock = lock();
     stress(&mut program.command(), "0.3");
-    for (library, settings) in ways() {
-        stress(&mut program.preloaded(&library, settings), "1.5");
-    }
+    in_each_way(|library, settings| stress(&mut program.preloaded(library, settings), "2.5"));
 }
 
-/// A daemon that says now "all of it" and now "none of it", to whoever asks.
+/// A daemon that answers "all of it" and "none of it" in turn.
 fn fickle_daemon() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(directory.path().join("user")).unwrap();
@@ -56,7 +64,7 @@ fn fickle_daemon() -> tempfile::TempDir {
             } else {
                 "ok ranges=0 bytes=0\n"
             };
-            // Who asks may have ended meanwhile.
+            // The program that asked may have ended meanwhile.
             for reply in ["ok ksmith 1\n", answer] {
                 let mut line = String::new();
                 if stream.read_line(&mut line).is_err() || stream.get_mut().write_all(reply.as_bytes()).is_err() {
@@ -73,11 +81,14 @@ fn nor_does_a_daemon_that_changes_its_mind_harm_a_byte() {
     let Some(program) = compile("tests/c/stress.c", &[]) else { return };
     let _lock = lock();
     let daemon = fickle_daemon();
-    for library in [library(), library_with_blocks()] {
-        let settings = [("KSMITH_RANGES", "guided"), ("KSMITH_INTERVAL", "1"), ("KSMITH_THRESHOLD", "64K")];
-        let mut command = program.preloaded(&library, &settings);
-        stress(command.env("KSMITH_SOCKET", daemon.path().join("user")), "4.5");
-    }
+    std::thread::scope(|scope| {
+        for library in [library(), library_with_blocks()] {
+            let settings = [("KSMITH_RANGES", "guided"), ("KSMITH_INTERVAL", "1"), ("KSMITH_THRESHOLD", "64K")];
+            let mut command = program.preloaded(&library, &settings);
+            command.env("KSMITH_SOCKET", daemon.path().join("user"));
+            scope.spawn(move || stress(&mut command, "4.5"));
+        }
+    });
 }
 
 #[test]
@@ -87,13 +98,13 @@ fn valgrind_finds_nothing() {
     }
     let Some(program) = compile("tests/c/stress.c", &[]) else { return };
     let _lock = lock();
-    for (library, settings) in ways() {
+    in_each_way(|library, settings| {
         let mut command = support::plain(Path::new("valgrind"));
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
         // The stack of a thread that is there until the program ends is "possibly lost" to it.
         command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]).arg(program.path());
-        stress(command.env("LD_PRELOAD", library).envs(settings.iter().copied()), "2");
-    }
+        stress(command.env("LD_PRELOAD", library).envs(settings.iter().copied()), "3");
+    });
 }
 
 fn under_sanitizer(options: &[&str], environment: (&str, &str), wrapper: &[&str]) {
@@ -102,11 +113,11 @@ fn under_sanitizer(options: &[&str], environment: (&str, &str), wrapper: &[&str]
         return skipped(&format!("a program with {options:?} does not start here"));
     }
     let _lock = lock();
-    for (library, settings) in ways() {
+    in_each_way(|library, settings| {
         let mut command = wrapped(&program, wrapper);
-        command.env("LD_PRELOAD", &library).envs(settings.iter().copied()).env(environment.0, environment.1);
-        stress(&mut command, "1.5");
-    }
+        command.env("LD_PRELOAD", library).envs(settings.iter().copied()).env(environment.0, environment.1);
+        stress(&mut command, "2.5");
+    });
 }
 
 fn wrapped(program: &Compiled, wrapper: &[&str]) -> Command {

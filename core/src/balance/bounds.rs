@@ -1,24 +1,25 @@
-//! The bounds that every plan is held to, whichever policy made it.
+//! The bounds that are applied to every plan, whichever policy made it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::config::BalanceConfig;
-use super::room::Room;
+use super::resize_range::ResizeRange;
 use super::{Action, GuestView, Plan, View};
 
-/// Holds plans to their bounds. It remembers when each guest was last acted upon.
+/// Applies the bounds to plans. It remembers when each guest was last resized.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
     last: BTreeMap<String, Duration>,
 }
 
 impl Bounds {
-    /// Brings a plan within the bounds, takes first. What can't be done at all is left out.
+    /// Brings a plan within the bounds, takes first. Actions that are not possible at all are left out.
     ///
-    /// Whatever the policy wanted: no guest is taken below its floor or given more than its ceiling, none changes by
-    /// more than a step, none is acted upon twice in a plan or within the cooldown, those that are held are left
-    /// alone, those in trouble only get; and all that is given in a plan is there above half the pool's low mark.
+    /// * Each guest stays within its [`ResizeRange`].
+    /// * A guest is resized once in a plan and once in the cooldown.
+    /// * A held guest is left alone, and a guest in trouble is only given memory.
+    /// * The gives of a plan come from what the pool has above half its low mark.
     #[must_use]
     pub fn hold(&mut self, mut plan: Plan, view: &View, config: &BalanceConfig) -> Plan {
         let guests: BTreeMap<&str, &GuestView> =
@@ -43,13 +44,13 @@ impl Bounds {
             if self.is_cooling(&key, view.now, config) || !seen.insert(key.clone()) {
                 continue;
             }
-            let room = Room::of(guest, &view.pool, config);
-            let mut to = room.bound(to_bytes);
+            let range = ResizeRange::of(guest, &view.pool, config);
+            let mut to = range.bound(to_bytes);
             if to > guest.given_bytes {
                 if to - guest.given_bytes > spare {
-                    to = room.bound(guest.given_bytes + spare);
+                    to = range.bound(guest.given_bytes + spare);
                 }
-                // One granule is more than there is.
+                // A granule may be more than there is.
                 if to - guest.given_bytes > spare {
                     continue;
                 }
@@ -64,7 +65,7 @@ impl Bounds {
         plan
     }
 
-    /// Notes that a guest was acted upon without a plan: by a person.
+    /// Notes a resize that was not planned: an operator's.
     pub fn note(&mut self, key: &str, now: Duration) {
         self.last.insert(key.to_owned(), now);
     }
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_becomes_a_step_and_the_next_waits_for_the_cooldown() {
+    fn a_large_change_becomes_a_step_and_the_next_waits_for_the_cooldown() {
         let config = BalanceConfig::default();
         let mut bounds = Bounds::default();
         let at = |second| view(second, pool(1000, 300), vec![guest("a", 1000, 900)]);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_must_be_there() {
+    fn gives_come_from_what_the_pool_has() {
         let squeezed = |key: &str| {
             let mut it = guest(key, 1000, 10);
             it.given_bytes = 500 * MIB;
@@ -198,11 +199,11 @@ mod tests {
                 for action in &held.actions {
                     let Action::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
                     let guest = view.guests.iter().find(|guest| guest.key == *key).unwrap();
-                    let room = Room::of(guest, &pool, &config);
+                    let range = ResizeRange::of(guest, &pool, &config);
                     prop_assert!(!guest.held);
                     prop_assert_eq!(*from_bytes, guest.given_bytes);
                     prop_assert_ne!(from_bytes, to_bytes);
-                    prop_assert!(from_bytes.abs_diff(*to_bytes) <= room.step_bytes, "more than a step");
+                    prop_assert!(from_bytes.abs_diff(*to_bytes) <= range.step_bytes, "more than a step");
                     if to_bytes < from_bytes {
                         prop_assert!(!has_given, "a take after a give");
                         prop_assert!(guest.can_take && guest.trouble.is_none());

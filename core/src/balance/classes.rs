@@ -1,12 +1,13 @@
-//! Which guest is how dear: ordered rules, the first that fits counts.
+//! The class and limits of each guest: ordered rules, of which the first that fits counts.
 
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
 use super::Class;
 
-/// One `[[balance.rule]]`: it fits a guest that fits all that it names. `*` stands for any text, `?` for one
-/// character.
+/// One `[[balance.rule]]`: it fits a guest that has every property it names.
+///
+/// In a name `*` stands for any text and `?` for one character.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct GuestRule {
@@ -15,7 +16,7 @@ pub struct GuestRule {
     terms: Written,
 }
 
-/// A rule as it is written.
+/// A rule as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
@@ -27,7 +28,7 @@ struct Written {
     hold: bool,
 }
 
-/// A rule that fits nobody in particular.
+/// The error of a rule that names no guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a rule names a guest by name or uuid; for all the rest there is default_class")]
 pub struct FitsAll;
@@ -44,14 +45,14 @@ impl TryFrom<Written> for GuestRule {
     }
 }
 
-/// What the operator says of one guest.
+/// The operator's terms for one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
-    /// How dear it is.
+    /// The class of the guest.
     pub class: Class,
-    /// What nobody may take it below.
+    /// The floor, if there is one.
     pub floor_bytes: Option<u64>,
-    /// What it gets at most.
+    /// The ceiling, if there is one.
     pub ceiling_bytes: Option<u64>,
     /// Whether it is left alone.
     pub is_held: bool,
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_fits_who_fits_all_that_it_names() {
+    fn a_rule_fits_a_guest_with_every_property_that_it_names() {
         let rule: GuestRule = toml::from_str("name = 'db-?'\nuuid = 'AB-1'").unwrap();
         assert!(rule.fits("db-1", Some("ab-1")));
         assert!(!rule.fits("db-1", None) && !rule.fits("db-12", Some("ab-1")));

@@ -1,4 +1,4 @@
-//! The `[balance]` table: what the policies go by.
+//! The `[balance]` table: the settings of the balance policies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::classes::{GuestRule, Terms};
 use super::{Class, GuestView, PoolView};
 use crate::decide::bounds::{percent, positive};
 
-/// How guests are balanced.
+/// The settings of balance: `[balance]`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BalanceConfig {
     /// Whether the daemon carries plans out. `ksmith balance` shows them in any case.
     pub enabled: bool,
-    /// Which policy makes them.
+    /// The policy that makes plans.
     pub policy: BalanceKind,
-    /// What is shared: `host`, or a cgroup (v2) with a limit, such as `machine.slice`.
+    /// The pool: `host`, or a cgroup (v2) with a limit, such as `machine.slice`.
     pub pool: Pool,
-    /// Cgroups that are guests themselves: containers, services. `*` and `?` are not understood.
+    /// Cgroups that are guests themselves: containers, services. `*` and `?` have no meaning here.
     pub cgroups: Vec<String>,
     /// Memory is taken from guests while less than this part of the pool is available.
     #[serde(deserialize_with = "percent")]
@@ -30,7 +30,7 @@ pub struct BalanceConfig {
     /// The most that a guest gives or gets at once, of what it was started with.
     #[serde(deserialize_with = "percent")]
     pub step_percent: f64,
-    /// The same while less than half the low mark is available.
+    /// The step while less than half the low mark is available, of what the guest was started with.
     #[serde(deserialize_with = "percent")]
     pub urgent_step_percent: f64,
     /// The shortest time between two actions on one guest.
@@ -39,54 +39,54 @@ pub struct BalanceConfig {
     /// How long the pool must have been above the low mark before memory goes back to guests that do not need it.
     #[serde(deserialize_with = "positive")]
     pub calm_seconds: f64,
-    /// No guest is taken below this part of what it was started with.
+    /// The floor of each guest, of what it was started with.
     #[serde(deserialize_with = "percent")]
     pub floor_percent: f64,
-    /// What a guest must have available after memory was taken, of what it was started with.
+    /// The memory that a guest must have available after a take, of what it was started with.
     #[serde(deserialize_with = "percent")]
     pub reserve_percent: f64,
-    /// The same in MiB; the larger of the two counts.
+    /// The same reserve in MiB; the larger of the two counts.
     #[serde(deserialize_with = "positive")]
     pub reserve_mib: f64,
-    /// A guest squeals when its work waits for memory for this part of the time.
-    #[serde(deserialize_with = "percent")]
-    pub squeal_psi_percent: f64,
-    /// A guest squeals when it reads so many pages a second back from its disk.
-    #[serde(deserialize_with = "positive")]
-    pub squeal_faults_per_second: f64,
-    /// What is done when merged pages could need more than the host has.
+    /// A guest is under memory pressure when its tasks wait for memory for this part of the time (PSI `some`).
+    #[serde(alias = "squeal_psi_percent", deserialize_with = "percent")]
+    pub pressure_psi_percent: f64,
+    /// A guest is under memory pressure when it has this many major faults a second.
+    #[serde(alias = "squeal_faults_per_second", deserialize_with = "positive")]
+    pub pressure_faults_per_second: f64,
+    /// The response when merged pages could need more memory than there is.
     pub exposure: WhenExposed,
-    /// Whether guests get everything back when the daemon ends.
+    /// Whether guests get all their memory back when the daemon ends.
     pub give_back_on_exit: bool,
-    /// How the policy `squeeze` goes about it.
+    /// The settings of the policy `squeeze`.
     pub squeeze: SqueezeConfig,
-    /// The weight of each class; a class with more weight gets first and gives last.
+    /// The weight of each class: a class with more weight gets memory first and gives it last.
     pub classes: BTreeMap<String, u32>,
-    /// The class of guests that no rule gives one.
+    /// The class of guests without a rule that names one.
     pub default_class: String,
-    /// Rules in their order; the first that fits a guest counts.
+    /// The rules in their order; the first that fits a guest counts.
     pub rule: Vec<GuestRule>,
 }
 
-/// The policies.
+/// The balance policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BalanceKind {
-    /// Keep the pool above its low mark.
+    /// Keeps the pool above its low mark.
     #[default]
     NoSwap,
-    /// The same, and always pull out of guests what they do not use.
+    /// Does the same, and always takes from guests what they do not use.
     Squeeze,
 }
 
-/// What guests share.
+/// The memory that guests share.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "String")]
 pub enum Pool {
     /// The host's memory.
     #[default]
     Host,
-    /// A cgroup's, by its path below `/sys/fs/cgroup`.
+    /// The memory of a cgroup, by its path below `/sys/fs/cgroup`.
     Cgroup(String),
 }
 
@@ -99,36 +99,38 @@ impl From<String> for Pool {
     }
 }
 
-/// What is done when exposure exceeds headroom; each includes those before it.
+/// The response when exposure exceeds headroom; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenExposed {
-    /// Say so.
+    /// Report the shortfall only.
     Report,
     /// Offer no more memory to merging.
     Refuse,
-    /// Take from guests until the headroom covers the exposure. A wave of divergence is over before a look, and what is
-    /// not there by then the kernel gets by killing.
+    /// Take from guests until the headroom covers the exposure.
+    ///
+    /// A wave of divergence is shorter than the interval between two views, and the kernel kills for the memory that it
+    /// then lacks.
     #[default]
     Cover,
-    /// Where that is not enough, stop merging guests whose pages diverge, one at a time.
+    /// Where that is not enough, stop merging guests with diverging pages, one at a time.
     Unmerge,
 }
 
-/// `[balance.squeeze]`
+/// The settings of the policy `squeeze`: `[balance.squeeze]`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SqueezeConfig {
-    /// Between two pulls at one guest.
+    /// The interval between two takes from one guest.
     #[serde(deserialize_with = "positive")]
     pub interval_seconds: f64,
-    /// The most that one pull takes, of what the guest was started with.
+    /// The most that one take brings, of what the guest was started with.
     #[serde(deserialize_with = "percent")]
     pub step_percent: f64,
-    /// How long a guest that squealed is left alone, at first; doubles each time.
+    /// The first pause of a guest that came under memory pressure; it doubles each time.
     #[serde(deserialize_with = "positive")]
     pub rest_seconds: f64,
-    /// And at most.
+    /// The longest pause.
     #[serde(deserialize_with = "positive")]
     pub longest_rest_seconds: f64,
 }
@@ -156,8 +158,8 @@ impl Default for BalanceConfig {
             floor_percent: 10.0,
             reserve_percent: 5.0,
             reserve_mib: 16.0,
-            squeal_psi_percent: 1.0,
-            squeal_faults_per_second: 50.0,
+            pressure_psi_percent: 1.0,
+            pressure_faults_per_second: 50.0,
             exposure: WhenExposed::default(),
             give_back_on_exit: true,
             squeeze: SqueezeConfig::default(),
@@ -171,18 +173,18 @@ impl Default for BalanceConfig {
 /// The pool's marks in bytes, from below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
-    /// Half the low mark: below it everything is urgent, and nothing is given.
+    /// Half the low mark: below it steps are larger, and only guests under memory pressure get memory.
     pub min: u64,
-    /// Below it memory is taken.
+    /// The low mark: below it memory is taken.
     pub low: u64,
-    /// Up to here memory is taken, once it is.
+    /// The middle of low and high mark: taking ends here.
     pub enough: u64,
-    /// Above it memory goes back.
+    /// The high mark: above it memory goes back.
     pub high: u64,
 }
 
 impl BalanceConfig {
-    /// The marks of a pool.
+    /// Computes the marks of a pool.
     pub fn marks(&self, pool: &PoolView) -> Marks {
         let part = |percent: f64| part_of(pool.size_bytes, percent);
         let (low, high) = (part(self.low_percent), part(self.high_percent));
@@ -194,12 +196,12 @@ impl BalanceConfig {
         Duration::from_secs_f64(self.cooldown_seconds)
     }
 
-    /// What a guest must keep available.
+    /// The memory that a guest must keep available.
     pub fn reserve_bytes(&self, guest: &GuestView) -> u64 {
         part_of(guest.whole_bytes, self.reserve_percent).max((self.reserve_mib * f64::from(1 << 20)) as u64)
     }
 
-    /// What the operator says of a guest.
+    /// The operator's terms for a guest.
     pub fn terms(&self, name: &str, uuid: Option<&str>) -> Terms {
         let rule = self.rule.iter().find(|rule| rule.fits(name, uuid));
         let class = rule.and_then(GuestRule::class).unwrap_or(&self.default_class);
@@ -212,7 +214,7 @@ impl BalanceConfig {
         }
     }
 
-    /// What is wrong with it as a whole.
+    /// Says what is contradictory in the settings.
     pub fn fault(&self) -> Option<String> {
         if self.low_percent >= self.high_percent {
             return Some("balance.low_percent must be less than balance.high_percent".to_owned());
@@ -226,8 +228,11 @@ impl BalanceConfig {
     }
 }
 
-/// How short a pool is, from 0 (at its high mark and above) to 1 (at half its low mark, or where a tenth of all time is
-/// spent waiting for memory). What merging may cost rises with it.
+/// How short a pool is, from 0 to 1. The price that merging may cost rises with it.
+///
+/// ```text
+/// shortness = max((high - available) / (high - low / 2), psi_some / 10 %), between 0 and 1
+/// ```
 pub fn shortness(config: &BalanceConfig, pool: &PoolView) -> f64 {
     let marks = config.marks(pool);
     let span = marks.high.saturating_sub(marks.min).max(1) as f64;
@@ -236,7 +241,7 @@ pub fn shortness(config: &BalanceConfig, pool: &PoolView) -> f64 {
     scarcity.max(stalls).clamp(0.0, 1.0)
 }
 
-/// So many per cent of an amount.
+/// The given per cent of an amount.
 pub(super) fn part_of(bytes: u64, percent: f64) -> u64 {
     (bytes as f64 * percent / 100.0) as u64
 }
@@ -250,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_in_their_order() {
+    fn marks_are_ordered() {
         let pool = PoolView { size_bytes: 1000, ..PoolView::default() };
         let marks = BalanceConfig::default().marks(&pool);
         assert_eq!(marks, Marks { min: 50, low: 100, enough: 150, high: 200 });
     }
 
     #[test]
-    fn a_pool_is_short_by_what_is_available_or_by_what_waits() {
+    fn a_pool_is_short_by_its_memory_or_by_its_stalls() {
         let of = |available_bytes, psi| {
             let pool = PoolView { size_bytes: 1000, available_bytes, psi_some_percent: psi, ..PoolView::default() };
             shortness(&BalanceConfig::default(), &pool)
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_settings_are_refused() {
         assert_eq!(BalanceConfig::default().fault(), None);
         for (text, word) in [
             ("low_percent = 30", "low_percent"),
@@ -293,13 +298,13 @@ mod tests {
     #[test]
     fn the_first_rule_that_fits_says_the_terms() {
         let config = parse(
-            "classes = { dear = 7, cheap = 1 }\ndefault_class = 'cheap'\n\
-             [[rule]]\nname = 'db-*'\nclass = 'dear'\nfloor_mib = 64\n[[rule]]\nname = '*'\nhold = true",
+            "classes = { high = 7, low = 1 }\ndefault_class = 'low'\n\
+             [[rule]]\nname = 'db-*'\nclass = 'high'\nfloor_mib = 64\n[[rule]]\nname = '*'\nhold = true",
         );
         assert_eq!(config.fault(), None);
         let terms = config.terms("db-1", None);
         assert_eq!((terms.class.weight, terms.floor_bytes, terms.is_held), (7, Some(64 << 20), false));
         let terms = config.terms("web", None);
-        assert_eq!((terms.class.name.as_str(), terms.floor_bytes, terms.is_held), ("cheap", None, true));
+        assert_eq!((terms.class.name.as_str(), terms.floor_bytes, terms.is_held), ("low", None, true));
     }
 }

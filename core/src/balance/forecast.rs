@@ -1,4 +1,4 @@
-//! What merged pages may come to need, and what is done about it.
+//! The memory that merged pages may come to need, and the response.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use super::config::{BalanceConfig, Marks, WhenExposed};
 use super::{Action, GuestView, KsmStep, View};
 use crate::units::Bytes;
 
-/// While pages diverge, this is how far ahead memory is kept ready for those that follow.
+/// The time ahead for which memory is kept ready while pages diverge.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// Between two bursts, and between two guests that are un-merged: each takes its time to have an effect.
+/// The shortest time between two bursts, and between two guests that are un-merged: each has an effect only after a while.
 const BETWEEN: Duration = Duration::from_secs(60);
 
-/// A guest whose merged memory shrinks by this part within [`BETWEEN`] diverges.
+/// The part of its merged memory that a diverging guest loses within [`BETWEEN`].
 const DIVERGING: f64 = 0.1;
 
-/// Watches merging over time.
+/// What a policy remembers of merging.
 #[derive(Debug, Clone, Default)]
 pub struct Forecast {
     last_burst: Option<Duration>,
     last_unmerge: Option<Duration>,
-    /// Each guest's merged bytes, and since when they are compared with.
+    /// The merged bytes that each guest is compared with, and their time.
     merged: BTreeMap<String, (Duration, u64)>,
 }
 
-/// What merging asks of the balance now.
+/// What merging asks of balance now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outlook {
-    /// So much should be available, whatever the marks say.
+    /// The memory that should be available, whatever the marks say.
     pub needed_bytes: u64,
-    /// Why, where that is more than nothing.
+    /// The reason, where that is more than 0.
     pub why: Option<String>,
-    /// What is to be done about merging itself.
+    /// The changes to merging itself.
     pub actions: Vec<Action>,
 }
 
-/// In words, how much more merged pages could need than there is. `None`: it is covered.
+/// Says how much more merged pages could need than there is. `None`: the exposure is covered.
 pub fn shortfall(exposure_bytes: u64, headroom_bytes: u64) -> Option<String> {
     let short = exposure_bytes.checked_sub(headroom_bytes).filter(|short| *short > 0)?;
     Some(format!(
@@ -47,7 +47,7 @@ pub fn shortfall(exposure_bytes: u64, headroom_bytes: u64) -> Option<String> {
 }
 
 impl Forecast {
-    /// Looks ahead.
+    /// Computes the outlook from a view.
     pub fn look(&mut self, view: &View, config: &BalanceConfig, marks: &Marks) -> Outlook {
         let pool = &view.pool;
         let mut outlook = Outlook::default();
@@ -76,13 +76,13 @@ impl Forecast {
         outlook
     }
 
-    /// Share before squeezing: what can be merged now need not be taken from anybody.
+    /// Merges before memory is taken: what can be merged now need not be taken.
     fn burst(&mut self, view: &View, outlook: &mut Outlook) {
         let is_due = self.last_burst.is_none_or(|last| view.now.saturating_sub(last) >= BETWEEN);
         if is_due {
             self.last_burst = Some(view.now);
             let reason =
-                format!("{} available: sharing comes before squeezing", Bytes::from(view.pool.available_bytes));
+                format!("{} available: merging comes before taking", Bytes::from(view.pool.available_bytes));
             outlook.actions.push(Action::Ksm { step: KsmStep::BurstMerge, reason });
         }
     }
@@ -104,7 +104,7 @@ impl Forecast {
         }
     }
 
-    /// A guest whose pages diverge anyway costs ksmd's time: it is un-merged while there is room for it.
+    /// Un-merges the guest that diverges most, while the pool has memory for its copies: merging it only costs ksmd's time.
     fn unmerge(&mut self, view: &View, marks: &Marks, outlook: &mut Outlook) {
         if self.last_unmerge.is_some_and(|last| view.now.saturating_sub(last) < BETWEEN) {
             return;
@@ -119,7 +119,7 @@ impl Forecast {
         if let Some((lost, key)) = view.guests.iter().filter_map(|guest| diverging(&guest)).max() {
             self.last_unmerge = Some(view.now);
             let reason = format!(
-                "{} of its merged pages diverged, and the rest would find no room later",
+                "{} of its merged pages diverged, and there would be no memory for the rest later",
                 Bytes::from(lost)
             );
             outlook.actions.push(Action::Ksm { step: KsmStep::Unmerge { key }, reason });
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rung_includes_those_below() {
+    fn each_response_includes_those_before_it() {
         let view = view(0, exposed(600, 400), vec![guest("a", 100, 50)]);
         let of = |exposure| look(&mut Forecast::default(), &view, &config(exposure));
         assert_eq!(of(WhenExposed::Report), Outlook::default());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn sharing_comes_first_and_not_all_the_time() {
+    fn a_burst_comes_first_and_at_most_once_a_minute() {
         let mut forecast = Forecast::default();
         let mut bursts = |second| {
             let outlook = look(&mut forecast, &view(second, pool(1000, 90), vec![]), &config(WhenExposed::Report));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_is_met_with_memory_for_its_next_seconds() {
+    fn during_a_wave_memory_for_the_next_seconds_is_kept_ready() {
         let mut pool = exposed(600, 400);
         pool.headroom_bytes = 4000 * MIB;
         pool.cow_bytes_per_second = Some(50.0 * MIB as f64);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guest_that_diverges_is_unmerged_if_there_is_room_and_one_at_a_time() {
+    fn the_guest_that_diverges_is_unmerged_if_memory_allows_and_one_at_a_time() {
         let merged = |key: &str, mib: u64| GuestView { merged_bytes: mib * MIB, ..guest(key, 500, 100) };
         let config = config(WhenExposed::Unmerge);
         let run = |available: u64| {

@@ -1,18 +1,18 @@
-//! What a policy of balance wants done, and why.
+//! What a balance policy wants done, and why.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::View;
+use super::{GuestView, View};
 use crate::decide::Reason;
 
 /// A way of balancing guests: a pure function of the views it was shown, as [`Policy`](crate::decide::Policy) is.
 pub trait BalancePolicy: fmt::Debug + Send {
     /// The name in the configuration: `[balance] policy = "…"`.
     fn name(&self) -> &'static str;
-    /// What to do now.
+    /// Decides what to do now.
     fn decide(&mut self, view: &View) -> Plan;
 }
 
@@ -21,9 +21,9 @@ pub trait BalancePolicy: fmt::Debug + Send {
 pub struct Plan {
     /// In the order in which they are to be done: takes before gives.
     pub actions: Vec<Action>,
-    /// The whole in a word and a sentence.
+    /// The state in a word, and the reason in a sentence.
     pub reason: Reason,
-    /// When to look again at the latest.
+    /// The latest time of the next view, from now.
     pub check_after: Duration,
 }
 
@@ -33,33 +33,51 @@ pub struct Plan {
 pub enum Action {
     /// Let a guest have another amount of memory.
     Resize {
-        /// Whose.
+        /// The key of the guest.
         key: String,
-        /// What it has.
+        /// The amount that it has.
         from_bytes: u64,
-        /// What it is to have.
+        /// The amount that it is to have.
         to_bytes: u64,
-        /// Why, for a person.
+        /// The reason, for a person.
         reason: String,
     },
     /// Have merging changed.
     Ksm {
-        /// How.
+        /// The change to merging.
         step: KsmStep,
-        /// Why, for a person.
+        /// The reason, for a person.
         reason: String,
     },
+}
+
+impl Action {
+    /// A resize of this guest. `None` if it has that amount.
+    pub(super) fn resize(guest: &GuestView, to_bytes: u64, reason: impl FnOnce() -> String) -> Option<Self> {
+        let (key, from_bytes) = (guest.key.clone(), guest.given_bytes);
+        (to_bytes != from_bytes).then(|| Self::Resize { key, from_bytes, to_bytes, reason: reason() })
+    }
+
+    /// Whether it resizes the guest of this key.
+    pub(super) fn resizes(&self, wanted: &str) -> bool {
+        matches!(self, Self::Resize { key, .. } if key == wanted)
+    }
+
+    /// Whether it gives a guest memory.
+    pub(super) fn is_give(&self) -> bool {
+        matches!(self, Self::Resize { from_bytes, to_bytes, .. } if to_bytes > from_bytes)
+    }
 }
 
 /// What balance may ask of merging.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum KsmStep {
-    /// Merge what can be merged now: sharing comes before squeezing, and squeezing before swapping.
+    /// Merge what can be merged now: sharing comes before taking, and taking before swapping.
     BurstMerge,
-    /// Stop merging this guest, whose pages diverge, while there is room for them to do so one guest at a time.
+    /// Stop merging this guest: its pages diverge, and the pool has memory for their copies.
     Unmerge {
-        /// Which guest.
+        /// The key of the guest.
         key: String,
     },
     /// Offer no more memory to merging until the exposure is covered again.

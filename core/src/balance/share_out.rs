@@ -1,9 +1,10 @@
-//! Splits an amount among guests: none gets more than it can take, and the parts add up.
+//! Splits an amount among guests within their capacities.
 
 use crate::account::apportion;
 
-/// Splits `amount` over parties in proportion to their capacities, none beyond its own. The parts add up to `amount`, or
-/// to all capacities where these are less.
+/// Splits `amount` in proportion to the capacities, no part beyond its own.
+///
+/// The parts add up to `amount`, or to all capacities where these are less.
 pub fn share_out(amount: u64, capacities: &[u64]) -> Vec<u64> {
     let sum = capacities.iter().fold(0_u64, |sum, &part| sum.saturating_add(part));
     if amount >= sum {
@@ -20,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_more_gives_more() {
+    fn a_larger_capacity_has_a_larger_part() {
         assert_eq!(share_out(30, &[40, 20, 0]), [20, 10, 0]);
         assert_eq!(share_out(100, &[40, 20, 0]), [40, 20, 0]);
         assert_eq!(share_out(7, &[]), [0; 0]);

@@ -1,30 +1,36 @@
-//! `squeeze`: pull out of each guest what it does not use, until it squeals; then give back a little and rest.
+//! `squeeze`: take from each guest what it does not use, until it comes under memory pressure; then give back and pause.
 //!
-//! The pull is small and shrinks as the guest begins to suffer, as senpai's does; the answer to a squeal is quick and as
-//! large as the squeal is loud. So a guest ends up with its working set, and is asked again after a rest that doubles
-//! each time. While the pool is short `no-swap` goes before. A dearer guest is listened to more closely: it squeals for
-//! a fraction of what a cheap one must bear.
+//! With `p = pressure * sqrt(weight / least weight)` and `step = whole * squeeze.step_percent`:
+//!
+//! ```text
+//! p >= 1                give step * min(p, 8), and pause; each pause is twice the one before
+//! p >= 1/2 in a pause   give step
+//! p <  1                take step * (1 - p)^2, each interval_seconds
+//! ```
+//!
+//! So a guest ends up with its working set, and a guest of a higher class stops the squeeze at less pressure. The small take
+//! and the quick proportional answer are those of Meta's senpai. While the pool is short the plan is that of `no-swap`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::config::{BalanceConfig, part_of};
 use super::no_swap::NoSwap;
-use super::room::Room;
-use super::squeal::Squeal;
+use super::pressure::Pressure;
+use super::resize_range::ResizeRange;
 use super::{Action, BalancePolicy, GuestView, Plan, View};
 use crate::decide::Reason;
 
-/// The loudest squeal gets so many steps back at once; the bounds hold it to theirs.
-const LOUDEST: f64 = 8.0;
+/// The most steps that pressure brings back at once, before the bounds.
+const MOST_STEPS: f64 = 8.0;
 
-/// Half of a squeal: a guest that rests gets more until it suffers less than this.
+/// The pressure up to which a guest gets more during a pause.
 const UNEASY: f64 = 0.5;
 
-/// A guest that was pulled at so often without a squeal has found another working set: its rests are short again.
+/// The number of takes in a row without pressure after which pauses are short again: the working set has changed.
 const UNTROUBLED: u32 = 10;
 
-/// `squeeze`.
+/// The balance policy `squeeze`.
 #[derive(Debug, Clone)]
 pub struct Squeeze {
     config: BalanceConfig,
@@ -32,19 +38,19 @@ pub struct Squeeze {
     paces: BTreeMap<String, Pace>,
 }
 
-/// How it goes with one guest.
+/// The pace of takes from one guest.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// When it is pulled at again.
+    /// When the next take is due.
     next: Duration,
-    /// How long its next rest is.
-    rest: Duration,
-    /// Pulls since the last squeal.
-    pulls: u32,
+    /// The length of the next pause.
+    pause: Duration,
+    /// Takes since the last pressure.
+    takes: u32,
 }
 
 impl Squeeze {
-    /// Goes by this configuration.
+    /// Creates the policy with this configuration.
     pub fn new(config: BalanceConfig) -> Self {
         Self { first: NoSwap::keeping(config.clone()), config, paces: BTreeMap::new() }
     }
@@ -52,54 +58,44 @@ impl Squeeze {
     fn one(&mut self, guest: &GuestView, view: &View, least_weight: u32) -> Option<Action> {
         let squeeze = &self.config.squeeze;
         let now = view.now;
-        let room = Room::of(guest, &view.pool, &self.config);
-        let squeal = Squeal::of(guest, &self.config);
-        // A guest of ten times the weight squeals at about a third of what the cheapest bears.
-        let dearness = (f64::from(guest.class.weight.max(1)) / f64::from(least_weight.max(1))).sqrt();
-        let level = squeal.level * dearness;
-        let rest = Duration::from_secs_f64(squeeze.rest_seconds);
-        let pace = self.paces.entry(guest.key.clone()).or_insert(Pace { next: now, rest, pulls: 0 });
+        let range = ResizeRange::of(guest, &view.pool, &self.config);
+        let pressure = Pressure::of(guest, &self.config);
+        let rank = (f64::from(guest.class.weight.max(1)) / f64::from(least_weight.max(1))).sqrt();
+        let level = pressure.level * rank;
+        let first_pause = Duration::from_secs_f64(squeeze.rest_seconds);
+        let new = Pace { next: now, pause: first_pause, takes: 0 };
+        let pace = self.paces.entry(guest.key.clone()).or_insert(new);
         let step = part_of(guest.whole_bytes, squeeze.step_percent);
         if level >= 1.0 {
-            if guest.taken_bytes() == 0 || room.wanting_bytes() == 0 {
-                // What it suffers from is not the squeezing.
-                pace.next = now + pace.rest;
+            if guest.taken_bytes() == 0 || range.grantable_bytes() == 0 {
+                // Its pressure does not come from the squeeze.
+                pace.next = now + pace.pause;
                 return None;
             }
-            if pace.pulls > 0 || now >= pace.next {
-                pace.next = now + pace.rest;
-                pace.rest = (pace.rest * 2).min(Duration::from_secs_f64(squeeze.longest_rest_seconds));
-                pace.pulls = 0;
+            if pace.takes > 0 || now >= pace.next {
+                pace.next = now + pace.pause;
+                pace.pause = (pace.pause * 2).min(Duration::from_secs_f64(squeeze.longest_rest_seconds));
+                pace.takes = 0;
             }
-            let to_bytes = room.after_giving((step as f64 * level.min(LOUDEST)) as u64);
-            return resize(guest, to_bytes, format!("{}: it gets some back and rests", squeal.what));
+            let to_bytes = range.after_giving((step as f64 * level.min(MOST_STEPS)) as u64);
+            return Action::resize(guest, to_bytes, || format!("{}: it gets some back and rests", pressure.what));
         }
         if now < pace.next {
-            // What it was given back was not enough for it to be at ease.
-            let is_uneasy = level >= UNEASY && guest.taken_bytes() > 0 && pace.pulls == 0;
-            let to_bytes = if is_uneasy { room.after_giving(step) } else { guest.given_bytes };
-            return resize(guest, to_bytes, format!("{}: it gets a little more while it rests", squeal.what));
+            let is_uneasy = level >= UNEASY && guest.taken_bytes() > 0 && pace.takes == 0;
+            let to_bytes = if is_uneasy { range.after_giving(step) } else { guest.given_bytes };
+            return Action::resize(guest, to_bytes, || format!("{}: it gets more while it rests", pressure.what));
         }
-        if room.giveable_bytes() == 0 {
+        if range.reclaimable_bytes() == 0 {
             return None;
         }
         pace.next = now + Duration::from_secs_f64(squeeze.interval_seconds);
-        pace.pulls += 1;
-        if pace.pulls >= UNTROUBLED {
-            pace.rest = rest;
+        pace.takes += 1;
+        if pace.takes >= UNTROUBLED {
+            pace.pause = first_pause;
         }
-        let to_bytes = room.after_taking((step as f64 * (1.0 - level).powi(2)) as u64);
-        resize(guest, to_bytes, "it has not squealed yet".to_owned())
+        let to_bytes = range.after_taking((step as f64 * (1.0 - level).powi(2)) as u64);
+        Action::resize(guest, to_bytes, || "it is under no memory pressure".to_owned())
     }
-}
-
-fn resize(guest: &GuestView, to_bytes: u64, reason: String) -> Option<Action> {
-    let (key, from_bytes) = (guest.key.clone(), guest.given_bytes);
-    (to_bytes != from_bytes).then_some(Action::Resize { key, from_bytes, to_bytes, reason })
-}
-
-fn is_named(actions: &[Action], wanted: &str) -> bool {
-    actions.iter().any(|action| matches!(action, Action::Resize { key, .. } if key == wanted))
 }
 
 impl BalancePolicy for Squeeze {
@@ -113,34 +109,25 @@ impl BalancePolicy for Squeeze {
         if matches!(plan.reason.state, "short" | "urgent") {
             return plan;
         }
-        // The relief of a squeal is this policy's own, and quicker.
-        let own = |action: &Action| matches!(action, Action::Resize { from_bytes, to_bytes, .. } if to_bytes > from_bytes);
-        plan.actions.retain(|action| !own(action));
+        // This policy's own gives are quicker.
+        plan.actions.retain(|action| !action.is_give());
         let least = view.guests.iter().map(|guest| guest.class.weight).min().unwrap_or(1);
-        let (mut pulls, mut gives) = (0, 0);
+        let (mut takes, mut gives) = (0, 0);
         for guest in &view.guests {
-            if is_named(&plan.actions, &guest.key) {
+            if plan.actions.iter().any(|action| action.resizes(&guest.key)) {
                 continue;
             }
             if let Some(action) = self.one(guest, view, least) {
-                let is_pull =
-                    matches!(&action, Action::Resize { from_bytes, to_bytes, .. } if to_bytes < from_bytes);
-                if is_pull {
-                    pulls += 1
-                } else {
-                    gives += 1
-                }
+                *(if action.is_give() { &mut gives } else { &mut takes }) += 1;
                 plan.actions.push(action);
             }
         }
         let interval = Duration::from_secs_f64(self.config.squeeze.interval_seconds);
-        plan.check_after =
-            plan.check_after.min(interval).min(if gives > 0 { Duration::from_secs(1) } else { interval / 2 });
-        if pulls + gives > 0 {
-            plan.reason = Reason::new(
-                "squeezing",
-                format!("pulling at {pulls} guests, giving back to {gives}; {}", plan.reason.text),
-            );
+        let soon = if gives > 0 { Duration::from_secs(1) } else { interval / 2 };
+        plan.check_after = plan.check_after.min(soon).min(interval);
+        if takes + gives > 0 {
+            let text = format!("taking from {takes} guests, giving back to {gives}; {}", plan.reason.text);
+            plan.reason = Reason::new("squeezing", text);
         }
         plan
     }
@@ -168,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pull_shrinks_as_suffering_begins_and_a_squeal_is_answered_by_its_loudness() {
+    fn takes_shrink_as_pressure_begins_and_gives_are_in_proportion_to_it() {
         let of = |psi| {
             let plan = Squeeze::new(BalanceConfig::default()).decide(&view(
                 0,
@@ -185,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_squealed_rests_and_each_rest_is_longer() {
+    fn after_pressure_a_guest_rests_and_each_rest_is_longer() {
         let mut policy = Squeeze::new(BalanceConfig::default());
         let mut at = |second, psi| {
             by(&policy.decide(&view(second, pool(10_000, 9000), vec![squeezed("a", psi)])), "a")
@@ -198,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_guest_is_listened_to_more_closely() {
+    fn a_guest_of_a_higher_class_needs_less_pressure() {
         let gold = of_class(squeezed("gold", 0.5), "gold", 100);
         let bronze = of_class(squeezed("bronze", 0.5), "bronze", 1);
         let plan = Squeeze::new(BalanceConfig::default()).decide(&view(0, pool(10_000, 9000), vec![bronze, gold]));
@@ -206,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_with_all_its_memory_that_suffers_is_left_alone() {
+    fn a_guest_with_all_its_memory_and_pressure_is_left_alone() {
         let mut it = guest("a", 1000, 300);
         it.inside.major_faults_per_second = Some(500.0);
         let plan = Squeeze::new(BalanceConfig::default()).decide(&view(0, pool(10_000, 9000), vec![it]));
@@ -214,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_pool_is_short_nothing_is_squeezed_for_its_own_sake() {
+    fn while_the_pool_is_short_nothing_is_squeezed() {
         let gold = of_class(guest("gold", 1000, 900), "gold", 100);
         let plan = Squeeze::new(BalanceConfig::default()).decide(&view(
             0,

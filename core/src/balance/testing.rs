@@ -4,7 +4,7 @@ use super::{Class, GuestView, Inside, PoolView, View};
 
 pub const MIB: u64 = 1 << 20;
 
-/// A silver guest with all its memory, in MiB.
+/// A silver guest that has all its memory; sizes in MiB.
 pub fn guest(key: &str, whole: u64, available: u64) -> GuestView {
     GuestView {
         key: key.to_owned(),
@@ -31,7 +31,7 @@ pub fn of_class(mut it: GuestView, name: &str, weight: u32) -> GuestView {
     it
 }
 
-/// A pool of this size, in MiB.
+/// A pool; sizes in MiB.
 pub fn pool(size: u64, available: u64) -> PoolView {
     PoolView {
         size_bytes: size * MIB,

@@ -1,5 +1,5 @@
-//! The ground every policy stands on: whether KSM can be controlled at all, how `pages_to_scan` is taken back
-//! from the kernel's advisor, and the sentences about ksmd that reasons share.
+//! What all policies share: whether KSM can be controlled at all, how `pages_to_scan` is taken back from the kernel's advisor,
+//! and the sentences about ksmd.
 
 use crate::kernel::{AdvisorMode, Ksm};
 use crate::knobs::{Knob, Knobs};

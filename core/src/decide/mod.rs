@@ -1,18 +1,19 @@
-//! Deciding: history goes in, settings with a reason come out.
+//! Policies: they turn the history of samples into settings with a reason.
+
+#[macro_use]
+mod registry;
 
 mod advisor;
+mod bound;
 pub(crate) mod bounds;
 pub mod domains;
-mod duty;
 mod fixed;
 mod ground;
-mod history;
 mod ksmtuned;
-mod limits;
-mod on_demand;
+mod off;
 mod profit;
 mod prune;
-mod round;
+mod scan;
 mod score;
 mod settings;
 #[cfg(test)]
@@ -20,19 +21,30 @@ pub(crate) mod testing;
 
 pub use advisor::{Advisor, AdvisorConfig};
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
-pub use history::{History, Pass};
-pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig};
-pub use limits::{Limits, Share};
-pub use on_demand::OnDemand;
+pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig, KsmtunedFile};
 pub use profit::{Profit, ProfitConfig};
 pub use prune::{Prunable, Prune, PruneLimits, PruneOrder};
+pub use registry::{Entry, Made, PolicyKind, ReadFile, Settings};
+pub use scan::{OnDemand, ScanConfig};
 pub use score::{Score, ScoreConfig};
 
 use std::fmt;
 use std::time::Duration;
 
+pub use crate::history::{History, Pass};
 use crate::knobs::Knobs;
+pub use crate::limits::{Limits, Share};
 use crate::sample::Sample;
+
+policies! {
+    profit: ProfitConfig,
+    score: ScoreConfig,
+    ksmtuned: KsmtunedFile,
+    advisor: AdvisorConfig,
+    fixed: FixedConfig,
+    scan: ScanConfig,
+    off: off::OffConfig,
+}
 
 /// A way of controlling KSM.
 ///
@@ -42,34 +54,34 @@ pub trait Policy: fmt::Debug + Send {
     /// The name in the configuration: `[policy] kind = "…"`.
     fn name(&self) -> &'static str;
 
-    /// What to do now.
+    /// Decides what to do now.
     fn decide(&mut self, view: &View<'_>) -> Decision;
 
-    /// Whether it wants [`Sample::witnesses`]: reading guests' memory is not for nothing.
-    fn wants_witnesses(&self) -> bool {
+    /// Whether the policy uses [`Sample::page_samples`], which cost reading guests' memory.
+    fn wants_page_samples(&self) -> bool {
         false
     }
 }
 
-/// What a policy may look at.
+/// All that a policy decides upon.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The newest sample.
     pub now: &'a Sample,
-    /// What the samples so far amount to, the newest included.
+    /// The history of all samples, the newest included.
     pub history: &'a History,
     /// The bounds that the decision will be held to.
     pub limits: &'a Limits,
 }
 
-/// What to do, why, and when to ask again.
+/// A decision: what to do, why, and when to ask again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// The settings to bring about; those not named stay.
     pub knobs: Knobs,
-    /// Why, for a person.
+    /// The reason, for people.
     pub reason: Reason,
-    /// When the policy wants to look again at the latest. Events may come earlier.
+    /// The longest time until the policy is asked again. Events may come earlier.
     pub check_after: Duration,
 }
 
@@ -83,7 +95,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason with its state and sentence.
+    /// Creates a reason from its state and sentence.
     pub fn new(state: &'static str, text: impl Into<String>) -> Self {
         Self { state, text: text.into() }
     }

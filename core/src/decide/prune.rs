@@ -1,20 +1,20 @@
-//! Which guests should not be merged at all: pure, like a policy, but about guests and not about settings.
+//! Pruning: which guests are not to be merged at all. Pure, like a policy, but about guests and not about settings.
 //!
-//! A guest that cost more than it brought over several passes is switched off, and so is one whose memory can't
-//! merge, since ksmd would visit it in vain at every pass. The first kind is tried again, each time after twice as
-//! long: what a guest holds changes.
+//! A guest that cost more than it brought over several passes is switched off, and so is one with memory that can't
+//! merge, since every visit to it would be wasted. The first kind is tried again, each time after twice as
+//! long, since what a guest holds changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::sample::ProcessId;
+use crate::guest::GuestId;
 use crate::units::{Bytes, Span};
 
-/// How patient pruning is.
+/// The limits of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PruneLimits {
-    /// Full passes over which a guest must have been at a loss.
+    /// Full passes over which a guest must have cost more than it saved.
     pub after_passes: u64,
     /// How long a guest stays switched off before it is tried again the first time.
     pub retry: Duration,
@@ -29,11 +29,11 @@ const RAREST: u32 = 64;
 /// A guest with a switch, as seen now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prunable {
-    /// Which one.
-    pub id: ProcessId,
+    /// The guest's first process.
+    pub id: GuestId,
     /// Saved less metadata.
     pub profit_bytes: i64,
-    /// Whether it is offered to KSM now. `None`, nobody can say: it counts as offered unless we switched it off.
+    /// Whether it is offered to KSM now. `None`, not known: it counts as offered unless it was switched off here.
     pub offered: Option<bool>,
     /// Why its memory can't merge.
     pub obstacle: Option<String>,
@@ -42,11 +42,11 @@ pub struct Prunable {
 /// A guest to be switched, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PruneOrder {
-    /// Which one.
-    pub id: ProcessId,
+    /// The guest to be switched.
+    pub id: GuestId,
     /// On or off.
     pub on: bool,
-    /// In a sentence.
+    /// The reason in a sentence.
     pub reason: String,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for PruneOrder {
     }
 }
 
-/// What is remembered of one guest.
+/// The state of one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     state: State,
@@ -78,15 +78,15 @@ enum State {
     Failed(Duration),
 }
 
-/// Decides over time.
+/// Decides which guests are switched, over time.
 #[derive(Debug, Clone)]
 pub struct Prune {
     limits: PruneLimits,
-    guests: BTreeMap<ProcessId, Seen>,
+    guests: BTreeMap<GuestId, Seen>,
 }
 
 impl Prune {
-    /// Has seen nothing yet.
+    /// Creates the state before the first sample.
     pub fn new(limits: PruneLimits) -> Self {
         Self { limits, guests: BTreeMap::new() }
     }
@@ -107,7 +107,7 @@ impl Prune {
     }
 
     /// Learns what came of an order.
-    pub fn done(&mut self, id: ProcessId, now: Duration, succeeded: bool, obstacle: bool) {
+    pub fn done(&mut self, id: GuestId, now: Duration, succeeded: bool, obstacle: bool) {
         let Some(seen) = self.guests.get_mut(&id) else { return };
         let State::Ordered { on } = seen.state else { return };
         seen.state = match (succeeded, on) {
@@ -129,17 +129,17 @@ impl Prune {
                 return Some((true, format!("it was off for {}; perhaps it pays now", Span(pause))));
             }
             State::Failed(when) if now.saturating_sub(when) < self.limits.retry => return None,
-            // Somebody switched it on by hand: it gets another chance.
+            // It was switched on by hand: it gets another chance.
             State::Off { .. } | State::Failed(_) => seen.state = State::Fine,
             State::Fine | State::Losing(_) => {}
         }
         if !is_offered {
-            // Off, and not by us.
+            // Switched off, but not here.
             seen.state = State::Fine;
             return None;
         }
         if let Some(obstacle) = &guest.obstacle {
-            return Some((false, format!("its memory can't merge ({obstacle}), so ksmd visits it in vain")));
+            return Some((false, format!("its memory can't merge ({obstacle}), so visits to it are wasted")));
         }
         if guest.profit_bytes > -LEAST_LOSS_BYTES {
             seen.state = State::Fine;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn guest(pid: u32, profit_bytes: i64) -> Prunable {
-        let id = ProcessId { pid, start_ticks: 1 };
+        let id = GuestId::of(crate::sample::ProcessId { pid, start_ticks: 1 });
         Prunable { id, profit_bytes, offered: Some(true), obstacle: None }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_nobody_can_ask_stays_off_as_it_was_switched() {
+    fn a_guest_without_a_monitor_stays_off_as_it_was_switched() {
         let mut prune = prune();
         let one = Prunable { offered: None, ..guest(1, -(1 << 20)) };
         prune.decide(at(0), 0, std::slice::from_ref(&one));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_switched_by_hand_is_left_as_it_is() {
+    fn a_guest_that_was_switched_by_hand_is_left_as_it_is() {
         let mut prune = prune();
         let mut off = Prunable { offered: Some(false), ..guest(1, -(1 << 20)) };
         for scans in 0..100 {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_gone_is_forgotten() {
+    fn a_guest_that_is_gone_is_forgotten() {
         let mut prune = prune();
         prune.decide(at(0), 0, &[guest(1, -(1 << 20))]);
         prune.decide(at(1), 0, &[]);

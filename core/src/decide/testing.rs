@@ -12,7 +12,7 @@ use crate::sample::{Process, ProcessId, Sample};
 
 use super::{Decision, History, Limits, Policy, View};
 
-/// A host whose next sample a test prepares, and which does as a policy decides.
+/// A host that a test prepares the samples of, and that does as a policy decides.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub sample: Sample,
@@ -157,21 +157,8 @@ impl Host {
             }
             let refused = knob == Knob::PagesToScan && ksm.advisor_mode.get() == Some(AdvisorMode::ScanTime);
             assert!(!refused, "the kernel refuses pages_to_scan while its advisor is on");
-            let field = match knob {
-                Knob::AdvisorMaxCpu => &mut ksm.advisor_max_cpu,
-                Knob::AdvisorMinPagesToScan => &mut ksm.advisor_min_pages_to_scan,
-                Knob::AdvisorMaxPagesToScan => &mut ksm.advisor_max_pages_to_scan,
-                Knob::AdvisorTargetScanTime => &mut ksm.advisor_target_scan_time,
-                Knob::SmartScan => &mut ksm.smart_scan,
-                Knob::UseZeroPages => &mut ksm.use_zero_pages,
-                Knob::StableNodeChainsPruneMillisecs => &mut ksm.stable_node_chains_prune_millisecs,
-                Knob::PagesToScan => &mut ksm.pages_to_scan,
-                Knob::SleepMillisecs => &mut ksm.sleep_millisecs,
-                Knob::Run => &mut ksm.run,
-                Knob::AdvisorMode | Knob::MergeAcrossNodes | Knob::MaxPageSharing => continue,
-            };
-            if field.get().is_some() {
-                *field = Reading::Value(value);
+            if !knob.needs_nothing_merged() {
+                knob.set(ksm, value);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `ksmith doctor`: what is wrong with KSM on this host, and why the memory of one process does not merge.
+//! The findings of `ksmith doctor`: faults of KSM on this host, and why the memory of one process does not merge.
 
 mod host;
 pub mod process;

@@ -15,19 +15,6 @@ pub struct Efficiency {
     pub volatile_part: Option<f64>,
 }
 
-/// What each ratio means: its name in the struct and in JSON, and one line.
-pub const MEANINGS: [(&str, &str); 3] = [
-    ("sharing_per_shared", "copies saved for each page kept: high is good, 1 means that pages only come in pairs"),
-    (
-        "unshared_per_sharing",
-        "pages looked at in vain for each one saved: above 64, metadata costs more than is saved",
-    ),
-    (
-        "volatile_part",
-        "part of the pages that changed too fast or, under smart_scan, were skipped: only cow_ksm tells real churn",
-    ),
-];
-
 impl Efficiency {
     /// From the kernel's counters.
     pub fn of(ksm: &Ksm) -> Self {
@@ -45,11 +32,6 @@ impl Efficiency {
             volatile_part: ratio(volatile, sum()),
         }
     }
-
-    /// The ratios in the order of [`MEANINGS`].
-    pub fn values(&self) -> [Option<f64>; 3] {
-        [self.sharing_per_shared, self.unshared_per_sharing, self.volatile_part]
-    }
 }
 
 #[cfg(test)]
@@ -62,7 +44,8 @@ mod tests {
         let mut ksm = Ksm { pages_shared: Reading::Value(10), pages_sharing: Reading::Value(40), ..Ksm::default() };
         assert_eq!(Efficiency::of(&ksm), Efficiency { sharing_per_shared: Some(4.0), ..Efficiency::default() });
         (ksm.pages_unshared, ksm.pages_volatile) = (Reading::Value(20), Reading::Value(30));
-        assert_eq!(Efficiency::of(&ksm).values(), [Some(4.0), Some(0.5), Some(0.3)]);
+        let Efficiency { sharing_per_shared, unshared_per_sharing, volatile_part } = Efficiency::of(&ksm);
+        assert_eq!([sharing_per_shared, unshared_per_sharing, volatile_part], [Some(4.0), Some(0.5), Some(0.3)]);
     }
 
     #[test]

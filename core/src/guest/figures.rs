@@ -6,12 +6,12 @@ use crate::account::Share;
 use crate::kernel::{RMAP_ITEM_BYTES, SmapsRollup};
 use crate::sample::Process;
 
-/// A guest's books in bytes, summed over its processes.
+/// A guest's figures in bytes, summed over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Resident; merged pages count in full, and what its processes share counts in each.
     pub rss_bytes: u64,
-    /// See [`Memory`]. `None`: not asked for, or not shown to us.
+    /// The sums of `smaps_rollup`, as in [`Memory`]. `None`: not asked for, or not shown to us.
     #[serde(flatten)]
     pub memory: Memory,
     /// Pages that KSM merged, zero pages included: what is mapped, not what is saved.
@@ -28,14 +28,14 @@ pub struct Figures {
 
 /// What only a walk over all page tables tells (`/proc/PID/smaps_rollup`): asked for rarely.
 ///
-/// Under KSM the three hold together: PSS divides a merged page among all that map it, private is what nobody
-/// else maps, and shared, as `ps_mem` prints it, is the difference: this guest's part of what it shares. The
+/// Under KSM the three hold together: PSS divides a merged page among all that map it, private is what no
+/// other process maps, and shared, as `ps_mem` prints it, is the difference: this guest's part of what it shares. The
 /// zero pages that KSM maps count nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
     /// Resident, each page divided by the number of its mappings.
     pub pss_bytes: Option<u64>,
-    /// Mapped by nobody else.
+    /// Mapped by no other process.
     pub private_bytes: Option<u64>,
     /// This guest's part of the pages that others map too.
     pub shared_bytes: Option<u64>,
@@ -61,7 +61,7 @@ impl Memory {
 }
 
 impl Figures {
-    /// Adds savings of a process whose memory was counted already.
+    /// Adds savings of a process with memory that was counted already.
     pub fn add_saved(&mut self, saved_bytes: u64) {
         self.saved_bytes = self.saved_bytes.saturating_add(saved_bytes);
         self.profit_bytes = self.profit_bytes.saturating_add_unsigned(saved_bytes);

@@ -1,4 +1,4 @@
-//! Which guest a person means.
+//! Finds the guest that a person means.
 
 use super::{Guest, Kind};
 
@@ -18,9 +18,9 @@ pub enum NotOne {
     },
 }
 
-/// The guest with this UUID, PID (of any of its processes) or name. A guest whose name is a number is found by it
-/// unless that is another guest's PID, and one that was given its name comes before a plain process whose program
-/// is called so.
+/// The guest with this UUID, PID (of any of its processes) or name. A name that is a number finds its guest,
+/// unless the number is another guest's PID. A guest that was given the name comes before a plain process with a program
+/// of this name.
 ///
 /// # Errors
 /// There is none, or several have this name.
@@ -31,7 +31,7 @@ pub fn find<'a>(guests: &'a [Guest], wanted: &str) -> Result<&'a Guest, NotOne> 
     let name = |guest: &&Guest| guest.name == wanted;
     let by_uuid: Vec<&Guest> = guests.iter().filter(uuid).collect();
     let by_pid: Vec<&Guest> = guests.iter().filter(has_pid).collect();
-    let given = |guest: &&Guest| name(guest) && guest.kind != Kind::Process;
+    let given = |guest: &&Guest| name(guest) && guest.kind != Kind::PROCESS;
     let by_given_name: Vec<&Guest> = guests.iter().filter(given).collect();
     let by_name: Vec<&Guest> = guests.iter().filter(name).collect();
     let found =
@@ -45,7 +45,7 @@ pub fn find<'a>(guests: &'a [Guest], wanted: &str) -> Result<&'a Guest, NotOne> 
 
 fn describe(guest: &Guest) -> String {
     let uuid = guest.uuid.as_ref().map_or(String::new(), |uuid| format!(", uuid {uuid}"));
-    format!("pid {} ({}{uuid})", guest.id().pid, guest.kind)
+    format!("pid {} ({}{uuid})", guest.id().pid(), guest.kind)
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn name_uuid_and_pid_each_find_the_guest() {
         let guests = [named("web", 10, Some("0e1a-ff")), named("db", 11, None), named("12", 13, None)];
-        let pid = |wanted| find(&guests, wanted).map(|guest| guest.id().pid);
+        let pid = |wanted| find(&guests, wanted).map(|guest| guest.id().pid());
         assert_eq!(pid("web"), Ok(10));
         assert_eq!(pid("0E1A-FF"), Ok(10));
         assert_eq!(pid("11"), Ok(11));
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn a_given_name_comes_before_that_of_a_program() {
-        let machine = Guest { kind: Kind::Qemu, ..named("web", 11, None) };
-        assert_eq!(find(&[named("web", 10, None), machine], "web").unwrap().id().pid, 11);
+        let machine = Guest { kind: Kind::new("qemu"), ..named("web", 11, None) };
+        assert_eq!(find(&[named("web", 10, None), machine], "web").unwrap().id().pid(), 11);
     }
 
     #[test]
@@ -79,6 +79,6 @@ mod tests {
         let guests = [named("web", 10, Some("aa")), named("web", 11, None)];
         let error = find(&guests, "web").unwrap_err().to_string();
         assert!(error.contains("pid 10 (process, uuid aa), pid 11 (process)"), "{error}");
-        assert_eq!(find(&guests, "aa").unwrap().id().pid, 10);
+        assert_eq!(find(&guests, "aa").unwrap().id().pid(), 10);
     }
 }

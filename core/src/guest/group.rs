@@ -11,7 +11,7 @@ use crate::sample::{Process, ProcessId, Sample};
 enum Key {
     /// One service or container.
     Unit(String),
-    /// This process and, of user-mode Linux, its children.
+    /// This process and, for some kinds, its children.
     Process(ProcessId),
 }
 
@@ -52,7 +52,7 @@ fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
     for (process, known, share) in parts {
         guest.processes.push(process.id);
         match known {
-            // The books give it a part; everything else was counted with its parent.
+            // It has a share of the savings; everything else was counted with its parent.
             Some(Identity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
             _ => guest.figures.add(process, &share, page_size),
         }
@@ -67,18 +67,18 @@ fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
 fn key(process: &Process, known: Option<&Identity>, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> Key {
     match known {
         Some(Identity { unit: Some(unit), .. }) => Key::Unit(unit.clone()),
-        Some(known) if known.kind == Kind::Uml => Key::Process(root_of(process, known, all)),
+        Some(known) if known.includes_children => Key::Process(root_of(process, known, all)),
         _ => Key::Process(process.id),
     }
 }
 
-/// The first process of a user-mode Linux: up the parents as long as they are of the same guest.
+/// The first process of a guest that includes its children: the topmost parent of the same kind and name.
 fn root_of(process: &Process, known: &Identity, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> ProcessId {
     let (mut at, mut parent) = (process.id, known.parent);
     // A table read over a while may name parents in a circle.
     for _ in 0..all.len() {
         match all.get(&parent) {
-            Some((process, Some(above))) if above.kind == Kind::Uml && above.name == known.name => {
+            Some((process, Some(above))) if above.kind == known.kind && above.name == known.name => {
                 (at, parent) = (process.id, above.parent);
             }
             _ => break,
@@ -92,7 +92,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
     Guest {
         name: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.name.clone()),
         uuid: known.as_ref().and_then(|known| known.uuid.clone()),
-        kind: known.as_ref().map_or(Kind::Process, |known| known.kind),
+        kind: known.as_ref().map_or(Kind::PROCESS, |known| known.kind),
         processes: Vec::new(),
         program: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.program.clone()),
         memory_bytes: known.as_ref().and_then(|known| known.memory_bytes),
@@ -102,7 +102,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         domain: None,
         mergeable: None,
         offered: None,
-        has_residue: false,
+        has_remaining_mergeable: false,
         obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
         figures: Figures::default(),
         errors: Vec::new(),
@@ -123,8 +123,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::account::Totals;
-    use crate::guest::Cgroup;
-    use crate::kernel::{CommandLine, KsmStat};
+    use crate::kernel::KsmStat;
     use crate::reading::Reading;
 
     pub(in super::super) fn guest(name: &str, pid: u32) -> Guest {
@@ -146,9 +145,17 @@ pub(super) mod tests {
         }
     }
 
-    fn identity(arguments: &str, cgroup: &str, parent: u32) -> Identity {
-        let line = CommandLine::parse(arguments.replace(' ', "\0").as_bytes());
-        Identity::of(line.program(), &line, Some(&Cgroup(cgroup.to_owned())), parent, None)
+    fn plain(name: &str) -> Identity {
+        Identity { parent: 1, ..Identity::plain(name) }
+    }
+
+    fn of_service(program: &str, service: &str) -> Identity {
+        let unit = Some(format!("/system.slice/{service}.service"));
+        Identity { name: service.to_owned(), kind: Kind::new("service"), unit, ..plain(program) }
+    }
+
+    fn uml(parent: u32) -> Identity {
+        Identity { kind: Kind::new("uml"), includes_children: true, parent, ..plain("u") }
     }
 
     fn grouped(processes: &[(u32, Identity)]) -> Vec<(String, Vec<u32>)> {
@@ -165,23 +172,17 @@ pub(super) mod tests {
 
     #[test]
     fn processes_of_a_service_are_one_guest_and_plain_ones_each_their_own() {
-        let service = || identity("postgres", "/system.slice/pg.service", 1);
-        let found = grouped(&[
-            (10, service()),
-            (11, identity("sh", "/", 1)),
-            (12, service()),
-            (13, identity("sh", "/", 1)),
-        ]);
+        let service = || of_service("postgres", "pg");
+        let found = grouped(&[(10, service()), (11, plain("sh")), (12, service()), (13, plain("sh"))]);
         let expected = [("pg".to_owned(), vec![10, 12]), ("sh".to_owned(), vec![11]), ("sh".to_owned(), vec![13])];
         assert_eq!(found, expected);
     }
 
     #[test]
     fn guests_of_one_name_stay_apart() {
-        let vm = || identity("qemu-system-x86_64 -name web", "/", 1);
+        let vm = || Identity { kind: Kind::new("qemu"), ..plain("web") };
         assert_eq!(grouped(&[(10, vm()), (11, vm())]).len(), 2);
         // Two user-mode Linuxes of the same name, each with a child; the second one's came to be its first.
-        let uml = |parent| identity("linux umid=u", "/", parent);
         let found = grouped(&[(10, uml(1)), (11, uml(10)), (20, uml(1)), (21, uml(20)), (22, uml(21))]);
         assert_eq!(found, [("u".to_owned(), vec![10, 11]), ("u".to_owned(), vec![20, 21, 22])]);
     }
@@ -189,17 +190,15 @@ pub(super) mod tests {
     #[test]
     fn a_guest_is_known_by_its_first_process_also_when_pids_began_anew() {
         // Its helpers got PIDs below its own.
-        let uml = |parent| identity("linux umid=u", "/", parent);
         let found = grouped(&[(310, uml(32_760)), (311, uml(310)), (32_760, uml(1))]);
         assert_eq!(found, [("u".to_owned(), vec![32_760, 310, 311])]);
         // Of a service, the oldest one, with its program.
         let mut sample =
             Sample { page_size: 4096, processes: vec![process(300, 1), process(32_000, 1)], ..Sample::default() };
         sample.processes[0].id.start_ticks = 2;
-        let (worker, main) =
-            (identity("worker", "/system.slice/a.service", 1), identity("main", "/system.slice/a.service", 1));
+        let (worker, main) = (of_service("worker", "a"), of_service("main", "a"));
         let (guests, _) = group(&sample, |id| Some(if id.pid == 300 { &worker } else { &main }));
-        assert_eq!((guests[0].id().pid, guests[0].program.as_str()), (32_000, "main"));
+        assert_eq!((guests[0].id().pid(), guests[0].program.as_str()), (32_000, "main"));
     }
 
     #[test]
@@ -207,8 +206,8 @@ pub(super) mod tests {
         let mut sample = Sample { page_size: 4096, ..Sample::default() };
         sample.processes = vec![process(10, 100), process(11, 100)];
         sample.ksm.pages_sharing = Reading::Value(100);
-        let first = identity("p", "/system.slice/a.service", 1);
-        let twin = Identity { is_twin: true, ..identity("p", "/system.slice/a.service", 10) };
+        let first = of_service("p", "a");
+        let twin = Identity { is_twin: true, parent: 10, ..of_service("p", "a") };
         let (guests, rest) = group(&sample, |id| Some(if id.pid == 10 { &first } else { &twin }));
         let figures = guests[0].figures;
         assert_eq!((figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes), (100 * 4096, 4096, 6400));
@@ -217,15 +216,14 @@ pub(super) mod tests {
 
     #[test]
     fn parents_in_a_circle_do_not_hang() {
-        let uml = |parent| identity("linux umid=u", "/", parent);
         assert_eq!(grouped(&[(10, uml(11)), (11, uml(10))]).len(), 2);
     }
 
     #[test]
-    fn a_process_that_nobody_knows_is_a_guest_too() {
+    fn an_unknown_process_is_a_guest_too() {
         let sample = Sample { page_size: 4096, processes: vec![process(5, 1)], ..Sample::default() };
         let (guests, _) = group(&sample, |_| None);
-        assert_eq!((guests[0].name.as_str(), guests[0].kind, guests[0].id().pid), ("p", Kind::Process, 5));
+        assert_eq!((guests[0].name.as_str(), guests[0].kind, guests[0].id().pid()), ("p", Kind::PROCESS, 5));
     }
 
     proptest! {
@@ -238,8 +236,7 @@ pub(super) mod tests {
             sample.ksm.pages_shared = Reading::Value(shared);
             sample.ksm.pages_sharing = Reading::Value(sharing);
             sample.ksm.ksm_zero_pages = Reading::Value(zero.cast_signed());
-            let units: Vec<Identity> =
-                (0..4).map(|n| identity("p", &format!("/system.slice/{n}.service"), 1)).collect();
+            let units: Vec<Identity> = (0..4).map(|n| of_service("p", &n.to_string())).collect();
             for (n, (merging, zero, _)) in shape.iter().enumerate() {
                 let mut process = process(n as u32, *merging);
                 process.ksm.zero_pages = Some(*zero);

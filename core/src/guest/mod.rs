@@ -1,75 +1,25 @@
 //! Guests: what an operator thinks in. A virtual machine, a user-mode Linux, a systemd service, a container or any
 //! other process with mergeable memory, with the processes that it consists of.
 
-mod cgroup;
-mod command;
 mod efficiency;
 mod figures;
 mod find;
 mod group;
+mod id;
 mod identity;
-mod qemu;
+mod kind;
 
-pub use cgroup::{Cgroup, Owner};
-pub use efficiency::{Efficiency, MEANINGS};
+pub use efficiency::Efficiency;
 pub use figures::{Figures, Memory};
 pub use find::{NotOne, find};
 pub use group::group;
+pub use id::{BadGuestId, GuestId};
 pub use identity::Identity;
-pub use qemu::{Monitor, monitors, obstacle};
-
-use std::fmt;
+pub use kind::Kind;
 
 use serde::{Deserialize, Serialize};
 
 use crate::sample::ProcessId;
-
-/// What a guest is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// QEMU, started by libvirt or by anybody.
-    Qemu,
-    /// cloud-hypervisor.
-    CloudHypervisor,
-    /// Firecracker.
-    Firecracker,
-    /// crosvm.
-    Crosvm,
-    /// kvmtool (`lkvm`).
-    Kvmtool,
-    /// User-mode Linux.
-    Uml,
-    /// A systemd service with all its processes.
-    Service,
-    /// A container with all its processes.
-    Container,
-    /// A process that is none of these.
-    Process,
-}
-
-impl Kind {
-    /// The word for it, as in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Qemu => "qemu",
-            Self::CloudHypervisor => "cloud-hypervisor",
-            Self::Firecracker => "firecracker",
-            Self::Crosvm => "crosvm",
-            Self::Kvmtool => "kvmtool",
-            Self::Uml => "uml",
-            Self::Service => "service",
-            Self::Container => "container",
-            Self::Process => "process",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
 
 /// One guest at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,20 +38,20 @@ pub struct Guest {
     pub memory_bytes: Option<u64>,
     /// The cgroup of its first process, without `/sys/fs/cgroup`.
     pub cgroup: Option<String>,
-    /// Whom its first process belongs to: a name, or a number where the host has no name for it.
+    /// The user of its first process: a name, or a number where the host has no name for it.
     pub user: Option<String>,
     /// The XML of libvirt's `<metadata>`, where libvirt manages it.
     pub metadata: Option<String>,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
-    /// Whether any of its memory is mergeable: for a virtual machine whose monitor tells, its RAM. `None`: this
+    /// Whether any of its memory is mergeable: for a virtual machine with a monitor that tells, its RAM. `None`: this
     /// kernel does not say until ksmd has been there.
     pub mergeable: Option<bool>,
     /// Whether its monitor says that its RAM is offered to KSM. `None`: there is no monitor that could be asked.
     pub offered: Option<bool>,
     /// Whether its RAM is not offered and some of its memory is all the same: QEMU's firmware and devices.
-    #[serde(default)]
-    pub has_residue: bool,
+    #[serde(default, alias = "has_residue")]
+    pub has_remaining_mergeable: bool,
     /// Why its memory can't merge whatever is tried, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
     /// What it takes, saves and costs.
@@ -111,13 +61,13 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// By which this guest is known as long as it lives: its first process.
-    pub fn id(&self) -> ProcessId {
-        self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 })
+    /// The identity of the guest as long as it lives: its first process.
+    pub fn id(&self) -> GuestId {
+        GuestId::of(self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 }))
     }
 
     /// Its name with its first PID, for messages: names need not be unique.
     pub fn title(&self) -> String {
-        format!("{} (pid {})", self.name, self.id().pid)
+        format!("{} (pid {})", self.name, self.id().pid())
     }
 }

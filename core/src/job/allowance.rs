@@ -1,24 +1,24 @@
-//! What each user may use of something that is everybody's: a store that fills at a steady rate up to a limit.
+//! The allowance of each user in a shared resource: a token bucket, which fills at a steady rate up to its capacity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A store for each user. Who was never seen has a full one.
+/// A token bucket for each user. It is full at first.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     capacity: f64,
     per_second: f64,
-    /// What was left, and when. A full store needs no entry.
+    /// The tokens left, and their time. A full bucket needs no entry.
     left: BTreeMap<u32, (Duration, f64)>,
 }
 
 impl Allowance {
-    /// Stores of `capacity` that fill in `period`.
+    /// Creates buckets of `capacity` that fill in `period`.
     pub fn new(capacity: f64, period: Duration) -> Self {
         Self { capacity, per_second: capacity / period.as_secs_f64().max(f64::MIN_POSITIVE), left: BTreeMap::new() }
     }
 
-    /// What `user` has left at this time. Negative: a debt, because a cost was known only afterwards.
+    /// Returns the tokens that `user` has left at this time. A negative number is a debt: a cost was known only afterwards.
     pub fn left(&self, user: u32, now: Duration) -> f64 {
         let filled = |&(then, left): &(Duration, f64)| {
             (left + now.saturating_sub(then).as_secs_f64() * self.per_second).min(self.capacity)
@@ -26,7 +26,7 @@ impl Allowance {
         self.left.get(&user).map_or(self.capacity, filled)
     }
 
-    /// Takes `cost` from what `user` has, also if that is less.
+    /// Takes `cost` from a user's tokens, even if there are fewer.
     pub fn charge(&mut self, user: u32, now: Duration, cost: f64) {
         let left = self.left(user, now) - cost.max(0.0);
         self.left.insert(user, (now, left));
@@ -37,7 +37,7 @@ impl Allowance {
         }
     }
 
-    /// Takes `cost` if `user` has it.
+    /// Takes `cost` if `user` has as many tokens, and returns whether it was taken.
     pub fn take(&mut self, user: u32, now: Duration, cost: f64) -> bool {
         let has = self.left(user, now) >= cost;
         if has {
@@ -46,13 +46,13 @@ impl Allowance {
         has
     }
 
-    /// How long until `user` has `amount`. `None`: never.
+    /// Returns the time until `user` has `amount` tokens. `None`: never.
     pub fn wait(&self, user: u32, now: Duration, amount: f64) -> Option<Duration> {
         let missing = (amount - self.left(user, now)).max(0.0);
         (amount <= self.capacity).then(|| Duration::try_from_secs_f64(missing / self.per_second).ok()).flatten()
     }
 
-    /// Changes the rules; who has more than the new limit is left with that.
+    /// Changes capacity and period. A user with more tokens than the new capacity has as many as that.
     pub fn configure(&mut self, capacity: f64, period: Duration) {
         let left = std::mem::take(&mut self.left);
         *self = Self { left, ..Self::new(capacity, period) };
@@ -68,13 +68,13 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn what_was_used_comes_back_with_time() {
+    fn tokens_come_back_with_time() {
         let mut budget = Allowance::new(60.0, HOUR);
         let at = Duration::from_secs;
         assert_eq!(budget.left(7, at(0)), 60.0);
         budget.charge(7, at(0), 90.0);
         assert_eq!(budget.left(7, at(0)), -30.0);
-        assert_eq!(budget.left(8, at(0)), 60.0, "another's is another's");
+        assert_eq!(budget.left(8, at(0)), 60.0, "users have buckets of their own");
         assert_eq!(budget.wait(7, at(0), 0.0), Some(at(1800)));
         assert!(!budget.take(7, at(1200), 1.0));
         assert!(budget.take(7, at(1860), 1.0));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn full_stores_are_forgotten() {
+    fn full_buckets_are_forgotten() {
         let mut rate = Allowance::new(10.0, Duration::from_secs(1));
         (0..1000).for_each(|user| rate.charge(user, Duration::from_secs(u64::from(user) * 2), 1.0));
         assert!(rate.left.len() <= 1);
@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_takes_more_than_the_store_and_what_filled_it(
+        fn no_user_takes_more_than_the_capacity_and_what_filled_it(
             wishes in prop::collection::vec((0_u64..1000, 0.0_f64..30.0), 0..100)
         ) {
             let mut budget = Allowance::new(60.0, HOUR);

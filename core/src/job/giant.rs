@@ -1,22 +1,22 @@
-//! Processes that reserve far more address space than they use: one of them held ksmd for over an hour.
+//! Sparse giants: processes that reserve far more address space than they use. Before Linux 6.18 ksmd walks over each
+//! absent page.
 
 use crate::field::KernelVersion;
 
-/// The first kernel whose ksmd jumps over holes in a mapping instead of asking for each of their pages
+/// The first kernel in which ksmd jumps over holes in a mapping instead of asking for each of their pages
 /// (`scan_get_next_rmap_item` in `mm/ksm.c`).
 pub const JUMPS_OVER_HOLES: KernelVersion = KernelVersion::new(6, 18);
 
-/// Unused address space from which on it is a giant: at about 0.1 us for each page that is not there, ksmd
-/// needs 7 s for 256 GiB in each pass.
+/// The unused address space of a giant: at about 0.1 us for each absent page, 256 GiB take 7 s of each pass.
 const GIANT_BYTES: u64 = 256 << 30;
 
-/// Whether this much address space with so little in it would hold up ksmd on this kernel.
+/// Whether a process with this address space and RSS is a sparse giant on this kernel.
 pub fn is_sparse_giant(kernel: Option<KernelVersion>, mapped_bytes: u64, rss_bytes: u64) -> bool {
     let is_cured = kernel.is_some_and(|version| version >= JUMPS_OVER_HOLES);
     !is_cured && mapped_bytes.saturating_sub(rss_bytes) >= GIANT_BYTES
 }
 
-/// What the beginning of a program's file says of a sanitizer, which maps terabytes as shadow memory.
+/// Names the sanitizer of a program by the beginning of its file. Sanitizers map terabytes of shadow memory.
 pub fn names_a_sanitizer(head: &[u8]) -> Option<&'static str> {
     const SIGNS: [(&str, &str); 4] = [
         ("__asan_init", "AddressSanitizer"),
@@ -36,7 +36,7 @@ mod tests {
     fn a_giant_is_one_only_before_the_cure_and_only_if_it_is_empty() {
         let old = Some(KernelVersion::new(6, 12));
         assert!(is_sparse_giant(old, 1 << 40, 1 << 30));
-        assert!(is_sparse_giant(None, 1 << 40, 1 << 30), "who knows");
+        assert!(is_sparse_giant(None, 1 << 40, 1 << 30), "an unknown kernel counts as an old one");
         assert!(!is_sparse_giant(old, 1 << 40, 1 << 40));
         assert!(!is_sparse_giant(old, 1 << 36, 0));
         assert!(!is_sparse_giant(Some(JUMPS_OVER_HOLES), 1 << 44, 0));

@@ -1,4 +1,4 @@
-//! How a program's memory becomes mergeable: by prctl or by libksmith, and when neither can be.
+//! How a program's memory becomes mergeable: by prctl, by libksmith, or not at all.
 
 use std::fmt;
 
@@ -25,19 +25,19 @@ impl fmt::Display for Method {
     }
 }
 
-/// Which memory is marked.
+/// The memory that is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ranges {
-    /// All.
+    /// All memory is marked.
     All,
-    /// What the daemon finds worth it.
+    /// The ranges that the daemon finds worth merging.
     Guided,
-    /// What the program marks itself.
+    /// The ranges that the program itself marks.
     None,
 }
 
-/// What this host has.
+/// The means that this host has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Support {
     /// The kernel knows the prctl, and keeps it over exec (6.7).
@@ -46,22 +46,22 @@ pub struct Support {
     pub has_library: bool,
 }
 
-/// What the user wants.
+/// The user's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// This way and no other.
+    /// The only method allowed.
     pub method: Option<Method>,
-    /// Which memory.
+    /// The memory to mark.
     pub ranges: Ranges,
 }
 
-/// Why a program can't be opted in, and what to do.
+/// Why a program can't be opted in, and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// prctl was asked for, and ranges.
+    /// The prctl was requested for ranges.
     #[error("prctl marks all memory at once: only the library can mark ranges; use --preload, or --ranges all")]
     RangesNeedLibrary,
-    /// prctl was asked for where there is none.
+    /// The prctl was requested where there is none.
     #[error("this kernel has no prctl for merging that survives exec (6.7 has it): use --preload")]
     NoPrctl,
     /// The library is needed and not there.
@@ -81,10 +81,10 @@ pub enum Refusal {
     Go,
 }
 
-/// Chooses the way: prctl where it can do what is asked, else the library.
+/// Chooses the method: prctl where it suffices, else the library.
 ///
 /// # Errors
-/// Neither can.
+/// Neither method is possible.
 pub fn choose(asked: Asked, program: &Program, support: Support) -> Result<Method, Refusal> {
     let by_library = || match program {
         Program::Static => Err(Refusal::Static),

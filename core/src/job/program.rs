@@ -1,5 +1,9 @@
 //! What kind of program a file is, as far as that decides whether a library can be loaded into it.
 
+use object::Endianness;
+use object::elf::{ELFCLASS64, FileHeader32, FileHeader64, NoteType, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+
 /// A program by its first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
@@ -18,14 +22,11 @@ pub enum Program {
     Other,
 }
 
-/// Type of a program header that names the interpreter.
-const PT_INTERP: u32 = 3;
-
-/// Type of a program header that points at notes.
-const PT_NOTE: u32 = 4;
-
 /// Go's build id: a note of this type, named `Go`. The linker puts it on the first page.
-const GO_BUILD_ID: u32 = 4;
+const GO_BUILD_ID: NoteType = NoteType(4);
+
+/// Program headers that are looked at. The kernel takes no program with more than 64 KiB of them.
+const MOST_HEADERS: usize = 2048;
 
 impl Program {
     /// Recognises a program by the beginning of its file: 64 KiB suffice, since linkers put the program headers
@@ -39,127 +40,57 @@ impl Program {
                 None => Self::Other,
             };
         }
-        Elf::open(head).map_or(Self::Other, |elf| elf.kind())
+        let is_wide = head.get(4) == Some(&ELFCLASS64.0);
+        let kind =
+            if is_wide { kind::<FileHeader64<Endianness>>(head) } else { kind::<FileHeader32<Endianness>>(head) };
+        kind.unwrap_or(Self::Other)
     }
 }
 
-/// An ELF file's beginning, of either width and byte order.
-struct Elf<'a> {
-    bytes: &'a [u8],
-    is_wide: bool,
-    is_little: bool,
-}
-
-/// One program header.
-struct Header {
-    kind: u32,
-    offset: u64,
-    size: u64,
-}
-
-impl<'a> Elf<'a> {
-    fn open(bytes: &'a [u8]) -> Option<Self> {
-        let is_elf = bytes.starts_with(b"\x7fELF");
-        let (class, order) = (*bytes.get(4)?, *bytes.get(5)?);
-        (is_elf && matches!(class, 1 | 2) && matches!(order, 1 | 2)).then_some(Self {
-            bytes,
-            is_wide: class == 2,
-            is_little: order == 1,
-        })
-    }
-
-    fn kind(&self) -> Program {
-        let headers = self.headers();
-        if headers.iter().filter(|header| header.kind == PT_NOTE).any(|header| self.is_go(header)) {
-            Program::Go
-        } else if headers.iter().any(|header| header.kind == PT_INTERP) {
-            Program::Dynamic
-        } else if headers.is_empty() {
-            Program::Other
-        } else {
-            Program::Static
-        }
-    }
-
-    fn headers(&self) -> Vec<Header> {
-        let read = || {
-            let (at, size, number) = if self.is_wide {
-                (self.long(0x20)?, self.short(0x36)?, self.short(0x38)?)
-            } else {
-                (self.word(0x1c)?.into(), self.short(0x2a)?, self.short(0x2c)?)
-            };
-            let header = |index: u16| {
-                let at = at.checked_add(u64::from(index) * u64::from(size))?;
-                let (offset, length) = if self.is_wide {
-                    (self.long(at.checked_add(8)?)?, self.long(at.checked_add(0x20)?)?)
-                } else {
-                    (self.word(at.checked_add(4)?)?.into(), self.word(at.checked_add(0x10)?)?.into())
-                };
-                Some(Header { kind: self.word(at)?, offset, size: length })
-            };
-            Some((0..number).map_while(header).collect())
-        };
-        read().unwrap_or_default()
-    }
-
-    /// Whether Go's build id is among the notes: lengths of name and content, type, then both, padded to 4 bytes.
-    fn is_go(&self, notes: &Header) -> bool {
-        let mut at = notes.offset;
-        let end = notes.offset.saturating_add(notes.size);
-        while at < end {
-            let (Some(name), Some(content), Some(kind)) =
-                (self.word(at), self.word(at.saturating_add(4)), self.word(at.saturating_add(8)))
-            else {
-                return false;
-            };
-            let behind = at.saturating_add(12);
-            if kind == GO_BUILD_ID && name == 4 && self.slice(behind, 4) == Some(b"Go\0\0") {
-                return true;
+/// The kind of an ELF program, of either byte order. Notes that are not among the bytes count as not there.
+fn kind<E: FileHeader<Endian = Endianness>>(head: &[u8]) -> object::Result<Program> {
+    let header = E::parse(head)?;
+    let endian = header.endian()?;
+    let segments = header.program_headers(endian, head)?;
+    let segments = segments.get(..MOST_HEADERS).unwrap_or(segments);
+    let is_go = |segment: &E::ProgramHeader| {
+        let mut notes = segment.notes(endian, head).ok()??;
+        while let Some(note) = notes.next().ok()? {
+            if note.n_type(endian) == GO_BUILD_ID && note.name() == b"Go" {
+                return Some(());
             }
-            let padded = |length: u32| u64::from(length).next_multiple_of(4);
-            at = behind.saturating_add(padded(name)).saturating_add(padded(content));
         }
-        false
-    }
-
-    fn slice(&self, at: u64, length: usize) -> Option<&'a [u8]> {
-        let at = usize::try_from(at).ok()?;
-        self.bytes.get(at..at.checked_add(length)?)
-    }
-
-    fn short(&self, at: u64) -> Option<u16> {
-        let bytes = self.slice(at, 2)?.try_into().ok()?;
-        Some(if self.is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
-    }
-
-    fn word(&self, at: u64) -> Option<u32> {
-        let bytes = self.slice(at, 4)?.try_into().ok()?;
-        Some(if self.is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
-    }
-
-    fn long(&self, at: u64) -> Option<u64> {
-        let bytes = self.slice(at, 8)?.try_into().ok()?;
-        Some(if self.is_little { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) })
-    }
+        None
+    };
+    Ok(if segments.iter().any(|segment| is_go(segment).is_some()) {
+        Program::Go
+    } else if segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP) {
+        Program::Dynamic
+    } else if segments.is_empty() {
+        Program::Other
+    } else {
+        Program::Static
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use object::elf::{PT_LOAD, PT_NOTE, ProgramType};
     use proptest::prelude::*;
 
     use super::*;
 
     /// A 64-bit little-endian ELF file with these program headers: type, and bytes that it points at.
-    fn elf(headers: &[(u32, &[u8])]) -> Vec<u8> {
+    fn elf(headers: &[(ProgramType, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         bytes[0x20..0x28].copy_from_slice(&64_u64.to_le_bytes());
         bytes[0x36..0x38].copy_from_slice(&56_u16.to_le_bytes());
         bytes[0x38..0x3a].copy_from_slice(&u16::try_from(headers.len()).unwrap().to_le_bytes());
         let mut content = Vec::new();
         for (kind, data) in headers {
             let mut header = [0; 56];
-            header[..4].copy_from_slice(&kind.to_le_bytes());
+            header[..4].copy_from_slice(&kind.0.to_le_bytes());
             let at = 64 + 56 * headers.len() + content.len();
             header[8..16].copy_from_slice(&(at as u64).to_le_bytes());
             header[0x20..0x28].copy_from_slice(&(data.len() as u64).to_le_bytes());
@@ -183,14 +114,14 @@ mod tests {
 
     #[test]
     fn the_interpreter_tells_dynamic_from_static() {
-        assert_eq!(Program::recognise(&elf(&[(1, b""), (PT_INTERP, b"/lib/ld.so\0")])), Program::Dynamic);
-        assert_eq!(Program::recognise(&elf(&[(1, b"")])), Program::Static);
+        assert_eq!(Program::recognise(&elf(&[(PT_LOAD, b""), (PT_INTERP, b"/lib/ld.so\0")])), Program::Dynamic);
+        assert_eq!(Program::recognise(&elf(&[(PT_LOAD, b"")])), Program::Static);
     }
 
     #[test]
     fn go_is_known_by_its_note_with_and_without_a_c_library() {
         let gnu = note(b"GNU\0", 3, b"abcdefg");
-        let go = note(b"Go\0\0", GO_BUILD_ID, b"id");
+        let go = note(b"Go\0\0", GO_BUILD_ID.0, b"id");
         let notes = [gnu.clone(), go].concat();
         assert_eq!(Program::recognise(&elf(&[(PT_NOTE, &notes)])), Program::Go);
         assert_eq!(Program::recognise(&elf(&[(PT_INTERP, b"/ld\0"), (PT_NOTE, &notes)])), Program::Go);
@@ -223,7 +154,8 @@ mod tests {
         #[test]
         fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), is_elf: bool) {
             if is_elf && bytes.len() > 6 {
-                bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+                bytes[..4].copy_from_slice(b"\x7fELF");
+                (bytes[4], bytes[5], bytes[6]) = (1 + bytes[4] % 2, 1 + bytes[5] % 2, 1);
             }
             let _ = Program::recognise(&bytes);
         }

@@ -1,12 +1,12 @@
-//! When a job's start is over: its memory has stopped growing.
+//! The end of a job's start: its memory has stopped growing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Growth within the window that counts as none, as part of the whole.
+/// The growth within the window, as part of the whole, that counts as none.
 const STILL: f64 = 0.01;
 
-/// The window is a quarter of the job's age, so that a pause in a long start does not count as its end.
+/// The window is the job's age divided by this, so that a pause in a long start does not count as its end.
 const PART_OF_AGE: u32 = 4;
 
 /// The shortest window.
@@ -15,10 +15,10 @@ const SHORTEST: Duration = Duration::from_millis(500);
 /// The longest window.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// After so long the start is over, whatever it does: a job that grows for ever has equal pages too.
+/// The longest start: a job that never stops growing has equal pages too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Watches the memory of a job from its start, once for each job.
+/// Finds the end of one job's start.
 #[derive(Debug, Clone, Default)]
 pub struct Settled {
     seen: VecDeque<(Duration, u64)>,
@@ -26,7 +26,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Takes in the resident bytes at a job's age. Returns whether the start ends with this look; that happens once.
+    /// Takes in the RSS at a job's age. Returns `true` once: when the start ends.
     pub fn look(&mut self, age: Duration, rss_bytes: u64) -> bool {
         if self.is_over {
             return false;
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_grows_for_ever_is_taken_as_started_after_two_minutes() {
+    fn a_job_that_never_stops_growing_counts_as_started_after_two_minutes() {
         assert_eq!(over(|ms| ms << 10), Some(120_000));
     }
 

@@ -1,19 +1,19 @@
-//! Which stretches of a process's memory are worth merging.
+//! The ranges of a process's memory that are worth merging.
 //!
-//! ksmd visits every marked page in every pass and keeps 64 bytes for it, equal or not. A stretch with few equal pages
-//! is therefore left out. Each border parts a mapping in the kernel, of which a process may have 65,530: so there are
-//! not many ranges, and where there would be, the narrowest gaps are included.
+//! ksmd visits every marked page in every pass and keeps 64 bytes for it, equal or not, so ranges with few equal pages are
+//! left out. Each border splits a mapping, of which a process may have 65,530, so the number of ranges is limited: beyond it
+//! the narrowest gaps are included.
 
-/// A stretch of memory: where, how many pages of it are there, and how many of these have an equal.
+/// A range of memory with the number of its pages and of those with an equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stretch {
-    /// First address.
+    /// The first address.
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
     /// Pages with content.
     pub pages: u64,
-    /// Of these, with an equal elsewhere.
+    /// Pages with an equal elsewhere.
     pub equal: u64,
 }
 
@@ -30,8 +30,9 @@ impl Stretch {
     }
 }
 
-/// Chooses the stretches with at least `worth_permille` equal pages, joined where they touch, and at most `most` of
-/// them. `all` is in the order of addresses.
+/// Chooses the stretches with at least `worth_permille` equal pages, joined where they touch; at most `most` of them.
+///
+/// `all` must be in the order of addresses.
 pub fn worth(all: &[Stretch], worth_permille: u64, most: usize) -> Vec<Stretch> {
     let mut chosen: Vec<Stretch> = Vec::new();
     for stretch in all.iter().filter(|stretch| stretch.equal > 0 && stretch.permille() >= worth_permille) {
@@ -66,8 +67,10 @@ fn close_gaps(chosen: &mut Vec<Stretch>, most: usize) {
     *chosen = joined;
 }
 
-/// Which contents occur more than once, from fingerprints of pages. Of very much memory only a part of the contents is
-/// counted, but with all their copies: a sample of pages would find hardly any pair.
+/// The contents that occur more than once, by fingerprints of pages.
+///
+/// Of very large memory only a part of the contents is counted, but with all their copies: a sample of pages would find
+/// hardly any pair.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
     seen: Vec<u64>,
@@ -75,30 +78,30 @@ pub struct Census {
 }
 
 impl Census {
-    /// A census of about `pages` pages, that remembers at most some `most` of them.
+    /// Creates a census of about `pages` pages that remembers about `most` of them.
     pub fn of(pages: u64, most: u64) -> Self {
         let parts = pages.div_ceil(most.max(1)).next_power_of_two();
         Self { seen: Vec::new(), shift: parts.trailing_zeros() }
     }
 
-    /// How many times as many contents there are as are counted, as a power of two.
+    /// The binary logarithm of `all contents / counted contents`.
     pub fn shift(&self) -> u32 {
         self.shift
     }
 
-    /// Whether a content is among those that are counted.
+    /// Whether a content is counted.
     pub fn counts(&self, fingerprint: u64) -> bool {
         fingerprint.leading_zeros() >= self.shift
     }
 
-    /// Counts one page, if its content is among them.
+    /// Counts one page, if its content is counted.
     pub fn add(&mut self, fingerprint: u64) {
         if self.counts(fingerprint) {
             self.seen.push(fingerprint);
         }
     }
 
-    /// Ends the counting: only contents that occur twice are kept.
+    /// Ends the counting. Only contents that occur twice are kept.
     pub fn close(&mut self) {
         self.seen.sort_unstable();
         let twice = self.seen.chunk_by(|a, b| a == b).filter(|run| run.len() > 1).map(|run| run[0]).collect();
@@ -111,18 +114,18 @@ impl Census {
     }
 }
 
-/// The pages of a piece of memory as they are read, for a census that is not closed yet.
+/// The pages of a range as they are read, for a census that is not closed yet.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pages: u64,
-    /// Pages with the content of the one before: their number is known without a census.
+    /// The number of pages with the content of the page before, known without a census.
     repeats: u64,
     last: Option<u64>,
     counted: Vec<u64>,
 }
 
 impl Tally {
-    /// Takes in a page, and has it counted.
+    /// Takes in a page, and counts it in the census.
     pub fn add(&mut self, fingerprint: u64, census: &mut Census) {
         census.add(fingerprint);
         self.pages += 1;
@@ -133,17 +136,17 @@ impl Tally {
         }
     }
 
-    /// Pages taken in.
+    /// The number of pages taken in.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// About how many of them have an equal, once the census is closed: exactly, if it counts everything.
+    /// Estimates how many of them have an equal, after the census is closed. Exact if the census counts all contents.
     pub fn equal(&self, census: &Census) -> u64 {
         let found = self.counted.iter().filter(|fingerprint| census.is_equal(**fingerprint)).count() as u64;
         let others = self.pages - self.repeats;
         let scaled = (others * found).checked_div(self.counted.len() as u64);
-        // Nothing of it was counted: where most pages repeat, so do the first of them.
+        // None of its contents was counted: where most pages repeat, so do their first copies.
         self.repeats + scaled.unwrap_or(if self.repeats * 2 > self.pages { others } else { 0 })
     }
 }
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_is_one_range_and_what_is_poor_is_none() {
+    fn stretches_that_touch_are_one_range_and_poor_ones_are_left_out() {
         let all = [stretch(0, 90), stretch(1, 10), stretch(2, 4), stretch(3, 0), stretch(5, 5)];
         let ranges = worth(&all, 50, 100);
         assert_eq!(ranges.len(), 2);

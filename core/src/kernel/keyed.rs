@@ -9,8 +9,8 @@ pub(super) struct Line<'a> {
     pub rest: &'a str,
 }
 
-/// The lines of `text`, split behind their key. A line that was cut off behind its key has an empty rest, which is
-/// no number; headings and flags that kernels add have keys that nobody asks for.
+/// The lines of `text`, split after their key. A line that was cut off after its key has an empty rest, which is
+/// no number. Headings and flags of newer kernels have keys that no caller asks for.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().enumerate().map(|(index, line)| {
         let line = line.trim_end();

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::field::{Field, KernelVersion, Kind, Unit};
+use crate::field::{Field, KernelVersion, Kind, Type, Unit};
 use crate::reading::{Malformed, Reading};
 
 /// Bytes of kernel memory that KSM spends on each page it has looked at: `sizeof(struct ksm_rmap_item)` on
@@ -19,14 +19,14 @@ pub trait Files {
     fn text(&mut self, name: &'static str) -> Reading<&str>;
 }
 
-/// A value of one KSM file, for whoever walks all of them.
+/// The value of one KSM file, for code that walks all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     /// A count, a number of pages or a switch.
     Unsigned(u64),
     /// `general_profit`, in bytes: negative when KSM costs more memory than it saves.
     Signed(i64),
-    /// `advisor_mode`.
+    /// The mode in `advisor_mode`.
     Advisor(AdvisorMode),
 }
 
@@ -63,7 +63,8 @@ pub enum Run {
 }
 
 /// The kernel's own controller of `pages_to_scan` (6.8 and later).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AdvisorMode {
     /// `pages_to_scan` is ours to write.
     None,
@@ -89,11 +90,14 @@ impl fmt::Display for AdvisorMode {
 
 /// Types that one KSM file can hold.
 trait Parse: Sized + Copy {
+    const HOLDS: Type;
     fn parse(text: &str) -> Result<Self, Malformed>;
     fn value(self) -> Value;
 }
 
 impl Parse for u64 {
+    const HOLDS: Type = Type::Unsigned;
+
     fn parse(text: &str) -> Result<Self, Malformed> {
         super::number(text)
     }
@@ -103,6 +107,8 @@ impl Parse for u64 {
 }
 
 impl Parse for i64 {
+    const HOLDS: Type = Type::Signed;
+
     fn parse(text: &str) -> Result<Self, Malformed> {
         super::signed(text.trim()).ok_or_else(|| Malformed::new(1, "a signed number", text))
     }
@@ -112,6 +118,8 @@ impl Parse for i64 {
 }
 
 impl Parse for AdvisorMode {
+    const HOLDS: Type = Type::Text;
+
     /// The kernel lists all modes and puts the chosen one in brackets: `[none] scan-time`.
     fn parse(text: &str) -> Result<Self, Malformed> {
         let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
@@ -129,7 +137,7 @@ impl Parse for AdvisorMode {
 macro_rules! ksm_files {
     ($($name:ident: $type:ty, $unit:ident, $kind:ident, ($major:literal $minor:literal), $help:literal;)*) => {
         /// Everything in `/sys/kernel/mm/ksm`, as read at one moment. Names are the kernel's.
-        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Ksm {
             $(#[doc = $help] pub $name: Reading<$type>,)*
         }
@@ -139,7 +147,9 @@ macro_rules! ksm_files {
             name: stringify!($name),
             unit: Unit::$unit,
             kind: Kind::$kind,
+            holds: <$type as Parse>::HOLDS,
             help: $help,
+            source: concat!("/sys/kernel/mm/ksm/", stringify!($name)),
             since: KernelVersion::new($major, $minor),
         },)*];
 
@@ -160,30 +170,30 @@ macro_rules! ksm_files {
 }
 
 ksm_files! {
-    run: u64, Mode, Knob, (2 6), "0 stops ksmd and keeps what is merged, 1 lets it scan, 2 unmerges everything";
-    pages_to_scan: u64, Pages, Knob, (2 6), "Pages that ksmd visits before it sleeps";
-    sleep_millisecs: u64, Milliseconds, Knob, (2 6), "How long ksmd sleeps between two batches";
-    smart_scan: u64, Mode, Knob, (6 7), "1 lets ksmd skip pages that did not merge before";
-    use_zero_pages: u64, Mode, Knob, (4 12), "1 merges empty pages with the kernel's own zero page";
-    merge_across_nodes: u64, Mode, Knob, (3 9), "1 merges pages of different NUMA nodes";
-    max_page_sharing: u64, Pages, Knob, (4 4), "How many mappings one merged page may have";
-    stable_node_chains_prune_millisecs: u64, Milliseconds, Knob, (4 4), "How often chains of duplicates are tidied";
-    advisor_mode: AdvisorMode, Mode, Knob, (6 8), "Whether the kernel itself writes pages_to_scan";
-    advisor_max_cpu: u64, Percent, Knob, (6 8), "The most of one CPU that the kernel's advisor lets ksmd use";
-    advisor_min_pages_to_scan: u64, Pages, Knob, (6 8), "The least pages_to_scan the kernel's advisor writes";
-    advisor_max_pages_to_scan: u64, Pages, Knob, (6 8), "The most pages_to_scan the kernel's advisor writes";
-    advisor_target_scan_time: u64, Seconds, Knob, (6 8), "How long a pass should take under the kernel's advisor";
-    full_scans: u64, Count, Counter, (2 6), "Completed passes over all mergeable memory";
-    pages_scanned: u64, Pages, Counter, (6 6), "Pages visited, skipped ones not counted";
-    pages_skipped: u64, Pages, Counter, (6 7), "Pages that smart_scan skipped";
-    pages_shared: u64, Pages, Gauge, (2 6), "Merged pages: frames in use for what is shared";
-    pages_sharing: u64, Pages, Gauge, (2 6), "Further mappings of merged pages: frames saved";
-    pages_unshared: u64, Pages, Gauge, (2 6), "Pages looked up in each pass and found unique";
-    pages_volatile: u64, Pages, Gauge, (2 6), "Pages that change too fast, are new or were skipped";
-    ksm_zero_pages: i64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing";
-    stable_node_chains: u64, Count, Gauge, (4 4), "Contents with more mappings than max_page_sharing";
-    stable_node_dups: u64, Count, Gauge, (4 4), "Frames that hold such contents";
-    general_profit: i64, Bytes, Gauge, (6 4), "Bytes saved less KSM's own metadata; negative when KSM costs memory";
+    run: u64, Mode, State, (2 6), "0 stops ksmd and keeps what is merged, 1 lets it scan, 2 unmerges everything.";
+    pages_to_scan: u64, Pages, State, (2 6), "Pages that ksmd visits before it sleeps.";
+    sleep_millisecs: u64, Milliseconds, State, (2 6), "How long ksmd sleeps between two batches.";
+    smart_scan: u64, Mode, State, (6 7), "1 lets ksmd skip pages that did not merge before.";
+    use_zero_pages: u64, Mode, State, (4 12), "1 merges empty pages with the kernel's own zero page.";
+    merge_across_nodes: u64, Mode, State, (3 9), "1 merges pages of different NUMA nodes.";
+    max_page_sharing: u64, Pages, State, (4 4), "How many mappings one merged page may have.";
+    stable_node_chains_prune_millisecs: u64, Milliseconds, State, (4 4), "How often chains of duplicates are tidied.";
+    advisor_mode: AdvisorMode, Mode, State, (6 8), "Whether the kernel itself writes pages_to_scan.";
+    advisor_max_cpu: u64, Percent, State, (6 8), "The most of one CPU that the kernel's advisor lets ksmd use.";
+    advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The least pages_to_scan the kernel's advisor writes.";
+    advisor_max_pages_to_scan: u64, Pages, State, (6 8), "The most pages_to_scan the kernel's advisor writes.";
+    advisor_target_scan_time: u64, Seconds, State, (6 8), "How long a pass should take under the kernel's advisor.";
+    full_scans: u64, Count, Counter, (2 6), "Completed passes over all mergeable memory.";
+    pages_scanned: u64, Pages, Counter, (6 6), "Pages visited, skipped ones not counted.";
+    pages_skipped: u64, Pages, Counter, (6 7), "Pages that smart_scan skipped.";
+    pages_shared: u64, Pages, Gauge, (2 6), "Merged pages: frames in use for what is shared.";
+    pages_sharing: u64, Pages, Gauge, (2 6), "Further mappings of merged pages: frames saved.";
+    pages_unshared: u64, Pages, Gauge, (2 6), "Pages looked up in each pass and found unique.";
+    pages_volatile: u64, Pages, Gauge, (2 6), "Pages that change too fast, are new or were skipped.";
+    ksm_zero_pages: i64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing.";
+    stable_node_chains: u64, Count, Gauge, (4 4), "Contents with more mappings than max_page_sharing.";
+    stable_node_dups: u64, Count, Gauge, (4 4), "Frames that hold such contents.";
+    general_profit: i64, Bytes, Gauge, (6 4), "Bytes saved less KSM's own metadata; negative when KSM costs memory.";
 }
 
 impl Ksm {
@@ -208,9 +218,9 @@ impl Ksm {
     }
 
     /// Empty pages that map the kernel's zero page. The kernel counts one when it is merged and forgets one when it
-    /// is unmapped (`ksm_might_unmap_zero_page`, `include/linux/ksm.h`). Before `ksm_fork` was mended for Linux 6.18, nobody
-    /// counted those that a child got when it was forked, and they were forgotten all the same; a few still are. So the count
-    /// can fall below zero. Less than none is none.
+    /// is unmapped (`ksm_might_unmap_zero_page`, `include/linux/ksm.h`). Before Linux 6.18 `ksm_fork` did
+    /// not count those that a child got when it was forked, and they were subtracted all the same; a few still are. So the
+    /// count can fall below zero, which is read as zero.
     pub fn zero_pages(&self) -> u64 {
         self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }

@@ -1,12 +1,14 @@
 //! `/proc/PID/ksm_stat` (6.1 and later): what KSM does for one process.
 
+use serde::{Deserialize, Serialize};
+
 use super::keyed;
 use crate::reading::Malformed;
 
 /// KSM's figures for one process. `None`: this kernel does not show it (the file grew over time).
 ///
 /// Source: `proc_pid_ksm_stat` in `fs/proc/base.c`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KsmStat {
     /// Pages of this process that ksmd tracks (each costs [`super::RMAP_ITEM_BYTES`]).
     pub rmap_items: Option<u64>,

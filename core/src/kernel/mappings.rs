@@ -9,7 +9,7 @@ use crate::reading::Malformed;
 /// One mapping of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mapping {
-    /// First address.
+    /// Address of the first byte.
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
@@ -26,7 +26,7 @@ pub struct Mapping {
 /// What `smaps` adds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// Bytes resident. Huge pages of hugetlbfs do not count here.
+    /// Number of resident bytes, without huge pages of hugetlbfs.
     pub rss: u64,
     /// Bytes resident that are anonymous: merged pages included, the kernel's zero page not.
     pub anonymous: u64,

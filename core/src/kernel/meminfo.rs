@@ -1,14 +1,16 @@
 //! `/proc/meminfo`: the host's memory.
 
+use serde::{Deserialize, Serialize};
+
 use super::keyed;
 use crate::reading::Malformed;
 
 /// The host's memory in bytes. `None`: this kernel does not show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Meminfo {
     /// All usable memory.
     pub total: Option<u64>,
-    /// Memory that nobody uses.
+    /// Memory that is not in use.
     pub free: Option<u64>,
     /// What could be had without swapping, by the kernel's own estimate (3.14).
     pub available: Option<u64>,
@@ -18,7 +20,7 @@ pub struct Meminfo {
     pub cached: Option<u64>,
     /// Anonymous memory that is mapped.
     pub anonymous: Option<u64>,
-    /// tmpfs and shared memory.
+    /// Memory of tmpfs and shared memory.
     pub shmem: Option<u64>,
     /// Pages that are in swap and in memory both.
     pub swap_cached: Option<u64>,
@@ -38,7 +40,7 @@ impl Meminfo {
     /// Parses the file.
     ///
     /// # Errors
-    /// A known key whose value is not a number of kB, or no known key at all.
+    /// A known key has a value that is no number of kB, or no key is known.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut memory = Self::default();
         for line in keyed::lines(text) {
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_took_is_what_nobody_accounts_for() {
+    fn memory_of_drivers_is_the_unaccounted_rest() {
         let text = "MemTotal: 100 kB\nMemFree: 20 kB\nBuffers: 1 kB\nCached: 30 kB\nAnonPages: 9 kB\nSlab: 5 kB\n\
                     KernelStack: 2 kB\nPageTables: 1 kB\n";
         assert_eq!(Meminfo::parse(text).unwrap().unaccounted(), Some(32 << 10));

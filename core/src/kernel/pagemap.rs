@@ -15,7 +15,7 @@ impl PageEntry {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 0
     }
 
-    /// In swap.
+    /// Whether the page is in swap.
     pub fn is_swapped(self) -> bool {
         self.0 >> 62 & 1 == 1 && self.0 >> 63 == 0
     }
@@ -36,7 +36,7 @@ impl PageEntry {
     }
 }
 
-/// One frame. Source: `include/uapi/linux/kernel-page-flags.h`.
+/// Flags of one frame. Source: `include/uapi/linux/kernel-page-flags.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FrameFlags(pub u64);
 

@@ -15,7 +15,7 @@ pub struct PidStat {
     pub cpu_ticks: u64,
     /// When the process started, in clock ticks since boot: with the PID this names a process for good.
     pub start_ticks: u64,
-    /// Resident pages. Under KSM merged pages count in full in every process that maps them.
+    /// Number of resident pages. A merged page counts in full in every process that maps it.
     pub rss_pages: u64,
     /// Whether this is a kernel thread (`PF_KTHREAD`).
     pub is_kernel_thread: bool,

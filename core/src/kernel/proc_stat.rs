@@ -1,9 +1,11 @@
 //! The first line of `/proc/stat`: what all CPUs together did.
 
+use serde::{Deserialize, Serialize};
+
 use crate::reading::Malformed;
 
 /// CPU time of the whole host since boot, in clock ticks (`sysconf(_SC_CLK_TCK)`), and the number of CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuTimes {
     /// Ticks in which CPUs did anything.
     pub busy_ticks: u64,

@@ -1,9 +1,11 @@
 //! `/proc/pressure/*`: how long work waited for a resource (PSI, 4.20; often switched off at boot).
 
+use serde::{Deserialize, Serialize};
+
 use crate::reading::Malformed;
 
 /// One line of a pressure file.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stall {
     /// Per cent of the last 10 s in which work waited.
     pub avg10: f32,
@@ -12,7 +14,7 @@ pub struct Stall {
 }
 
 /// Pressure on one resource: the line `some`. What `full` adds (every task that could run waited) no policy asks.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Psi {
     /// At least one task waited.
     pub some: Stall,

@@ -18,7 +18,7 @@ pub struct SmapsRollup {
     pub ksm: Option<u64>,
     /// In huge pages, which ksmd splits before it merges.
     pub anon_huge: Option<u64>,
-    /// In swap.
+    /// Bytes in swap.
     pub swap: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl SmapsRollup {
     /// Parses the file; its first line, an address range, has no key of ours.
     ///
     /// # Errors
-    /// A known key whose value is not a number of kB, or no known key at all.
+    /// A known key has a value that is no number of kB, or no key is known.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut sums = Self::default();
         for line in keyed::lines(text) {

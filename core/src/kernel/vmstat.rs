@@ -1,12 +1,14 @@
 //! `/proc/vmstat`: event counters of memory management, the few that matter to merging.
 
+use serde::{Deserialize, Serialize};
+
 use super::keyed;
 use crate::reading::Malformed;
 
 /// Events since boot. `None`: this kernel does not count them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Vmstat {
-    /// Merged pages that were copied because somebody wrote to them (5.19): the true measure of churn.
+    /// Merged pages that were copied on a write (5.19), which measures churn.
     pub cow_ksm: Option<u64>,
     /// Pages written to swap.
     pub pswpout: Option<u64>,
@@ -22,7 +24,7 @@ impl Vmstat {
     /// Parses the file.
     ///
     /// # Errors
-    /// A known key whose value is not a number, or nothing but other text.
+    /// A known key has a value that is no number, or no key is known.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut vm = Self::default();
         let mut is_vmstat = false;

@@ -1,8 +1,8 @@
-//! The kernel's own controller of `pages_to_scan`, `scan-time`: after each pass it corrects the batch so that
-//! the next pass takes the target time, within bounds of CPU.
+//! The kernel's own controller of `pages_to_scan`, `scan-time`: after each pass it corrects the batch so that the next pass
+//! takes the target time, within bounds of CPU.
 //!
-//! Source: `scan_time_advisor` in `mm/ksm.c` (6.8). Integer arithmetic throughout, as there: it truncates, and
-//! that shows in small figures.
+//! Source: `scan_time_advisor` in `mm/ksm.c` (6.8). As there, all arithmetic is on integers: its truncation shows in small
+//! figures.
 
 use super::settings::Settings;
 
@@ -12,7 +12,7 @@ const EWMA_WEIGHT: u64 = 30;
 /// The part of a CPU below which the advisor does not let ksmd fall, in per cent.
 const MIN_CPU: u64 = 10;
 
-/// What it remembers from pass to pass.
+/// The advisor's state from pass to pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Advisor {
     started_ns: u64,
@@ -22,19 +22,19 @@ pub(super) struct Advisor {
 }
 
 impl Advisor {
-    /// A pass starts.
+    /// Starts a pass.
     pub fn start(&mut self, now_ns: u64) {
         self.started_ns = now_ns;
     }
 
-    /// A pass ended: the `pages_to_scan` for the next one.
+    /// Ends a pass, and returns `pages_to_scan` for the next one.
     pub fn stop(&mut self, now_ns: u64, cpu_ns: u64, settings: &Settings) -> u64 {
         let seconds = ((now_ns - self.started_ns) / 1_000_000_000).max(1);
         let cpu_ms = cpu_ns.saturating_sub(self.cpu_ns) / 1_000_000;
         let cpu_percent = (cpu_ms * 100 / (seconds * 1000)).max(1);
         let before = if self.last_seconds == 0 { seconds } else { self.last_seconds };
 
-        // How far this pass was from the target, and how passes change, both in per cent.
+        // The distance of this pass from the target, and the change between passes, both in per cent.
         let speed = (settings.advisor_target_scan_time * 100 / seconds).max(1);
         let ratio = (seconds * 100 / before).max(1);
         let change = ((100 - EWMA_WEIGHT) * self.change + EWMA_WEIGHT * ratio) / 100;
@@ -56,7 +56,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Feeds passes of (pages_to_scan, seconds, CPU seconds), and gives what the advisor makes of each.
+    /// The advice after each pass of (pages_to_scan, seconds, CPU seconds).
     fn advice(passes: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut advisor = Advisor::default();
         let (mut now, mut cpu) = (0, 0);
@@ -70,7 +70,7 @@ mod tests {
         follow.collect()
     }
 
-    /// Reckoned by hand from the kernel's formulas, truncations included.
+    /// Computed by hand from the kernel's formulas, truncations included.
     #[test]
     fn a_slow_pass_makes_batches_larger_and_changes_are_smoothed() {
         assert_eq!(advice(&[(500, 1000, 100), (750, 700, 105), (1124, 100, 80)]), [750, 1124, 185]);

@@ -1,4 +1,4 @@
-//! The simulated host: its memory, its CPUs, its kernel, and what ksmd's work costs there.
+//! The simulated host: its memory, its CPUs, its kernel, and the costs of ksmd's work.
 
 use crate::field::KernelVersion;
 
@@ -7,15 +7,15 @@ use crate::field::KernelVersion;
 pub struct Config {
     /// Memory in bytes.
     pub total_bytes: u64,
-    /// Memory that is used by neither guests nor KSM, in bytes.
+    /// Memory that neither guests nor KSM use, in bytes.
     pub other_bytes: u64,
-    /// Swap space in bytes; what does not fit in memory counts as swapped out.
+    /// Swap space in bytes: memory beyond `total_bytes` counts as swapped out.
     pub swap_bytes: u64,
-    /// CPUs.
+    /// The number of CPUs.
     pub cpus: u32,
-    /// Decides which files there are, and how a visit goes.
+    /// The kernel version, which decides which files there are and how a visit works.
     pub kernel: KernelVersion,
-    /// What ksmd's work costs.
+    /// The costs of ksmd's work.
     pub costs: Costs,
 }
 
@@ -35,8 +35,8 @@ impl Default for Config {
 
 /// CPU time of each kind of work, in nanoseconds.
 ///
-/// The defaults are those of one core of an AMD EPYC virtual machine with Linux 6.18; what another host's are,
-/// `cargo bench -p ksmith --bench visit_costs` tells. `write`, the guests' own work, is a round assumption.
+/// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `cargo bench -p ksmith --bench visit_costs`
+/// measures those of another host. `write`, the guests' own work, is an assumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
     /// A visit that ends with a new checksum.

@@ -1,23 +1,23 @@
-//! What pages hold: each distinct content once, and where it stands in ksmd's two trees.
+//! The contents of pages: each distinct content once, with its place in ksmd's two trees.
 //!
-//! Contents are interned when a page is written, so that a visit compares numbers and indexes an array
-//! instead of hashing. Neighbouring pages get neighbouring slots, which keeps a pass in cache order.
+//! Contents are interned when a page is written, so that a visit compares numbers and indexes an array instead of hashing.
+//! Neighbouring pages get neighbouring slots, so that a pass reads memory in order.
 
 use rustc_hash::FxHashMap;
 
 /// The content of an empty page.
 pub const ZERO: u64 = 0;
 
-/// Stands for a content that no other page has, a new one each time it is given.
+/// Stands for a content that no other page has: a new one each time.
 pub const UNIQUE: u64 = u64::MAX;
 
-/// No slot, no node.
+/// Stands for no slot or no node.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The slot of [`ZERO`], which is never freed.
 pub(super) const ZERO_SLOT: u32 = 0;
 
-/// One content.
+/// One content of pages.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     id: u64,
@@ -27,14 +27,15 @@ pub(super) struct Slot {
     pub sum: u32,
     /// First stable node with it.
     pub stable: u32,
-    /// The pass in which a page with it was put in the unstable tree …
+    /// The pass in which a page with it was put in the unstable tree.
     pub unstable_pass: u32,
-    /// … and that page.
+    /// The guest of that page.
     pub unstable_guest: u32,
+    /// The number of that page.
     pub unstable_page: u32,
 }
 
-/// All contents.
+/// All contents of pages.
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
     slots: Vec<Slot>,
@@ -50,7 +51,7 @@ impl Contents {
         contents
     }
 
-    /// The slot of content `id` with one more reference, new where nobody holds that content.
+    /// Returns the slot of content `id` with one more reference. The slot is new if no page holds that content.
     pub fn acquire(&mut self, id: u64) -> u32 {
         if id != UNIQUE
             && let Some(&slot) = self.by_id.get(&id)
@@ -78,7 +79,7 @@ impl Contents {
         slot
     }
 
-    /// Gives one reference back.
+    /// Drops one reference.
     pub fn release(&mut self, slot: u32) {
         let content = &mut self.slots[slot as usize];
         content.refs -= 1;
@@ -98,7 +99,7 @@ impl Contents {
         &mut self.slots[slot as usize]
     }
 
-    /// How many pages hold each content. The first is the empty page.
+    /// The number of pages with each content. The first is the empty page.
     pub fn copies(&self) -> impl Iterator<Item = u64> {
         // The machine itself holds a reference to the empty page.
         self.slots.iter().enumerate().map(|(slot, content)| u64::from(content.refs) - u64::from(slot == 0))
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_nobody_holds_leaves_its_slot_to_the_next() {
+    fn the_slot_of_a_content_that_no_page_holds_is_used_again() {
         let mut contents = Contents::new();
         let a = contents.acquire(7);
         contents.release(a);

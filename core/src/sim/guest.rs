@@ -1,15 +1,15 @@
-//! A guest: a process whose whole memory is mergeable.
+//! A guest: a process with all its memory mergeable.
 
 use std::sync::Arc;
 
-/// Names a guest of one machine for good; ids are not used again.
+/// The identity of a guest of one machine. It is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GuestId(pub(super) u32);
 
-/// What KSM knows of a page, and what the page table maps.
+/// The state of a page in KSM and in the page table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// A private page that ksmd has not come across.
+    /// A private page without an `rmap_item`.
     New,
     /// A private page with an `rmap_item` in no tree: counts as volatile.
     Tracked,
@@ -17,9 +17,9 @@ pub(super) enum State {
     Unstable,
     /// Merged: maps the frame of its stable node.
     Merged,
-    /// A private page that was merged; its `rmap_item` still hangs on the stable node until ksmd comes by.
+    /// A private page that was merged: its `rmap_item` stays at the stable node until ksmd's next visit.
     Diverged,
-    /// Maps the zero page, and still has its `rmap_item` until ksmd comes by.
+    /// Maps the zero page, and has its `rmap_item` until ksmd's next visit.
     ZeroTracked,
     /// Maps the zero page.
     Zero,
@@ -40,16 +40,16 @@ impl State {
 /// One page: 16 bytes, in the order of addresses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
-    /// Its content.
+    /// The slot of its content.
     pub slot: u32,
     /// The checksum at the last visit, 0 before the first.
     pub sum: u32,
     /// The stable node, where it is merged or diverged.
     pub node: u32,
     pub state: State,
-    /// How often `smart_scan` met it.
+    /// The number of times that `smart_scan` considered it.
     pub age: u8,
-    /// How often `smart_scan` may still skip it.
+    /// The number of times that `smart_scan` still skips it.
     pub skips: u8,
 }
 
@@ -58,12 +58,12 @@ impl Page {
         Self { slot, sum: 0, node: super::content::NONE, state: State::New, age: 0, skips: 0 }
     }
 
-    /// Forgets the `rmap_item`: the next visit is the first.
+    /// Drops the `rmap_item`: the next visit is the first.
     pub fn forget(&mut self, state: State) {
         *self = Self { state, ..Self::new(self.slot) };
     }
 
-    /// Ages the page as `smart_scan` does and says whether it is skipped this time.
+    /// Ages the page as `smart_scan` does, and returns whether it is skipped this time.
     pub fn is_skipped(&mut self) -> bool {
         let age = self.age;
         self.age = age.saturating_add(1);
@@ -90,11 +90,11 @@ pub(super) struct Guest {
     pub name: Arc<str>,
     pub pages: Vec<Page>,
     pub started_ns: u64,
-    /// It ended: its memory is free, and ksmd has not yet noticed.
+    /// Whether it has ended: its memory is free, and ksmd has not visited it since.
     pub ended: bool,
-    /// Part of one CPU that it always uses, in thousandths.
+    /// The part of one CPU that it always uses, in thousandths.
     pub load_permille: u32,
-    /// Further CPU time: what its writes took.
+    /// The CPU time of its writes.
     pub write_ns: u64,
     pub minor_faults: u64,
     pub rmap_items: u64,

@@ -1,47 +1,39 @@
-//! The scanning thread: where it is, when it sleeps, and what it does step by step.
-//!
-//! Source: `ksm_scan_thread`, `ksm_do_scan` and `scan_get_next_rmap_item` in `mm/ksm.c`.
+//! The state of the scanning thread: its cursor, its activity and its counters.
 
-use super::guest::State;
-use super::machine::Machine;
-use super::memory::{Rules, Visit};
-use super::settings::Refused;
-use crate::field::KernelVersion;
-
-/// Where the walk is.
+/// The place of the walk.
 #[derive(Debug, Clone, Copy)]
-struct Cursor {
-    /// Index in [`Ksmd::order`].
-    guest: usize,
-    page: u32,
+pub(super) struct Cursor {
+    /// An index in [`Ksmd::order`].
+    pub guest: usize,
+    pub page: u32,
 }
 
-/// What the thread is doing.
+/// The activity of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Activity {
-    /// Not running, or nothing to scan: waits to be woken.
+pub(super) enum Activity {
+    /// Waiting to be woken: not running, or nothing to scan.
     Waiting,
-    /// Between batches.
+    /// Sleeping between batches.
     Sleeping { until_ns: u64 },
-    /// In a batch with so many visits left.
+    /// Scanning, with `left` visits left in the batch.
     Scanning { left: u64 },
 }
 
-/// The thread.
+/// The state of the thread.
 #[derive(Debug, Clone)]
 pub(super) struct Ksmd {
-    activity: Activity,
+    pub activity: Activity,
     /// Guests in the order of the walk.
-    order: Vec<u32>,
+    pub order: Vec<u32>,
     /// `None` between two passes.
-    cursor: Option<Cursor>,
-    /// Tells this pass's unstable tree from earlier ones; unlike `full_scans` it is never reset.
-    pass: u32,
-    /// Until when it has worked; a step that is under way ends a little after the machine's time.
-    clock_ns: u64,
-    cpu_ns: u64,
-    /// Visits of this batch, which kernels before 6.10 count only if the pass does not end in it.
-    batch_visits: u64,
+    pub cursor: Option<Cursor>,
+    /// The number of the pass, which distinguishes its unstable tree from earlier ones. Unlike `full_scans` it is never reset.
+    pub pass: u32,
+    /// The time until which it has worked. A step under way ends a little after the machine's time.
+    pub clock_ns: u64,
+    pub cpu_ns: u64,
+    /// The visits of this batch, which kernels before 6.10 count only if the pass does not end in it.
+    pub batch_visits: u64,
     pub full_scans: u64,
     pub scanned: u64,
     pub skipped: u64,
@@ -67,12 +59,12 @@ impl Ksmd {
         self.cursor.is_none()
     }
 
-    /// CPU time until `now_ns`: a step that is under way counts as far as it got.
+    /// The CPU time until `now_ns`, with the part of a step under way.
     pub fn cpu_ns_at(&self, now_ns: u64) -> u64 {
         self.cpu_ns.saturating_sub(self.clock_ns.saturating_sub(now_ns))
     }
 
-    /// A guest is new: it goes just behind the cursor, so that it is left to settle until the next pass.
+    /// Adds a new guest just behind the cursor, so that it can settle until the next pass.
     pub fn enlist(&mut self, guest: u32) {
         match &mut self.cursor {
             Some(cursor) => {
@@ -83,8 +75,9 @@ impl Ksmd {
         }
     }
 
-    /// A guest ended: it goes just ahead of the cursor, so that its `rmap_item`s are freed soon. One without
-    /// any leaves the walk at once. Returns whether it left.
+    /// Moves an ended guest just ahead of the cursor, so that its `rmap_item`s are freed soon.
+    ///
+    /// A guest without any leaves the walk at once. Returns whether it left.
     pub fn retire(&mut self, guest: u32, tracked: bool) -> bool {
         let Some(at) = self.order.iter().position(|&id| id == guest) else { return true };
         if self.cursor.is_some_and(|cursor| cursor.guest == at) {
@@ -102,234 +95,8 @@ impl Ksmd {
         !tracked
     }
 
-    fn spend(&mut self, ns: u64) {
+    pub fn spend(&mut self, ns: u64) {
         self.clock_ns += ns;
         self.cpu_ns += ns;
     }
-}
-
-impl Machine {
-    /// Whether ksmd has something to do and may do it.
-    fn ksmd_should_run(&self) -> bool {
-        self.settings.run == 1 && !self.ksmd.order.is_empty()
-    }
-
-    /// A changed `sleep_millisecs` wakes ksmd at once.
-    pub(super) fn wake_ksmd(&mut self) {
-        if let Activity::Sleeping { until_ns } = &mut self.ksmd.activity {
-            *until_ns = (*until_ns).min(self.now_ns);
-        }
-    }
-
-    /// Runs ksmd from the machine's time to `until_ns`, or to the end of the batch that it is in.
-    pub(super) fn run_ksmd(&mut self, until_ns: u64, only_batch: bool) {
-        loop {
-            match self.ksmd.activity {
-                Activity::Waiting if self.ksmd_should_run() && !only_batch => {
-                    self.ksmd.clock_ns = self.ksmd.clock_ns.max(self.now_ns);
-                    if self.ksmd.clock_ns >= until_ns {
-                        return;
-                    }
-                    self.begin_batch();
-                }
-                Activity::Waiting => return,
-                Activity::Sleeping { until_ns: wake } => {
-                    if only_batch || wake >= until_ns {
-                        return;
-                    }
-                    self.ksmd.clock_ns = self.ksmd.clock_ns.max(wake);
-                    if !self.ksmd_should_run() {
-                        self.ksmd.activity = Activity::Waiting;
-                    } else if self.settings.pages_to_scan == 0 {
-                        self.idle_batches(until_ns);
-                    } else {
-                        self.begin_batch();
-                    }
-                }
-                Activity::Scanning { left } => {
-                    if !self.scan(left, until_ns) {
-                        return;
-                    }
-                    self.end_batch();
-                }
-            }
-        }
-    }
-
-    /// Lets the batch that ksmd is in come to its end; time passes as it must.
-    pub(super) fn finish_batch(&mut self) {
-        while matches!(self.ksmd.activity, Activity::Scanning { .. }) {
-            let event = self.next_event_ns().unwrap_or(u64::MAX);
-            self.run_ksmd(event, true);
-            self.now_ns = self.now_ns.max(self.ksmd.clock_ns.min(event));
-            self.fire_events();
-        }
-    }
-
-    fn begin_batch(&mut self) {
-        self.ksmd.batch_visits = 0;
-        self.ksmd.activity = Activity::Scanning { left: self.settings.pages_to_scan };
-        self.ksmd.spend(self.config.costs.batch);
-    }
-
-    fn end_batch(&mut self) {
-        self.ksmd.activity = if self.ksmd_should_run() {
-            let sleep_ns = self.settings.sleep_millisecs * 1_000_000;
-            Activity::Sleeping { until_ns: self.ksmd.clock_ns.saturating_add(sleep_ns) }
-        } else {
-            Activity::Waiting
-        };
-    }
-
-    /// With `pages_to_scan` = 0 every batch is the same: takes all until `until_ns` in one go.
-    fn idle_batches(&mut self, until_ns: u64) {
-        let costs = self.config.costs.batch.max(1);
-        let period = costs.saturating_add(self.settings.sleep_millisecs * 1_000_000);
-        let times = (until_ns.saturating_sub(self.ksmd.clock_ns)).div_ceil(period).max(1);
-        self.ksmd.cpu_ns += times * costs;
-        self.ksmd.clock_ns += (times - 1) * period + costs;
-        self.end_batch();
-    }
-
-    /// Goes on with a batch until `until_ns`; says whether the batch is over.
-    fn scan(&mut self, mut left: u64, until_ns: u64) -> bool {
-        let mut rules = Rules {
-            pass: self.ksmd.pass,
-            now_ns: self.ksmd.clock_ns,
-            prune_ns: self.settings.stable_node_chains_prune_millisecs * 1_000_000,
-            max_page_sharing: u32::try_from(self.settings.max_page_sharing).unwrap_or(u32::MAX),
-            use_zero_pages: self.settings.use_zero_pages == 1,
-            checksum_first: self.config.kernel >= KernelVersion::new(6, 11),
-        };
-        let counts_at_once = self.config.kernel >= KernelVersion::new(6, 10);
-        while left > 0 {
-            if self.ksmd.clock_ns >= until_ns {
-                self.ksmd.activity = Activity::Scanning { left };
-                return false;
-            }
-            let Some(cursor) = self.ksmd.cursor else {
-                self.begin_pass();
-                rules.pass = self.ksmd.pass;
-                continue;
-            };
-            let Some(&guest) = self.ksmd.order.get(cursor.guest) else {
-                self.end_pass();
-                return true;
-            };
-            rules.now_ns = self.ksmd.clock_ns;
-            match self.step(guest, cursor, &rules) {
-                Step::Visited => {
-                    left -= 1;
-                    self.ksmd.batch_visits += 1;
-                    self.ksmd.scanned += u64::from(counts_at_once);
-                }
-                Step::Passed => {}
-            }
-        }
-        if !counts_at_once {
-            // One more than was visited: `scan_npages - npages` after a loop that ends with npages at -1.
-            self.ksmd.scanned += self.ksmd.batch_visits + 1;
-        }
-        true
-    }
-
-    fn begin_pass(&mut self) {
-        self.ksmd.pass = self.ksmd.pass.wrapping_add(1);
-        self.ksmd.cursor = Some(Cursor { guest: 0, page: 0 });
-        self.advisor.start(self.ksmd.clock_ns);
-        self.ksmd.spend(self.config.costs.pass);
-    }
-
-    fn end_pass(&mut self) {
-        self.ksmd.cursor = None;
-        self.ksmd.full_scans += 1;
-        if self.settings.advisor_mode == 1 {
-            self.settings.pages_to_scan = self.advisor.stop(self.ksmd.clock_ns, self.ksmd.cpu_ns, &self.settings);
-        }
-    }
-
-    /// Deals with the page at the cursor and moves on.
-    fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Step {
-        let costs = self.config.costs;
-        let entry = &mut self.memory.guests[guest as usize];
-        if entry.ended {
-            self.ksmd.spend(costs.free * entry.rmap_items);
-            self.memory.bury(guest);
-            self.ksmd.order.remove(cursor.guest);
-            self.ksmd.cursor = Some(Cursor { guest: cursor.guest, page: 0 });
-            return Step::Passed;
-        }
-        let Some(page) = entry.pages.get_mut(cursor.page as usize) else {
-            self.ksmd.cursor = Some(Cursor { guest: cursor.guest + 1, page: 0 });
-            return Step::Passed;
-        };
-        self.ksmd.cursor = Some(Cursor { page: cursor.page + 1, ..cursor });
-        match page.state {
-            State::Zero => {
-                self.ksmd.spend(costs.walk);
-                return Step::Passed;
-            }
-            State::ZeroTracked => {
-                self.memory.untrack(guest, cursor.page);
-                self.ksmd.spend(costs.free);
-                return Step::Passed;
-            }
-            State::Merged => {
-                self.ksmd.spend(costs.merged);
-                return Step::Visited;
-            }
-            _ => {}
-        }
-        if self.settings.smart_scan == 1 && page.is_skipped() {
-            self.memory.leave_tree(guest, cursor.page);
-            self.ksmd.skipped += 1;
-            self.ksmd.spend(costs.skip);
-            return Step::Passed;
-        }
-        self.memory.track(guest, cursor.page);
-        self.ksmd.spend(match self.memory.visit(guest, cursor.page, rules) {
-            Visit::Checksum => costs.checksum,
-            Visit::Unshared => costs.unshared,
-            Visit::Merge => costs.merge,
-            Visit::Zero => costs.zero,
-        });
-        Step::Visited
-    }
-
-    /// Unmerges everything and forgets all pages; the next pass is the first.
-    /// Source: `unmerge_and_remove_all_rmap_items`.
-    pub(super) fn unmerge(&mut self) -> Result<(), Refused> {
-        let breaks_zero_pages = self.config.kernel >= KernelVersion::new(6, 6);
-        for guest in self.ksmd.order.clone() {
-            if self.memory.guests[guest as usize].ended {
-                self.memory.bury(guest);
-                self.ksmd.order.retain(|&id| id != guest);
-                continue;
-            }
-            for page in 0..self.memory.guests[guest as usize].pages.len() {
-                let state = self.memory.guests[guest as usize].pages[page].state;
-                if !state.is_private() && (state == State::Merged || breaks_zero_pages) {
-                    if !self.has_room() {
-                        self.ksmd.cursor = None;
-                        return Err(Refused::NoMemory);
-                    }
-                    self.memory.unshare(guest, page as u32);
-                }
-            }
-            for page in 0..self.memory.guests[guest as usize].pages.len() {
-                self.memory.untrack(guest, page as u32);
-            }
-        }
-        self.ksmd.cursor = None;
-        self.ksmd.full_scans = 0;
-        Ok(())
-    }
-}
-
-/// What became of one page on the way.
-enum Step {
-    /// It counts towards the batch.
-    Visited,
-    /// It does not.
-    Passed,
 }

@@ -1,5 +1,8 @@
 //! The machine: guests, ksmd and the time they share.
 
+mod scan;
+mod write;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -24,7 +27,7 @@ pub struct Machine {
     pub(super) ksmd: Ksmd,
     pub(super) advisor: Advisor,
     pub(super) now_ns: u64,
-    /// CPU time of guests that ended.
+    /// The CPU time of ended guests.
     pub(super) ended_cpu_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     /// Orders events of the same moment.
@@ -33,7 +36,7 @@ pub struct Machine {
     sweeps: Vec<Sweep>,
 }
 
-/// What happens at a time known beforehand. Indices are into the machine's own lists.
+/// An event at a known time. Indices are into the machine's own lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Start(usize),
@@ -47,14 +50,14 @@ struct Sweep {
     guest: u32,
     first: u32,
     pages: u32,
-    /// How long one round takes.
+    /// The duration of one round.
     every_ns: u64,
     started_ns: u64,
     written: u64,
 }
 
 impl Machine {
-    /// A machine as after boot.
+    /// Creates a machine as after boot.
     pub fn new(config: Config) -> Self {
         Self {
             settings: Settings::new(config.kernel),
@@ -101,7 +104,7 @@ impl Machine {
         GuestId(id)
     }
 
-    /// A guest gets more memory, with these contents. Returns whether there is such a guest.
+    /// Adds memory with these contents to a guest, and returns whether there is such a guest.
     pub fn grow_guest(&mut self, guest: GuestId, pages: impl IntoIterator<Item = u64>) -> bool {
         let Some(entry) = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended) else {
             return false;
@@ -118,8 +121,9 @@ impl Machine {
         true
     }
 
-    /// Ends a guest. Returns whether there was one. Its memory is free at once; KSM's counters still have its
-    /// pages until ksmd comes by, as in the kernel.
+    /// Ends a guest, and returns whether there was one.
+    ///
+    /// Its memory is free at once. KSM's counters keep its pages until ksmd's next visit, as in the kernel.
     pub fn remove_guest(&mut self, guest: GuestId) -> bool {
         let Some(entry) = self.memory.guests.get(guest.0 as usize).filter(|entry| !entry.ended) else {
             return false;
@@ -133,12 +137,12 @@ impl Machine {
         true
     }
 
-    /// Whether ksmd has ended a pass and not begun the next.
+    /// Whether ksmd has ended a pass and not started the next.
     pub fn is_between_passes(&self) -> bool {
         self.ksmd.is_between_passes()
     }
 
-    /// A guest writes `content` to its page number `page`. Returns whether it has such a page.
+    /// Writes `content` to page number `page` of a guest, and returns whether there is such a page.
     pub fn write_page(&mut self, guest: GuestId, page: usize, content: u64) -> bool {
         let has_page =
             self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended && page < entry.pages.len());
@@ -148,7 +152,7 @@ impl Machine {
         has_page
     }
 
-    /// Has a guest start, work and end as planned. A start that lies in the past is now.
+    /// Starts, runs and ends a guest as planned. A start in the past is now.
     pub fn start(&mut self, plan: Plan) {
         let at = nanos(plan.starts).max(self.now_ns);
         self.waiting.push(plan);
@@ -156,7 +160,7 @@ impl Machine {
         self.fire_events();
     }
 
-    /// Lets time pass: ksmd and the guests work.
+    /// Lets time pass, while ksmd and the guests work.
     pub fn advance(&mut self, by: Duration) {
         let target = self.now_ns.saturating_add(nanos(by));
         loop {
@@ -171,8 +175,9 @@ impl Machine {
         }
     }
 
-    /// Pages that KSM could save with what guests hold now: all empty pages with `use_zero_pages`, and of c
-    /// equal pages all but c / `max_page_sharing`, rounded up.
+    /// The number of pages that KSM could save of what guests hold now.
+    ///
+    /// Of `c` equal pages it saves `c - ceil(c / max_page_sharing)`; with `use_zero_pages` all empty pages.
     pub fn attainable_pages(&self) -> u64 {
         let limit = self.settings.max_page_sharing;
         let mut copies = self.memory.contents.copies();
@@ -182,8 +187,9 @@ impl Machine {
         empty + copies.map(saved).sum::<u64>()
     }
 
-    /// Pages that KSM saves by now: what guests hold less what they use for it. The kernel's gauges count pages that were
-    /// written to, and guests that have ended, until ksmd comes by.
+    /// The number of pages that KSM saves now: pages that guests hold less the frames used for them.
+    ///
+    /// Unlike this, the kernel's gauges count pages that were written to, and ended guests, until ksmd's next visit.
     pub fn truly_saved_pages(&self) -> u64 {
         let living = self.memory.guests.iter().filter(|guest| !guest.ended);
         let held: u64 = living.map(|guest| guest.pages.len() as u64).sum();
@@ -206,12 +212,12 @@ impl Machine {
         self.events.push(Reverse((at_ns, self.event_count, event)));
     }
 
-    /// When the next thing happens that was planned.
+    /// The time of the next planned event.
     pub(super) fn next_event_ns(&self) -> Option<u64> {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Does what was planned until now.
+    /// Handles all planned events until now.
     pub(super) fn fire_events(&mut self) {
         while self.next_event_ns().is_some_and(|at| at <= self.now_ns)
             && let Some(Reverse((at, _, event))) = self.events.pop()
@@ -241,7 +247,7 @@ impl Machine {
         }
     }
 
-    /// Writes the pages that are due at `at_ns`, each at most once.
+    /// Writes the pages of a sweep that are due at `at_ns`, each at most once.
     fn sweep(&mut self, index: usize, at_ns: u64) {
         let sweep = self.sweeps[index];
         if self.memory.guests[sweep.guest as usize].ended || sweep.pages == 0 {
@@ -260,7 +266,18 @@ impl Machine {
     }
 }
 
-/// Writes are made this far apart at the least, several at a time where more are due.
+/// The number of pages that KSM can save while all of `plans` run, as [`Machine::attainable_pages`] returns it then.
+pub fn mergeable_pages(plans: &[Plan], max_page_sharing: u64, use_zero_pages: bool) -> u64 {
+    let mut machine = Machine::new(Config::default());
+    machine.settings.max_page_sharing = max_page_sharing.max(2);
+    machine.settings.use_zero_pages = use_zero_pages.into();
+    for plan in plans {
+        machine.add_guest(&plan.name, plan.contents());
+    }
+    machine.attainable_pages()
+}
+
+/// The shortest time between two events of a sweep: several writes are made at once where more are due.
 const SWEEP_STEP_NS: u64 = 10_000_000;
 
 fn nanos(span: Duration) -> u64 {

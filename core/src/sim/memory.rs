@@ -1,23 +1,23 @@
-//! The guests' memory as KSM sees it: pages, their contents, and what a visit or a write does to one of them.
+//! The guests' memory as KSM sees it: pages, their contents, and the effects of a visit or a write.
 
 use super::content::{Contents, ZERO_SLOT};
 use super::guest::{Guest, Page, State};
 use super::stable::Stable;
 
-/// What a visit came to, which decides what it costs.
+/// The outcome of a visit, which decides its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visit {
-    /// The checksum is new: looked at, no more.
+    /// The checksum was new.
     Checksum,
-    /// Looked for in both trees and found nowhere.
+    /// Both trees had no equal page.
     Unshared,
-    /// Merged with another page.
+    /// It was merged with another page.
     Merge,
-    /// Merged with the zero page.
+    /// It was merged with the zero page.
     Zero,
 }
 
-/// What holds during one visit.
+/// The rules of one visit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     /// The number of the pass: pages of the unstable tree are from this pass alone.
@@ -26,14 +26,14 @@ pub(super) struct Rules {
     pub prune_ns: u64,
     pub max_page_sharing: u32,
     pub use_zero_pages: bool,
-    /// Since 6.11 a page whose checksum changed is not even compared with merged pages.
+    /// Since 6.11 a page with a changed checksum is not even compared with merged pages.
     pub checksum_first: bool,
 }
 
-/// All memory that is mergeable.
+/// All mergeable memory.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
-    /// By id. A guest that ended keeps its place, empty.
+    /// The guests by id. An ended guest keeps its place, without pages.
     pub guests: Vec<Guest>,
     pub contents: Contents,
     pub stable: Stable,
@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// Takes a private page out of the tree that it is in.
+    /// Removes a private page from its tree.
     pub fn leave_tree(&mut self, guest: u32, page: u32) {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
@@ -102,7 +102,7 @@ impl Memory {
         }
     }
 
-    /// ksmd visits a private page that has its `rmap_item`. Source: `cmp_and_merge_page`.
+    /// Visits a private page that has its `rmap_item`. Source: `cmp_and_merge_page`.
     pub fn visit(&mut self, guest: u32, page: u32, rules: &Rules) -> Visit {
         let slot = self.page(guest, page).slot;
         self.leave_tree(guest, page);
@@ -137,7 +137,7 @@ impl Memory {
         found.is_some()
     }
 
-    /// Looks for a page's equal in the unstable tree: merges the two, or leaves the page there.
+    /// Searches the unstable tree for a page's equal: merges the two, or adds the page to the tree.
     fn pair(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> Visit {
         let content = self.contents.get(slot);
         let (other_guest, other_page) = (content.unstable_guest, content.unstable_page);
@@ -176,7 +176,7 @@ impl Memory {
         page.node = node;
     }
 
-    /// Gives a page a frame of its own again: what a write to it, or unmerging, does first.
+    /// Gives a page a frame of its own again, as a write or unmerging does first.
     pub fn unshare(&mut self, guest: u32, page: u32) {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
@@ -197,7 +197,7 @@ impl Memory {
         self.private += 1;
     }
 
-    /// A guest writes `content` to one of its pages.
+    /// Writes `content` to a page of a guest.
     pub fn write(&mut self, guest: u32, page: u32, content: u64, cost_ns: u64) {
         self.unshare(guest, page);
         let new = self.contents.acquire(content);
@@ -207,7 +207,7 @@ impl Memory {
         self.guests[guest as usize].write_ns += cost_ns;
     }
 
-    /// Frees a guest's memory. Its `rmap_item`s stay until ksmd comes by.
+    /// Frees a guest's memory. Its `rmap_item`s stay until ksmd's next visit.
     pub fn end(&mut self, guest: u32) {
         let Some(entry) = self.guests.get_mut(guest as usize) else { return };
         entry.ended = true;
@@ -226,7 +226,7 @@ impl Memory {
         }
     }
 
-    /// Frees the `rmap_item`s of a guest that ended.
+    /// Frees the `rmap_item`s of an ended guest.
     pub fn bury(&mut self, guest: u32) {
         for page in 0..self.guests[guest as usize].pages.len() {
             self.untrack(guest, page as u32);

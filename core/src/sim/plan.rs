@@ -1,12 +1,10 @@
-//! A small vocabulary for populations of guests: what they hold, when they come and go, and what they rewrite.
+//! Plans of simulated guests: their contents, their start and end, and their writes.
 
 use std::time::Duration;
 
-use super::config::Config;
 use super::content::{UNIQUE, ZERO};
-use super::machine::Machine;
 
-/// A guest to be: its memory part by part, and its life.
+/// The plan of a guest: the parts of its memory, and its life.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     pub(super) name: String,
@@ -35,7 +33,7 @@ impl Part {
     }
 }
 
-/// A part that is rewritten, and where it is.
+/// A part that is rewritten, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rewritten {
     pub first: u32,
@@ -44,7 +42,7 @@ pub(super) struct Rewritten {
 }
 
 impl Plan {
-    /// A guest without memory that starts at once and stays.
+    /// Plans a guest without memory that starts at once and does not end.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
@@ -73,21 +71,21 @@ impl Plan {
         self.with(Part::Rewritten { pages, every })
     }
 
-    /// Has it start at this time since boot.
+    /// Sets its start, as a time since boot.
     #[must_use]
     pub fn starting_at(mut self, at: Duration) -> Self {
         self.starts = at;
         self
     }
 
-    /// Has it end at this time since boot.
+    /// Sets its end, as a time since boot.
     #[must_use]
     pub fn stopping_at(mut self, at: Duration) -> Self {
         self.stops = Some(at);
         self
     }
 
-    /// Has it always use this many thousandths of one CPU.
+    /// Sets the CPU that it always uses, in thousandths of one CPU.
     #[must_use]
     pub fn busy(mut self, permille: u32) -> Self {
         self.load_permille = permille;
@@ -99,7 +97,7 @@ impl Plan {
         self
     }
 
-    /// Its pages at the start.
+    /// The number of its pages at the start.
     pub fn pages(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.pages())).sum()
     }
@@ -132,25 +130,14 @@ fn equal_content(label: u16, index: u32) -> u64 {
     1 << 48 | u64::from(label) << 32 | u64::from(index)
 }
 
-/// `count` guests of one making, called `name-1`, `name-2`, …
+/// Plans `count` equal guests, named `name-1`, `name-2` and so on.
 pub fn clones(count: u32, name: &str, make: impl Fn(Plan) -> Plan) -> Vec<Plan> {
     (1..=count).map(|number| make(Plan::new(format!("{name}-{number}")))).collect()
 }
 
-/// What KSM can save, in pages, while all of `plans` run: what is known beforehand, and what
-/// [`Machine::attainable_pages`] says once all have started.
-pub fn mergeable_pages(plans: &[Plan], max_page_sharing: u64, use_zero_pages: bool) -> u64 {
-    let mut machine = Machine::new(Config::default());
-    machine.settings.max_page_sharing = max_page_sharing.max(2);
-    machine.settings.use_zero_pages = use_zero_pages.into();
-    for plan in plans {
-        machine.add_guest(&plan.name, plan.contents());
-    }
-    machine.attainable_pages()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::mergeable_pages;
     use super::*;
 
     #[test]

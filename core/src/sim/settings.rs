@@ -1,12 +1,10 @@
-//! The files that can be written, with the kernel's rules for who may write what when.
+//! The values of the writable files, and why the kernel refuses one.
 
-use super::advisor::Advisor;
-use super::machine::Machine;
 use crate::field::KernelVersion;
 use crate::kernel::FIELDS;
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::Knob;
 
-/// The knobs' values; those that the kernel lacks have the value it acts by.
+/// The values of the knobs. A knob that the kernel lacks has the value that the kernel behaves by.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub run: u64,
@@ -25,7 +23,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// As after boot.
+    /// The settings after boot.
     pub fn new(kernel: KernelVersion) -> Self {
         Self {
             run: 0,
@@ -44,8 +42,10 @@ impl Settings {
         }
     }
 
-    fn get_mut(&mut self, knob: Knob) -> &mut u64 {
-        match knob {
+    /// The value of a knob. `None` where the knob is not simulated: the simulated kernel then has no such file.
+    #[allow(unreachable_patterns, reason = "all knobs are simulated at present")]
+    pub fn get_mut(&mut self, knob: Knob) -> Option<&mut u64> {
+        Some(match knob {
             Knob::AdvisorMode => &mut self.advisor_mode,
             Knob::AdvisorMaxCpu => &mut self.advisor_max_cpu,
             Knob::AdvisorMinPagesToScan => &mut self.advisor_min_pages_to_scan,
@@ -59,7 +59,8 @@ impl Settings {
             Knob::PagesToScan => &mut self.pages_to_scan,
             Knob::SleepMillisecs => &mut self.sleep_millisecs,
             Knob::Run => &mut self.run,
-        }
+            _ => return None,
+        })
     }
 }
 
@@ -68,7 +69,7 @@ pub(super) fn has(kernel: KernelVersion, name: &str) -> bool {
     FIELDS.iter().any(|field| field.name == name && field.since <= kernel)
 }
 
-/// Why the kernel does not take a value.
+/// Why the kernel refuses a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no such file.
@@ -77,70 +78,18 @@ pub enum Refused {
     /// The value is out of the file's range.
     #[error("{knob} does not take {value} (EINVAL)")]
     Invalid {
-        /// The file.
+        /// The file that was written.
         knob: Knob,
-        /// What was written.
+        /// The value that was written.
         value: u64,
     },
-    /// `pages_to_scan` is the advisor's.
+    /// `pages_to_scan` is set by the advisor.
     #[error("pages_to_scan belongs to the kernel's advisor; write advisor_mode=none first (EINVAL)")]
     Advisor,
-    /// Something is merged.
+    /// Pages are merged.
     #[error("{0} can't change while pages are merged; write run=2 first (EBUSY)")]
     Merged(Knob),
-    /// Unmerging found no memory for another page; what it had unmerged stays so, and `run` is 0.
+    /// Unmerging found no memory for another page. The pages unmerged so far stay so, and `run` is 0.
     #[error("no memory left to unmerge into; run is 0 now (ENOMEM)")]
     NoMemory,
-}
-
-impl Machine {
-    /// Writes one file, as root would.
-    ///
-    /// Writing `run`, `merge_across_nodes` or `max_page_sharing` in the middle of a batch waits for the
-    /// batch's end: [`now`](Machine::now) may be later afterwards.
-    ///
-    /// # Errors
-    /// What the kernel would refuse.
-    pub fn write(&mut self, knob: Knob, value: u64) -> Result<(), Refused> {
-        if !has(self.config.kernel, knob.name()) {
-            return Err(Refused::Absent(knob));
-        }
-        if !knob.range().contains(&value) {
-            return Err(Refused::Invalid { knob, value });
-        }
-        let changed = *self.settings.get_mut(knob) != value;
-        match knob {
-            Knob::PagesToScan if self.settings.advisor_mode != 0 => return Err(Refused::Advisor),
-            Knob::AdvisorMode if changed => {
-                self.advisor = Advisor::default();
-                self.settings.pages_to_scan =
-                    if value == 0 { 100 } else { self.settings.advisor_min_pages_to_scan };
-            }
-            Knob::MergeAcrossNodes | Knob::MaxPageSharing if changed => {
-                self.finish_batch();
-                if self.memory.stable.shared > 0 {
-                    return Err(Refused::Merged(knob));
-                }
-            }
-            Knob::SleepMillisecs if changed => self.wake_ksmd(),
-            Knob::Run => {
-                self.finish_batch();
-                if changed && value == 2 {
-                    self.settings.run = 2;
-                    return self.unmerge().inspect_err(|_| self.settings.run = 0);
-                }
-            }
-            _ => {}
-        }
-        *self.settings.get_mut(knob) = value;
-        Ok(())
-    }
-
-    /// Writes several files in the order in which they may be written.
-    ///
-    /// # Errors
-    /// The first refusal; what stands before it is written, what stands after it is not.
-    pub fn write_all(&mut self, knobs: &Knobs) -> Result<(), Refused> {
-        knobs.iter().try_for_each(|(knob, value)| self.write(knob, value))
-    }
 }

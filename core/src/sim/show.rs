@@ -1,4 +1,4 @@
-//! What the machine shows of itself: the same sample as observing the live kernel gives.
+//! The machine's sample, of the same form as that of the live kernel.
 
 use std::time::Duration;
 
@@ -17,15 +17,19 @@ const TICK_NS: u64 = 10_000_000;
 /// The PID of the first guest.
 const FIRST_PID: u32 = 1000;
 
-/// Values for the files of [`Ksm`] that `$kernel` has; the others are absent.
+/// Creates a [`Ksm`] with values for the files that `$kernel` has. Others, and those that are not simulated, are absent.
 macro_rules! files_of {
-    ($kernel:expr; $($name:ident: $value:expr,)*) => {
-        Ksm { $($name: if has($kernel, stringify!($name)) { Reading::Value($value) } else { Reading::Absent },)* }
-    };
+    ($kernel:expr; $($name:ident: $value:expr,)*) => {{
+        let mut ksm = Ksm::default();
+        $(if has($kernel, stringify!($name)) {
+            ksm.$name = Reading::Value($value);
+        })*
+        ksm
+    }};
 }
 
 impl Machine {
-    /// Looks at the machine. Pressure is absent, as where PSI is off.
+    /// Takes a sample of the machine. Pressure is absent, as where PSI is off.
     pub fn sample(&self) -> Sample {
         let since = |major, minor| self.config.kernel >= KernelVersion::new(major, minor);
         let guests = self.memory.guests.iter().enumerate().filter(|(_, guest)| !guest.ended);
@@ -49,7 +53,7 @@ impl Machine {
             pool_shortness: 0.0,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
-            witnesses: Reading::Absent,
+            page_samples: Reading::Absent,
         }
     }
 
@@ -84,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// Zero pages as the kernel counts them in its profits: not at all before 6.6.
+    /// Zero pages as the kernel counts them in its profits: none before 6.6.
     fn counted(&self, zero_pages: u64) -> u64 {
         if has(self.config.kernel, "ksm_zero_pages") { zero_pages } else { 0 }
     }
@@ -128,7 +132,7 @@ impl Machine {
             id: ProcessId { pid: FIRST_PID.saturating_add(id as u32), start_ticks: guest.started_ns / TICK_NS },
             name: guest.name.clone(),
             is_vm: true,
-            // The zero page is nobody's resident memory.
+            // The zero page does not count as resident.
             rss_bytes: (guest.pages.len() as u64 - guest.zero) * PAGE_SIZE,
             cpu_ticks: guest.cpu_ns(self.now_ns) / TICK_NS,
             minor_faults: guest.minor_faults,

@@ -1,20 +1,20 @@
 //! The stable tree: frames that merged pages map, and chains of frames with the same content.
 //!
-//! A node is full at `max_page_sharing` mappings; what comes after waits in the unstable tree for a second page
-//! and makes another node, a *dup*, of the same content. Source: `stable_tree_search`, `stable_node_dup`.
+//! A node is full at `max_page_sharing` mappings. A further page waits in the unstable tree for a second one, and the two
+//! make another node, a *dup*, of the same content. Source: `stable_tree_search`, `stable_node_dup`.
 
 use rustc_hash::FxHashMap;
 
 use super::content::{Contents, NONE};
 
-/// One frame.
+/// One frame of the stable tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
-    /// Its content; [`NONE`] once nobody maps the frame and only `rmap_item`s of diverged pages remain.
+    /// The slot of its content. [`NONE`]: no page maps the frame, and only `rmap_item`s of diverged pages remain.
     pub slot: u32,
-    /// `rmap_item`s, those of diverged pages included.
+    /// The number of `rmap_item`s, those of diverged pages included.
     pub items: u32,
-    /// Page table entries that map the frame.
+    /// The number of page table entries that map the frame.
     pub mapped: u32,
     next: u32,
     prev: u32,
@@ -29,13 +29,13 @@ pub(super) struct Node {
 pub(super) struct Stable {
     nodes: Vec<Node>,
     free: Vec<u32>,
-    /// Contents with a chain: when it was last tidied, in ns.
+    /// The contents with a chain, and when it was last pruned, in ns.
     chains: FxHashMap<u32, u64>,
-    /// Chains without a frame that ksmd has not yet come across.
+    /// The number of chains without a frame that ksmd has not visited since.
     empty_chains: u64,
-    /// Nodes in chains, those without a frame included until ksmd comes across them.
+    /// The number of nodes in chains, with those without a frame until ksmd's next visit.
     pub dups: u64,
-    /// Frames that are mapped.
+    /// The number of mapped frames.
     pub frames: u64,
     /// `pages_shared`: nodes with an `rmap_item`.
     pub shared: u64,
@@ -48,7 +48,7 @@ impl Stable {
         self.chains.len() as u64 + self.empty_chains
     }
 
-    /// The node that a page with the content of `slot` may join.
+    /// Finds the node that a page with the content of `slot` may join.
     pub fn search(&mut self, contents: &Contents, slot: u32, max: u32, now_ns: u64, prune_ns: u64) -> Option<u32> {
         let head = contents.get(slot).stable;
         if head == NONE {
@@ -57,11 +57,11 @@ impl Stable {
         if !self.nodes[head as usize].dup {
             return (self.nodes[head as usize].items < max).then_some(head);
         }
-        let tidied = self.chains.get_mut(&slot)?;
-        if now_ns < tidied.saturating_add(prune_ns) {
+        let pruned = self.chains.get_mut(&slot)?;
+        if now_ns < pruned.saturating_add(prune_ns) {
             return self.chain(head).find(|&node| self.nodes[node as usize].items < max);
         }
-        *tidied = now_ns;
+        *pruned = now_ns;
         let fullest = self
             .chain(head)
             .filter(|&node| self.nodes[node as usize].items < max)
@@ -78,7 +78,7 @@ impl Stable {
         std::iter::successors(Some(head), |&node| Some(self.nodes[node as usize].next).filter(|&next| next != NONE))
     }
 
-    /// A new node with the content of `slot`, which nothing maps yet.
+    /// Adds a node with the content of `slot`, which no page maps yet.
     pub fn insert(&mut self, contents: &mut Contents, slot: u32, now_ns: u64) -> u32 {
         let head = contents.get(slot).stable;
         let node = Node { slot, items: 0, mapped: 0, next: head, prev: NONE, dup: head != NONE, ends_chain: false };
@@ -104,7 +104,7 @@ impl Stable {
         index
     }
 
-    /// Another page maps `node`.
+    /// Maps another page to `node`.
     pub fn append(&mut self, node: u32) {
         let node = &mut self.nodes[node as usize];
         node.mapped += 1;
@@ -115,7 +115,7 @@ impl Stable {
         }
     }
 
-    /// A page table entry no longer maps `node`; the last one frees the frame.
+    /// Removes a page table entry of `node`. The last one frees the frame.
     pub fn unmap(&mut self, contents: &mut Contents, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.mapped -= 1;
@@ -139,7 +139,7 @@ impl Stable {
         }
     }
 
-    /// An `rmap_item` leaves `node`, which it no longer maps.
+    /// Removes an `rmap_item` that no longer maps `node`.
     pub fn remove_item(&mut self, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.items -= 1;
@@ -155,7 +155,7 @@ impl Stable {
         }
     }
 
-    /// Pages that map a node's frame.
+    /// The number of pages that map a node's frame.
     pub fn mappings(&self, node: u32) -> u32 {
         self.nodes[node as usize].mapped
     }

@@ -1,4 +1,4 @@
-//! What a random sample says about distinct contents: two bounds, and no more.
+//! Bounds on the savings from a random sample of pages.
 //!
 //! The number of distinct contents can't be estimated from a sample with any guarantee better than a factor of
 //! the square root of one over the rate (Charikar et al., PODS 2000). It can be bounded from both sides by how
@@ -11,12 +11,12 @@
 
 use super::interval::{Interval, poisson_lower, poisson_upper};
 
-/// Bounds on the copies that could be saved, in pages: those beyond the first of each content.
+/// Bounds on the number of copies that merging saves: those beyond the first of each content.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Bounds {
-    /// At least so many, at 97.5 %.
+    /// The lower bound, at 97.5 %.
     pub low: f64,
-    /// At most so many, at 97.5 %.
+    /// The upper bound, at 97.5 %.
     pub high: f64,
 }
 
@@ -33,9 +33,10 @@ const MOST_SHARP: u32 = 4096;
 const MANY: usize = 30;
 
 impl Bounds {
-    /// From a sample in which each page was drawn with the chance `rate`, independently. `drawn[j]` is the
-    /// number of contents of which j pages were drawn (`drawn[0]` is not used), `pages` the size of the
-    /// whole, as far as it is known.
+    /// Computes the bounds from a sample in which each page was drawn independently with the chance `rate`.
+    ///
+    /// `drawn[j]` is the number of contents of which j pages were drawn (`drawn[0]` is not used), `pages` the size of the
+    /// whole as far as it is known.
     pub fn of(drawn: &[u64], rate: f64, pages: Interval) -> Self {
         if rate >= 1.0 {
             let surplus: f64 = (1..).zip(drawn.iter().skip(1)).map(|(j, &f)| f64::from(j - 1) * f as f64).sum();
@@ -139,7 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// The inequality itself: in the mean no content contributes more than its surplus copies.
+        /// In the mean no content contributes more than its surplus copies.
         #[test]
         fn no_content_is_overrated(copies in 1_u32..400, rate in 0.002_f64..0.3, k in 2_u32..200) {
             let [two, three] = weights(f64::from(k), rate);

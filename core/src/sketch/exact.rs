@@ -1,4 +1,4 @@
-//! Every page counted: the truth that the other two modes estimate.
+//! The exact count of all pages, which the other two modes estimate.
 //!
 //! The caller holds 8 bytes for each page. A pass over the fingerprints is done in parts by their upper bits,
 //! so that the sorted copy of a part is small, and parts may run on several threads.
@@ -9,23 +9,25 @@ use super::outcome::Outcome;
 use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};
 
-/// Fingerprints in a part, at most about: 16 bytes each while it is sorted.
+/// The approximate size of a part in fingerprints, of 16 bytes each while it is sorted.
 const PART: u64 = 1 << 18;
 
-/// Fingerprints that are not worth a second thread.
+/// The number of fingerprints below which a second thread does not pay.
 const SMALL: u64 = 1 << 14;
 
-/// The fingerprints of one guest in any order, in as many pieces as the caller likes. Zero pages are [`ZERO`],
-/// pages that take no part [`SKIPPED`].
+/// The fingerprints of one guest in any order and any number of pieces.
+///
+/// Zero pages are [`ZERO`], and pages that take no part [`SKIPPED`].
 #[derive(Debug, Clone, Default)]
 pub struct GuestPages<'a> {
-    /// The pieces.
+    /// The pieces in any order.
     pub pieces: Vec<&'a [u64]>,
 }
 
-/// How many parts a run over so many pages has, on so many threads: a power of two, at most 256. Each part costs
-/// a walk over all fingerprints, so there are only as many as the threads need, and as keep the sorted copies of
-/// all threads below 16 bytes for each page.
+/// Chooses the number of parts for a number of pages and threads: a power of two, at most 256.
+///
+/// Each part costs a walk over all fingerprints. So there are only as many as the threads need, and as keep the sorted
+/// copies of all threads below 16 bytes for each page.
 pub fn parts(pages: u64, threads: usize) -> u64 {
     let threads = u64::try_from(threads).unwrap_or(u64::MAX);
     match pages {
@@ -34,7 +36,7 @@ pub fn parts(pages: u64, threads: usize) -> u64 {
     }
 }
 
-/// The sums over the contents whose fingerprints fall into `part` of `parts` (a power of two).
+/// Sums over the contents with fingerprints in `part` of `parts` (a power of two).
 pub fn sums(guests: &[GuestPages<'_>], part: u64, parts: u64, rules: &MergeRules, with_pairs: bool) -> Sums {
     let bits = parts.trailing_zeros();
     let is_mine = |fingerprint: u64| fingerprint.checked_shr(64 - bits).unwrap_or(0) == part;
@@ -60,7 +62,7 @@ pub fn sums(guests: &[GuestPages<'_>], part: u64, parts: u64, rules: &MergeRules
     sums
 }
 
-/// What each guest has, in the order of `guests`.
+/// Counts the pages of each guest, in the order of `guests`.
 pub fn counted(guests: &[GuestPages<'_>]) -> Vec<Counted> {
     let count = |guest: &GuestPages<'_>| {
         let all = || guest.pieces.iter().copied().flatten();
@@ -72,7 +74,7 @@ pub fn counted(guests: &[GuestPages<'_>]) -> Vec<Counted> {
     guests.iter().map(count).collect()
 }
 
-/// The whole calculation on one thread.
+/// Computes the outcome on one thread.
 pub fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, with_pairs: bool) -> Outcome {
     let counted = counted(guests);
     let parts = parts(counted.iter().map(|guest| guest.pages).sum(), 1);

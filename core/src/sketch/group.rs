@@ -1,16 +1,17 @@
-//! Sums over contents: the part that is the same whether every content is seen or one in sixty-four.
+//! Sums over contents, for exact counts and for samples of contents alike.
 
 use super::interval::{Interval, score};
 use super::outcome::{GuestOutcome, Outcome};
 use super::pairs::Pairs;
 use super::rules::MergeRules;
 
-/// Sums over the contents seen so far, each weighted by one over its chance of being seen (Horvitz and
-/// Thompson, JASA 1952). The parts of a partitioned run are merged by addition.
+/// Sums over the contents seen so far, each weighted by `1 / chance of being seen` (Horvitz and Thompson, JASA 1952).
+///
+/// The parts of a partitioned run are added up.
 #[derive(Debug, Clone, Default)]
 pub struct Sums {
     guests: Vec<GuestSums>,
-    /// Of the whole: frames that remain after merging.
+    /// The frames of all guests that remain after merging.
     frames: Weighted,
     pairs: Option<Pairs>,
 }
@@ -51,7 +52,7 @@ impl Weighted {
     }
 }
 
-/// Pages of one guest, before it is known what they hold.
+/// The pages of one guest, before their contents are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counted {
     /// Pages looked at, zero pages included.
@@ -61,7 +62,7 @@ pub struct Counted {
 }
 
 impl Sums {
-    /// No contents yet, for so many guests, with the pair matrix or without.
+    /// Creates empty sums for a number of guests, with the pair matrix or without.
     pub fn new(guests: usize, with_pairs: bool) -> Self {
         Self {
             guests: vec![GuestSums::default(); guests],
@@ -105,9 +106,10 @@ impl Sums {
         }
     }
 
-    /// The savings: pages counted (known exactly) less the frames that remain (estimated). Unlike a sum of
-    /// surplus copies this has a bounded variance whatever the number of copies, since each content keeps
-    /// about one frame.
+    /// Computes the savings: the pages, which are known, less the frames that remain, which are estimated.
+    ///
+    /// Each content keeps about one frame, so the variance is bounded for any number of copies. That of a sum of surplus
+    /// copies would not be.
     pub fn outcome(self, counted: &[Counted], rules: &MergeRules) -> Outcome {
         let zero_total: u64 = counted.iter().map(|guest| guest.zero).sum();
         let zero_frames = rules.zero_frames(zero_total) as f64;

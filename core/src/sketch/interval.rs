@@ -9,7 +9,7 @@ pub(super) const Z: f64 = 2.241_403;
 /// An estimate in pages, with the interval that holds the truth in 95 of 100 runs.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Interval {
-    /// The estimate.
+    /// The estimate in pages.
     pub expected: f64,
     /// The lower end.
     pub low: f64,
@@ -18,12 +18,12 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What is known for certain.
+    /// A value that is known exactly.
     pub fn exactly(value: f64) -> Self {
         Self { expected: value, low: value, high: value }
     }
 
-    /// Keeps all three within what is possible.
+    /// Restricts all three values to a range.
     #[must_use]
     pub fn within(self, least: f64, most: f64) -> Self {
         let clamp = |x: f64| x.min(most).max(least);
@@ -35,16 +35,17 @@ impl Interval {
         Self { expected: whole - self.expected, low: whole - self.high, high: whole - self.low }
     }
 
-    /// Less what was counted in vain: so much is expected to go, and at most so much.
+    /// Subtracts pages that will not merge: an expected number, and the largest possible one.
     pub(super) fn reduced(self, expected: f64, at_most: f64) -> Self {
         let low = (self.low - at_most).max(0.0);
         Self { expected: (self.expected - expected).clamp(low, self.high.max(low)), low, high: self.high }
     }
 }
 
-/// The interval of a sum estimated by a sampled sum: `heaviest` is the most that one sampled unit contributes.
-/// The score interval of a Poisson count, scaled: unlike the plain normal one it stays honest when only a few
-/// units were drawn, or none.
+/// The interval of a sum that a sampled sum estimates; `heaviest` is the most that one sampled unit contributes.
+///
+/// It is the scaled score interval of a Poisson count, which unlike the normal one also holds when few units or none were
+/// drawn.
 pub(super) fn score(estimate: f64, variance: f64, heaviest: f64) -> Interval {
     let z2 = Z * Z;
     let centre = estimate + heaviest * z2 / 2.0;
@@ -52,7 +53,7 @@ pub(super) fn score(estimate: f64, variance: f64, heaviest: f64) -> Interval {
     Interval { expected: estimate, low: centre - half, high: centre + half }
 }
 
-/// A proportion from `hits` of `trials` (Wilson's score interval, 1927), times `whole`.
+/// The interval of a proportion, `hits / trials`, times `whole` (Wilson's score interval, 1927).
 pub fn proportion(hits: u64, trials: u64, whole: f64) -> Interval {
     if trials == 0 {
         return Interval { expected: 0.0, low: 0.0, high: whole };
@@ -71,7 +72,7 @@ pub(super) fn poisson_upper(count: f64, z: f64) -> f64 {
     k * root.powi(3)
 }
 
-/// A lower confidence limit, likewise.
+/// A lower confidence limit for the mean of a Poisson variable that showed `count`, by the same approximation.
 pub(super) fn poisson_lower(count: f64, z: f64) -> f64 {
     if count < 1.0 {
         return 0.0;

@@ -1,6 +1,6 @@
 //! A bijective mixer of 64 bits.
 
-/// SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014).
+/// Mixes a number by SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014).
 #[inline]
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);

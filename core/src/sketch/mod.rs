@@ -1,8 +1,8 @@
-//! What merging would save, from fingerprints of pages: the sketches and the estimators over them.
+//! Estimates of what merging would save, from fingerprints of pages.
 //!
-//! A *fingerprint* is a 64-bit hash of a page under a salt of the run; equal fingerprints count as equal
-//! pages. For N pages the expected number of false pairs is N²/2⁶⁵: 0.002 for a terabyte of 4 KiB pages.
-//! Pages of zeros are counted apart and have no fingerprint, since KSM may treat them apart.
+//! A *fingerprint* is a 64-bit hash of a page under a salt of the run; equal fingerprints count as equal pages. For `N`
+//! pages the expected number of false pairs is `N² / 2⁶⁵`: 0.002 for a terabyte of 4 KiB pages. Pages of zeros have no
+//! fingerprint and are counted apart, as KSM may treat them apart.
 //!
 //! Three ways to the same [`Outcome`]: [`exact`] holds every fingerprint, [`Sketch`] a bounded set of contents
 //! with all their copies, and [`Probes`] a few pages picked by position, which can only bound the answer.
@@ -40,7 +40,7 @@ pub const ZERO: u64 = 0;
 /// The value that stands for a page that takes no part, because it changes or is gone.
 pub const SKIPPED: u64 = 1;
 
-/// A hash as a fingerprint: the two reserved values are mapped to others.
+/// Turns a hash into a fingerprint: the two reserved values are mapped to others.
 #[inline]
 pub fn fingerprint(hash: u64) -> u64 {
     if hash <= SKIPPED { hash + 2 } else { hash }

@@ -1,24 +1,24 @@
-//! What all three modes arrive at, in pages.
+//! The outcome of all three modes, in pages.
 
 use super::interval::{Interval, proportion};
 use super::pairs::Pairs;
 
-/// Pages of one guest (or of all) by what merging makes of them. Where a part is estimated it need not be whole.
+/// The pages of one guest, or of all, by class. Estimated numbers need not be whole.
 ///
-/// `zero + within + across + unique` is what was looked at: each page is in exactly one of them.
+/// Each page is in exactly one class: `zero + within + across + unique = pages`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GuestOutcome {
-    /// Pages looked at that do not change.
+    /// The pages that were read and do not change.
     pub pages: u64,
     /// Pages of zeros.
     pub zero: f64,
-    /// Copies beyond the first of each other content in this guest: what goes even if the guest is alone.
+    /// Copies beyond the first of each other content in this guest: merging saves them even if the guest is alone.
     pub within: f64,
     /// Contents of this guest, one page each, that another guest holds as well.
     pub across: f64,
-    /// Pages whose content nobody else has.
+    /// Pages with a content that no other guest has.
     pub unique: f64,
-    /// Pages that merging saves. A content's saving is shared out by the number of copies each guest has.
+    /// Pages that merging saves. The saving of a content is split by each guest's number of copies.
     pub saved: Interval,
 }
 
@@ -29,12 +29,12 @@ pub struct Outcome {
     pub guests: Vec<GuestOutcome>,
     /// All together; its interval is narrower than the sum of theirs.
     pub total: GuestOutcome,
-    /// What each two guests share, if it was asked for.
+    /// The contents that each two guests share, if requested.
     pub pairs: Option<Pairs>,
 }
 
 impl Outcome {
-    /// Sums the guests; `saved` is what all save together.
+    /// Sums the guests; `saved` is the saving of all together.
     pub(super) fn of(guests: Vec<GuestOutcome>, saved: Interval, pairs: Option<Pairs>) -> Self {
         let mut total = GuestOutcome { saved, ..GuestOutcome::default() };
         for guest in &guests {
@@ -48,7 +48,7 @@ impl Outcome {
     }
 }
 
-/// A second look at some pages of one guest, a while after the first.
+/// A second look at some pages of one guest, after the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SecondLook {
     /// Pages looked at twice that held zeros at first, and those of them that hold something else now.
@@ -70,9 +70,10 @@ impl Outcome {
         }
     }
 
-    /// Takes out pages that change too fast to be merged, as estimated from a second look at a random part of
-    /// each guest's pages. Whether a changing page would have been saved is not known one by one: `expected`
-    /// assumes the guest's average, `low` that all of them would, `high` that none would.
+    /// Removes pages that change too fast to merge, estimated from a second look at a random part of each guest's pages.
+    ///
+    /// It is unknown which changing pages would have been saved: `expected` assumes the guest's average, `low` that all of
+    /// them would, `high` that none would.
     pub fn without_changing(&mut self, looks: &[SecondLook]) {
         let (mut expected, mut low) = (0.0, 0.0);
         for (guest, look) in self.guests.iter_mut().zip(looks) {

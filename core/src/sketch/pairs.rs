@@ -1,8 +1,9 @@
-//! How many contents each two guests have in common.
+//! The number of contents that each two guests share.
 
-/// A symmetric matrix over guests. Off the diagonal: distinct contents that both hold, which is what merging
-/// gains, in pages, by placing the two on one host. On the diagonal: what the guest gains alone. Zero pages are
-/// left out, as they merge wherever the guest is.
+/// A symmetric matrix over guests: the pages that merging saves by placing two guests on one host.
+///
+/// Off the diagonal are the distinct contents that both hold, on it the savings of the guest alone. Zero pages are left out,
+/// as they merge on any host.
 ///
 /// The measure of Wood et al., "Memory Buddies" (VEE 2009), with estimates in place of Bloom filters.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -12,17 +13,17 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A matrix of nothing shared.
+    /// Creates a matrix of zeros.
     pub fn new(guests: usize) -> Self {
         Self { guests, pages: vec![0.0; guests * (guests + 1) / 2] }
     }
 
-    /// Number of guests.
+    /// The number of guests.
     pub fn guests(&self) -> usize {
         self.guests
     }
 
-    /// Pages that `a` and `b` share.
+    /// The number of pages that `a` and `b` share.
     pub fn get(&self, a: usize, b: usize) -> f64 {
         self.index(a, b).and_then(|index| self.pages.get(index)).copied().unwrap_or(0.0)
     }

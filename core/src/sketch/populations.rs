@@ -1,9 +1,9 @@
-//! Populations of pages on which the estimators must prove themselves.
+//! Populations of pages on which the estimators are tested.
 
 use super::mix::{Rng, unit};
 use super::{SKIPPED, ZERO, fingerprint, mix};
 
-/// A way for guests to be alike.
+/// A way in which guests are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Population {
     /// Each page is drawn from half as many contents.

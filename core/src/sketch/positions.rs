@@ -1,22 +1,22 @@
-//! Which pages a sample looks at: the same places in every guest, drawn without looking at the rest.
+//! The places that a sample reads: the same in every guest, drawn without a walk over the rest.
 
 use super::mix::{mix, unit};
 
-/// The places drawn in one mapping, in rising order. Each place is drawn with the same chance, independently of
-/// the others; the same seed and role give the same places, so that clones are caught in pairs.
+/// The places drawn in one mapping, in rising order, each independently with the same chance.
 ///
-/// Draws the gaps, which are geometric (Vitter, CACM 1984): work goes with the places drawn, not with the size.
+/// The same seed and role give the same places, so that pages of clones are drawn in pairs. The gaps are drawn, which are
+/// geometric (Vitter, CACM 1984): the work is proportional to the places drawn and not to the size.
 #[derive(Debug, Clone)]
 pub struct Positions {
     state: u64,
     next: u64,
     end: u64,
-    /// ln(1 - rate); 0 when nothing is to be drawn.
+    /// `ln(1 - rate)`, or 0 when nothing is to be drawn.
     log_miss: f64,
 }
 
 impl Positions {
-    /// Places in `0..pages`, each drawn with the chance `rate`.
+    /// Draws places in `0..pages`, each with the chance `rate`.
     pub fn new(seed: u64, role: u64, pages: u64, rate: f64) -> Self {
         let log_miss = if rate >= 1.0 { f64::NEG_INFINITY } else { (-rate.max(0.0)).ln_1p() };
         let mut positions = Self { state: mix(seed ^ mix(role)), next: 0, end: pages, log_miss };

@@ -1,4 +1,4 @@
-//! The sample: a few pages picked by position, and honest bounds instead of an extrapolation.
+//! The sample mode: some pages drawn by position, and bounds instead of an extrapolation.
 
 use super::bounds::Bounds;
 use super::interval::{Interval, Z, proportion};
@@ -6,13 +6,13 @@ use super::outcome::{GuestOutcome, Outcome};
 use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};
 
-/// One page that was looked at.
+/// One page of the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// The place: the same number for the same place in different guests. Places are drawn, not pages: the
-    /// page at a place that was drawn is looked at in every guest.
+    /// The place: the same number for the same place in different guests. Places are drawn, not pages: the page at a drawn
+    /// place is read in every guest.
     pub place: u64,
-    /// Whose page.
+    /// The number of the page's guest.
     pub guest: u32,
     /// Its fingerprint, [`ZERO`], or [`SKIPPED`] for a page that changes.
     pub page: u64,
@@ -23,13 +23,13 @@ pub struct Probe {
 pub struct Probes {
     /// The chance with which each place was drawn.
     pub rate: f64,
-    /// Pages of each guest, known from the kernel's counters.
+    /// The number of pages of each guest, from the kernel's counters.
     pub pages: Vec<u64>,
-    /// The pages looked at, in any order.
+    /// The pages that were read, in any order.
     pub probes: Vec<Probe>,
 }
 
-/// What one set of probes says: one guest's or everybody's.
+/// The result of one set of probes: one guest's, or all.
 struct Findings {
     zero: Interval,
     stable: Interval,
@@ -37,8 +37,8 @@ struct Findings {
 }
 
 impl Probes {
-    /// Bounds on the savings. `expected` is the middle of the interval and claims no more than that; so are
-    /// `within`, `across` and `unique`, which are split accordingly.
+    /// Computes bounds on the savings. `expected` is only the middle of the interval, and `within`, `across` and `unique`
+    /// are split accordingly.
     pub fn outcome(&self, rules: &MergeRules) -> Outcome {
         let all = self.findings(&self.probes, self.pages.iter().sum(), rules).saved;
         let mut by_guest = vec![Vec::new(); self.pages.len()];
@@ -49,7 +49,7 @@ impl Probes {
         }
         let alone: Vec<Findings> =
             by_guest.iter().zip(&self.pages).map(|(probes, &pages)| self.findings(probes, pages, rules)).collect();
-        // What all save beyond what each saves alone is shared by what each has left.
+        // The savings of all beyond those of each alone are split by what each has left.
         let left = |found: &Findings| (found.stable.expected - found.saved.expected).max(0.0);
         let sum_alone: f64 = alone.iter().map(|found| found.saved.expected).sum();
         let sum_left: f64 = alone.iter().map(left).sum();
@@ -70,7 +70,7 @@ impl Probes {
                 within,
                 across,
                 unique: nonzero - within - across,
-                // Alone it saves no more than in company, and in company at most all that it has or all save.
+                // A guest alone saves no more than with others, and with others at most its pages and the savings of all.
                 saved: Interval {
                     expected,
                     low: found.saved.low.min(expected),
@@ -86,7 +86,7 @@ impl Probes {
     fn findings(&self, probes: &[Probe], pages: u64, rules: &MergeRules) -> Findings {
         let whole = pages as f64;
         let is_all = self.rate >= 1.0;
-        // The pages of a place come in a lump: as if fewer had been drawn.
+        // The pages of a place are drawn together, which counts as fewer draws.
         let lump = lump(probes);
         let part_of = |is: fn(u64) -> bool| {
             let hits = probes.iter().filter(|probe| is(probe.page)).count() as f64;
@@ -110,7 +110,7 @@ impl Probes {
             let surplus = Bounds::of(&drawn, 1.0, stable).low;
             return Findings { zero, stable, saved: Interval::exactly(known + surplus) };
         }
-        // Zero pages and others are complements: only how many contents there are is uncertain, not whose.
+        // Zero pages and others are complements: only the number of contents is uncertain.
         let bounds = Bounds::of(&drawn, self.rate, stable);
         let high = (bounds.high - rules.zero_frames(zero.low.round() as u64) as f64).max(0.0);
         let low = (known - known_error).max(0.0) + bounds.low;
@@ -119,7 +119,7 @@ impl Probes {
     }
 }
 
-/// How many pages a drawn place has, in the mean over pages.
+/// The number of pages at a drawn place, in the mean over pages.
 fn lump(probes: &[Probe]) -> f64 {
     let mut places: Vec<u64> = probes.iter().map(|probe| probe.place).collect();
     places.sort_unstable();
@@ -127,8 +127,8 @@ fn lump(probes: &[Probe]) -> f64 {
     if places.is_empty() { 1.0 } else { squares / places.len() as f64 }
 }
 
-/// Pages saved by those that equal another one at the same place (an estimate without bias, and its standard
-/// error), and how many contents were drawn at 0, 1, 2... places.
+/// Computes the pages that equal another one at the same place (an unbiased estimate and its standard error), and the number
+/// of contents drawn at 0, 1, 2... places.
 fn reduce(probes: &[Probe], rate: f64) -> (f64, f64, Vec<u64>) {
     let mut pages: Vec<(u64, u64)> =
         probes.iter().filter(|probe| probe.page > SKIPPED).map(|probe| (probe.place, probe.page)).collect();
@@ -174,9 +174,9 @@ mod tests {
         exact::outcome(&pages, &MergeRules::default(), false)
     }
 
-    /// The claim itself, at the rates and sizes that people use and at awkward ones.
+    /// The bounds hold at common rates and sizes and at awkward ones.
     #[test]
-    #[allow(clippy::disallowed_macros, reason = "prints the figures of docs/estimate.md")]
+    #[allow(clippy::disallowed_macros, reason = "prints the figures of docs/measurements")]
     fn the_bounds_hold_the_truth() {
         for (pages, rate) in [(400_000, 0.01), (40_000, 0.05), (4_000, 0.02)] {
             for population in POPULATIONS {

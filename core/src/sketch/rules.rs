@@ -1,11 +1,11 @@
-//! How many frames KSM keeps of a content, from `mm/ksm.c`.
+//! The number of frames that KSM keeps of a content, from `mm/ksm.c`.
 
 /// The settings of KSM that decide how much merging saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeRules {
-    /// `max_page_sharing`: page table entries that one frame may serve. At least 2.
+    /// `max_page_sharing`: the number of page table entries that one frame may serve, at least 2.
     pub max_page_sharing: u64,
-    /// `use_zero_pages`: whether zero pages go to the kernel's own zero page, which keeps no frame of theirs.
+    /// `use_zero_pages`: whether zero pages map the kernel's own zero page, so that none of their frames is kept.
     pub use_zero_pages: bool,
 }
 
@@ -17,13 +17,13 @@ impl Default for MergeRules {
 }
 
 impl MergeRules {
-    /// Frames kept for a content with `copies` pages: ceil(copies / `max_page_sharing`).
+    /// The frames kept of a content: `ceil(copies / max_page_sharing)`.
     #[inline]
     pub fn frames(&self, copies: u64) -> u64 {
         copies.div_ceil(self.max_page_sharing.max(2))
     }
 
-    /// Frames kept for `copies` pages of zeros.
+    /// The frames kept of `copies` zero pages.
     pub fn zero_frames(&self, copies: u64) -> u64 {
         if self.use_zero_pages { 0 } else { self.frames(copies) }
     }

@@ -1,4 +1,4 @@
-//! Whether to do it: what merging gains and what ksmd works for it, in one sentence.
+//! The verdict: whether merging pays, from its gain and ksmd's work, in one sentence.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,28 +9,27 @@ use super::interval::Interval;
 use crate::kernel::RMAP_ITEM_BYTES;
 use crate::units::{Bytes, Span};
 
-/// What ksmd's work costs on one core.
+/// The costs of ksmd's work on one core.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CostModel {
-    /// A page's first visit: its checksum is taken.
+    /// The cost of a page's first visit, which computes its checksum.
     pub first_visit_ns: f64,
-    /// A visit that merges the page.
+    /// The cost of a visit that merges the page.
     pub merge_ns: f64,
-    /// A visit to a page that has no equal: it is looked up in both trees.
+    /// The cost of a visit to a page without an equal, which searches both trees.
     pub unshared_ns: f64,
-    /// Clean passes a day once all is merged.
+    /// The number of clean passes a day once all is merged.
     pub passes_per_day: f64,
 }
 
 impl Default for CostModel {
-    /// Measured on one core of a 2-core AMD EPYC virtual machine under Linux 6.18, and a pass each quarter of an
-    /// hour.
+    /// The costs on one core of an AMD EPYC virtual machine with Linux 6.18, and a pass each quarter of an hour.
     fn default() -> Self {
         Self { first_visit_ns: 1300.0, merge_ns: 7000.0, unshared_ns: 3800.0, passes_per_day: 96.0 }
     }
 }
 
-/// What is known about the memory in question, in pages.
+/// The facts about the memory in question, in pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
     /// Pages that ksmd would visit.
@@ -45,30 +44,30 @@ pub struct Costs {
     pub leaving: u64,
     /// Bytes in a page.
     pub page_size: u64,
-    /// Whether any of it is mergeable as things are.
+    /// Whether any of it is mergeable now.
     pub is_mergeable: bool,
 }
 
-/// What to do.
+/// The advice of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
-    /// There is no memory that KSM could look at.
+    /// There is no memory that KSM could scan.
     NothingThere,
-    /// It pays even at the lower end of the interval.
+    /// Merging pays even at the lower end of the interval.
     Yes,
-    /// It gains something, but little.
+    /// Merging gains little.
     Marginal,
-    /// It costs memory, or next to nothing is gained.
+    /// Merging gains next to nothing, or costs memory.
     No,
-    /// The interval is too wide to tell.
+    /// The interval is too wide for an advice.
     Unknown,
 }
 
 /// The gain, the cost and the advice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What to do.
+    /// The advice to the operator.
     pub advice: Advice,
     /// Memory that merging saves, in bytes.
     pub saved_bytes: [u64; 3],
@@ -82,7 +81,7 @@ pub struct Verdict {
     pub ksmd_cpu_seconds: f64,
     /// CPU time of ksmd per day from then on.
     pub keep_cpu_seconds_per_day: f64,
-    /// Whether any of it is mergeable as things are.
+    /// Whether any of it is mergeable now.
     pub is_mergeable: bool,
 }
 
@@ -93,8 +92,8 @@ const WORTH: f64 = 0.05;
 const WORTHLESS: f64 = 0.01;
 
 impl Verdict {
-    /// Weighs gain and cost. Two visits with the same checksum come before a merge: the first costs a
-    /// checksum on every page, the second merges what has an equal and looks up what has none.
+    /// Weighs gain against cost. A merge needs two visits with the same checksum: the first computes the checksum of each
+    /// page, the second merges pages with an equal and searches the trees for the others.
     pub fn of(costs: &Costs, model: &CostModel) -> Self {
         let page = costs.page_size as f64;
         let bytes = |pages: f64| (pages * page).round().max(0.0) as u64;
@@ -137,7 +136,7 @@ fn net(saved: u64, metadata: u64) -> i64 {
     i64::try_from(i128::from(saved) - i128::from(metadata)).unwrap_or(i64::MAX)
 }
 
-/// One sentence for a person.
+/// The verdict in one sentence.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [low, expected, high] = self.saved_bytes.map(Bytes::from);
@@ -170,7 +169,7 @@ impl fmt::Display for Verdict {
                     )?;
                 } else {
                     write!(f, "{start}: merging would save {expected} ({part:.1} %")?;
-                    // Ends that read alike are as good as certain.
+                    // Ends with the same text are as good as exact.
                     if low.to_string() != high.to_string() {
                         write!(f, ", between {low} and {high}")?;
                     }
@@ -206,8 +205,7 @@ mod tests {
         Verdict::of(&costs(saved), &CostModel::default())
     }
 
-    /// The measurement the model stands on: 4 GiB, half of it equal, took 1.4 s for pass 1 and about 6 s for
-    /// pass 2.
+    /// The measurement behind the model: 4 GiB, half of it equal, took 1.4 s in pass 1 and about 6 s in pass 2.
     #[test]
     fn four_gib_half_equal_take_seven_seconds() {
         let verdict = verdict([524_288.0; 3]);
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentences_read_well() {
+    fn each_advice_has_its_sentence() {
         let pages = f64::from(1 << 20);
         assert_eq!(
             verdict([0.5 * pages; 3]).to_string(),
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_merged_is_not_merged_again_and_zero_pages_leave() {
+    fn merged_pages_and_zero_pages_cost_less() {
         let all = costs([524_288.0; 3]);
         let half = Verdict::of(&Costs { merged: 524_288, ..all }, &CostModel::default());
         assert!(half.ksmd_cpu_seconds < 3.0);

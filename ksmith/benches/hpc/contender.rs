@@ -1,4 +1,4 @@
-//! Under whose control a job runs.
+//! The controllers of KSM under which a job runs.
 
 use std::fmt;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith::control::Client;
+use ksmith_service::control::Client;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
@@ -89,7 +89,7 @@ impl fmt::Display for Contender {
     }
 }
 
-/// KSM under somebody's control. A daemon is ended on drop.
+/// KSM under the control of a contender. A daemon is ended on drop.
 pub(crate) struct Controlled {
     daemon: Option<Child>,
     /// The daemon's configuration, which tells `ksmith run` where it listens.

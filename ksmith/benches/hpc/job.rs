@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith::observe::Observer;
-use ksmith::root::Root;
 use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES, SmapsRollup};
 use ksmith_core::units::Bytes;
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
 use serde::Serialize;
 
 use crate::contender::{Contender, Controlled};
@@ -32,14 +32,14 @@ pub(crate) struct Run {
     pub(crate) late_bytes: f64,
     /// The most of it.
     pub(crate) peak_bytes: u64,
-    /// The job's CPU, system time included: unlike its duration, hardly longer because others work on the host. Without that
-    /// of processes for whose end nobody waited, as with workers of Node's cluster.
+    /// CPU time of the job with its system time, which other load on the host hardly changes. Processes that
+    /// their parent did not wait for are missing, such as workers of Node's cluster.
     pub(crate) job_seconds: f64,
     /// ksmd's CPU.
     pub(crate) ksmd_seconds: f64,
     /// The daemon's own CPU.
     pub(crate) daemon_seconds: f64,
-    /// Merged pages that were copied because somebody wrote to them.
+    /// Merged pages that were copied on a write.
     pub(crate) breaks: u64,
     /// What the job printed of its results: the same in all runs.
     pub(crate) shown: String,

@@ -1,9 +1,9 @@
-//! Whole jobs under KSM, against the same jobs without: how much memory of theirs it saves, and how much slower they are.
+//! Whole jobs with KSM compared with the same jobs without it: memory saved, and time lost.
 //!
-//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host whose KSM
-//! nobody uses. Without a case it lists them. Contenders take turns within each repeat, so that whatever else changes
-//! on the host hits all alike; figures are medians. docs/hpc.md says what they mean. Settings are restored at the
-//! end; after Ctrl-C by `ksmith restore`.
+//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host where
+//! KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, so that changes on
+//! the host affect all alike. Figures are medians; docs/measurements/2026-11-hpc.md defines them. Settings are
+//! restored at the end, and after Ctrl-C by `ksmith restore`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
@@ -19,10 +19,10 @@ use std::time::Duration;
 use cases::Case;
 use contender::Contender;
 use job::Run;
-use ksmith::act::{Control, StateDir};
-use ksmith::lab::play::Bench;
-use ksmith::live_bench::LiveBench;
-use ksmith::root::Root;
+use ksmith_host::act::{Control, StateDir};
+use ksmith_host::root::Root;
+use ksmith_lab::live_bench::LiveBench;
+use ksmith_lab::play::Bench;
 
 /// What was asked for.
 struct Asked {

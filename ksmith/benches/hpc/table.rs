@@ -1,7 +1,7 @@
 //! Runs put together: medians, and what they mean beside the runs without KSM.
 
-use ksmith::lab::measure::Spread;
 use ksmith_core::units::Bytes;
+use ksmith_lab::measure::Spread;
 use serde_json::{Value, json};
 
 use crate::cases::Case;

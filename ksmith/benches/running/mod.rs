@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith::control::Client;
+use ksmith_service::control::Client;
 
 /// The longest to wait for a daemon to settle.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ impl Daemon {
 
     fn state(&self) -> Option<String> {
         let answer = Client::connect(&self.socket()).and_then(|mut client| client.status()).ok()?;
-        Some(answer.json["daemon"]["state"].as_str()?.to_owned())
+        Some(answer.daemon?.state)
     }
 
     pub fn socket(&self) -> PathBuf {

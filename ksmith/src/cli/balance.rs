@@ -8,20 +8,21 @@ use ksmith_core::units::Bytes;
 use serde_json::json;
 
 use super::{Failure, Global, print};
-use crate::act::{Lock, LockError, StateDir};
-use crate::balance::{Balancer, Holds, Ledger};
-use crate::config::Config;
-use crate::control::{Client, ClientError, ResizedAnswer};
-use crate::guests::{Guests, Kind};
-use crate::observe::Observer;
-use crate::root::Root;
+use crate::show;
+use ksmith_host::act::{Lock, LockError, StateDir};
+use ksmith_host::guests::{Guests, Kind};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_service::balance::{Balancer, Holds, Ledger};
+use ksmith_service::config::Config;
+use ksmith_service::control::{Client, ClientError, ResizedAnswer};
 
 /// Show the pool that guests share, what each has and could do without, and the plan.
 ///
 /// A running daemon tells what it saw and decided last, and has done lately; without one, or with --dry-run, ksmith
 /// looks itself. This command takes and gives no memory: plans are carried out by `ksmith daemon` with `enabled = true`
-/// under [balance] in the configuration. It does switch on the statistics of QEMU's balloons that nobody has switched
-/// on; they stay on. `least` is what a guest would not be taken below now: what it uses, with a reserve.
+/// under [balance] in the configuration. It does switch on the statistics of QEMU's balloons that are still
+/// off; they stay on. `least` is what a guest would not be taken below now: what it uses, with a reserve.
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
     /// Look anew and make a plan, whatever a daemon does
@@ -107,20 +108,20 @@ impl BalanceArgs {
             Some(mut client) => client.balance()?,
             None => {
                 let mut balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
-                let impossible = |why: crate::balance::PoolError| Failure::impossible(why.to_string());
+                let impossible = |why: ksmith_service::balance::PoolError| Failure::impossible(why.to_string());
                 balancer.pool().map_err(impossible)?;
                 std::thread::sleep(BETWEEN);
                 balancer.decide(PATIENCE).map_err(impossible)?;
                 let mut report = balancer.report().ok_or_else(|| Failure::with_code(1, "nothing was seen"))?;
-                // Nobody carries this one out.
+                // No daemon carries this plan out.
                 report.is_enabled = false;
                 report
             }
         };
         if global.json {
-            print::json(&report)?;
+            print::json(&show::balance::json(&report))?;
         } else {
-            print::text(&report)?;
+            print::text(show::balance::text(&report))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -193,9 +194,9 @@ fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) ->
         if let Some(outcome) = balancer.ordered(&ordered.key) {
             break outcome.map_err(|why| Failure::with_code(1, format!("{}: {why}", ordered.name)))?;
         }
-        balancer.absorb(answers.recv_deadline(deadline)?);
+        balancer.accept(answers.recv_deadline(deadline)?);
     };
-    let crate::balance::Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
+    let ksmith_service::balance::Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
     Ok(ResizedAnswer { guest: name, from_bytes, wanted_bytes, given_bytes })
 }
 
@@ -205,8 +206,8 @@ fn look(root: &Root, config: &Config, ledger: Ledger) -> anyhow::Result<Balancer
     let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
     let list = guests.list_unasked(&Observer::new(root.clone()).sample());
     let mut balancer = Balancer::new(root.clone(), config.balance.clone(), ledger, holds);
-    let machines = list.guests.iter().filter(|guest| guest.kind != Kind::Process);
-    balancer.meet(machines.map(|guest| (guest, guests.target(guest))));
+    let machines = list.guests.iter().filter(|guest| guest.kind != Kind::PROCESS);
+    balancer.discover(machines.map(|guest| (guest, guests.target(guest))));
     balancer.look(PATIENCE);
     Ok(balancer)
 }
@@ -215,7 +216,7 @@ fn look(root: &Root, config: &Config, ledger: Ledger) -> anyhow::Result<Balancer
 fn daemon(config: &Config) -> Result<Option<Client>, ClientError> {
     match Client::connect(&config.daemon.control_socket) {
         Ok(client) => Ok(Some(client)),
-        Err(error) if error.is_nobody_there() => Ok(None),
+        Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -236,7 +237,7 @@ fn require(global: &Global) -> Result<Root, Failure> {
     Ok(root)
 }
 
-/// Nobody else must balance meanwhile.
+/// The lock: no other ksmith must balance meanwhile.
 fn lock(root: &Root) -> anyhow::Result<Lock> {
     Lock::take(&StateDir::of(root)).map_err(|error| match error {
         error @ LockError::Held { .. } => Failure::impossible(error.to_string()).into(),

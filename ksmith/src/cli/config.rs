@@ -1,16 +1,16 @@
-//! `ksmith config`
+//! The command `ksmith config`.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
 use super::{Global, print};
-use crate::config::{Config, DEFAULT_PATH};
+use ksmith_service::config::{Config, DEFAULT_PATH};
 
 /// Work with the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check the configuration: unknown keys and values without sense are refused with line and column
+    /// Check the configuration: unknown keys and invalid values are refused with line and column.
     Check,
 }
 

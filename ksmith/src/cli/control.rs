@@ -1,13 +1,13 @@
-//! Taking control of KSM for a command, with the reasons why that may not be possible here.
+//! Takes control of KSM for a command, or says why that is not possible here.
 
 use super::{Failure, Global};
-use crate::act::{self, Control, Lasting, StateDir};
-use crate::root::Root;
+use ksmith_host::act::{self, Control, Lasting, StateDir};
+use ksmith_host::root::Root;
 
-/// The host to act upon, after making sure that it has KSM and that we may act.
+/// The host to act on, which has KSM and on which this user may act.
 ///
 /// # Errors
-/// With exit code 3: no KSM, or not root.
+/// The host has no KSM, or the user is not root (exit code 3).
 pub fn require(global: &Global) -> Result<Root, Failure> {
     let root = global.live_root()?;
     if root.text("sys/kernel/mm/ksm/run") == ksmith_core::reading::Reading::Absent {
@@ -21,16 +21,16 @@ pub fn require(global: &Global) -> Result<Root, Failure> {
     Ok(root)
 }
 
-/// Control over KSM until dropped; says on standard error what a person should know.
+/// Takes control of KSM until the value is dropped. Warnings go to standard error.
 ///
 /// # Errors
-/// As [`require`], or somebody else controls KSM.
+/// As [`require`], or another program controls KSM.
 pub fn take(global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<Control> {
     let root = require(global)?;
     take_in(&StateDir::of(&root), global, dry_run, take_over)
 }
 
-/// Control over KSM until dropped, with lock and journal in another directory than usual.
+/// Takes control of KSM until the value is dropped, with lock and journal in the given directory.
 ///
 /// # Errors
 /// As [`take`].
@@ -43,10 +43,10 @@ pub fn take_in(directory: &StateDir, global: &Global, dry_run: bool, take_over: 
     Ok(control)
 }
 
-/// The right to change settings for good; says on standard error what was restored first.
+/// Takes the right to change settings permanently. Reports on standard error what was restored first.
 ///
 /// # Errors
-/// As [`require`], or another ksmith is at work.
+/// As [`require`], or another ksmith is running.
 pub fn take_lasting(global: &Global, dry_run: bool) -> anyhow::Result<Lasting> {
     let root = require(global)?;
     let lasting = Lasting::take(&root, &StateDir::of(&root), dry_run)?;
@@ -56,7 +56,7 @@ pub fn take_lasting(global: &Global, dry_run: bool) -> anyhow::Result<Lasting> {
     Ok(lasting)
 }
 
-/// Warns of programs that will write their own settings over ours.
+/// Warns of programs that overwrite KSM's settings.
 pub fn warn_of_holders(root: &Root) {
     for holder in act::find(root) {
         tracing::warn!("{holder} controls KSM too and will overwrite this: stop it first ({})", holder.remedy());

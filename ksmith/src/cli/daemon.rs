@@ -1,47 +1,54 @@
-//! `ksmith daemon`
+//! The command `ksmith daemon`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::{Global, control, print};
-use crate::act::StateDir;
-use crate::config::PolicyKind;
-use crate::controller::Controller;
-use crate::daemon::{ConfigSource, Daemon, plan};
-use crate::live::LiveHost;
-use crate::observe::Observer;
-use crate::signals;
+use ksmith_core::controller::Controller;
+use ksmith_core::decide::{POLICIES, PolicyKind};
+use ksmith_host::act::StateDir;
+use ksmith_host::live::LiveHost;
+use ksmith_host::observe::Observer;
+use ksmith_host::signals;
+use ksmith_service::daemon::{ConfigSource, Daemon, LiveEnvironment, Message, plan};
 
-/// Control KSM until stopped, then put every setting back.
+/// Control KSM until stopped, then restore every setting.
 ///
-/// The policy of the configuration decides; `profit`, the default, sends ksmd over new memory at once, parks it
-/// when another pass would not pay, and looks again now and then. SIGHUP reads the configuration again (one with
-/// a mistake is refused and the old one stays); SIGTERM and Ctrl-C end it. What is merged stays merged.
+/// The policy of the configuration decides. The default, `profit`, starts a scan of new memory at once, parks
+/// ksmd when another pass would not pay, and probes from time to time. SIGHUP reads the configuration again; an
+/// invalid one is refused and the old one stays. SIGTERM and Ctrl-C end the daemon. Merged pages stay merged.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
     /// Use this policy instead of the configured one
-    #[arg(long, value_enum, value_name = "POLICY")]
+    #[arg(long, value_parser = policies(), value_name = "POLICY")]
     policy: Option<PolicyKind>,
-    /// Pause ksmtuned (or oVirt's momd), if it controls KSM, as long as the daemon runs
+    /// Pause ksmtuned (or oVirt's momd), if it controls KSM, while the daemon runs
     #[arg(long)]
     take_over: bool,
-    /// Look once, say what would be done, and change nothing
+    /// Take one sample, say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Keep lock and journal here. For the lab, which holds the usual ones: nobody else is locked out.
+    /// Keep lock and journal in this directory. For the lab, which holds the usual ones itself.
     #[arg(long, hide = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+}
+
+/// Parses the name of a policy of the registry.
+fn policies() -> impl TypedValueParser<Value = PolicyKind> {
+    let values = POLICIES.iter().map(|entry| PossibleValue::new(entry.name).help(entry.help));
+    PossibleValuesParser::new(values).map(|name| PolicyKind::find(&name).unwrap_or_default())
 }
 
 impl DaemonArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let source = ConfigSource { path: global.config.clone(), policy: self.policy };
         let config = source.load()?;
-        // Before control is taken: a configuration that is refused must not pause anybody.
+        // Before control is taken, so that a refused configuration pauses no other program.
         let policy = config.policy()?;
-        // Before control is taken too: an end in between would leave a paused ksmtuned behind.
+        // Before control is taken, so that a signal in between leaves no paused ksmtuned behind.
         let signals = signals::catch()?;
         let directory = match &self.state_dir {
             Some(directory) => StateDir::at(directory),
@@ -59,7 +66,8 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        for note in Daemon::new(host, config, source)?.run(signals)?.restore()? {
+        let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
+        for note in daemon.run(|inbox| signals.forward(inbox, Message::Signal))?.restore()? {
             tracing::info!("{note}");
         }
         tracing::info!("all settings restored");

@@ -1,4 +1,4 @@
-//! `ksmith demo`
+//! The command `ksmith demo`.
 
 use std::process::ExitCode;
 
@@ -9,30 +9,31 @@ use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, control, print};
-use crate::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening, play};
-use crate::live::LiveHost;
-use crate::observe::Observer;
-use crate::root::Root;
-use crate::signals;
+use crate::show;
+use ksmith_host::live::LiveHost;
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_host::signals;
+use ksmith_lab::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening, play};
 
-/// Show the whole job on four small guests: merged within seconds, a late one included, settings put back.
+/// Show merging on four small guests: merged within seconds, one late guest included, settings restored.
 ///
-/// The guests are processes whose memory is known to the page: half of it is equal in all, a tenth is empty, a
-/// tenth is rewritten all the time, an eighth is shared by the first and the last guest only. So the table at
-/// the end can say what was to be saved beside what was. The last guest starts late, after ksmd has made passes
-/// the kernel's way: the kernel's own settings would then hardly ever merge its eighth.
+/// The guests are processes with known memory: half of it is equal in all, a tenth is empty, a tenth is rewritten
+/// all the time, and an eighth is equal in the first and the last guest only. So the table at the end compares
+/// the savings with the attainable ones. The last guest starts late, after ksmd has made passes with smart_scan:
+/// the kernel's own settings would then hardly ever merge its eighth.
 ///
-/// Without KSM or without root the demo runs on a simulated ksmd and says so on every line. A host whose KSM is
-/// in use, or whose processes offer memory to it, is left alone.
+/// Without KSM or without root the demo runs on a simulated ksmd and says so on every line. It refuses a host
+/// where KSM is in use or processes offer memory to it.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Memory of each guest in MiB
     #[arg(long, value_name = "MIB", default_value_t = 96, value_parser = clap::value_parser!(u32).range(4..=65_536))]
     size: u32,
-    /// Run on the simulated ksmd also where there is a real one
+    /// Run on the simulated ksmd, even if the kernel has KSM
     #[arg(long)]
     simulated: bool,
-    /// Run although others on this host use KSM: what is merged of theirs counts into the figures
+    /// Run even if other processes use KSM: their merged pages count in the figures
     #[arg(long)]
     force: bool,
 }
@@ -76,9 +77,9 @@ impl DemoArgs {
         }
     }
 
-    /// A host whose KSM works for somebody is not to be disturbed for a demo, and neither is one with memory that
-    /// the demo would merge along: that would stay merged, and count into the figures. What the gauges still count
-    /// of processes that have ended is nobody's use.
+    /// Refuses a host where KSM is in use, or where the demo would merge the memory of other processes: that
+    /// would stay merged, and count in the figures. Pages of ended processes, which the gauges still count, are
+    /// no use of KSM.
     fn check_unused(&self, sample: &Sample) -> Result<(), Failure> {
         if self.force {
             return Ok(());
@@ -96,7 +97,7 @@ impl DemoArgs {
         }
         let others = sample.processes.iter().filter(|process| process.may_merge());
         let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
-        // Less memory than one guest has hardly blurs the figures.
+        // Less memory than that of one guest hardly changes the figures.
         if offered > u64::from(self.size) << 20 {
             return Err(Failure::impossible(format!(
                 "{} processes with {} of memory offer it to KSM, and the demo would merge theirs along and count it: use \
@@ -108,7 +109,7 @@ impl DemoArgs {
         Ok(())
     }
 
-    /// The guests take their memory for real, so a host that has not got it is left alone, `--force` or not.
+    /// Refuses a host with too little memory, with `--force` too, because the guests really use their memory.
     fn check_memory(&self, sample: &Sample) -> Result<(), Failure> {
         let Some(available) = sample.memory.value().and_then(Meminfo::obtainable) else { return Ok(()) };
         let largest = largest_guest_mib(available);
@@ -128,7 +129,7 @@ impl DemoArgs {
     }
 }
 
-/// Memory that the demo leaves to the host.
+/// Memory in MiB that the demo leaves to the host.
 const MARGIN_MIB: u64 = 512;
 
 /// The smallest `--size`.
@@ -143,7 +144,7 @@ fn print(global: &Global, report: &Report) -> anyhow::Result<()> {
     if global.json {
         print::json(&report)?;
     } else {
-        print::line(format_args!("\n{report}"))?;
+        print::line(format_args!("\n{}", show::demo::text(report)))?;
     }
     Ok(())
 }

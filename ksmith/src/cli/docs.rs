@@ -1,4 +1,4 @@
-//! Shell completions and man pages, made from the same table as the help.
+//! Shell completions and man pages, generated from the same table as the help.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use clap_complete::Shell;
 
 use super::{Cli, print};
 
-/// Print completions for a shell: ksmith completions bash > /etc/bash_completion.d/ksmith
+/// Print completions for a shell, as in `ksmith completions bash > /etc/bash_completion.d/ksmith`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// For which shell
+    /// Name of the shell
     shell: Shell,
 }
 
 impl CompletionsArgs {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        // Into memory first: writing to a closed pipe would make clap_complete panic.
+        // Into memory first, because clap_complete panics on a closed pipe.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut script);
         print::text(String::from_utf8_lossy(&script))?;
@@ -30,7 +30,7 @@ impl CompletionsArgs {
 /// Write the man pages, one per command, into a directory.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Where to
+    /// Directory for the man pages
     directory: PathBuf,
 }
 

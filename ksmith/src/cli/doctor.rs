@@ -1,4 +1,4 @@
-//! `ksmith doctor`
+//! The command `ksmith doctor`.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -11,48 +11,48 @@ use ksmith_core::field::KernelVersion;
 use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, exit, print};
-use crate::act::{self, Journal, JournalError, StateDir};
-use crate::balance::Ledger;
-use crate::config::Config;
-use crate::control::{Client, ClientError};
-use crate::doctor::{NoPatient, Options, Patient, examine, find};
-use crate::domains::sharing;
-use crate::guests::{Guest, Guests, Uri};
-use crate::observe::Observer;
-use crate::root::Root;
+use ksmith_host::act::{self, Journal, StateDir, UndoError};
+use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
+use ksmith_host::guests::{Guest, Guests, Uri};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_service::balance::Ledger;
+use ksmith_service::config::Config;
+use ksmith_service::control::{Client, ClientError};
+use ksmith_service::domains::sharing;
 
-/// Find out why KSM does not do here what it could, and say what to do.
+/// Diagnose why KSM saves less than it could on this host, and name the remedies.
 ///
-/// With a guest or a process: why its memory does not merge, each part of it with its cause, what shows it, and
-/// the remedy. Root sees its pages, and compares some of them with all mergeable memory of the host; others are
-/// told what they can't see.
+/// For a guest or a process: why its memory does not merge, with cause, evidence and remedy for each part. Root
+/// sees its pages, and compares some of them with all mergeable memory of the host. Other users are told what
+/// they can't see.
 ///
-/// Looks only: nothing is faulted in, and merged pages stay merged. Exit code 0 also when something is found; 1 when
-/// something found keeps KSM from its work or endangers the host.
+/// Only reads: no page is faulted in, and merged pages stay merged. Ends with 0, also when something is found,
+/// and with 1 when a finding stops KSM from working or endangers the host.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// A process, or a guest by its name or UUID
     #[arg(value_name = "GUEST|PID")]
-    who: Option<String>,
-    /// The longest to look at a process: three passes of ksmd make most answers certain
-    #[arg(long, value_name = "SECONDS", default_value = "10", requires = "who")]
+    subject: Option<String>,
+    /// The longest time to watch a process: three passes of ksmd make most answers certain
+    #[arg(long, value_name = "SECONDS", default_value = "10", requires = "subject")]
     seconds: f64,
 }
 
 impl DoctorArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        match &self.who {
-            Some(who) => self.examine(global, who),
+        match &self.subject {
+            Some(subject) => self.examine(global, subject),
             None => of_host(global),
         }
     }
 
-    fn examine(&self, global: &Global, who: &str) -> anyhow::Result<ExitCode> {
+    fn examine(&self, global: &Global, subject: &str) -> anyhow::Result<ExitCode> {
         let longest = Duration::try_from_secs_f64(self.seconds)
             .map_err(|_| Failure::usage("--seconds takes a number of seconds, such as 30"))?;
         let root = global.root();
         let mut reports = Vec::new();
-        for patient in patients(&root, who)? {
+        for patient in patients(&root, subject)? {
             reports.push(examine(&root, &patient, Options { longest }).map_err(failure)?);
         }
         if global.json {
@@ -66,20 +66,20 @@ impl DoctorArgs {
     }
 }
 
-/// The processes of a guest by its name, its UUID or any of its PIDs; a process that is no guest by its PID.
-fn patients(root: &Root, who: &str) -> Result<Vec<Patient>, Failure> {
-    let unknown = match find(root, who) {
+/// Finds the processes of a guest by its name, its UUID or any of its PIDs, or another process by its PID.
+fn patients(root: &Root, subject: &str) -> Result<Vec<Patient>, Failure> {
+    let unknown = match find(root, subject) {
         Err(error @ NoPatient::Unknown(_)) => error,
         found => return found.map_err(failure),
     };
     let sample = Observer::new(root.clone()).sample();
     let list = Guests::new(root.clone(), Uri::default()).list_within(&sample, PATIENCE);
-    let Ok(guest) = ksmith_core::guest::find(&list.guests, who) else { return Err(failure(unknown)) };
+    let Ok(guest) = ksmith_core::guest::find(&list.guests, subject) else { return Err(failure(unknown)) };
     let found = guest.processes.iter().map(|id| find(root, &id.pid.to_string()));
     Ok(found.collect::<Result<Vec<_>, _>>().map_err(failure)?.into_iter().flatten().collect())
 }
 
-/// For hypervisors to tell their UUID.
+/// The longest wait for hypervisors to report their UUID.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn failure(error: NoPatient) -> Failure {
@@ -97,12 +97,12 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let daemon = client.map_or(Daemon::Absent, |client| in_charge(client, journal.as_ref().ok()));
     let mut observer = Observer::new(root.clone());
     let sample = observer.sample();
-    // Only a hypervisor that has answered tells what is switched off.
+    // Only a hypervisor that answers shows what is switched off.
     let is_enforced = config.domains.is_enforced();
     let patience = if is_enforced { PATIENCE } else { Duration::ZERO };
     let guests = Guests::new(root.clone(), Uri::default()).list_within(&sample, patience).guests;
     let mut domains = DomainsReport::of(&config.domains, &guests, None);
-    // Who may not look at frames is told what is possible, not what is.
+    // A user without access to frames is told what is possible, not what is shared now.
     let across = sharing(&root, &config.domains, &guests).ok().map(|sharing| sharing.across_bytes);
     if let Some(across) = across {
         domains.meaning = format!("{}; {} are shared across now", domains.meaning, Bytes::from(across));
@@ -116,12 +116,16 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
             .collect(),
         unrestored: daemon != Daemon::Present && journal.as_ref().is_ok_and(|journal| !journal.is_empty()),
         damaged_journal: match journal {
-            Err(JournalError::Damaged { why, .. }) => Some(why),
+            Err(UndoError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
         unreturned_guests: Ledger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         shared_across_bytes: across.filter(|_| is_enforced).unwrap_or(0),
-        residue: guests.iter().filter(|guest| is_enforced && guest.has_residue).map(Guest::title).collect(),
+        remaining_mergeable: guests
+            .iter()
+            .filter(|guest| is_enforced && guest.has_remaining_mergeable)
+            .map(Guest::title)
+            .collect(),
         guarded,
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };
@@ -147,16 +151,14 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     Ok(if is_ill { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Why a daemon keeps ksmd parked for the sake of the domains.
+/// Why a daemon keeps ksmd parked because of the domains.
 fn guarded(client: &mut Client) -> Option<String> {
-    let status = client.status().ok()?.json;
-    let daemon = status.get("daemon")?;
-    let reason = daemon.get("reason")?.as_str()?;
-    (daemon.get("state")?.as_str()? == GUARDED).then(|| reason.to_owned())
+    let daemon = client.status().ok()?.daemon?;
+    (daemon.state == GUARDED).then_some(daemon.reason)
 }
 
-/// Who answers on the control socket is in charge, and so is whoever has settings to restore when it ends: a scan
-/// or a demo listens nowhere.
+/// Finds the ksmith that controls KSM: the daemon that answers on the control socket, or a process with settings
+/// to restore at its end. A scan or a demo listens on no socket.
 fn in_charge(answer: Result<Client, ClientError>, journal: Option<&Journal>) -> Daemon {
     match answer {
         Ok(_) => Daemon::Present,

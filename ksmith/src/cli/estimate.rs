@@ -1,61 +1,63 @@
-//! `ksmith estimate`
+//! The command `ksmith estimate`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
-use super::{Failure, Global, print};
-use crate::config::{Config, DEFAULT_PATH};
-use crate::estimate::{By, EstimateError, Mode, Options, Selection, estimate, write_heat_map};
-use crate::guests::Guests;
-use crate::observe::Observer;
+use super::{Failure, Global, heat_map, print, progress};
+use crate::show;
+use ksmith_host::estimate::{By, EstimateError, Mode, Options, Selection, estimate};
+use ksmith_host::guests::Guests;
+use ksmith_host::observe::Observer;
+use ksmith_service::config::{Config, DEFAULT_PATH};
 
-/// Say what KSM would save here, in seconds and without turning it on.
+/// Estimate what KSM would save here, in seconds and without switching it on.
 ///
-/// Reads the memory of guests as it is and says how much of it is zero, equal within a guest, equal across guests
-/// and changing, what KSM would save and cost, and whether to do it. Nothing is disturbed: merged pages stay
-/// merged, nothing is faulted in, no guest is stopped, no content is kept.
+/// Reads the memory of guests and reports how much of it is zero, equal within a guest, equal across guests and
+/// changing, what KSM would save and cost, and whether to use it. It disturbs nothing: merged pages stay merged,
+/// no page is faulted in, no guest is stopped, and no content is kept.
 ///
-/// Without PIDs, --guest or --all it looks at every process with mergeable memory, or at every virtual machine if
-/// there is none. Needs root or CAP_SYS_PTRACE, but no KSM.
+/// Without PIDs, --guest or --all it reads every process with mergeable memory, or every virtual machine if there
+/// is none. It needs root or CAP_SYS_PTRACE, but no KSM.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
-    /// Processes to look at, whether they opted in or not
+    /// Processes to read, opted in or not
     #[arg(value_name = "PID")]
     pids: Vec<u32>,
-    /// Look at the guest of this name; may be given several times
+    /// Read the guest of this name; may be given several times
     #[arg(long, value_name = "NAME")]
     guest: Vec<String>,
-    /// Look at every process with mergeable memory, or at every virtual machine if there is none
+    /// Read every process with mergeable memory, or every virtual machine if there is none
     #[arg(long)]
     all: bool,
-    /// Read everything and remember each page: exact, for 8 to 24 bytes of memory per page
+    /// Read every page and remember it: exact, for 8 to 24 bytes of memory per page
     #[arg(long, conflicts_with_all = ["sketch", "sample"])]
     exact: bool,
-    /// Read everything and remember at most 32 MiB: within 0.4 % of the memory looked at (this is the default)
+    /// Read every page and remember at most 32 MiB: within 0.4 % of the memory read (this is the default)
     #[arg(long, conflicts_with = "sample")]
     sketch: bool,
-    /// Read only P per cent of the pages: says at least and at most so much, sometimes far apart
+    /// Read only P per cent of the pages: gives a lower and an upper bound, sometimes far apart
     #[arg(long, value_name = "P")]
     sample: Option<f64>,
-    /// Look again after so many seconds, to tell pages that change and so never merge
+    /// Read again after this many seconds, to find pages that change and so never merge
     #[arg(long, value_name = "SECONDS")]
     again: Option<f64>,
-    /// Threads that read (half of the cores)
+    /// Number of threads that read [default: half of the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Read at most so many bytes per second: 500M, 2G
+    /// Read at most this many bytes per second, such as 500M or 2G
     #[arg(long, value_name = "B/s", value_parser = rate)]
     max_rate: Option<u64>,
-    /// Show what each two guests share; with a FILE.svg, also as a heat map
+    /// Show what each two guests share; with FILE.svg, also as a heat map
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     matrix: Option<Option<PathBuf>>,
-    /// Count all processes of a program, a user, a control group or a trust domain as one guest
+    /// Treat all processes of a program, a user, a control group or a trust domain as one guest
     #[arg(long, value_name = "WHAT")]
     by: Option<Grouping>,
 }
@@ -75,12 +77,12 @@ impl EstimateArgs {
         }
         let report = estimate(&self.options(global)?).map_err(|error| failure(&error))?;
         if let (Some(Some(path)), Some(matrix)) = (&self.matrix, &report.matrix) {
-            write_heat_map(matrix, path)?;
+            heat_map::write(matrix, path)?;
         }
         if global.json {
             print::json(&report)?
         } else {
-            print::text(&report)?
+            print::text(show::estimate::text(&report))?
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -112,7 +114,7 @@ impl EstimateArgs {
         options.threads = self.threads.map_or(options.threads, usize::from);
         options.max_rate = self.max_rate;
         options.wants_pairs = self.matrix.is_some();
-        options.wants_progress = true;
+        options.meter = Some(Arc::new(progress::Bar::new()));
         let setting =
             |name| global.root().text(format!("sys/kernel/mm/ksm/{name}")).and_then(|text| number(&text)).get();
         let usual = MergeRules::default();
@@ -124,7 +126,7 @@ impl EstimateArgs {
     }
 }
 
-/// The trust domain of each guest's processes, as the configuration assigns them.
+/// The trust domain of each guest's processes, by the configuration.
 fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
     let config = Config::load(global.config.as_deref())?;
     if config.domains.is_unconfigured() {
@@ -139,14 +141,14 @@ fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
     Ok(domains.flat_map(|(domain, all)| all.into_iter().map(move |id| (id.pid, domain.clone()))).collect())
 }
 
-/// For hypervisors to tell their UUID, by which a rule may go.
+/// The longest wait for hypervisors to report their UUID, which a rule may name.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn failure(error: &EstimateError) -> Failure {
     Failure::with_code(error.exit_code(), error.to_string())
 }
 
-/// `500M`, `2GiB`, `1e9` would be too clever: digits and one of K, M, G, T, in powers of 1024.
+/// Parses a rate such as `500M`: digits and one of K, M, G, T, in powers of 1024.
 fn rate(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no rate: give bytes per second, such as 500M or 2G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

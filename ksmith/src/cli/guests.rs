@@ -1,17 +1,21 @@
-//! `ksmith guests`
+//! The command `ksmith guests`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use ksmith_core::figures::{self, GUEST, find};
+use ksmith_core::model::GuestsReport;
 
-use super::{Global, print};
-use crate::config::Config;
-use crate::control::Client;
-use crate::domains::sharing;
-use crate::guests::{Guests, List, read_memory};
-use crate::observe::Observer;
-use crate::show::{By, GuestsReport, Sort};
+use super::{Failure, Global, print};
+use crate::show;
+use crate::show::guests::Order;
+use ksmith_host::guests::{Guests, List, read_memory};
+use ksmith_host::observe::Observer;
+use ksmith_service::config::Config;
+use ksmith_service::control::Client;
+use ksmith_service::domains::sharing;
 
 /// Show each guest by name: what it takes, what merging saves and costs.
 ///
@@ -23,14 +27,32 @@ use crate::show::{By, GuestsReport, Sort};
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
     /// What makes a row
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    by: By,
-    /// What to order by
-    #[arg(long, value_enum, default_value_t, value_name = "COLUMN")]
-    sort: Sort,
+    #[arg(long, value_parser = labels(), default_value = EACH, value_name = "WHAT")]
+    by: String,
+    /// What to order by, the largest first: any figure of a guest
+    #[arg(long, value_parser = keys(), default_value = "saved_bytes", value_name = "FIGURE")]
+    sort: String,
     /// Read private and shared memory of all guests, however long that takes
     #[arg(long)]
     pss: bool,
+}
+
+/// A name that stands for each guest by itself.
+const EACH: &str = "guest";
+
+/// The labels that guests can be summed up by, from the table of figures.
+fn labels() -> PossibleValuesParser {
+    let each = PossibleValue::new(EACH).help("Each guest by itself");
+    let labels = figures::labels().map(|figure| PossibleValue::new(figure.field.name).help(figure.field.help));
+    [each].into_iter().chain(labels).collect::<Vec<_>>().into()
+}
+
+/// The figures that rows can be ordered by, each by its key or its heading.
+fn keys() -> PossibleValuesParser {
+    let keys = GUEST
+        .iter()
+        .map(|figure| PossibleValue::new(figure.field.name).help(figure.field.help).aliases(figure.heading));
+    keys.collect::<Vec<_>>().into()
 }
 
 /// For private and shared memory, unless all of it is asked for.
@@ -56,17 +78,18 @@ impl GuestsArgs {
         config.domains.assign(&mut report.guests);
         let budget = if self.pss { None } else { Some(PSS_BUDGET) };
         report.errors.extend(read_memory(&root, &mut report.guests, budget));
-        if self.by == By::Domain {
+        if self.by == "domain" {
             match sharing(&root, &config.domains, &report.guests) {
                 Ok(sharing) => report.sharing = Some(sharing),
                 Err(why) => report.errors.push(why.to_string()),
             }
         }
-        let view = report.view(self.by, self.sort);
+        let sort = find(GUEST, &self.sort).ok_or_else(|| Failure::usage("there is no such figure"))?;
+        let order = Order { by: find(GUEST, &self.by), sort };
         if global.json {
-            print::json(&view.to_json())?;
+            print::json(&show::guests::json(&report, order))?;
         } else {
-            print::text(view)?;
+            print::text(show::guests::text(&report, order))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -76,7 +99,7 @@ impl GuestsArgs {
 fn ask_daemon(config: &Config) -> anyhow::Result<Option<GuestsReport>> {
     match Client::connect(&config.daemon.control_socket) {
         Ok(mut client) => Ok(Some(client.guests()?)),
-        Err(error) if error.is_nobody_there() => Ok(None),
+        Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! `ksmith enable`, `disable` and `set`: settings that last.
+//! The commands `ksmith enable`, `disable` and `set`, which change settings permanently.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -9,43 +9,43 @@ use clap::Args;
 use ksmith_core::knobs::{Knob, Knobs};
 
 use super::{Failure, Global, control, print};
-use crate::act::{Change, Unmerge};
-use crate::root::Root;
-use crate::signals;
+use ksmith_host::act::{Change, Unmerge};
+use ksmith_host::root::Root;
+use ksmith_host::signals;
 
-/// Switch KSM on with the settings it has, until somebody switches it off.
+/// Switch KSM on with its present settings, until it is switched off.
 ///
-/// ksmd then scans for ever; `ksmith daemon` lets it scan when that pays.
+/// ksmd then scans all the time; `ksmith daemon` runs it only when that pays.
 #[derive(Debug, Args)]
 pub struct EnableArgs {
-    /// Say what would be changed, and change nothing
+    /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Switch KSM off. What is merged stays merged (`ksmith unmerge` undoes that too).
+/// Switch KSM off. Merged pages stay merged (`ksmith unmerge` undoes that too).
 #[derive(Debug, Args)]
 pub struct DisableArgs {
-    /// Say what would be changed, and change nothing
+    /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Set KSM's own settings by their kernel names, in the order that the kernel needs.
+/// Set KSM's settings by their kernel names, in the order that the kernel needs.
 ///
-/// merge_across_nodes and max_page_sharing can only change while nothing is merged: everything is unmerged
-/// first, if memory suffices for that, and ksmd is then put back to work. Ctrl-C stops that half way, and ksmd is
-/// put back to work all the same.
+/// merge_across_nodes and max_page_sharing can only change while nothing is merged. So everything is unmerged
+/// first, if memory suffices, and ksmd is started again. Ctrl-C stops this half way, and ksmd is started again in
+/// any case.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: ksmith set pages_to_scan=1000 sleep_millisecs=10")]
 pub struct SetArgs {
     /// Settings, such as pages_to_scan=1000
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(Knob, u64)>,
-    /// Say what would be changed, and change nothing
+    /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Unmerge although memory may not suffice for it
+    /// Unmerge even if memory may not suffice
     #[arg(long)]
     force: bool,
     /// Give up unmerging after this long
@@ -90,7 +90,7 @@ fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, how: Unmerge) -> a
     if !lacking.is_empty() {
         return Err(Failure::impossible(format!("this kernel does not have {}", lacking.join(", "))).into());
     }
-    // Before anything is changed that a sudden end would leave behind.
+    // Before the first change, so that a signal leaves no change behind.
     let signals = signals::catch()?;
     let mut lasting = control::take_lasting(global, dry_run)?;
     control::warn_of_holders(&root);

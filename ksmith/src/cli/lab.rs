@@ -1,4 +1,4 @@
-//! `ksmith lab`
+//! The command `ksmith lab`.
 
 use std::env;
 use std::fs;
@@ -12,51 +12,51 @@ use ksmith_core::kernel::Run;
 use ksmith_core::units::{Bytes, Span};
 
 use super::{Failure, Global, control, print};
-use crate::lab::competitor::{Competitor, DEFAULT};
-use crate::lab::play::{Plan, Progress, play};
-use crate::lab::report;
-use crate::lab::results::{CompetitorResults, Results, ScenarioResults};
-use crate::lab::scenario::{self, Form, Scenario};
-use crate::live_bench::LiveBench;
-use crate::observe::Observer;
-use crate::root::Root;
 use crate::show::Table;
-use crate::signals;
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_host::signals;
+use ksmith_lab::competitor::{self, Competitor};
+use ksmith_lab::live_bench::LiveBench;
+use ksmith_lab::play::{Plan, Progress, play};
+use ksmith_lab::report;
+use ksmith_lab::results::{CompetitorResults, Results, ScenarioResults};
+use ksmith_lab::scenario::{self, Form, Scenario};
 
-/// Compare policies on this host's kernel: same guests, same events, measured
+/// Compare policies on this host's kernel: same guests, same events, measured.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     Run(LabRunArgs),
     List(LabListArgs),
 }
 
-/// Play scenarios under each of the policies and say which does best.
+/// Play scenarios under each policy and compare the results.
 ///
-/// A scenario is a TOML file that says which guests there are and what happens to them when: see `ksmith lab list`
-/// and docs/lab.md. Each run starts from the same state of the host (nothing merged, the kernel's own settings), and
-/// all competitors take turns within each repeat. Every policy runs as a daemon of its own, the ksmtuned script as the
-/// real thing. At the end, and on Ctrl-C, everything is put back. A host whose KSM is in use is left alone.
+/// A scenario is a TOML file with guests and a timeline: see `ksmith lab list` and docs/lab.md. Each run starts
+/// from the same state of the host (nothing merged, the kernel's own settings), and all competitors take turns
+/// within each repeat. Each policy runs as a daemon of its own, and ksmtuned as the original script. At the end,
+/// and on Ctrl-C, everything is restored. The lab refuses a host where KSM is in use.
 #[derive(Debug, Args)]
 pub struct LabRunArgs {
     /// Names of shipped scenarios, or TOML files
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// Who competes: built-in policies by name, fixed:PRESET, script:ksmtuned, script:ksmtuned-eager, config:FILE,
-    /// reference (every page, all the time) and none [default: all that are to be had here]
+    /// Competitors: built-in policies by name, fixed:PRESET, script:ksmtuned, script:ksmtuned-eager, config:FILE,
+    /// reference (every page, all the time) and none [default: all that are installed here]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     policies: Vec<String>,
     /// Runs of each scenario under each competitor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Which form of the scenarios to play
+    /// Form of the scenarios
     #[arg(long, value_enum, default_value_t)]
     form: Form,
-    /// Write results.json, report.html and what the controllers said into this directory
+    /// Write results.json, report.html and the controllers' logs into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// List the scenarios, and who can compete here.
+/// List the scenarios and the competitors of this host.
 #[derive(Debug, Args)]
 pub struct LabListArgs {}
 
@@ -69,7 +69,7 @@ impl LabCommand {
     }
 }
 
-/// Where scenarios are looked for: in the working directory as in ksmith's own sources, then where packages put them.
+/// Directories of scenarios: `scenarios/` in the working directory, then those of packages.
 fn places() -> Vec<PathBuf> {
     ["scenarios", "/usr/local/share/ksmith/scenarios", "/usr/share/ksmith/scenarios"].map(PathBuf::from).to_vec()
 }
@@ -89,11 +89,12 @@ impl LabRunArgs {
         let progress = Progress::new(total);
         let played = play(&plan, &mut bench, &interrupts, &progress);
         progress.finish();
-        // Nothing of the last run stays merged, whatever came of it.
-        let is_reset = crate::lab::play::Bench::reset(&mut bench);
+        // Nothing of the last run stays merged, even if the run failed.
+        let is_reset = ksmith_lab::play::Bench::reset(&mut bench);
         let restored = bench.restore();
         let results = played?;
-        // Before anything is said of them: hours of measuring are not lost to a setting that can't be put back.
+        // Before errors are returned, so that a setting that can't be restored does not lose hours of
+        // measurement.
         self.write(&results)?;
         print_results(global, &results)?;
         is_reset.map_err(|why| anyhow::anyhow!("the last run is not undone: {why}"))?;
@@ -139,10 +140,10 @@ impl LabRunArgs {
     }
 }
 
-/// Memory of others that hardly blurs the figures, in bytes.
+/// Bytes of other processes' memory that hardly change the figures.
 const LITTLE: u64 = 32 << 20;
 
-/// A host whose KSM works for somebody, or that lacks what the scenarios need, is left alone.
+/// Refuses a host where KSM is in use or that lacks what the scenarios need.
 fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     for scenario in &plan.scenarios {
         let missing = scenario.missing_files();
@@ -169,7 +170,7 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     }
     let needed = plan.scenarios.iter().map(Scenario::peak_bytes).max().unwrap_or(0);
     let available = sample.memory.value().and_then(|memory| memory.available).unwrap_or(u64::MAX);
-    // A tenth more, for the kernel's own needs and the controllers.
+    // A tenth more, for the kernel and the controllers.
     if needed.saturating_add(needed / 10) > available {
         return Err(Failure::impossible(format!(
             "the scenarios need {} of memory and {} are available: use --form short, or a smaller scenario",
@@ -229,7 +230,7 @@ fn list(global: &Global) -> anyhow::Result<ExitCode> {
         .collect::<Result<_, _>>()
         .map_err(|error| Failure::usage(error.to_string()))?;
     let competitors: Vec<(&str, Result<Competitor, String>)> =
-        DEFAULT.iter().map(|name| (*name, Competitor::parse(name).map_err(|why| why.to_string()))).collect();
+        competitor::names().map(|name| (name, Competitor::parse(name).map_err(|why| why.to_string()))).collect();
     if global.json {
         let scenarios = scenarios.iter().map(|(path, short, long)| scenario_json(path, short, long));
         let here = competitors.iter().filter(|(_, competitor)| competitor.is_ok()).map(|(name, _)| *name);

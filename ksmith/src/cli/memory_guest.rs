@@ -1,18 +1,18 @@
-//! `ksmith memory-guest`: what the demo and the lab start, hidden from help.
+//! The command `ksmith memory-guest`, which the demo and the lab start. It is hidden from help.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::lab::{Contents, Part, serve};
+use ksmith_lab::{Contents, Part, serve};
 
 /// Hold memory with known content and offer it to KSM, until standard input ends.
 #[derive(Debug, Args)]
 pub struct MemoryGuestArgs {
-    /// What to hold
+    /// Parts of the memory
     #[arg(value_name = "PART", value_parser = |text: &str| text.parse::<Part>())]
     parts: Vec<Part>,
-    /// What to be called; heeded by whoever reads the command line of this process
+    /// Name of the guest, for readers of this command line
     #[arg(long)]
     name: Option<String>,
 }

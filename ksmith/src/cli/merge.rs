@@ -1,4 +1,4 @@
-//! `ksmith merge on|off GUEST`
+//! The command `ksmith merge on|off GUEST`.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -12,19 +12,19 @@ use ksmith_core::units::Bytes;
 use serde_json::json;
 
 use super::{Failure, Global, print};
-use crate::act::{Headroom, StateDir};
-use crate::config::Config;
-use crate::control::Client;
-use crate::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
-use crate::observe::Observer;
-use crate::root::Root;
+use ksmith_host::act::{Headroom, StateDir};
+use ksmith_host::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_service::config::Config;
+use ksmith_service::control::Client;
 
 /// Switch merging of one guest on or off while it runs.
 ///
-/// Works on QEMU, through its own QMP socket or through libvirt. Off gives the guest its own copy of every merged
-/// page before it returns (about a second for each GiB that is merged; the guest's devices wait meanwhile), so it is
-/// first checked that memory suffices. A guest that offered its memory itself can't be switched from outside: then
-/// the exit code is 3, and the way that does work is said.
+/// Works on QEMU, through its QMP socket or through libvirt. Off gives the guest its own copy of every merged
+/// page before it returns: about a second for each merged GiB, in which the guest's devices wait. So it is first
+/// checked that memory suffices. A guest that offered its memory itself can't be switched from outside: then the
+/// exit code is 3, and the message names what works.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
     /// On or off
@@ -35,7 +35,7 @@ pub struct MergeArgs {
     /// Also from its next start on (libvirt: <nosharepages/> in its definition)
     #[arg(long)]
     permanent: bool,
-    /// Go ahead although memory may not suffice
+    /// Switch even if memory may not suffice
     #[arg(long)]
     force: bool,
     /// Say what would be switched, and change nothing
@@ -43,16 +43,16 @@ pub struct MergeArgs {
     dry_run: bool,
 }
 
-/// A switch's two ends.
+/// The two states of the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnOff {
     /// Offer its memory to KSM
     On,
-    /// Take it back
+    /// Withdraw its memory from KSM
     Off,
 }
 
-/// How often progress is shown.
+/// Time between two updates of the progress.
 const TICK: Duration = Duration::from_millis(200);
 
 impl MergeArgs {
@@ -69,7 +69,7 @@ impl MergeArgs {
         if on && !self.force && !self.dry_run {
             refuse_while_exposed(&config.daemon.control_socket)?;
         }
-        let merged = merged_now(&root, guest.id()).unwrap_or(guest.figures.merged_bytes);
+        let merged = merged_now(&root, guest.id().process()).unwrap_or(guest.figures.merged_bytes);
         if !on && !self.force {
             let headroom = Headroom { exposure_bytes: merged, ..Headroom::now(&root) };
             headroom.check().map_err(|why| Failure::impossible(format!("{}: {why}", guest.name)))?;
@@ -82,17 +82,17 @@ impl MergeArgs {
             true => Some(target.make_permanent(on, self.dry_run).map_err(failure)?),
             false => None,
         };
-        let left = merged_now(&root, guest.id()).unwrap_or(0);
+        let left = merged_now(&root, guest.id().process()).unwrap_or(0);
         self.report(global, guest, &switched, is_made_permanent, [merged.saturating_sub(left), left])?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Switches in a thread, and shows meanwhile how much is left to un-merge.
+    /// Switches in a thread, and shows meanwhile how much is left to unmerge.
     fn throw(&self, root: &Root, guest: &Guest, target: &Target, on: bool) -> anyhow::Result<Vec<Switched>> {
         let (sender, done) = bounded(1);
         let (root_there, target_there, dry_run) = (root.clone(), target.clone(), self.dry_run);
         std::thread::Builder::new().name("switch".to_owned()).spawn(move || {
-            // Whoever asked waits for it.
+            // Send can't fail: the receiver waits for this.
             let _ = sender.send(target_there.switch(&root_there, on, dry_run));
         })?;
         let shows_progress = std::io::stderr().is_terminal() && !on && !self.dry_run;
@@ -106,8 +106,8 @@ impl MergeArgs {
                     return outcome.map_err(failure);
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) if shows_progress => {
-                    let left = merged_now(root, guest.id()).unwrap_or(0);
-                    print::progress(format_args!("\r{} left to un-merge  ", Bytes::from(left)));
+                    let left = merged_now(root, guest.id().process()).unwrap_or(0);
+                    print::progress(format_args!("\r{} left to unmerge  ", Bytes::from(left)));
                     has_shown = true;
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
@@ -128,7 +128,7 @@ impl MergeArgs {
         if global.json {
             return print::json(&json!({
                 "guest": guest.name,
-                "pid": guest.id().pid,
+                "pid": guest.id().pid(),
                 "merge": word,
                 "backends": switched.iter().map(|switched| &switched.backend).collect::<Vec<_>>(),
                 "unmerged_bytes": unmerged_bytes,
@@ -147,7 +147,7 @@ impl MergeArgs {
                 print::line(format_args!("{name}: merging is on: {}", backends.join(", ")))?;
             }
             (_, _, OnOff::Off) => print::line(format_args!(
-                "{name}: merging is off: {}; {} went back to it. KSM's own counters follow when ksmd comes by next.",
+                "{name}: merging is off: {}; {} went back to it. KSM's own counters follow when ksmd scans next.",
                 backends.join(", "),
                 Bytes::from(unmerged_bytes),
             ))?,
@@ -168,9 +168,10 @@ impl MergeArgs {
     }
 }
 
-/// A daemon that balances refuses to offer more memory to merging while what is merged could need more than there is.
+/// Refuses more mergeable memory while a balancing daemon finds that unmerging could need more than the host
+/// has.
 fn refuse_while_exposed(socket: &Path) -> Result<(), Failure> {
-    // Without a daemon there is nobody who watches over that.
+    // Without a daemon the exposure is not known.
     let report = Client::connect(socket).ok().and_then(|mut client| client.balance().ok());
     let refusal = report
         .filter(|report| report.is_enabled)
@@ -181,13 +182,13 @@ fn refuse_while_exposed(socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Lets a running daemon know, so that it shows what is so; without one, the list of guests that one switched off.
-/// That it can't be told changes nothing: it asks for itself before long.
+/// Notifies a running daemon of the switch, or updates the list of guests that were switched off. A failure is
+/// ignored, because the daemon asks the hypervisor itself before long.
 fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
     let outcome = match Client::connect(socket) {
-        Ok(mut daemon) => daemon.switched(target.id.pid, on).map_err(|error| error.to_string()),
+        Ok(mut daemon) => daemon.switched(target.id.pid(), on).map_err(|error| error.to_string()),
         Err(_) if on => OffList::open(&StateDir::of(root))
-            .and_then(|off| off.strike(target.id))
+            .and_then(|off| off.strike(target.id.process()))
             .map_err(|error| error.to_string()),
         Err(_) => Ok(()),
     };
@@ -199,7 +200,7 @@ fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
 fn failure(error: SwitchError) -> anyhow::Error {
     match error {
         SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => Failure::impossible(error.to_string()).into(),
-        // One sentence: its causes are in it.
+        // The sentence includes its causes.
         error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: one table here, one file per command beside it.
+//! The command line: the table of commands here, and one file per command beside it.
 
 mod balance;
 mod config;
@@ -9,16 +9,19 @@ mod docs;
 mod doctor;
 mod estimate;
 mod guests;
+mod heat_map;
 mod knobs;
 mod lab;
 mod memory_guest;
 mod merge;
 mod optin;
 mod print;
+mod progress;
 mod restore;
 mod run;
 mod run_scans;
 mod scan;
+mod schema;
 mod status;
 mod unmerge;
 
@@ -28,25 +31,25 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::root::Root;
+use ksmith_host::root::Root;
 
 /// Exit codes, as documented in the help.
 pub mod exit {
-    /// Failed.
+    /// The command failed.
     pub const FAILED: u8 = 1;
-    /// Usage or configuration.
+    /// The command line or the configuration is not valid.
     pub const USAGE: u8 = 2;
-    /// Not possible here: no KSM, no privilege, somebody else in control.
+    /// The command is not possible here: no KSM, no privilege, or another program controls KSM.
     pub const IMPOSSIBLE: u8 = 3;
 }
 
-/// Makes Linux memory merging (KSM) worth using.
+/// Make Linux memory merging (KSM) worth using.
 ///
-/// ksmith watches a host's guests and ksmd, spends ksmd's CPU only where it pays, shows what is saved for each
-/// process, and puts every setting back when it ends.
+/// ksmith watches a host's guests and ksmd, spends ksmd's CPU only where it pays, shows the savings of each
+/// process, and restores every setting when it ends.
 ///
-/// Start with `ksmith doctor` (looks, changes nothing), `ksmith demo` (shows the work on four small guests) or
-/// `ksmith daemon` (does it).
+/// Start with `ksmith doctor` (reads, changes nothing), `ksmith demo` (shows merging on four small guests) or
+/// `ksmith daemon` (controls KSM).
 #[derive(Debug, Parser)]
 #[command(name = "ksmith", version, after_help = AFTER_HELP)]
 pub struct Cli {
@@ -57,35 +60,35 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 not possible here (no KSM, no \
-                          privilege, somebody else in control).\nLooking needs no root; acting does.";
+                          privilege, another program controls KSM).\nReading needs no root; acting does.";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// Print JSON with stable keys: bytes and seconds as plain numbers
+    /// Print JSON with stable keys: bytes and seconds as plain numbers.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Look at a captured tree (with proc and sys in it) instead of this host
+    /// Read a captured tree (with proc and sys in it) instead of this host
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Read this configuration instead of /etc/ksmith.toml
+    /// Read this configuration instead of /etc/ksmith.toml.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Say more: each change of a setting as it is made, and what led to it
+    /// Log more: each change of a setting, with its reason.
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }
 
 impl Global {
-    /// The host to look at.
+    /// The host to read.
     pub fn root(&self) -> Root {
         self.root.as_ref().map_or_else(Root::host, Root::at)
     }
 
-    /// The host to act upon.
+    /// The host to act on.
     ///
     /// # Errors
-    /// A captured tree was named: there is no kernel behind it.
+    /// `--root` names a captured tree, which has no kernel.
     pub fn live_root(&self) -> Result<Root, Failure> {
         match self.root() {
             root if root.is_host() => Ok(root),
@@ -119,6 +122,7 @@ enum Command {
     Lab(lab::LabCommand),
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    Schema(schema::SchemaArgs),
     Completions(docs::CompletionsArgs),
     #[command(hide = true)]
     Man(docs::ManArgs),
@@ -126,14 +130,14 @@ enum Command {
     MemoryGuest(memory_guest::MemoryGuestArgs),
 }
 
-/// Reads the command line and does what it asks for.
+/// Parses the command line and runs the command.
 ///
 /// # Errors
 /// As [`Cli::run`].
 pub fn main() -> anyhow::Result<ExitCode> {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are results like any other: a full disk is an error, a reader who leaves is none.
+        // Help and version are results: a full disk is an error, a closed pipe is none.
         Err(help) if !help.use_stderr() => {
             let text = help.render();
             let is_terminal = std::io::stdout().is_terminal();
@@ -149,7 +153,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
     cli.run()
 }
 
-/// An error with its causes, each said once: many errors name their cause themselves.
+/// An error as a sentence with its causes. Each cause is named once, because many errors name their cause
+/// themselves.
 pub fn sentence(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match () {
         () if said.is_empty() => cause,
@@ -159,7 +164,7 @@ pub fn sentence(error: &anyhow::Error) -> String {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Runs the command.
     ///
     /// # Errors
     /// A [`Failure`] carries its own exit code; any other error means 1.
@@ -187,6 +192,7 @@ impl Cli {
             Command::Restore(args) => args.run(global),
             Command::Lab(command) => command.run(global),
             Command::Config(command) => command.run(global),
+            Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
             Command::MemoryGuest(args) => args.run(),
@@ -198,32 +204,32 @@ impl Cli {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What the process ends with.
+    /// Exit code of the process.
     pub code: u8,
     message: String,
 }
 
 impl Failure {
-    /// Exit code 2.
+    /// Makes an error with exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: exit::USAGE, message: message.into() }
     }
 
-    /// This exit code.
+    /// Makes an error with this exit code.
     pub fn with_code(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// Exit code 3.
+    /// Makes an error with exit code 3.
     pub fn impossible(message: impl Into<String>) -> Self {
         Self { code: exit::IMPOSSIBLE, message: message.into() }
     }
 }
 
-/// The exit code that an error stands for.
+/// Exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> u8 {
-    use crate::act::{JournalError, LockError, TakeError};
-    use crate::config::ConfigError;
+    use ksmith_host::act::{LockError, TakeError, UndoError};
+    use ksmith_service::config::ConfigError;
 
     for cause in error.chain() {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
@@ -236,8 +242,8 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {
             return exit::IMPOSSIBLE;
         }
-        // Trying again does not make it whole.
-        let is_damaged = |journal: &JournalError| matches!(journal, JournalError::Damaged { .. });
+        // A damaged undo store stays damaged, so that a later attempt is useless.
+        let is_damaged = |store: &UndoError| matches!(store, UndoError::Damaged { .. });
         if matches!(held, Some(TakeError::Journal(journal)) if is_damaged(journal))
             || cause.downcast_ref().is_some_and(is_damaged)
         {

@@ -1,24 +1,24 @@
-//! `ksmith optin UNIT`
+//! The command `ksmith optin UNIT`.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::{Failure, Global, print};
-use crate::systemd::{OptInError, Service};
+use ksmith_host::systemd::{OptInError, Service};
 
 /// Make a systemd service's memory mergeable from its next start on.
 ///
-/// Writes a drop-in with MemoryKSM=yes. That works with systemd 256 and Linux 6.7, and is refused before: older
-/// versions of systemd fail to start the service. For programs outside systemd there is `ksmith run`.
+/// Writes a drop-in with MemoryKSM=yes. It needs systemd 256 and Linux 6.7, and refuses older ones: older
+/// versions of systemd fail to start the service. For programs outside systemd use `ksmith run`.
 #[derive(Debug, Args)]
 pub struct OptinArgs {
     /// The service, such as redis or postgresql@15-main.service
     unit: String,
-    /// Take the drop-in away again
+    /// Remove the drop-in
     #[arg(long)]
     remove: bool,
-    /// Write it although it would not work here
+    /// Write it even if it would not work here
     #[arg(long)]
     force: bool,
     /// Say what would be written, and change nothing
@@ -28,7 +28,7 @@ pub struct OptinArgs {
 
 impl OptinArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        // A tree that is named may be an image that is to be booted: files are all it takes.
+        // A tree given by --root may be an image to be booted, for which writing files suffices.
         let root = global.root();
         let service = Service::named(&root, &self.unit).map_err(|error| Failure::usage(error.to_string()))?;
         let checked = if self.remove { Ok(()) } else { service.check() };

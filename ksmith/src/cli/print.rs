@@ -1,5 +1,5 @@
-//! Printing results. A reader who goes away (`| head`) ends the printing, not the program: `println!` would
-//! panic.
+//! Prints the results of commands. A reader that goes away (`| head`) ends the printing, not the program:
+//! `println!` would panic.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -23,7 +23,7 @@ pub fn line(line: impl Display) -> anyhow::Result<()> {
     write(&format!("{line}\n"))
 }
 
-/// Prints JSON for people who read it too.
+/// Prints JSON, indented for people.
 ///
 /// # Errors
 /// As [`text`].
@@ -31,13 +31,13 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     write(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-/// Shows progress on standard error. That nobody sees it is no error.
+/// Shows progress on standard error. A closed standard error is no error.
 pub fn progress(text: impl Display) {
     let mut err = io::stderr().lock();
     let _ = write!(err, "{text}").and_then(|()| err.flush());
 }
 
-/// Says something on standard error, beside another program's output. That nobody hears it is no error.
+/// Says something on standard error, beside another program's output. A closed standard error is no error.
 pub fn aside(text: impl Display) {
     progress(text);
 }

@@ -1,34 +1,35 @@
-//! `ksmith restore`
+//! The command `ksmith restore`.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::{Failure, Global, control, exit, print};
-use crate::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
-use crate::balance::{GivenBack, Lacking, Ledger};
-use crate::config::Config;
-use crate::domains::give_back;
-use crate::guests::{OffList, Why};
-use crate::root::Root;
+use ksmith_host::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
+use ksmith_host::guests::{OffList, Why};
+use ksmith_host::root::Root;
+use ksmith_host::undo::UndoStore;
+use ksmith_service::balance::{GivenBack, Lacking, Ledger};
+use ksmith_service::config::Config;
+use ksmith_service::domains::switch_on_again;
 
-/// Put back what a ksmith that was killed left behind: every setting, programs that it had paused, guests' memory.
+/// Undo what a killed ksmith left behind: settings, paused programs, and memory taken from guests.
 ///
-/// ksmith notes each setting's first value in /run/ksmith/journal.json before it changes it. A ksmith that ends
-/// in any other way than by SIGKILL has put everything back itself. Memory that was taken from guests is noted in
-/// balance.json beside it, and given back to each guest up to what it was started with.
+/// ksmith notes each change in /run/ksmith/undo.json before it makes the change: the first value of each setting, each
+/// guest that it switches off, and the memory that it takes from guests. A ksmith that ends in any way but SIGKILL
+/// restores everything itself. Memory is given back to each guest, up to the memory that the guest was started with.
 ///
-/// Ends with 1 where something could not be put back, and says what, why, and what to do: a guest that did not get
-/// all its memory, a setting that needs more memory than there is. It stays noted, for `ksmith restore` later.
+/// Ends with 1 if something could not be restored, and says what, why, and what to do: a guest without all its
+/// memory, or a setting that needs more memory than is available. It stays noted, for a later `ksmith restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// Say what would be put back, and change nothing
+    /// Say what would be restored, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Put back even under a ksmith that is running
+    /// Restore even while a ksmith is running
     #[arg(long)]
     force: bool,
-    /// Give up what the journal says: set it aside under another name, and change no setting
+    /// Discard what is noted about settings: keep it under another name, and change no setting
     #[arg(long, conflicts_with = "dry_run")]
     discard: bool,
 }
@@ -37,7 +38,8 @@ impl RestoreArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
         let state = StateDir::of(&root);
-        // Before the journal is read: a ksmith that starts meanwhile would note what is about to be restored.
+        // Before the journal is read, because a ksmith that starts meanwhile would note what is about to be
+        // restored.
         let _lock = if self.dry_run || self.force { None } else { Some(lock(&state)?) };
         if self.discard {
             return discard(global, &state);
@@ -78,18 +80,18 @@ impl RestoreArgs {
         missing.map_or(Ok(ExitCode::SUCCESS), |missing| Err(missing.into()))
     }
 
-    /// Switches on the guests that a daemon switched off, unless that would let those merge that it kept apart, and gives
-    /// guests back the memory that was taken from them.
+    /// Switches on the guests that a daemon switched off, unless guests of different domains could then merge.
+    /// Gives guests back the memory that was taken from them.
     fn guests(&self, global: &Global, root: &Root, notes: &mut Vec<String>) -> anyhow::Result<GivenBack> {
         let config = Config::load(global.config.as_deref())?;
         let (off, libvirt) = (OffList::open(&StateDir::of(root))?, &config.guests.libvirt_uri);
         notes.extend(off.restore(root, libvirt, Why::Prune, self.dry_run));
-        notes.extend(give_back(root, &off, config.domains.on_exit, libvirt, self.dry_run));
+        notes.extend(switch_on_again(root, &off, config.domains.on_exit, libvirt, self.dry_run));
         Ok(Ledger::open(&StateDir::of(root))?.restore(root, libvirt, self.dry_run))
     }
 }
 
-/// What was not put back, by whom it is lacked, and what to do.
+/// Says what was not restored, for which guest, and what to do.
 fn missing(left: &[&str], lacking: &[Lacking], faults: &[String], state: &StateDir) -> Option<Failure> {
     let settings = left.iter().map(|name| format!("{name} needs more memory than there is, see above"));
     let guests = lacking.iter().map(ToString::to_string);
@@ -117,14 +119,16 @@ fn lock(state: &StateDir) -> anyhow::Result<Lock> {
 }
 
 fn discard(global: &Global, state: &StateDir) -> anyhow::Result<ExitCode> {
-    let aside = Journal::discard(state)?;
+    let aside = UndoStore::new(state).discard()?;
     if global.json {
-        print::json(&serde_json::json!({ "discarded": aside }))?;
+        print::json(&serde_json::json!({ "discarded": aside.first(), "files": aside }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    match aside {
-        Some(aside) => print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?,
-        None => print::line("there is no journal to give up")?,
+    if aside.is_empty() {
+        print::line("there is no journal to give up")?;
+    }
+    for aside in aside {
+        print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

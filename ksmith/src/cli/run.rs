@@ -1,29 +1,25 @@
-//! `ksmith run -- CMD`
+//! The command `ksmith run -- CMD`.
 
 use std::ffi::OsString;
-use std::fmt;
-use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ksmith_core::job::{Asked, Method, Ranges};
 use ksmith_core::units::Bytes;
 
-use super::run_scans::{Scanner, Scans};
+use super::run_scans::{ScanWhen, Scanner, Scans};
 use super::{Failure, Global, print};
-use crate::config::Config;
-use crate::job::{JobReport, Launch, LaunchError, Outcome, Watch, block_signals, nanoseconds_per_copy, wait};
-use crate::ksmd;
+use ksmith_host::job::{JobReport, Launch, LaunchError, Outcome, Watch, block_signals, nanoseconds_per_copy, wait};
+use ksmith_host::ksmd;
+use ksmith_service::config::Config;
 
-/// Start a program with its memory mergeable, and say at its end what KSM saved.
+/// Start a program with mergeable memory, and report at its end what KSM saved.
 ///
-/// The program needs no change and the user no privilege. Where the kernel can (6.7 and later) the program and all it
-/// starts opt in by prctl; else, or with --preload, libksmith.so is loaded into it. Signals are passed on to the
-/// program; its exit code is this command's (128 and the number for a signal; 126 and 127 as with env: it can't be
-/// run, it is not there). What KSM saved is printed on standard error.
+/// The program needs no change and the user no privilege. On Linux 6.7 and later the program and its children opt
+/// in by prctl; before, or with --preload, libksmith.so is loaded into it. Signals are passed on to the program,
+/// and its exit code is the exit code of this command: 128 + the number for a signal, 126 if it can't be run, 127
+/// if it does not exist. The savings are printed on standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ksmith run -- mpirun -n 8 ./solver input\n  \
                         ksmith run --scan 60 --report job.json -- python3 service.py\n  \
@@ -35,13 +31,13 @@ pub struct RunArgs {
     /// Opt in by loading libksmith.so into the program
     #[arg(long)]
     preload: bool,
-    /// Which memory to mark; all but `all` needs libksmith
+    /// Memory to mark; values other than `all` need libksmith
     #[arg(long, value_enum, default_value_t = WhichRanges::All)]
     ranges: WhichRanges,
-    /// When to send ksmd over it: once memory has stopped growing (end-of-init), each so many seconds, or never
+    /// When to scan it: once memory has stopped growing (end-of-init), every SECONDS, or never
     #[arg(long, value_name = "end-of-init|SECONDS|never", default_value_t = ScanWhen::EndOfInit)]
     scan: ScanWhen,
-    /// Write what came of it to this file, as JSON
+    /// Write the report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print nothing at the end
@@ -52,53 +48,16 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// [`Ranges`] on the command line.
+/// The values of [`Ranges`] on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WhichRanges {
     /// All memory
     All,
-    /// Where the daemon finds equal pages
+    /// Ranges in which the daemon finds equal pages
     Guided,
-    /// None: the program marks its own by ksmith.h
+    /// No memory: the program marks its own through ksmith.h
     None,
 }
-
-/// When scans are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScanWhen {
-    EndOfInit,
-    Every(Duration),
-    Never,
-}
-
-impl fmt::Display for ScanWhen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EndOfInit => f.write_str("end-of-init"),
-            Self::Every(period) => write!(f, "{}", period.as_secs_f64()),
-            Self::Never => f.write_str("never"),
-        }
-    }
-}
-
-impl FromStr for ScanWhen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "end-of-init" => Ok(Self::EndOfInit),
-            "never" => Ok(Self::Never),
-            seconds => {
-                let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
-                let seconds = seconds.ok_or("say end-of-init, never, or seconds from 0.1 to 1000000")?;
-                Ok(Self::Every(Duration::from_secs_f64(seconds)))
-            }
-        }
-    }
-}
-
-/// Passes of each scan: a page merges on the second visit that finds it unchanged.
-pub(super) const PASSES: NonZeroU64 = NonZeroU64::MIN.saturating_add(1);
 
 impl RunArgs {
     fn asked(&self) -> Asked {
@@ -128,7 +87,7 @@ impl RunArgs {
             tracing::warn!("{warning}");
         }
         if let Some(file) = &self.report {
-            // Hours later would be too late to learn of it.
+            // Before the start, because a failure after hours would come too late.
             std::fs::OpenOptions::new()
                 .create(true)
                 .append(true)
@@ -136,7 +95,7 @@ impl RunArgs {
                 .map_err(|why| Failure::usage(format!("can't write the report {}: {why}", file.display())))?;
         }
         let mut signals = block_signals()?;
-        // Those whose parents have ended stay in the job.
+        // Keeps processes in the job after their parents have ended.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let ksmd_before = ksmd::cpu_ns(&root);
         let started = launch.start(&plan, &signals).map_err(failure)?;
@@ -154,7 +113,7 @@ impl RunArgs {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Tells what came of it. The program has ended as it did; that nobody can be told changes nothing.
+    /// Prints the report. A failure is ignored: the exit code is the program's.
     fn tell(&self, global: &Global, report: &JobReport, outcome: &Outcome) {
         if let Some(file) = &self.report
             && let Err(why) = report.write(file)
@@ -190,20 +149,4 @@ fn failure(error: LaunchError) -> anyhow::Error {
         _ => super::exit::IMPOSSIBLE,
     };
     Failure::with_code(code, error.to_string()).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn when_to_scan_is_a_word_or_seconds() {
-        assert_eq!("end-of-init".parse(), Ok(ScanWhen::EndOfInit));
-        assert_eq!("0.5".parse(), Ok(ScanWhen::Every(Duration::from_millis(500))));
-        assert_eq!("never".parse(), Ok(ScanWhen::Never));
-        for bad in ["", "0", "-1", "NaN", "often", "1e9"] {
-            assert!(bad.parse::<ScanWhen>().is_err(), "{bad}");
-        }
-        assert_eq!(ScanWhen::Every(Duration::from_secs(60)).to_string(), "60");
-    }
 }

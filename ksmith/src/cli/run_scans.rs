@@ -1,7 +1,10 @@
-//! Who sends ksmd over a job's memory, and when.
+//! The scans of a job's memory: when they are made, and by which process.
 
+use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,29 +12,65 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, 
 use ksmith_core::job::Ranges;
 use ksmith_core::units::{Bytes, Span};
 
-use super::run::{PASSES, ScanWhen};
 use super::scan::{NEEDS_A_GUARD, scan_directly};
 use super::{Failure, Global, control};
-use crate::config::Config;
-use crate::control::scan_limits;
-use crate::job::{Followed, Notice, ksm_now};
-use crate::live::LiveHost;
-use crate::observe::Observer;
-use crate::root::Root;
-use crate::signals::Signal;
-use crate::user_socket::{UserClient, UserError};
+use ksmith_host::job::{Followed, Notice, ksm_now};
+use ksmith_host::live::LiveHost;
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_host::signals::Signal;
+use ksmith_service::config::Config;
+use ksmith_service::control::scan_limits;
+use ksmith_service::user_socket::{UserClient, UserError};
 
-/// Who can be asked.
+/// When ksmith asks for scans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScanWhen {
+    EndOfInit,
+    Every(Duration),
+    Never,
+}
+
+impl fmt::Display for ScanWhen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EndOfInit => f.write_str("end-of-init"),
+            Self::Every(period) => write!(f, "{}", period.as_secs_f64()),
+            Self::Never => f.write_str("never"),
+        }
+    }
+}
+
+impl FromStr for ScanWhen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "end-of-init" => Ok(Self::EndOfInit),
+            "never" => Ok(Self::Never),
+            seconds => {
+                let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
+                let seconds = seconds.ok_or("say end-of-init, never, or seconds from 0.1 to 1000000")?;
+                Ok(Self::Every(Duration::from_secs_f64(seconds)))
+            }
+        }
+    }
+}
+
+/// Passes of each scan: a page merges at the second visit that finds it unchanged.
+const PASSES: NonZeroU64 = NonZeroU64::MIN.saturating_add(1);
+
+/// The process that makes the scans.
 #[derive(Debug)]
 pub(super) enum Scanner {
-    /// Nobody need be.
+    /// No scan is wanted.
     Unwanted,
-    /// A daemon.
+    /// A daemon, which is asked.
     Daemon(PathBuf),
-    /// Nobody, but this user may do it.
+    /// This process, because no daemon answers and this user may control KSM.
     Own(Global),
-    /// Nobody.
-    Nobody(io::Error),
+    /// None: no daemon answers, and this user may not control KSM.
+    Unavailable(io::Error),
 }
 
 impl Scanner {
@@ -42,11 +81,11 @@ impl Scanner {
         match UserClient::connect(socket) {
             Ok(_) => Self::Daemon(socket.to_owned()),
             Err(_) if rustix::process::geteuid().is_root() => Self::Own(global.clone()),
-            Err(error) => Self::Nobody(error),
+            Err(error) => Self::Unavailable(error),
         }
     }
 
-    /// What the user should know before the program starts.
+    /// A warning for the user before the program starts.
     pub(super) fn warning(&self, root: &Root) -> Option<String> {
         let ksm = ksm_now(root);
         if !ksm.is_present() {
@@ -54,7 +93,7 @@ impl Scanner {
         }
         let is_running = ksm.run.get() == Some(1);
         match self {
-            Self::Nobody(why) if !is_running => Some(format!(
+            Self::Unavailable(why) if !is_running => Some(format!(
                 "ksmd is off and no daemon can be asked for scans ({why}): nothing will be merged. Start `ksmith daemon`; \
                  this user must be in the group of its socket (docs/optin.md)"
             )),
@@ -67,7 +106,7 @@ impl Scanner {
 
     fn scan(&self, stop: &Receiver<Signal>) -> Result<String, String> {
         match self {
-            Self::Unwanted | Self::Nobody(_) => Err("nobody can be asked".to_owned()),
+            Self::Unwanted | Self::Unavailable(_) => Err("no daemon can be asked for scans".to_owned()),
             Self::Daemon(socket) => {
                 let mut client = UserClient::connect(socket).map_err(|error| error.to_string())?;
                 let done = client.scan(PASSES, || !stop.is_empty()).map_err(|error| match error {
@@ -114,7 +153,7 @@ impl Scans {
         notices: Receiver<Notice>,
     ) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
-        // Without a daemon nobody names ranges.
+        // Only a daemon names ranges.
         let waits =
             ranges == Ranges::Guided && when == ScanWhen::EndOfInit && matches!(scanner, Scanner::Daemon(_));
         let work = move || ask(&scanner, when, waits, notices, &stopped);
@@ -122,24 +161,25 @@ impl Scans {
         Ok(Self { stop, thread })
     }
 
-    /// Ends a scan in progress. Returns how many were made.
+    /// Ends a scan in progress. Returns the number of scans made.
     pub(super) fn finish(self) -> u64 {
         let Self { stop, thread } = self;
         let _ = stop.send(Signal::End);
-        // Whoever has taken that out finds nobody there any more.
+        // A thread that has received the message finds the channel closed.
         drop(stop);
         thread.join().unwrap_or(0)
     }
 }
 
-/// How long ranges are waited for: libksmith asks each ten seconds, and the daemon may have to read for others first.
+/// The longest wait for ranges. libksmith asks every ten seconds, and the daemon may have to read for other jobs
+/// first.
 const RANGES_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks at how far libksmith is.
+/// Time between two readings of libksmith's progress.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Waits until every process of the job has marked what the daemon named since now: a scan before would find nothing
-/// marked, or what was worth it before memory was filled.
+/// Waits until every process of the job has marked the ranges of a new answer of the daemon. An earlier scan
+/// would find no marked range, or ranges from before the memory was filled.
 fn wait_for_ranges(stop: &Receiver<Signal>) {
     let root = Root::host();
     let (then, began) = (Followed::now(&root), Instant::now());
@@ -151,7 +191,7 @@ fn wait_for_ranges(stop: &Receiver<Signal>) {
             );
             return;
         }
-        // The end of the job stays in the channel for who looks next.
+        // The end of the job stays in the channel for the next reader.
         if !stop.is_empty() {
             return;
         }
@@ -178,14 +218,14 @@ fn ask(
                     warn_of(&notice);
                     false
                 }
-                // The watching has ended before us; its end is told next.
+                // The watching thread has ended; the end of the job is received next.
                 Err(_) => {
                     notices = never();
                     false
                 }
             },
         };
-        if !is_due || matches!(scanner, Scanner::Nobody(_) | Scanner::Unwanted) {
+        if !is_due || matches!(scanner, Scanner::Unavailable(_) | Scanner::Unwanted) {
             continue;
         }
         if waits_for_ranges {
@@ -197,7 +237,7 @@ fn ask(
                 tracing::debug!("scanned: {done}");
             }
             Err(_) if is_over(stop) => return made,
-            // An error that persists is said once.
+            // A persistent error is reported once.
             Err(why) if last_error.as_ref() == Some(&why) => {}
             Err(why) => {
                 tracing::warn!("no scan: {why}");
@@ -207,7 +247,7 @@ fn ask(
     }
 }
 
-/// Whether the end was told, or was told and taken out by a scan that ended for it.
+/// Whether the job has ended: the message is in the channel, or a scan has received it.
 fn is_over(stop: &Receiver<Signal>) -> bool {
     !stop.is_empty() || stop.try_recv() == Err(TryRecvError::Disconnected)
 }
@@ -223,5 +263,21 @@ fn warn_of(notice: &Notice) {
         Notice::OptInLost { pid, name } => tracing::warn!(
             "process {pid} ({name}) is not mergeable any more: ksmd found nothing to merge in it, or it opted out"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_to_scan_is_a_word_or_seconds() {
+        assert_eq!("end-of-init".parse(), Ok(ScanWhen::EndOfInit));
+        assert_eq!("0.5".parse(), Ok(ScanWhen::Every(Duration::from_millis(500))));
+        assert_eq!("never".parse(), Ok(ScanWhen::Never));
+        for bad in ["", "0", "-1", "NaN", "often", "1e9"] {
+            assert!(bad.parse::<ScanWhen>().is_err(), "{bad}");
+        }
+        assert_eq!(ScanWhen::Every(Duration::from_secs(60)).to_string(), "60");
     }
 }

@@ -1,4 +1,4 @@
-//! `ksmith scan`
+//! The command `ksmith scan`.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -8,29 +8,30 @@ use clap::Args;
 use crossbeam_channel::Receiver;
 use ksmith_core::decide::{Limits, OnDemand, Share};
 use ksmith_core::sample::Sample;
+use ksmith_core::scan::ScanJob;
 use ksmith_core::units::{Bytes, Span};
 
 use super::{Failure, Global, control, print};
-use crate::config::Config;
-use crate::control::{Client, ClientError, Figures, NOTHING_TO_SCAN, nothing_to_scan, scan_limits};
-use crate::controller::Controller;
-use crate::live::LiveHost;
-use crate::observe::Observer;
-use crate::signals::{self, Signal};
+use ksmith_core::controller::Controller;
+use ksmith_host::live::LiveHost;
+use ksmith_host::observe::Observer;
+use ksmith_host::signals::{self, Signal};
+use ksmith_service::config::Config;
+use ksmith_service::control::{Client, ClientError, Figures, NOTHING_TO_SCAN, nothing_to_scan, scan_limits};
 
-/// Send ksmd over all mergeable memory now, wait for it, say what it brought, and put the settings back.
+/// Scan all mergeable memory now, wait for the end, report the savings, and restore the settings.
 ///
-/// Every page is visited in each pass, also those that smart_scan would skip. With two passes all that is
-/// equal and at rest is merged. A running daemon is asked to do it.
+/// Every page is visited in each pass, also those that smart_scan would skip. With two passes all stable equal
+/// pages are merged. A running daemon is asked to make the scan.
 #[derive(Debug, Args)]
 pub struct ScanArgs {
-    /// How many passes
+    /// Number of passes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
     passes: u64,
-    /// The most CPU that ksmd may use, such as 50%; less where the configuration's limit is less
+    /// CPU limit of ksmd, such as 50%; a lower limit of the configuration wins
     #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = |text: &str| Share::try_from(text.to_owned()))]
     max_cpu: Share,
-    /// Pause ksmtuned, if it controls KSM, until this is done; a running daemon has seen to that
+    /// Pause ksmtuned, if it controls KSM, during the scan; with a running daemon this has no effect
     #[arg(long)]
     take_over: bool,
 }
@@ -54,10 +55,10 @@ impl ScanArgs {
                 })?;
                 (answer.before, answer.after)
             }
-            Err(error) if error.is_nobody_there() && config.domains.needs_a_guard() => {
+            Err(error) if error.is_absent() && config.domains.needs_a_guard() => {
                 return Err(Failure::impossible(NEEDS_A_GUARD).into());
             }
-            Err(error) if error.is_nobody_there() => {
+            Err(error) if error.is_absent() => {
                 let interrupts = signals::catch()?.listen()?;
                 let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
                 let shows = std::io::stderr().is_terminal();
@@ -112,12 +113,12 @@ impl ScanArgs {
     }
 }
 
-/// Why nobody but the daemon may scan.
-pub(super) const NEEDS_A_GUARD: &str = "[domains] sets limits to who may merge, and how often: only the daemon keeps \
+/// Why only the daemon may scan.
+pub(super) const NEEDS_A_GUARD: &str = "[domains] limits which guests may merge, and how often: only the daemon keeps \
                                         them; start `ksmith daemon`, and scan again";
 
-/// Makes clean passes without a daemon, until they are done or `interrupts` says something. What was changed is put
-/// back when the host's control goes.
+/// Makes clean passes without a daemon, until they are done or `interrupts` has a signal. Dropping the host's
+/// control restores the settings.
 pub(super) fn scan_directly(
     host: &mut LiveHost,
     passes: u64,
@@ -125,7 +126,7 @@ pub(super) fn scan_directly(
     interrupts: &Receiver<Signal>,
     progress: impl Fn(&str),
 ) -> anyhow::Result<(Sample, Sample)> {
-    let mut controller = Controller::new(host, Box::new(OnDemand::new(passes)), limits);
+    let mut controller = Controller::new(host, Box::new(OnDemand::new(ScanJob::all_pages(passes))), limits);
     let mut first = None;
     loop {
         let tick = controller.tick();

@@ -1,4 +1,4 @@
-//! `ksmith unmerge`
+//! The command `ksmith unmerge`.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -9,19 +9,19 @@ use clap::Args;
 use ksmith_core::units::Bytes;
 
 use super::{Failure, Global, control, print};
-use crate::act::{Unmerge, UnmergeError, unmerge};
-use crate::signals;
+use ksmith_host::act::{Unmerge, UnmergeError, unmerge};
+use ksmith_host::signals;
 
-/// Undo all merging: every process gets its own copy of every page again, and KSM is switched off.
+/// Undo all merging: every process gets its own copy of every page, and KSM is switched off.
 ///
-/// Needs as much memory as merging saves now; that is checked first. A process of its own does the work, since
-/// the kernel would kill the one that does it first if memory ran out. Ctrl-C stops it half way.
+/// Needs as much memory as merging saves now, which is checked first. A child process does the work, because the
+/// kernel would kill the process that does it first if memory ran out. Ctrl-C stops it half way.
 #[derive(Debug, Args)]
 pub struct UnmergeArgs {
     /// Only check whether memory suffices
     #[arg(long)]
     dry_run: bool,
-    /// Go ahead although memory may not suffice
+    /// Unmerge even if memory may not suffice
     #[arg(long)]
     force: bool,
     /// Give up after this long

@@ -1,11 +1,15 @@
-//! Showing: from what was seen and decided to text and JSON. Names neither observe nor act.
+//! Models as text for people and as JSON for programs, with the JSON's schema.
 
-mod balance;
-mod guests;
-mod status;
+pub mod balance;
+pub mod demo;
+pub mod estimate;
+pub mod guests;
+mod lab;
+pub mod schemas;
+pub mod status;
 mod table;
 
-pub use balance::{BalanceReport, BalanceStatus, Done, GuestRow};
-pub use guests::{By, GuestsReport, GuestsView, Sort};
-pub use status::{DaemonStatus, ProcessStatus, Status};
-pub use table::Table;
+pub use table::{Table, cell};
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use ksmith_core::field::{Field, Unit};
+use ksmith_core::figures::Value;
+use ksmith_core::units::Bytes;
+
 /// A table for the terminal.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
@@ -14,7 +18,7 @@ impl Table {
         Self { rows: vec![headings.map(str::to_owned).to_vec()] }
     }
 
-    /// A table whose columns are known only when it is made.
+    /// A table with columns that are known only when it is made.
     pub fn of_columns(headings: Vec<String>) -> Self {
         Self { rows: vec![headings] }
     }
@@ -48,6 +52,20 @@ impl fmt::Display for Table {
             writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+}
+
+/// The cell of a figure, in its unit.
+pub fn cell(field: &Field, value: &Value) -> String {
+    match (value, field.unit) {
+        (Value::Unknown, _) => "-".to_owned(),
+        (Value::Unsigned(bytes), Unit::Bytes) => Bytes::from(*bytes).to_string(),
+        (Value::Signed(bytes), Unit::Bytes) => Bytes::from(*bytes).to_string(),
+        (Value::Unsigned(number), _) => number.to_string(),
+        (Value::Signed(number), _) => number.to_string(),
+        (Value::Real(number), _) => format!("{number:.1}"),
+        (Value::Flag(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
+        (Value::Text(text), _) => text.clone(),
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::pool::Pool;
 use super::vm::{UmlKit, has};
 
-/// Reads all there is to read, as a system that boots and works does, then waits for somebody to log in.
+/// Reads all there is to read, as a system that boots and works does, then waits for a login.
 const INIT: &str = "#!/bin/sh
 mount -t proc proc /proc
 cat /usr/share/data/* > /dev/null

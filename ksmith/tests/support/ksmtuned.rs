@@ -1,4 +1,4 @@
-//! A real ksmtuned for tests in which somebody else controls KSM.
+//! A real ksmtuned for tests in which another program controls KSM.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,8 +32,15 @@ impl Ksmtuned {
             .unwrap();
         assert!(started.success());
         let pid = fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
-        // A forked shell has its final command line from the first moment on.
-        Self { pid, _tree: tree }
+        let ksmtuned = Self { pid, _tree: tree };
+        // Until its `sleep` runs, the shell that will become it is a second process with ksmtuned's command line.
+        super::wait_until("ksmtuned sleeps", || ksmtuned.children().iter().any(|child| name(child) == "sleep"));
+        ksmtuned
+    }
+
+    fn children(&self) -> Vec<String> {
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid)).unwrap_or_default();
+        children.split_whitespace().map(str::to_owned).collect()
     }
 
     pub fn is_paused(&self) -> bool {
@@ -44,12 +51,15 @@ impl Ksmtuned {
 
 impl Drop for Ksmtuned {
     fn drop(&mut self) {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid);
-        let children = fs::read_to_string(children).unwrap_or_default();
-        for pid in [self.pid.to_string().as_str()].into_iter().chain(children.split_whitespace()) {
+        let children = self.children();
+        for pid in [self.pid.to_string()].iter().chain(&children) {
             let _ = Command::new("kill").args(["-KILL", pid]).status();
         }
     }
+}
+
+fn name(pid: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// The distribution's script: the one that `KSMTUNED` names, or the installed one.

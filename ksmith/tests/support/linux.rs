@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::pool::Pool;
-use super::support::{guest_kernel, skipped};
 use super::vm::has;
+use super::{guest_kernel, skipped};
 
 /// In the order in which they need each other.
 const MODULES: [&str; 6] =
@@ -30,6 +30,9 @@ for module in $(cat /modules/order); do insmod /modules/$module.ko; done
 echo up-$((6 * 7))
 exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'
 ";
+
+/// Without `no_timer_check` the kernel panics where a busy host delays the emulated timer: "IO-APIC + timer doesn't work".
+pub const APPEND: &str = "console=ttyS0 quiet panic=-1 no_timer_check rdinit=/init";
 
 /// A kernel and what it boots.
 pub struct LinuxKit {
@@ -110,7 +113,7 @@ impl LinuxKit {
             .arg(&self.kernel)
             .arg("-initrd")
             .arg(self.directory.join("initrd.cpio"))
-            .args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"])
+            .args(["-append", APPEND])
             .args(more)
             .stdin(Stdio::piped())
             .stdout(File::create(&console).unwrap())
@@ -191,7 +194,7 @@ impl Linux {
         self.run(&command, patience).is_some()
     }
 
-    /// Whether its own kernel has killed anybody for memory.
+    /// Whether its own kernel has killed a process for memory.
     pub fn has_killed(&mut self, patience: Duration) -> bool {
         let told = self.run("grep oom_kill /proc/vmstat", patience).unwrap_or_default();
         !told.contains("oom_kill 0")

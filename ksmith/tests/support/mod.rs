@@ -5,8 +5,12 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+pub mod image;
 pub mod ksmtuned;
+pub mod linux;
+pub mod pool;
 pub mod program;
+pub mod vm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ksmith::lab::{Contents, MemoryGuest, Part};
+use ksmith_lab::{Contents, MemoryGuest, Part};
 
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 const LOCK: &str = "/run/lock/ksmith-kernel.lock";
@@ -37,13 +41,31 @@ const KNOBS: [&str; 13] = [
     "run",
 ];
 
-/// `ksm_zero_pages` while nobody offers memory.
-static ZERO_PAGES_OF_NOBODY: AtomicI64 = AtomicI64::new(0);
+/// `ksm_zero_pages` while no process offers memory.
+static ZERO_PAGES_AT_FIRST: AtomicI64 = AtomicI64::new(0);
 
 /// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
 /// a test that passes. `make test` counts these lines.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
+}
+
+/// Runs a test's body in a process of its own, for it counts descriptors or threads, lowers limits or has PIDs reused.
+pub fn in_own_process<F: FnOnce()>(body: F) {
+    const MARK: &str = "KSMITH_TEST_HAS_OWN_PROCESS";
+    if std::env::var_os(MARK).is_some() {
+        return body();
+    }
+    // As in `live::observe::a_test::{{closure}}`: the harness knows it without the binary's name.
+    let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
+    let name = path.split_once("::").expect("a test in a module").1;
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(MARK, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    assert!(status.unwrap().success(), "{name} failed in its own process, see above");
 }
 
 /// Where `make target/guest-kernel` unpacks a kernel for guests of QEMU.
@@ -71,17 +93,17 @@ impl KernelLock {
             skipped(&format!("KSM is in use (run={})", ksm("run")));
             return None;
         }
-        // Another test's guests may be on their way out. Anybody else's memory would merge along and be counted.
+        // Another test's guests may be on their way out. Other memory would merge along and be counted.
         let started = Instant::now();
-        while !offering().is_empty() && started.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(100));
+        while !offering().is_empty() && started.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
         }
         if !offering().is_empty() {
             skipped(&format!("processes {:?} offer memory to KSM", offering()));
             return None;
         }
-        if number("pages_shared") > 0 && !is_anybody_merged() {
-            // What ended processes left: with ksmd at rest the gauges keep it until somebody asks.
+        if number("pages_shared") > 0 && !is_anything_merged() {
+            // What ended processes left: with ksmd stopped the gauges keep it until it is unmerged.
             write("run", "2");
             write("run", "0");
         }
@@ -90,7 +112,7 @@ impl KernelLock {
             return None;
         }
         let is_counted = Path::new(KSM).join("ksm_zero_pages").exists();
-        ZERO_PAGES_OF_NOBODY.store(if is_counted { signed("ksm_zero_pages") } else { 0 }, Ordering::Relaxed);
+        ZERO_PAGES_AT_FIRST.store(if is_counted { signed("ksm_zero_pages") } else { 0 }, Ordering::Relaxed);
         Some(Self { settings: settings(), _file: file })
     }
 
@@ -102,17 +124,27 @@ impl KernelLock {
     }
 }
 
-/// Waits for those who have a [`KernelLock`] and keeps them off: for a test that needs no KSM and would yet be in their
-/// way. Its guests would be seen where a test says that nobody offers memory, and a monitor that it asks answers nobody
-/// else meanwhile. Where the lock can't be had, nobody has it.
+/// Holds off all tests that have a [`KernelLock`] or this: for a test that asks monitors, which answer one program at a
+/// time. `None` where the lock can't be had: then no test has it.
 pub fn hold_off_others() -> Option<File> {
     wait_for_lock().ok()
 }
 
+/// Holds off tests that have a [`KernelLock`] while memory is offered to KSM here. Tests that hold this run side by side.
+pub fn hold_off_ksm() -> Option<File> {
+    let file = lock_file().ok()?;
+    file.lock_shared().ok()?;
+    Some(file)
+}
+
 fn wait_for_lock() -> std::io::Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(LOCK)?;
+    let file = lock_file()?;
     file.lock()?;
     Ok(file)
+}
+
+fn lock_file() -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(LOCK)
 }
 
 impl Drop for KernelLock {
@@ -146,7 +178,7 @@ pub fn offering() -> Vec<u32> {
     ksm_stats().into_iter().filter(|(_, stat)| stat.lines().any(offers)).map(|(pid, _)| pid).collect()
 }
 
-fn is_anybody_merged() -> bool {
+fn is_anything_merged() -> bool {
     let merged = |line: &str| line.strip_prefix("ksm_merging_pages ").is_some_and(|pages| pages != "0");
     ksm_stats().iter().any(|(_, stat)| stat.lines().any(merged))
 }
@@ -174,12 +206,12 @@ fn signed(name: &str) -> i64 {
 /// Zero pages merged since the lock was taken. The kernel's own count falls by what forked children have mapped, and
 /// never recovers.
 pub fn zero_pages() -> u64 {
-    (signed("ksm_zero_pages") - zero_pages_of_nobody()).max(0).cast_unsigned()
+    (signed("ksm_zero_pages") - zero_pages_at_first()).max(0).cast_unsigned()
 }
 
 /// What the kernel's count of zero pages was when the lock was taken.
-pub fn zero_pages_of_nobody() -> i64 {
-    ZERO_PAGES_OF_NOBODY.load(Ordering::Relaxed)
+pub fn zero_pages_at_first() -> i64 {
+    ZERO_PAGES_AT_FIRST.load(Ordering::Relaxed)
 }
 
 /// Writes a KSM file.
@@ -202,13 +234,11 @@ pub fn guest(parts: &[Part]) -> MemoryGuest {
     guest
 }
 
-/// Waits until this copy of a program can be run: another test may have forked while it was open for writing, and until
-/// that child runs its own program, nobody can run the copy.
-pub fn wait_until_it_runs(copy: &Path) {
-    wait_until("the copy can be run", || {
-        let output = Command::new(copy).arg("--version").stdin(Stdio::null()).output();
-        !output.is_err_and(|why| why.kind() == std::io::ErrorKind::ExecutableFileBusy)
-    });
+/// Copies a program. In a process of its own: a test that forks while the copy is open for writing here would keep it
+/// from being started (`ETXTBSY`).
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("--").args([from, to]).status();
+    assert!(status.unwrap().success(), "{} can be copied", from.display());
 }
 
 /// Waits until `done` holds; a generous bound only keeps a broken test from hanging.
@@ -220,7 +250,7 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
 pub fn wait_within(bound: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < bound, "waited in vain until {what}; KSM: {}", figures());
+        assert!(started.elapsed() < bound, "waited too long until {what}; KSM: {}", figures());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -232,7 +262,7 @@ fn figures() -> String {
     names.iter().map(|name| format!("{name} {}, ", ksm(name))).collect()
 }
 
-/// As [`clean_passes`], and then as many more as it takes until `done` holds. ksmd passes over a page that somebody else
+/// As [`clean_passes`], and then as many more as it takes until `done` holds. ksmd passes over a page that something else
 /// holds for a moment (a reader, a list of the kernel's that is not drained yet), and merges it a pass later.
 pub fn passes_until(what: &str, mut done: impl FnMut() -> bool) {
     clean_passes(3);
@@ -244,7 +274,7 @@ pub fn passes_until(what: &str, mut done: impl FnMut() -> bool) {
     });
 }
 
-/// So many pages may be missing where nobody makes ksmd come by once more.
+/// So many pages may be missing where ksmd makes no further pass.
 pub const A_HANDFUL: u64 = 16;
 
 /// Lets ksmd make `passes` full passes that visit every page, as fast as it can, and stops it.

@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use ksmith::control::Client;
+use ksmith::show;
+use ksmith_service::control::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -115,7 +116,7 @@ impl Drop for Running {
         }
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-            for _ in 0..500 {
+            for _ in 0..3000 {
                 if !matches!(self.child.try_wait(), Ok(None)) {
                     return;
                 }
@@ -137,7 +138,7 @@ pub fn config_file(text: &str) -> (tempfile::NamedTempFile, String) {
 
 /// What a running daemon says.
 pub fn status() -> Option<Value> {
-    Client::connect(SOCKET.as_ref()).ok()?.status().ok().map(|answer| answer.json)
+    Client::connect(SOCKET.as_ref()).ok()?.status().ok().map(|status| show::status::json(&status))
 }
 
 /// Runs the program to its end: exit code, standard output, standard error.
@@ -145,4 +146,23 @@ pub fn ksmith(arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().expect("not ended by a signal"), text(output.stdout), text(output.stderr))
+}
+
+/// Waits until `ksmith run` has looked at its job anew. It has slept once more after each look; some sleeps may be
+/// waits for a lock.
+pub fn await_looks(pid: u32) {
+    let slept = || -> Option<u64> {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+        let of =
+            |file: &str, thread: &fs::DirEntry| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        let watch = threads.into_iter().find(|thread| of("comm", thread).trim() == "watch")?;
+        of("status", &watch)
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let before = slept().expect("the thread that watches");
+    wait_until("it has looked", || slept().expect("the thread that watches") >= before + 8);
 }

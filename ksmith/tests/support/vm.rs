@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs::{self, Permissions};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::support::{skipped, wait_until};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::{skipped, wait_until};
 
 pub const PAGE: usize = 4096;
 
@@ -59,7 +61,7 @@ pub struct Qemu {
 }
 
 /// Whether QEMU serves QMP there: it has its socket before it has a machine, and only then answers.
-pub fn greets(socket: &Path) -> bool {
+pub fn serves_qmp(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else { return false };
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.read(&mut [0; 1]).is_ok_and(|count| count == 1)
@@ -88,7 +90,7 @@ impl Qemu {
         let mut child = command.spawn().expect("QEMU starts");
         wait_until("QEMU serves QMP", || {
             assert!(child.try_wait().unwrap().is_none(), "QEMU ended");
-            greets(&socket)
+            serves_qmp(&socket)
         });
         Self { child, socket }
     }
@@ -106,55 +108,101 @@ impl Drop for Qemu {
     }
 }
 
+/// Starts libvirt's daemons and collects what they leave behind: libvirt waits for each QEMU that it has ended to leave
+/// `/proc`, and the first process of a container may take seconds to collect it.
+const REAPER: &str = r#"
+import ctypes, os, subprocess, sys
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+for program in sys.argv[1:]:
+    subprocess.run([program, "-d"], check=True)
+print("started", flush=True)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"#;
+
+/// Hides `/dev/kvm` from libvirt's daemons: where they see one that its QEMUs may not use, they ask QEMU anew what it can
+/// do, some ten times for each guest. QEMU then gets no `/dev` of its own, into which that could not be moved.
+const HIDE_KVM: &str = "mount --bind no-kvm /dev/kvm; mount --bind qemu.conf /etc/libvirt/qemu.conf; exec \"$@\"";
+
 /// libvirt's daemons: those that run, or ours until dropped.
 pub struct Libvirt {
-    ours: Vec<u32>,
+    ours: Vec<Pid>,
+    reaper: Option<Child>,
+    tree: tempfile::TempDir,
 }
 
 impl Libvirt {
     /// `None`, said loudly, where there is no libvirt.
     pub fn start() -> Option<Self> {
-        if !["libvirtd", "virtlogd", "virsh", "qemu-system-x86_64"].into_iter().all(has) {
+        if !["libvirtd", "virtlogd", "virsh", "qemu-system-x86_64", "python3"].into_iter().all(has) {
             return None;
         }
-        let mut ours = Vec::new();
-        for (program, pid_file) in [("virtlogd", "/run/virtlogd.pid"), ("libvirtd", "/run/libvirtd.pid")] {
-            let running = || -> Option<u32> {
-                let pid: u32 = fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
-                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-                (comm.trim() == program).then_some(pid)
-            };
-            if running().is_some() {
-                continue;
-            }
-            let started = Command::new(program).arg("-d").stdout(Stdio::null()).stderr(Stdio::null()).status();
-            if !started.is_ok_and(|status| status.success()) {
-                skipped(&format!("{program} can't be started here"));
+        let running = |program: &str| -> Option<Pid> {
+            let pid: u32 = fs::read_to_string(format!("/run/{program}.pid")).ok()?.trim().parse().ok()?;
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            (comm.trim() == program && !has_ended(pid)).then(|| Pid::from_raw(pid.cast_signed()).unwrap())
+        };
+        let missing: Vec<&str> =
+            ["virtlogd", "libvirtd"].into_iter().filter(|program| running(program).is_none()).collect();
+        let tree = tempfile::tempdir().unwrap();
+        let mut libvirt = Self { ours: Vec::new(), reaper: None, tree };
+        if !missing.is_empty() {
+            let mut reaper = libvirt.reaper(&missing);
+            let mut line = String::new();
+            BufReader::new(reaper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            libvirt.reaper = Some(reaper);
+            if line != "started\n" {
+                skipped(&format!("{missing:?} can't be started here"));
                 return None;
             }
-            wait_until("libvirt's daemon is there", || running().is_some());
-            ours.extend(running());
+            for program in missing {
+                wait_until("libvirt's daemon is there", || running(program).is_some());
+                libvirt.ours.extend(running(program));
+            }
         }
         wait_until("libvirt answers", || virsh(&["list"]).is_some());
-        Some(Self { ours })
+        Some(libvirt)
+    }
+
+    fn reaper(&self, programs: &[&str]) -> Child {
+        let tree = self.tree.path();
+        fs::write(tree.join("qemu.conf"), "namespaces = []\n").unwrap();
+        fs::write(tree.join("no-kvm"), "").unwrap();
+        fs::set_permissions(tree.join("no-kvm"), Permissions::from_mode(0o000)).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        let hides = Path::new("/dev/kvm").exists() && Path::new("/etc/libvirt/qemu.conf").exists();
+        command
+            .arg(if hides { HIDE_KVM } else { "exec \"$@\"" })
+            .args(["sh", "python3", "-c", REAPER])
+            .args(programs);
+        command.current_dir(tree).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.spawn().unwrap()
     }
 }
 
 impl Drop for Libvirt {
     fn drop(&mut self) {
         for pid in &self.ours {
-            let _ = Command::new("kill").arg(pid.to_string()).status();
+            let _ = kill_process(*pid, Signal::TERM);
         }
-        // The next test would take one on its way out for one that runs, and wait for its answer in vain.
+        let Some(reaper) = &mut self.reaper else { return };
+        // The next test would take a daemon that is ending for one that runs, and wait for its answer to no end.
         let started = Instant::now();
-        while !self.ours.iter().all(has_ended) && started.elapsed() < Duration::from_secs(60) {
+        while matches!(reaper.try_wait(), Ok(None)) && started.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(20));
         }
+        let _ = reaper.kill();
+        let _ = reaper.wait();
     }
 }
 
-/// Whether a process that is no child of ours has ended. Who adopted it may not have collected it.
-fn has_ended(pid: &u32) -> bool {
+/// Whether a process that is no child of ours has ended. It may not have been collected.
+fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
@@ -203,7 +251,7 @@ impl Domain {
         let xml = format!(
             "<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>{name}</name>
              <memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='pc'>hvm</type></os>
-             <metadata><k:tenant xmlns:k='http://ksmith.example/test'>blue</k:tenant></metadata>
+             <metadata><k:owner xmlns:k='http://ksmith.example/test'>blue</k:owner></metadata>
              <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><controller type='usb' model='none'/>
              <memballoon model='none'/></devices><qemu:commandline><qemu:arg value='-device'/>
              <qemu:arg value='{loader}'/></qemu:commandline></domain>"
@@ -232,7 +280,7 @@ impl Drop for Domain {
     }
 }
 
-/// A user-mode Linux whose only program waits. Ended on drop.
+/// A user-mode Linux with one program, which waits. Ended on drop.
 pub struct Uml {
     child: Child,
     pub home: PathBuf,
@@ -322,8 +370,8 @@ impl Uml {
 impl Drop for Uml {
     fn drop(&mut self) {
         // Its helpers and its guest's programs are processes of their own, which outlive it; all are in its group.
-        let group = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let group = Pid::from_child(&self.child);
+        let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
     }
 }

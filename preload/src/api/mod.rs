@@ -1,4 +1,4 @@
-//! The functions of `ksmith.h`.
+//! The functions that `ksmith.h` declares.
 
 mod types;
 
@@ -15,37 +15,37 @@ use crate::{constructor, errors, guided, marks, stats};
 /// The version of the interface, as `KSMITH_VERSION`.
 const VERSION: c_int = 1;
 
-/// The most passes that one request may ask for: those that the daemon makes.
+/// The most passes of one request, which is the daemon's limit.
 const MOST_PASSES: c_uint = 16;
 
-/// How long the daemon may take to say what this process saves, in milliseconds.
+/// The longest wait for the savings from the daemon, in milliseconds.
 const PATIENCE: c_int = 2000;
 
-/// The version of the interface.
+/// Returns the version of the interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_version() -> c_int {
     VERSION
 }
 
-/// What the library does by itself in this process.
+/// Returns the mode of the library in this process, as a word.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_method() -> *const c_char {
     constructor::method().as_ptr()
 }
 
-/// Offers the whole pages within a range.
+/// Offers the whole pages in a range to KSM.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_mark(start: *mut c_void, length: usize) -> c_int {
     code(marks::mark(start as usize, length))
 }
 
-/// Takes the pages back that hold any byte of a range.
+/// Withdraws the pages with any byte of a range from KSM.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_unmark(start: *mut c_void, length: usize) -> c_int {
     code(marks::unmark(start as usize, length))
 }
 
-/// Asks for clean passes, and waits for them.
+/// Asks the daemon for clean passes and waits for their end.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_scan(passes: c_uint, milliseconds: c_int) -> c_int {
     if !(1..=MOST_PASSES).contains(&passes) {
@@ -56,7 +56,7 @@ pub extern "C" fn ksmith_scan(passes: c_uint, milliseconds: c_int) -> c_int {
     code(client::ask(request.bytes(), deadline, |_| (), |_| Some(())))
 }
 
-/// What this process saves.
+/// Reads the savings of this process.
 ///
 /// # Safety
 /// `savings` is null or points to a `struct ksmith_savings`.
@@ -75,11 +75,11 @@ pub unsafe extern "C" fn ksmith_saves(savings: *mut Savings) -> c_int {
 
 fn saves() -> Result<Savings, Errno> {
     let told = client::ask(b"saves", Deadline::in_milliseconds(PATIENCE), |_| (), told);
-    // The daemon knows better, but who can't ask it can still be told by the kernel.
+    // The daemon's figures are better. The kernel's stand in where the daemon does not answer.
     told.or_else(|_| stats::own().map(Savings::from).ok_or(libc::ENODATA))
 }
 
-/// Reads `ok rss_bytes= …`.
+/// Parses a line `ok rss_bytes= …`.
 fn told(line: &[u8]) -> Option<Savings> {
     let bytes = |key: &[u8]| value(line, key).and_then(decimal);
     Some(Savings {
@@ -93,7 +93,7 @@ fn told(line: &[u8]) -> Option<Savings> {
     })
 }
 
-/// Marks what the daemon finds worth merging, and nothing else.
+/// Marks only the ranges that the daemon finds worth merging.
 ///
 /// # Safety
 /// `result` is null or points to a `struct ksmith_guided`.
@@ -111,16 +111,17 @@ pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut Guided)
     }
 }
 
-/// What a code means.
+/// Returns the meaning of a code.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_strerror(error: c_int) -> *const c_char {
     errors::meaning(error).as_ptr()
 }
 
-/// Copies what the daemon said when it refused last, with a zero byte at its end; the length of all it said.
+/// Copies the reason of the daemon's newest refusal, with a zero byte at its end. Returns the length of the
+/// whole reason.
 ///
 /// # Safety
-/// `buffer` has room for `size` bytes.
+/// `buffer` has space for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ksmith_reason(buffer: *mut c_char, size: usize) -> usize {
     let reason = client::reason();
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn ksmith_reason(buffer: *mut c_char, size: usize) -> usiz
         && !buffer.is_null()
     {
         let count = room.min(bytes.len());
-        // SAFETY: `count` + 1 is at most `size`, and our own text overlaps nothing of the caller's.
+        // SAFETY: `count` + 1 is at most `size`, and our text does not overlap the caller's buffer.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buffer, count);
             *buffer.add(count) = 0;

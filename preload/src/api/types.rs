@@ -1,39 +1,39 @@
-//! The structures of `ksmith.h`.
+//! The structures that `ksmith.h` declares.
 
 use crate::stats::Stats;
 
-/// The daemon's figures.
+/// The figures are from the daemon.
 pub const FROM_DAEMON: u64 = 1;
-/// The kernel's.
+/// The figures are from the kernel.
 pub const FROM_KERNEL: u64 = 2;
 
-/// `struct ksmith_savings`.
+/// Layout of `struct ksmith_savings`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Savings {
-    /// Who says so.
+    /// Source of the figures.
     pub source: u64,
-    /// Resident, merged pages included.
+    /// Resident memory, with merged pages.
     pub rss_bytes: u64,
-    /// In merged pages, zero pages included.
+    /// Memory in merged pages, with zero pages.
     pub merged_bytes: u64,
-    /// What this process's part in that saves.
+    /// Bytes saved by this process's part of the merged pages.
     pub saved_bytes: u64,
-    /// That without what merging costs.
+    /// Bytes saved, less the cost of the kernel's records.
     pub profit_bytes: i64,
-    /// In zero pages.
+    /// Memory in zero pages.
     pub zero_bytes: u64,
-    /// Zero.
+    /// Reserved fields, which are zero.
     pub reserved: [u64; 2],
 }
 
-/// `struct ksmith_guided`.
+/// Layout of `struct ksmith_guided`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Guided {
-    /// Ranges that are marked.
+    /// Number of marked ranges.
     pub ranges: u64,
-    /// Bytes in them.
+    /// Bytes in the marked ranges.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl From<Stats> for Savings {
             source: FROM_KERNEL,
             rss_bytes: stats.resident,
             merged_bytes: stats.merged.saturating_add(stats.zero),
-            // The kernel tells a process nothing of the frames that are kept, so this is the most that it can be.
+            // The kernel does not show the kept frames to a process, so this is an upper bound.
             saved_bytes: stats.merged.saturating_add(stats.zero),
             profit_bytes: stats.profit,
             zero_bytes: stats.zero,

@@ -1,23 +1,23 @@
-//! The last line of an answer.
+//! The last line of the daemon's answer.
 
 use crate::sys::Errno;
 
-/// What a last line says.
+/// The outcome in a last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Final<'a> {
-    /// `ok …`: it was done.
+    /// A line `ok …`: the request was granted.
     Granted,
-    /// `error KIND TEXT`: it was not.
+    /// A line `error KIND TEXT`: the request was refused.
     Refused {
         /// The kind, as an errno.
         errno: Errno,
-        /// The text.
+        /// The text of the reason.
         reason: &'a [u8],
     },
 }
 
 impl<'a> Final<'a> {
-    /// Reads a line; `None` if it is not a last one.
+    /// Parses a line. `None` if it is not a last line.
     pub fn of(line: &'a [u8]) -> Option<Self> {
         if line == b"ok" || line.starts_with(b"ok ") {
             return Some(Self::Granted);
@@ -40,7 +40,7 @@ impl<'a> Final<'a> {
             b"usage" => libc::EOPNOTSUPP,
             _ => libc::EPROTO,
         };
-        // A kind that we do not know may still say why in words.
+        // An unknown kind is part of the reason.
         let reason = if errno == libc::EPROTO { rest } else { reason };
         Some(Self::Refused { errno, reason })
     }

@@ -1,7 +1,7 @@
-//! Asking the daemon over its socket for users: lines of text, as docs/libksmith.md has them.
+//! The client of the daemon's user socket, with lines of text as in docs/libksmith.md.
 //!
-//! Each request has a connection of its own, so nothing of it outlives the call: no descriptor that a fork would share or
-//! the program might close.
+//! Each request has a connection of its own. So no descriptor outlives the call, which a fork would share or the
+//! program might close.
 
 mod answer;
 
@@ -14,18 +14,18 @@ use crate::lock::Exclusive;
 use crate::sys::{self, Descriptor, Errno};
 use crate::text::Line;
 
-/// Where the daemon listens unless `KSMITH_SOCKET` says otherwise.
+/// Path of the daemon's socket, unless `KSMITH_SOCKET` names another.
 const SOCKET: &[u8] = b"/run/ksmith/user";
 
-/// Bytes of a path that a socket's address has room for, with the zero at its end.
+/// Bytes for the path in a socket's address, with the zero at its end.
 const PATH: usize = 108;
 
 static PLACE: Exclusive<Option<Line<PATH>>> = Exclusive::new(None);
 
-/// Why the daemon refused what was asked last.
+/// The reason of the daemon's newest refusal.
 static REASON: Exclusive<Line<256>> = Exclusive::new(Line::new());
 
-/// Asks another socket from now on.
+/// Sets the path of the socket.
 pub fn set_socket(path: &[u8]) {
     if path.len() < PATH
         && let Some(mut place) = PLACE.take()
@@ -34,7 +34,7 @@ pub fn set_socket(path: &[u8]) {
     }
 }
 
-/// What the daemon said when it refused last; nothing if it did not.
+/// Returns the reason of the daemon's newest refusal, or an empty text.
 pub fn reason() -> Line<256> {
     REASON.take().map_or(Line::new(), |reason| *reason)
 }
@@ -44,13 +44,13 @@ pub fn reason() -> Line<256> {
 pub struct Deadline(Option<u64>);
 
 impl Deadline {
-    /// So many milliseconds from now; never, if negative.
+    /// Makes the time `milliseconds` from now, or never if that is negative.
     pub fn in_milliseconds(milliseconds: c_int) -> Self {
         let wait = u64::try_from(milliseconds).ok();
         Self(wait.map(|wait| sys::now().saturating_add(wait.saturating_mul(1_000_000))))
     }
 
-    /// Milliseconds until then, as poll(2) takes them. `ETIMEDOUT` after it.
+    /// Milliseconds until the deadline, as poll(2) takes them. `ETIMEDOUT` after it.
     fn left(self) -> Result<c_int, Errno> {
         let Some(at) = self.0 else { return Ok(-1) };
         match at.saturating_sub(sys::now()) {
@@ -60,8 +60,8 @@ impl Deadline {
     }
 }
 
-/// Asks `request` (one line, without its end); gives each line before the last to `each` and the last one, if it grants the
-/// request, to `last`.
+/// Sends `request`, one line without its end. Passes each line before the last to `each`, and the last line to
+/// `last` if it grants the request.
 pub fn ask<T>(
     request: &[u8],
     deadline: Deadline,
@@ -79,7 +79,7 @@ pub fn ask<T>(
 
 fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
     let place = PLACE.take().and_then(|place| *place).unwrap_or(Line::new().add(SOCKET));
-    // SAFETY: an address of zeros is one.
+    // SAFETY: an address of zeros is valid.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     for (to, from) in address.sun_path.iter_mut().zip(place.bytes()) {
@@ -91,7 +91,7 @@ fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
     loop {
         match socket.connect(&address, length) {
             Ok(()) => return Ok(socket),
-            // So many are waiting that there is no room for one more.
+            // The socket's queue is full.
             Err(libc::EAGAIN | libc::EINTR) => {
                 let nap = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                 deadline.left()?;
@@ -112,7 +112,7 @@ fn exchange<T>(
     mut each: impl FnMut(&[u8]),
     last: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Errno> {
-    // It fits into the socket's buffer, which is empty: a request is short, and was answered before the next.
+    // A request is short and fits into the empty buffer of a new socket.
     let line = Line::<64>::new().add(request).add(b"\n");
     match connection.send(line.bytes()) {
         Ok(sent) if sent == line.bytes().len() => {}

@@ -1,7 +1,7 @@
-//! Blocks: malloc(3) and its kin. free(3) is none of our business.
+//! Interposes malloc(3) and related functions, but not free(3).
 //!
-//! A small block costs two comparisons more than without us. Only from the threshold on, or when the heap has
-//! grown, more is done.
+//! A small block costs two comparisons more than without the library. More is done only from the threshold on, or
+//! when the heap has grown.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -24,22 +24,23 @@ static ALIGNED_ALLOC: Next = Next::new(c"aligned_alloc");
 static MEMALIGN: Next = Next::new(c"memalign");
 static POSIX_MEMALIGN: Next = Next::new(c"posix_memalign");
 
-/// Bytes from which a block is looked at.
+/// The least bytes of a block that is examined.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 
-/// Where malloc and calloc lead: to the next functions at once where nothing is looked at, else to ours that look. One
-/// jump is all that a program pays for what it does not use.
+/// Targets of malloc and calloc: the next functions, or ours where blocks are examined. So the unused feature
+/// costs one jump.
 static MALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(malloc_with_a_look as *mut ());
 static CALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(calloc_with_a_look as *mut ());
 
-/// Looks for the functions behind ours.
+/// Finds the next functions.
 pub fn find_next() {
     for next in [&MALLOC, &CALLOC, &REALLOC, &ALIGNED_ALLOC, &MEMALIGN, &POSIX_MEMALIGN] {
         let _ = next.address();
     }
 }
 
-/// Looks at blocks from so many bytes on, and at the heap if it is watched. `usize::MAX`: at nothing.
+/// Examines blocks of at least `limit` bytes, and the heap if it is watched. With `usize::MAX` nothing is
+/// examined.
 pub fn arm(limit: usize) {
     LIMIT.store(limit, Relaxed);
     let looks = limit != usize::MAX;
@@ -56,13 +57,13 @@ fn is_short_way(size: usize) -> bool {
     size < LIMIT.load(Relaxed) && !heap::has_moved()
 }
 
-/// As malloc(3).
+/// Interposed malloc(3), with the same contract.
 ///
 /// # Safety
 /// As malloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    // SAFETY: what the way leads to is of this type.
+    // SAFETY: the target is of this type.
     unsafe { core::mem::transmute::<*mut (), Malloc>(MALLOC_WAY.load(Relaxed))(size) }
 }
 
@@ -86,13 +87,13 @@ unsafe extern "C" fn malloc_with_a_look(size: usize) -> *mut c_void {
     block
 }
 
-/// As calloc(3).
+/// Interposed calloc(3), with the same contract.
 ///
 /// # Safety
 /// As calloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    // SAFETY: what the way leads to is of this type.
+    // SAFETY: the target is of this type.
     unsafe { core::mem::transmute::<*mut (), Calloc>(CALLOC_WAY.load(Relaxed))(count, size) }
 }
 
@@ -107,14 +108,14 @@ unsafe extern "C" fn calloc_with_a_look(count: usize, size: usize) -> *mut c_voi
     block
 }
 
-/// As realloc(3).
+/// Interposed realloc(3), with the same contract.
 ///
 /// # Safety
 /// As realloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     let Some(next) = REALLOC.address() else { return nothing() };
-    // SAFETY: the next function of this name is of this type, and the block is its own.
+    // SAFETY: the next function of this name is of this type and made the block.
     let block = unsafe { core::mem::transmute::<usize, Realloc>(next)(old, size) };
     if !is_short_way(size) {
         look(block, size, false);
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     block
 }
 
-/// As `aligned_alloc(3)`.
+/// Interposed `aligned_alloc(3)`, with the same contract.
 ///
 /// # Safety
 /// As `aligned_alloc(3)`.
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_
     aligned(&ALIGNED_ALLOC, alignment, size)
 }
 
-/// As memalign(3).
+/// Interposed memalign(3), with the same contract.
 ///
 /// # Safety
 /// As memalign(3).
@@ -150,30 +151,30 @@ fn aligned(next: &Next, alignment: usize, size: usize) -> *mut c_void {
     block
 }
 
-/// As `posix_memalign(3)`.
+/// Interposed `posix_memalign(3)`, with the same contract.
 ///
 /// # Safety
 /// As `posix_memalign(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usize, size: usize) -> c_int {
     let Some(next) = POSIX_MEMALIGN.address() else { return libc::ENOMEM };
-    // SAFETY: the next function of this name is of this type; the place is the caller's.
+    // SAFETY: the next function of this name is of this type; the caller gave the place.
     let failed = unsafe { core::mem::transmute::<usize, PosixMemalign>(next)(place, alignment, size) };
     if failed == 0 && !is_short_way(size) {
-        // SAFETY: the call has put a block there.
+        // SAFETY: the call has stored a block there.
         look(unsafe { *place }, size, true);
     }
     failed
 }
 
-/// There is no memory: the loader, asked for the next function, has come back here.
+/// Fails with ENOMEM, where the loader calls back while it searches for the next function.
 fn nothing() -> *mut c_void {
     // SAFETY: this thread's errno.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     core::ptr::null_mut()
 }
 
-/// Looks where a block lies, and marks what is new there.
+/// Examines the place of a block and marks new memory there.
 #[cold]
 fn look(block: *mut c_void, size: usize, is_aligned: bool) {
     heap::look();
@@ -193,15 +194,15 @@ fn look(block: *mut c_void, size: usize, is_aligned: bool) {
     }
 }
 
-/// The bytes before a block in a mapping of its own: malloc's note of its size.
+/// Bytes before a block in a mapping of its own, where malloc notes its size.
 const HEADER: usize = 16;
 
-/// The size of malloc's further heaps, and the alignment of each.
+/// Size and alignment of an arena's heap, as a power of two.
 const ARENA_BITS: u32 = 26;
 
 fn place(start: usize, size: usize, is_aligned: bool) {
     let in_page = start & marks::page().wrapping_sub(1);
-    // By where it begins, a mapping of its own; an aligned block tells nothing, but mostly is one.
+    // A block at this offset has a mapping of its own. An aligned block does not show it, but usually has one.
     let is_own_mapping = in_page == HEADER || is_aligned;
     if is_own_mapping && marks::offer(start.wrapping_sub(HEADER), size.saturating_add(HEADER)) {
         return;
@@ -211,10 +212,10 @@ fn place(start: usize, size: usize, is_aligned: bool) {
     }
 }
 
-/// When which arena was looked at: its number and the second, as one word.
+/// Number of each arena examined and the second of that, in one word.
 static LOOKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Whether no block in this arena was looked at within this second.
+/// Whether no block in this arena was examined in this second.
 fn is_first_in_a_while(arena: usize) -> bool {
     let look = ((arena as u64) << 16) | ((sys::about_now() / 1_000_000_000) & 0xffff);
     LOOKS.get(arena % LOOKS.len()).is_none_or(|slot| slot.swap(look, Relaxed) != look)

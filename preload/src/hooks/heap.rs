@@ -1,4 +1,4 @@
-//! The heap of brk(2), which grows out of sight: glibc keeps its end in a variable that can be read.
+//! The heap of brk(2), which grows without an interceptable call. glibc keeps its end in a readable variable.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
@@ -8,20 +8,20 @@ use crate::next::Next;
 use crate::state::{self, Mode};
 use crate::{marks, sweep, sys};
 
-/// Where there is nothing to watch, this does not move.
+/// A heap end that never moves, for a heap that is not watched.
 static STILL: AtomicUsize = AtomicUsize::new(0);
 
-/// Where libc keeps the heap's end (`__curbrk`).
+/// Address of libc's variable with the heap's end (`__curbrk`).
 static END: AtomicPtr<AtomicUsize> = AtomicPtr::new((&raw const STILL).cast_mut());
 
-/// The end as it was seen last.
+/// The heap's end at the newest reading.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the heap begins, 0 if it is not watched; and how far it is marked.
+/// Start of the heap, or 0 if it is not watched. The next variable holds the end of its marked part.
 static START: AtomicUsize = AtomicUsize::new(0);
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 
-/// The most that may wait to be marked: small heaps are marked in small steps, so that the calls stay few.
+/// The most bytes that may wait to be marked. Small heaps are marked in smaller steps.
 const STEP: usize = 16 << 20;
 
 type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
@@ -32,11 +32,11 @@ static BRK: Next = Next::new(c"brk");
 
 #[inline(always)]
 fn end() -> usize {
-    // SAFETY: a word of libc's or our own, which lives as long as the process; a word is read in one.
+    // SAFETY: a word of libc or our own, which lives as long as the process and is read atomically.
     unsafe { &*END.load(Relaxed) }.load(Relaxed)
 }
 
-/// Whether the end has moved since it was looked at.
+/// Whether the end has moved since the newest reading.
 #[inline(always)]
 pub fn has_moved() -> bool {
     end() != SEEN.load(Relaxed)
@@ -47,13 +47,13 @@ pub fn has(address: usize) -> bool {
     (START.load(Relaxed)..end()).contains(&address)
 }
 
-/// Begins to watch.
+/// Starts to watch the heap.
 pub fn watch() {
     // SAFETY: the name ends in a zero byte.
     let found = sys::quietly(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__curbrk".as_ptr()) });
-    // Until somebody has asked for it, libc does not know the end either.
+    // libc's variable is not set before the first call of sbrk.
     let _ = SBRK.address().map(sbrk_of);
-    // SAFETY: libc's variable, if it has one, is a word that holds a pointer.
+    // SAFETY: libc's variable, if it exists, is a word that holds a pointer.
     let Some(word) = (unsafe { found.cast::<AtomicUsize>().as_ref() }) else { return };
     let now = word.load(Relaxed);
     let mut start = marks::ceil(now);
@@ -72,13 +72,13 @@ pub fn watch() {
     mark_to(now);
 }
 
-/// Ends that.
+/// Stops watching the heap.
 pub fn ignore() {
     END.store((&raw const STILL).cast_mut(), Relaxed);
     SEEN.store(0, Relaxed);
 }
 
-/// Marks what has been added, if it is enough.
+/// Marks the added part of the heap, if it is large enough.
 pub fn look() {
     let now = end();
     if SEEN.swap(now, Relaxed) != now && state::mode() == Mode::Madvise {
@@ -89,7 +89,7 @@ pub fn look() {
 fn mark_to(now: usize) {
     let now = marks::ceil(now);
     let marked = MARKED.load(Relaxed);
-    // What was given back comes unmarked when it comes again.
+    // Memory that was returned to the kernel is unmarked when the heap grows again.
     if now < marked {
         MARKED.store(now, Relaxed);
         return;
@@ -100,13 +100,13 @@ fn mark_to(now: usize) {
     }
 }
 
-/// Where the heap ends, by the next `sbrk`.
+/// The end of the heap, by the next `sbrk`.
 fn sbrk_of(next: usize) -> *mut c_void {
-    // SAFETY: the next function of this name is of this type; by 0 nothing changes.
+    // SAFETY: the next function of this name is of this type, and an increment of 0 changes nothing.
     sys::quietly(|| unsafe { core::mem::transmute::<usize, Sbrk>(next)(0) })
 }
 
-/// As sbrk(2).
+/// Interposed sbrk(2), with the same contract.
 ///
 /// # Safety
 /// As sbrk(2).
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     result
 }
 
-/// As brk(2).
+/// Interposed brk(2), with the same contract.
 ///
 /// # Safety
 /// As brk(2).

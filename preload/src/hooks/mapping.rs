@@ -1,4 +1,4 @@
-//! Mappings: made, made larger, made writable, advised.
+//! Interposes the calls that make mappings, resize them, make them writable and advise on them.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -17,14 +17,14 @@ static MREMAP: Next = Next::new(c"mremap");
 static MPROTECT: Next = Next::new(c"mprotect");
 static MADVISE: Next = Next::new(c"madvise");
 
-/// Looks for the functions behind ours, while there is one thread.
+/// Finds the next functions, while the process has one thread.
 pub fn find_next() {
     for next in [&MMAP, &MMAP64, &MREMAP, &MPROTECT, &MADVISE] {
         let _ = next.address();
     }
 }
 
-/// As mmap(2).
+/// Interposed mmap(2), with the same contract.
 ///
 /// # Safety
 /// As mmap(2).
@@ -37,11 +37,11 @@ pub unsafe extern "C" fn mmap(
     file: c_int,
     offset: libc::off64_t,
 ) -> *mut c_void {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments are passed on without change.
     unsafe { map(&MMAP, address, length, access, flags, file, offset) }
 }
 
-/// As mmap(2).
+/// Interposed mmap(2), with the same contract.
 ///
 /// # Safety
 /// As mmap(2).
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn mmap64(
     file: c_int,
     offset: libc::off64_t,
 ) -> *mut c_void {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments are passed on without change.
     unsafe { map(&MMAP64, address, length, access, flags, file, offset) }
 }
 
@@ -96,7 +96,7 @@ fn is_written(access: c_int) -> bool {
     access & libc::PROT_WRITE != 0 && access & libc::PROT_EXEC == 0
 }
 
-/// The program has new memory.
+/// Handles new memory of the program.
 fn added(start: usize, length: usize) {
     let is_large = length >= state::threshold();
     match state::mode() {
@@ -109,7 +109,7 @@ fn added(start: usize, length: usize) {
     }
 }
 
-/// As mremap(2), whose last argument is read only if the flags say so.
+/// Interposed mremap(2), with the same contract. The last argument is used only if the flags say so.
 ///
 /// # Safety
 /// As mremap(2).
@@ -134,14 +134,14 @@ pub unsafe extern "C" fn mremap(
     }
     let (from, to) = (old as usize, moved as usize);
     wishes::moved((from, from.saturating_add(old_length)), (to, to.saturating_add(length)));
-    // What was marked stays so. What was too small may not be.
+    // A marked mapping stays marked. One that was too small may have reached the threshold.
     if state::mode() == Mode::Madvise && length >= state::threshold() && old_length < state::threshold() {
         marks::offer(to, length);
     }
     moved
 }
 
-/// As mprotect(2).
+/// Interposed mprotect(2), with the same contract.
 ///
 /// # Safety
 /// As mprotect(2).
@@ -153,14 +153,15 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, access: c_i
         // SAFETY: the same call without libc, the arguments being the caller's.
         None => unsafe { libc::syscall(libc::SYS_mprotect, start, length, access) as c_int },
     };
-    // Memory that was only reserved: the garbage collectors' way. Of another kind, the kernel ignores the mark.
+    // Garbage collectors reserve memory first and make it writable later. The kernel ignores the mark on other
+    // kinds.
     if result == 0 && state::mode() == Mode::Madvise && length >= state::threshold() && is_written(access) {
         marks::offer(start as usize, length);
     }
     result
 }
 
-/// As madvise(2).
+/// Interposed madvise(2), with the same contract.
 ///
 /// # Safety
 /// As madvise(2).
@@ -178,12 +179,12 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_in
     result
 }
 
-/// The program has said something about its memory itself.
+/// Notes the program's own advice on its memory.
 fn advised(start: usize, end: usize, advice: c_int) {
     match advice {
         libc::MADV_MERGEABLE => wishes::note(start, end, Wish::Merge),
         libc::MADV_UNMERGEABLE => wishes::note(start, end, Wish::Leave),
-        // It wants speed here, and ksmd would split the huge pages.
+        // The program wants huge pages, which ksmd would split.
         libc::MADV_HUGEPAGE if !state::merges_huge() => {
             let is_ours = matches!(state::mode(), Mode::Prctl | Mode::Madvise | Mode::Guided);
             if is_ours && !wishes::wants_merged(start, end) {

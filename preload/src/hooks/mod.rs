@@ -1,8 +1,9 @@
-//! The calls that the program makes and that lead through here: memory mapped, moved and advised (`mapping.rs`), and in
-//! libksmith_blocks.so blocks allocated (`blocks.rs`) and the heap grown (`heap.rs`).
+//! The interposed calls of the program: on mappings (`mapping.rs`), and in libksmith_blocks.so on blocks
+//! (`blocks.rs`) and the heap (`heap.rs`).
 //!
-//! What malloc(3) asks the kernel for goes by no symbol and can't be seen. So large blocks are looked at when malloc has
-//! made them, and the heap when its end has moved; or a thread goes through the map from time to time (`helper.rs`).
+//! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large
+//! blocks are examined when malloc returns them, and the heap when its end has moved; or a thread sweeps the map
+//! (`helper.rs`).
 
 #[cfg(feature = "blocks")]
 mod blocks;
@@ -13,7 +14,7 @@ mod sandbox;
 
 use crate::state::{self, Mode};
 
-/// Makes the calls lead to their next ones, and turns on what the mode needs.
+/// Finds the next functions and enables the hooks that the mode needs.
 pub fn arm() {
     mapping::find_next();
     #[cfg(feature = "blocks")]
@@ -30,7 +31,7 @@ pub fn arm() {
     }
 }
 
-/// Does nothing any more, whatever the program calls.
+/// Disables all hooks.
 fn be_quiet() {
     state::set_mode(Mode::Quiet);
     #[cfg(feature = "blocks")]

@@ -1,4 +1,5 @@
-//! A program that shuts itself in may be killed for a system call that it did not foresee. Then ours end.
+//! Stops all system calls of the library when the program sandboxes itself, because an unexpected one may kill
+//! it.
 
 use core::ffi::c_int;
 
@@ -6,7 +7,8 @@ use crate::next::Next;
 
 static PRCTL: Next = Next::new(c"prctl");
 
-/// As prctl(2). Before a filter of system calls comes `PR_SET_NO_NEW_PRIVS`, or the filter itself.
+/// Interposed prctl(2), with the same contract. A filter of system calls begins with `PR_SET_NO_NEW_PRIVS` or
+/// with the filter itself.
 ///
 /// # Safety
 /// As prctl(2).

@@ -36,7 +36,7 @@ int main(int count, char **words) {
     kinds[1] = mmap(NULL, 2 * pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     kinds[2] = malloc((2 * pages + 1) * PAGE);
     kinds[2] += (PAGE - (uintptr_t)kinds[2] % PAGE) % PAGE;
-    /* Of small blocks: the heap. What lies between them belongs to nobody but malloc, so it is not counted on. */
+    /* Of small blocks: the heap. What lies between them belongs to malloc alone, so it is not counted on. */
     unsigned char *first = NULL, *last = NULL;
     for (size_t at = 0; at < (2 * pages + 64) * PAGE / 2064; at++) {
         last = malloc(2048);

@@ -33,7 +33,7 @@ static size_t marked(const void *start, size_t length) {
 static void say(const char *what, const void *start, size_t length) {
     assert(start && start != MAP_FAILED);
 #ifdef WAIT
-    /* A thread comes by from time to time. */
+    /* A thread looks from time to time. */
     int waits = !strcmp(what, "heap") || !strcmp(what, "posix_memalign") || !strcmp(what, "arena_last");
     for (int at = 0; waits && at < WAIT * 20 && marked(start, length) < length / 100 * 99; at++)
         usleep(50000);

@@ -37,7 +37,7 @@ static void die(const char *what) {
     abort();
 }
 
-/* Memory whose content its seed tells: of seed 0 zeros, of 1 to 3 pages that are equal anywhere, else its own. */
+/* Memory with content by its seed: of seed 0 zeros, of 1 to 3 pages that are equal anywhere, else its own. */
 struct block {
     unsigned char *bytes;
     size_t length;

@@ -118,7 +118,7 @@ pub fn plain(program: &Path) -> Command {
     }
     // Cargo's would lead to a library of another profile.
     command.env_remove("LD_LIBRARY_PATH");
-    // Nobody's daemon: a test says which to ask.
+    // No daemon: a test says which to ask.
     command.env("KSMITH_SOCKET", "/nowhere/ksmith").stdin(Stdio::null());
     command
 }
@@ -141,11 +141,11 @@ pub fn assert_ended_well(command: &Command, output: &Output) {
     );
 }
 
-/// Keeps tests that measure KSM away while memory is marked here: they would count it. Without the right to it, nobody
-/// can measure either.
+/// Holds off tests that measure KSM while memory is marked here. Tests of the library hold this lock side by side.
+/// `None` where the lock is out of reach: then no test can measure KSM either.
 pub fn lock() -> Option<File> {
     let file = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").ok()?;
-    file.lock().ok()?;
+    file.lock_shared().ok()?;
     Some(file)
 }
 

@@ -1,26 +1,26 @@
-//! What a simulated guest wants over time, and how honest it is.
+//! The demand of a simulated guest over time, and how honest it is.
 
 use std::time::Duration;
 
-/// From a moment on a guest wants this.
+/// The demand of a guest from a moment on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phase {
     /// Since the start of the simulation.
     pub from: Duration,
-    /// Memory of its programs, reached by growing.
+    /// The memory of its programs, reached by growing.
     pub anonymous_bytes: u64,
     /// How fast its programs grow, per second.
     pub growth_bytes_per_second: u64,
-    /// The part of its files that it reads over and over.
+    /// The part of its files that it reads again and again.
     pub hot_bytes: u64,
-    /// How fast it reads over the hot part, per second.
+    /// The rate at which it reads the hot part, per second.
     pub rereads_bytes_per_second: u64,
-    /// How fast it reads files once and never again, per second.
+    /// The rate at which it reads files once, per second.
     pub reads_bytes_per_second: u64,
 }
 
 impl Phase {
-    /// A guest that runs so much and does nothing.
+    /// A guest with idle programs of this size.
     pub fn idle(anonymous_bytes: u64) -> Self {
         Self {
             from: Duration::ZERO,
@@ -32,44 +32,44 @@ impl Phase {
         }
     }
 
-    /// The same from this second on.
+    /// Sets the second from which it holds.
     #[must_use]
     pub fn at(self, second: u64) -> Self {
         Self { from: Duration::from_secs(second), ..self }
     }
 
-    /// Its programs grow no faster than this.
+    /// Limits the rate at which its programs grow.
     #[must_use]
     pub fn growing(self, bytes_per_second: u64) -> Self {
         Self { growth_bytes_per_second: bytes_per_second, ..self }
     }
 
-    /// It reads so much over and over, all of it within `every`.
+    /// Adds hot files, all of which are read within `every`.
     #[must_use]
     pub fn with_hot(self, bytes: u64, every: Duration) -> Self {
         let rate = bytes as f64 / every.as_secs_f64().max(1.0);
         Self { hot_bytes: bytes, rereads_bytes_per_second: rate as u64, ..self }
     }
 
-    /// It reads new files at this rate, and fills its page cache with them.
+    /// Adds files that are read once, at this rate; they fill the page cache.
     #[must_use]
     pub fn reading(self, bytes_per_second: u64) -> Self {
         Self { reads_bytes_per_second: bytes_per_second, ..self }
     }
 }
 
-/// How it answers its hypervisor.
+/// How a guest answers its hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Behaviour {
-    /// It says what is so, and does as it is asked.
+    /// It reports its true figures, and resizes as asked.
     #[default]
     Honest,
-    /// It says that it suffers and has nothing to spare, whatever it has.
-    CriesHunger,
-    /// It says that all is available.
-    ClaimsPlenty,
-    /// It does nothing when its balloon is moved.
+    /// It reports full pressure and no available memory, whatever it has.
+    ReportsShortage,
+    /// It reports all its memory as available.
+    ReportsPlenty,
+    /// It does not resize.
     IgnoresBalloon,
-    /// It gives no answer from this moment on.
+    /// It does not answer from this moment on.
     HangsFrom(Duration),
 }

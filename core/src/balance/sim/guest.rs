@@ -7,7 +7,7 @@ use crate::balance::{Class, GuestView, Inside};
 
 const PAGE: u64 = 4096;
 
-/// Reading a page back from disk keeps its reader waiting this long.
+/// The seconds that a task waits for a page from disk.
 const WAIT: f64 = 200e-6;
 
 /// A guest with its kernel, programs and page cache.
@@ -17,27 +17,27 @@ pub struct SimGuest {
     class: Class,
     whole: u64,
     pub(super) given: u64,
-    /// The kernel itself, which nothing can be taken from.
+    /// The memory of the kernel itself, which can't be taken.
     kernel: u64,
     pub(super) anonymous: u64,
-    /// Page cache of what is read over and over, and of what was read once.
+    /// Page cache of files that are read again and again (`hot`) and once (`cold`).
     pub(super) hot: u64,
     cold: u64,
-    /// What the host spends: the most it ever touched since memory was last taken.
+    /// The memory that the host spends: the most that was touched since the last take.
     pub(super) touched: u64,
     phases: Vec<Phase>,
     behaviour: Behaviour,
     faults_per_second: f64,
     psi_percent: f64,
     pub(super) merged: u64,
-    /// Programs that its own kernel killed for want of memory.
+    /// The programs that its own kernel killed for lack of memory.
     pub(super) oom_kills: u64,
-    /// Pages read back from disk, ever.
+    /// The pages read back from disk in all.
     pub(super) refaults: u64,
 }
 
 impl SimGuest {
-    /// A guest of this size, whose kernel takes a sixteenth. It is started when its first phase begins.
+    /// Creates a guest of this size, a sixteenth of which is its kernel. It starts with its first phase.
     pub fn new(key: &str, class: Class, whole_bytes: u64, phases: Vec<Phase>) -> Self {
         let kernel = whole_bytes / 16;
         Self {
@@ -60,13 +60,13 @@ impl SimGuest {
         }
     }
 
-    /// The same, behaving otherwise.
+    /// Sets its behaviour.
     #[must_use]
     pub fn behaving(self, behaviour: Behaviour) -> Self {
         Self { behaviour, ..self }
     }
 
-    /// The same, with so much of it merged with others'.
+    /// Sets how much of it is merged with other guests.
     #[must_use]
     pub fn merged(self, bytes: u64) -> Self {
         Self { merged: bytes, ..self }
@@ -76,7 +76,7 @@ impl SimGuest {
         self.phases.iter().rev().find(|phase| phase.from <= now).copied()
     }
 
-    /// What it uses and can't do without.
+    /// The memory that it can't do without.
     fn pinned(&self) -> u64 {
         self.kernel + self.anonymous
     }
@@ -85,7 +85,7 @@ impl SimGuest {
         self.given.saturating_sub(self.pinned() + self.hot + self.cold)
     }
 
-    /// Lives for a while.
+    /// Lets it run for `span`.
     pub(super) fn live(&mut self, now: Duration, span: Duration) {
         let Some(phase) = self.phase(now) else { return };
         let seconds = span.as_secs_f64();
@@ -98,7 +98,7 @@ impl SimGuest {
         self.cold += self.hot.saturating_sub(phase.hot_bytes);
         self.hot = self.hot.min(phase.hot_bytes);
         let missing = phase.hot_bytes - self.hot;
-        // Of what it reads, the missing part comes from disk; a cache that is too small is missed each time.
+        // Of its reads, the missing part comes from disk; with a cache that is too small that repeats each time.
         let part = if phase.hot_bytes == 0 { 0.0 } else { missing as f64 / phase.hot_bytes as f64 };
         let missed = (over(phase.rereads_bytes_per_second) as f64 * part) as u64;
         self.cache(missed.min(missing), true);
@@ -110,9 +110,9 @@ impl SimGuest {
         self.touched = self.touched.max(self.pinned() + self.hot + self.cold).min(self.given.max(self.pinned()));
     }
 
-    /// Its programs take more; page cache makes room, and if that is not enough one is killed.
+    /// Its programs grow. Page cache is dropped for that, and if it does not suffice a program is killed.
     fn grow(&mut self, bytes: u64) {
-        self.make_room(bytes);
+        self.drop_cache(bytes);
         if bytes > self.free() {
             self.oom_kills += 1;
             self.anonymous = 0;
@@ -125,31 +125,31 @@ impl SimGuest {
         let most = self.given.saturating_sub(self.pinned()) / 16 * 15;
         let bytes = bytes.min(most);
         let excess = (self.hot + self.cold + bytes).saturating_sub(most);
-        // The kernel gives up what was read once before what is read over and over.
+        // The kernel drops files that were read once before files that are read again and again.
         let from_cold = excess.min(self.cold);
         self.cold -= from_cold;
         let room = most.saturating_sub(self.hot + self.cold);
         if is_hot { self.hot += bytes.min(room) } else { self.cold += bytes.min(room) }
     }
 
-    fn make_room(&mut self, bytes: u64) {
+    fn drop_cache(&mut self, bytes: u64) {
         let missing = bytes.saturating_sub(self.free());
         let from_cold = missing.min(self.cold);
         self.cold -= from_cold;
         self.hot -= (missing - from_cold).min(self.hot);
     }
 
-    /// Lets it have another amount, and returns what it has then. Memory that it can't do without is not given.
+    /// Resizes it, and returns what it has then. It keeps the memory that it can't do without.
     pub(super) fn resize(&mut self, to: u64) -> u64 {
         if self.behaviour == Behaviour::IgnoresBalloon {
             return self.given;
         }
         if to < self.given {
             let wanted = self.given - to;
-            self.make_room(wanted);
+            self.drop_cache(wanted);
             let taken = wanted.min(self.free());
-            if taken < wanted && self.behaviour == Behaviour::ClaimsPlenty {
-                // The balloon took it at its word.
+            if taken < wanted && self.behaviour == Behaviour::ReportsPlenty {
+                // The balloon took what the guest reported as available.
                 self.oom_kills += 1;
                 self.anonymous = self.anonymous.saturating_sub(wanted - taken);
             }
@@ -164,11 +164,11 @@ impl SimGuest {
     }
 
     fn available(&self) -> u64 {
-        // As a kernel reckons: what is free and nearly all of the page cache.
+        // As a kernel estimates: free memory and nearly all page cache.
         self.free() + (self.hot + self.cold) / 20 * 19
     }
 
-    /// What its actuator would see. `None`: it gives no answer, or has not been started.
+    /// The view that its actuator would report. `None`: it does not answer, or has not started.
     pub(super) fn look(&self, now: Duration) -> Option<GuestView> {
         self.phase(now)?;
         let honest = Inside {
@@ -181,10 +181,10 @@ impl SimGuest {
         };
         let inside = match self.behaviour {
             Behaviour::HangsFrom(since) if now >= since => return None,
-            Behaviour::CriesHunger => {
+            Behaviour::ReportsShortage => {
                 Inside { available_bytes: Some(0), psi_some_percent: Some(100.0), ..Inside::default() }
             }
-            Behaviour::ClaimsPlenty => Inside { available_bytes: Some(self.given), ..honest },
+            Behaviour::ReportsPlenty => Inside { available_bytes: Some(self.given), ..honest },
             _ => honest,
         };
         Some(GuestView {
@@ -207,14 +207,14 @@ impl SimGuest {
         })
     }
 
-    /// Its merged pages are written to: each needs a frame of its own from now on.
+    /// Writes to its merged pages: each needs a frame of its own from now on. Returns how many did.
     pub(super) fn diverge(&mut self, bytes: u64) -> u64 {
         let diverged = bytes.min(self.merged);
         self.merged -= diverged;
         diverged
     }
 
-    /// What the host spends on it beyond what it shares.
+    /// The memory that the host spends on it beyond shared pages.
     pub(super) fn resident(&self) -> u64 {
         self.touched.saturating_sub(self.merged)
     }

@@ -1,33 +1,33 @@
-//! The pool with all its guests, a policy, and what came of them.
+//! The pool with all its guests, and a policy that runs on them.
 
 use std::time::Duration;
 
 use super::guest::SimGuest;
-use crate::balance::{Action, BalanceConfig, BalancePolicy, Bounds, GuestView, Plan, PoolView, Trust, View};
+use crate::balance::{Action, Backoff, BalanceConfig, BalancePolicy, Bounds, GuestView, Plan, PoolView, View};
 
 /// The memory that guests share.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolConfig {
-    /// All of it.
+    /// The size of the pool.
     pub size_bytes: u64,
-    /// What others than guests use.
+    /// The memory used by others than guests.
     pub others_bytes: u64,
-    /// Swap space.
+    /// The size of its swap space.
     pub swap_bytes: u64,
 }
 
-/// What came of it all.
+/// The totals of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
     /// Bytes that the pool wrote to swap.
     pub swapped_bytes: u64,
-    /// Times that neither memory nor swap was left, and the host would have killed a guest.
+    /// The times that neither memory nor swap was left: a host would have killed a guest.
     pub host_kills: u64,
     /// Resizes that were carried out.
     pub resizes: u64,
-    /// Bytes taken and bytes given, over all.
+    /// Bytes taken in all.
     pub taken_bytes: u64,
-    /// See `taken_bytes`.
+    /// Bytes given in all.
     pub given_bytes: u64,
 }
 
@@ -41,20 +41,20 @@ pub struct SimPool {
     swapped: u64,
     swap_rate: f64,
     cow_rate: f64,
-    /// When merged pages begin to be written to, and how fast in each guest.
+    /// When writes to merged pages begin, and their rate in each guest.
     wave: Option<(Duration, u64)>,
     balance: BalanceConfig,
     bounds: Bounds,
-    trust: Trust,
+    backoff: Backoff,
     last_known: Vec<Option<GuestView>>,
     record: Record,
 }
 
-/// The grain of time.
+/// The time step.
 const TICK: Duration = Duration::from_millis(500);
 
 impl SimPool {
-    /// Guests in a pool, all at their start.
+    /// Creates a pool with guests at their start.
     pub fn new(config: PoolConfig, balance: BalanceConfig, guests: Vec<SimGuest>) -> Self {
         let last_known = vec![None; guests.len()];
         Self {
@@ -67,31 +67,31 @@ impl SimPool {
             wave: None,
             balance,
             bounds: Bounds::default(),
-            trust: Trust::default(),
+            backoff: Backoff::default(),
             last_known,
             record: Record::default(),
         }
     }
 
-    /// From then on each guest's merged pages are written to at this rate.
+    /// Sets when writes to merged pages begin, and their rate in each guest.
     #[must_use]
     pub fn with_wave(mut self, second: u64, bytes_per_second: u64) -> Self {
         self.wave = Some((Duration::from_secs(second), bytes_per_second));
         self
     }
 
-    /// What came of it so far.
+    /// The totals so far.
     pub fn record(&self) -> Record {
         self.record
     }
 
-    /// What a guest has.
+    /// The memory that a guest has.
     pub fn given_bytes(&self, key: &str) -> u64 {
         self.guests.iter().find(|guest| guest.key == key).map_or(0, |guest| guest.given)
     }
 
     fn used(&self) -> u64 {
-        // One copy of what is merged is kept: that of the guest with the most of it.
+        // One copy of merged memory stays: that of the guest with the most of it.
         let shared = self.guests.iter().map(|guest| guest.merged).max().unwrap_or(0);
         self.config.others_bytes + shared + self.guests.iter().map(SimGuest::resident).sum::<u64>()
     }
@@ -101,7 +101,7 @@ impl SimPool {
         self.guests.iter().map(|guest| guest.merged).sum::<u64>().saturating_sub(shared)
     }
 
-    /// Lets time pass without anybody watching.
+    /// Lets time pass without a policy.
     pub fn advance(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -144,11 +144,11 @@ impl SimPool {
         for (guest, known) in self.guests.iter().zip(&mut self.last_known) {
             match (guest.look(self.now), known) {
                 (Some(view), known) => {
-                    let view = GuestView { trouble: self.trust.trouble(&view.key, self.now), ..view };
+                    let view = GuestView { trouble: self.backoff.trouble(&view.key, self.now), ..view };
                     *known = Some(view.clone());
                     guests.push(view);
                 }
-                // One that gives no answer is in trouble; what was known of it last is old.
+                // A guest that does not answer is in trouble, and its last figures are old.
                 (None, Some(known)) => {
                     let trouble = Some("it gives no answer".to_owned());
                     guests.push(GuestView { trouble, inside: Default::default(), ..known.clone() });
@@ -159,7 +159,7 @@ impl SimPool {
         View { now: self.now, pool, guests }
     }
 
-    /// One turn of a policy. Returns what was decided.
+    /// Runs one turn of a policy, and returns the view and the plan.
     pub fn turn(&mut self, policy: &mut dyn BalancePolicy) -> (View, Plan) {
         let view = self.view();
         let plan = self.bounds.hold(policy.decide(&view), &view, &self.balance);
@@ -168,7 +168,7 @@ impl SimPool {
             let Some(guest) = self.guests.iter_mut().find(|guest| guest.key == *key) else { continue };
             let before = guest.given;
             let got = if guest.look(self.now).is_some() { guest.resize(*to_bytes) } else { before };
-            self.trust.resized(key, [*from_bytes, *to_bytes, got], self.now);
+            self.backoff.resized(key, [*from_bytes, *to_bytes, got], self.now);
             self.record.resizes += 1;
             self.record.taken_bytes += before.saturating_sub(got);
             self.record.given_bytes += got.saturating_sub(before);
@@ -176,7 +176,7 @@ impl SimPool {
         (view, plan)
     }
 
-    /// Lets a policy work until this second; `check` sees each turn.
+    /// Runs a policy until this second; `check` sees each turn.
     pub fn run(&mut self, policy: &mut dyn BalancePolicy, until: u64, mut check: impl FnMut(&View, &Plan)) {
         let end = Duration::from_secs(until);
         while self.now < end {

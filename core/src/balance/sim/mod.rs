@@ -1,10 +1,11 @@
-//! Guests and the pool they share as a discrete machine: page cache, working sets and phases, so that a policy runs for
-//! hours in milliseconds.
+//! A simulated pool and its guests with page cache, working sets and phases: a policy runs for hours in milliseconds.
 //!
-//! What it keeps of the real thing: a guest's kernel keeps what it read in its page cache as long as there is room;
-//! what it needs again and has lost is read from disk, and waited for; what does not fit at all kills a program. The
-//! host spends on a guest whatever the guest ever touched, until it is taken. What does not fit into the pool is
-//! swapped.
+//! The model:
+//! * A guest's kernel keeps files in its page cache while memory is free, and drops files that were read once first.
+//! * A file that is needed again and was dropped is read from disk, and tasks wait for it.
+//! * Programs that do not fit into the guest's memory are killed.
+//! * The host spends on a guest all memory that the guest ever touched, until it is taken.
+//! * The pool swaps what does not fit into it.
 
 mod behaviour;
 mod guest;

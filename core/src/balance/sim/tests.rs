@@ -1,11 +1,11 @@
-//! What the policies do with simulated guests over hours.
+//! The policies with simulated guests over hours.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::balance::{self, Action, BalanceConfig, BalanceKind, Class, Room, WhenExposed};
+use crate::balance::{self, Action, BalanceConfig, BalanceKind, Class, ResizeRange, WhenExposed};
 
 const MIB: u64 = 1 << 20;
 
@@ -26,26 +26,26 @@ fn squeeze() -> BalanceConfig {
     BalanceConfig { policy: BalanceKind::Squeeze, ..BalanceConfig::default() }
 }
 
-/// A guest that has read files up to its whole memory, and idles.
+/// A guest that has filled its memory with page cache, and idles.
 fn full_of_cache(key: &str, class_name: &str, whole: u64) -> SimGuest {
     let busy = Phase::idle(whole / 8 * MIB).reading(200 * MIB);
     SimGuest::new(key, class(class_name), whole * MIB, vec![busy, Phase::idle(whole / 8 * MIB).at(30)])
 }
 
-/// One that grows to this much from this second on.
+/// A guest that grows to `to` from this second on.
 fn leak(key: &str, class_name: &str, whole: u64, second: u64, to: u64, rate: u64) -> SimGuest {
     let phases = vec![Phase::idle(64 * MIB), Phase::idle(to * MIB).at(second).growing(rate * MIB)];
     SimGuest::new(key, class(class_name), whole * MIB, phases)
 }
 
-/// Plays it under the policy of the configuration.
+/// Runs it under the policy of the configuration.
 fn play(config: PoolConfig, balance: &BalanceConfig, guests: Vec<SimGuest>, until: u64) -> SimPool {
     let mut sim = SimPool::new(config, balance.clone(), guests);
     sim.run(balance::policy(balance).as_mut(), until, |_, _| ());
     sim
 }
 
-/// The same without anybody watching.
+/// The same without a policy.
 fn alone(config: PoolConfig, guests: Vec<SimGuest>, until: u64) -> SimPool {
     let mut sim = SimPool::new(config, no_swap(), guests);
     sim.advance(Duration::from_secs(until));
@@ -74,7 +74,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_the_host_never_swaps() {
         "{:?}",
         sim.record()
     );
-    assert!(sim.given_bytes("leak") > 1900 * MIB, "who needs it keeps it");
+    assert!(sim.given_bytes("leak") > 1900 * MIB, "the guest that needs it keeps it");
     assert!(sim.record().taken_bytes > 1000 * MIB, "{:?}", sim.record());
 }
 
@@ -122,7 +122,7 @@ fn gold_keeps_its_memory_until_silver_and_bronze_are_at_their_floors() {
     sim.run(balance::policy(&config).as_mut(), 900, |view, plan| {
         let room = |key: &str| {
             let guest = view.guests.iter().find(|guest| guest.key == key).unwrap();
-            Room::of(guest, &view.pool, &config).giveable_bytes()
+            ResizeRange::of(guest, &view.pool, &config).reclaimable_bytes()
         };
         let takes_from = |wanted: &str| {
             plan.actions.iter().any(
@@ -137,12 +137,12 @@ fn gold_keeps_its_memory_until_silver_and_bronze_are_at_their_floors() {
             assert_eq!((room("bronze"), room("silver")), (0, 0));
         }
     });
-    assert!(gold_gave, "there was need enough to ask gold too");
+    assert!(gold_gave, "the need was large enough to ask gold too");
     assert_eq!((sim.record().swapped_bytes, oom_kills(&sim)), (0, 0), "{:?}", sim.record());
 }
 
 #[test]
-fn squeeze_converges_to_the_working_set_and_backs_off_on_a_squeal() {
+fn squeeze_converges_to_the_working_set_and_backs_off_under_pressure() {
     // 1 GiB with 1/16 kernel, 128 MiB of programs and 256 MiB that are read over and over.
     let phase = Phase::idle(128 * MIB).with_hot(256 * MIB, Duration::from_secs(20)).reading(MIB);
     let guest = SimGuest::new("a", class("silver"), 1024 * MIB, vec![phase]);
@@ -168,9 +168,9 @@ fn squeeze_converges_to_the_working_set_and_backs_off_on_a_squeal() {
         most / MIB,
         working_set / MIB
     );
-    assert!(backed_off > 3, "it squealed {backed_off} times and was heard");
+    assert!(backed_off > 3, "it gave back {backed_off} times");
     assert_eq!(oom_kills(&sim), 0);
-    // Eight hours of a loud guest would be millions.
+    // Eight hours under pressure would be millions.
     assert!(sim.guests[0].refaults < 400_000, "{} pages read back", sim.guests[0].refaults);
 }
 
@@ -189,10 +189,10 @@ fn a_squeezed_guest_that_wakes_up_gets_its_memory_back() {
 }
 
 #[test]
-fn liars_and_hangers_harm_nobody_else_and_gain_little() {
+fn a_guest_that_lies_or_hangs_harms_no_other_and_gains_little() {
     for behaviour in [
-        Behaviour::CriesHunger,
-        Behaviour::ClaimsPlenty,
+        Behaviour::ReportsShortage,
+        Behaviour::ReportsPlenty,
         Behaviour::IgnoresBalloon,
         Behaviour::HangsFrom(Duration::from_secs(100)),
     ] {
@@ -217,14 +217,14 @@ fn liars_and_hangers_harm_nobody_else_and_gain_little() {
 }
 
 #[test]
-fn one_that_ignores_its_balloon_is_not_asked_for_ever() {
+fn a_guest_that_ignores_its_balloon_is_not_asked_for_ever() {
     let odd = full_of_cache("odd", "silver", 1024).behaving(Behaviour::IgnoresBalloon);
     let sim = play(pool(1000, 4096), &no_swap(), vec![odd], 3600);
     assert!((3..20).contains(&sim.record().resizes), "{:?}", sim.record());
 }
 
 #[test]
-fn a_wave_of_divergence_kills_nobody_where_the_exposure_is_covered() {
+fn a_wave_of_divergence_kills_no_guest_where_the_exposure_is_covered() {
     let guests =
         || (0..4).map(|n| full_of_cache(&format!("g{n}"), "silver", 1024).merged(400 * MIB)).collect::<Vec<_>>();
     let config = pool(3200, 0);
@@ -260,7 +260,7 @@ fn twice_as_many_guests_fit_into_a_pool_before_it_swaps() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn nothing_is_lost_and_nobody_is_killed_by_us(
+    fn memory_is_conserved_and_no_take_kills_a_guest(
         shapes in prop::collection::vec((0_u64..3, 64_u64..1024, 0_u64..40, 1_u64..50, 0_u64..100), 1..8),
         size in 500_u64..6000,
         squeezes: bool,
@@ -279,6 +279,6 @@ proptest! {
         let given: u64 = sim.guests.iter().map(|guest| guest.given).sum();
         let record = sim.record();
         prop_assert_eq!(given + record.taken_bytes - record.given_bytes, whole, "sums are conserved");
-        prop_assert_eq!(oom_kills(&sim), 0, "no guest's own kernel kills for what we took");
+        prop_assert_eq!(oom_kills(&sim), 0, "no guest's own kernel kills for what was taken");
     }
 }

@@ -7,7 +7,7 @@ use crate::guest::Guest;
 
 /// One rule: it fits a guest that fits all that it names. `*` stands for any text, `?` for one character.
 ///
-/// A process chooses its own command line, hence the name and the UUID of a virtual machine: where tenants start
+/// A process chooses its own command line, hence the name and the UUID of a virtual machine: where users start
 /// their own, name the user or the cgroup too.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Written")]
@@ -38,7 +38,7 @@ pub enum BadRule {
     /// It assigns to no domain.
     #[error("a rule names the domain that it assigns to")]
     NoDomain,
-    /// It would fit everybody.
+    /// It would fit all guests.
     #[error(
         "a rule names at least one of name, uuid, metadata, cgroup and user; for all the rest there is default"
     )]

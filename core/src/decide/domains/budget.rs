@@ -23,9 +23,9 @@ impl PassBudget {
         Self { most, ended: VecDeque::new(), full_scans: None }
     }
 
-    /// Takes in the kernel's count of passes, and says how long ksmd must be parked. `None`: it may scan.
+    /// Takes in the kernel's count of passes, and returns how long ksmd must be parked. `None`: it may scan.
     pub fn look(&mut self, now: Duration, full_scans: Option<u64>) -> Option<Duration> {
-        // Without a count nobody knows how fast the clock ticks.
+        // Without a count the rate of passes is not known.
         let Some(count) = full_scans else { return Some(HOUR) };
         let before = self.full_scans.replace(count).unwrap_or(count);
         // The kernel counts from 0 again after everything was unmerged.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::assign::Rule;
 use crate::guest::Guest;
 
-/// Who trusts whom, and what follows from it.
+/// The trust domains, and what follows from them.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DomainsConfig {
@@ -18,13 +18,14 @@ pub struct DomainsConfig {
     pub admit: Option<String>,
     /// The NUMA node of each domain in mode `node`. Domains without one may not merge.
     pub nodes: BTreeMap<String, u32>,
-    /// The domain of guests that no rule fits. Without it they belong to none, and may not merge with anybody.
+    /// The domain of guests that no rule fits. Without it they belong to none, and may not merge with others.
     pub default: Option<String>,
     /// What to do about a guest outside that can't be switched off.
     pub unswitchable: Unswitchable,
     /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
     /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
-    pub residue_mib: u32,
+    #[serde(alias = "residue_mib")]
+    pub remaining_mergeable_mib: u32,
     /// What becomes of guests that were switched off when the daemon ends.
     pub on_exit: OnExit,
     /// The most passes in any hour: merging is an attacker's clock, and this is how fast it ticks.
@@ -34,10 +35,10 @@ pub struct DomainsConfig {
 }
 
 /// What to do about guests of different domains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DomainMode {
-    /// Say who may share with whom.
+    /// Report which guests may share pages.
     #[default]
     Report,
     /// One domain may merge.
@@ -82,7 +83,7 @@ impl DomainsConfig {
         }
     }
 
-    /// Whether domains are kept apart, and not only told apart.
+    /// Whether domains are kept apart, and not only reported.
     pub fn is_enforced(&self) -> bool {
         self.mode != DomainMode::Report
     }
@@ -92,7 +93,7 @@ impl DomainsConfig {
         self.is_enforced() || self.max_passes_per_hour.is_some()
     }
 
-    /// Whether it assigns nobody to any domain.
+    /// Whether it assigns no guest to any domain.
     pub fn is_unconfigured(&self) -> bool {
         self.rule.is_empty() && self.default.is_none()
     }

@@ -1,21 +1,23 @@
-//! The guard: who must be switched off, and whether ksmd must be parked until then.
+//! The guard: which guests must be switched off, and whether ksmd must be parked until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::config::{DomainMode, DomainsConfig, Unswitchable};
-use crate::sample::ProcessId;
+use crate::guest::GuestId;
 
 /// A switch that failed is tried again after this.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A guest, as far as it matters who may share with it.
+/// A guest, as far as the guard is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenant {
+pub struct DomainGuest {
     /// Its first process.
-    pub id: ProcessId,
-    /// Its name.
+    pub id: GuestId,
+    /// The guest's name.
     pub name: String,
+    /// Whether all its processes are known. A guest that is not known counts as outside, and is not switched yet.
+    pub is_known: bool,
     /// Its domain; `None` if it belongs to none or is not known.
     pub domain: Option<String>,
     /// Whether any of its memory is mergeable. `None`: not known, which counts as yes.
@@ -24,23 +26,23 @@ pub struct Tenant {
     pub unswitchable: Option<String>,
     /// Saved less metadata.
     pub profit_bytes: i64,
-    /// Resident bytes.
+    /// The guest's resident bytes.
     pub rss_bytes: u64,
     /// The NUMA nodes that its mergeable memory may lie on. `None`: not bound, or not known.
     pub nodes: Option<BTreeSet<u32>>,
 }
 
-/// What follows.
+/// What the guard decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ruling {
     /// Why ksmd must be parked. `None`: it may scan.
     pub park: Option<String>,
     /// Guests to be switched off.
-    pub off: Vec<ProcessId>,
+    pub off: Vec<GuestId>,
     /// Guests to be switched on again, which were switched off here.
-    pub on: Vec<ProcessId>,
+    pub on: Vec<GuestId>,
     /// Guests that may not merge here, off or not.
-    pub outside: Vec<ProcessId>,
+    pub outside: Vec<GuestId>,
 }
 
 /// What is remembered of a guest that was ordered to be switched.
@@ -54,28 +56,28 @@ enum Order {
     Failed { at: Duration },
 }
 
-/// Decides over time.
+/// Decides over time which guests may merge.
 #[derive(Debug, Clone)]
 pub struct Domains {
     config: DomainsConfig,
     admitted: Option<String>,
-    orders: BTreeMap<ProcessId, Order>,
-    errors: BTreeMap<ProcessId, String>,
+    orders: BTreeMap<GuestId, Order>,
+    errors: BTreeMap<GuestId, String>,
 }
 
 impl Domains {
-    /// Has seen nothing yet.
+    /// Creates the guard before the first sample.
     pub fn new(config: DomainsConfig) -> Self {
         Self { config, admitted: None, orders: BTreeMap::new(), errors: BTreeMap::new() }
     }
 
-    /// Goes by another configuration from now on; what was switched off is remembered.
+    /// Replaces the configuration; the guests that were switched off are remembered.
     pub fn configure(&mut self, config: DomainsConfig) {
         self.config = config;
         self.admitted = None;
     }
 
-    /// The configuration.
+    /// The configuration of the domains.
     pub fn config(&self) -> &DomainsConfig {
         &self.config
     }
@@ -86,31 +88,31 @@ impl Domains {
     }
 
     /// Whether a guest was switched off by an order of this guard.
-    pub fn is_switched_off(&self, id: ProcessId) -> bool {
+    pub fn is_switched_off(&self, id: GuestId) -> bool {
         matches!(self.orders.get(&id), Some(Order::Off { .. }))
     }
 
     /// Takes over a guest that an earlier guard switched off.
-    pub fn adopt(&mut self, id: ProcessId) {
+    pub fn adopt(&mut self, id: GuestId) {
         self.orders.insert(id, Order::Off { at: Duration::ZERO });
     }
 
-    /// What to do about these guests, which are all there are but `hidden` processes that nobody sees into.
+    /// Decides on these guests, which are all guests but `hidden` processes that cannot be looked into.
     pub fn rule(
         &mut self,
         now: Duration,
-        tenants: &[Tenant],
+        guests: &[DomainGuest],
         hidden: u64,
         merge_across_nodes: Option<u64>,
     ) -> Ruling {
-        let is_there = |id: &ProcessId| tenants.iter().any(|tenant| tenant.id == *id);
+        let is_there = |id: &GuestId| guests.iter().any(|guest| guest.id == *id);
         self.orders.retain(|id, _| is_there(id));
         self.errors.retain(|id, _| is_there(id));
         let mut ruling = Ruling::default();
         if !self.config.is_enforced() {
             return ruling;
         }
-        self.admit(tenants);
+        self.admit(guests);
         let mut reasons = Vec::new();
         if hidden > 0 {
             reasons.push(format!("{hidden} processes hide whether they may merge; run ksmith as root"));
@@ -120,8 +122,8 @@ impl Domains {
                 "merge_across_nodes is not 0: `ksmith unmerge`, then `ksmith set merge_across_nodes=0`".to_owned(),
             );
         }
-        for tenant in tenants {
-            self.judge(now, tenant, &mut ruling, &mut reasons);
+        for guest in guests {
+            self.judge(now, guest, &mut ruling, &mut reasons);
         }
         let more = reasons.len().saturating_sub(1);
         ruling.park = reasons.into_iter().next().map(|reason| match more {
@@ -132,7 +134,7 @@ impl Domains {
     }
 
     /// Learns what came of an order.
-    pub fn done(&mut self, id: ProcessId, now: Duration, outcome: Result<(), String>) {
+    pub fn done(&mut self, id: GuestId, now: Duration, outcome: Result<(), String>) {
         let Some(Order::Going { on }) = self.orders.get(&id).copied() else { return };
         match outcome {
             Ok(()) if on => {
@@ -150,9 +152,9 @@ impl Domains {
         self.errors.remove(&id);
     }
 
-    /// Chooses who may merge, and stays with it as long as there is anybody of that domain: whoever is switched
-    /// off gains nothing that could be compared.
-    fn admit(&mut self, tenants: &[Tenant]) {
+    /// Chooses the admitted domain, and keeps it as long as it has guests: the gain of guests that are switched off is not
+    /// known.
+    fn admit(&mut self, guests: &[DomainGuest]) {
         if self.config.mode != DomainMode::One {
             return;
         }
@@ -160,94 +162,98 @@ impl Domains {
             self.admitted = Some(named.clone());
             return;
         }
-        let is_there = |domain: &String| tenants.iter().any(|tenant| tenant.domain.as_ref() == Some(domain));
+        let is_there = |domain: &String| guests.iter().any(|guest| guest.domain.as_ref() == Some(domain));
         if self.admitted.as_ref().is_some_and(is_there) {
             return;
         }
         let mut gains: BTreeMap<&String, (i64, u64)> = BTreeMap::new();
-        for tenant in tenants.iter().filter(|tenant| tenant.mergeable != Some(false)) {
-            let Some(domain) = &tenant.domain else { continue };
+        for guest in guests.iter().filter(|guest| guest.mergeable != Some(false)) {
+            let Some(domain) = &guest.domain else { continue };
             let gain = gains.entry(domain).or_default();
-            gain.0 = gain.0.saturating_add(tenant.profit_bytes);
-            gain.1 = gain.1.saturating_add(tenant.rss_bytes);
+            gain.0 = gain.0.saturating_add(guest.profit_bytes);
+            gain.1 = gain.1.saturating_add(guest.rss_bytes);
         }
         let best = gains.into_iter().max_by_key(|&(domain, gain)| (gain, std::cmp::Reverse(domain)));
         self.admitted = best.map(|(domain, _)| domain.clone());
     }
 
     /// Whether a guest may merge here.
-    fn is_inside(&self, tenant: &Tenant) -> bool {
-        let Some(domain) = &tenant.domain else { return false };
+    fn is_inside(&self, guest: &DomainGuest) -> bool {
+        let Some(domain) = &guest.domain else { return false };
         match self.config.mode {
             DomainMode::Report => true,
             DomainMode::One => self.admitted.as_ref() == Some(domain),
             DomainMode::Node => {
                 let own = self.config.nodes.get(domain);
                 let is_bound =
-                    |node: &u32| tenant.nodes.as_ref().is_some_and(|nodes| *nodes == BTreeSet::from([*node]));
+                    |node: &u32| guest.nodes.as_ref().is_some_and(|nodes| *nodes == BTreeSet::from([*node]));
                 own.is_some_and(is_bound)
             }
         }
     }
 
-    fn judge(&mut self, now: Duration, tenant: &Tenant, ruling: &mut Ruling, reasons: &mut Vec<String>) {
-        let order = self.orders.get(&tenant.id).copied();
-        if self.is_inside(tenant) {
+    fn judge(&mut self, now: Duration, guest: &DomainGuest, ruling: &mut Ruling, reasons: &mut Vec<String>) {
+        let order = self.orders.get(&guest.id).copied();
+        if self.is_inside(guest) {
             match order {
                 Some(Order::Off { .. }) => {
-                    self.orders.insert(tenant.id, Order::Going { on: true });
-                    ruling.on.push(tenant.id);
+                    self.orders.insert(guest.id, Order::Going { on: true });
+                    ruling.on.push(guest.id);
                 }
                 Some(Order::Failed { .. }) => {
-                    self.orders.remove(&tenant.id);
+                    self.orders.remove(&guest.id);
                 }
                 Some(Order::Going { .. }) | None => {}
             }
             return;
         }
-        ruling.outside.push(tenant.id);
-        // The kernel's word counts; where it says nothing, the word of who switched it.
-        let is_off = match tenant.mergeable {
+        ruling.outside.push(guest.id);
+        if !guest.is_known && guest.mergeable != Some(false) {
+            reasons.push(format!("{} (pid {}) is not known yet", guest.name, guest.id.pid()));
+            return;
+        }
+        // The kernel's word counts; where it says nothing, what the switch reported.
+        let is_off = match guest.mergeable {
             Some(mergeable) => !mergeable,
             None => matches!(order, Some(Order::Off { .. })),
         };
         if is_off {
             return;
         }
-        if let Some(why) = &tenant.unswitchable {
+        if let Some(why) = &guest.unswitchable {
             if self.config.unswitchable == Unswitchable::Park {
-                reasons.push(format!("{} and may merge: {why}", self.outside(tenant)));
+                reasons.push(format!("{} and may merge: {why}", self.outside(guest)));
             }
             return;
         }
         let is_due = match order {
             None => true,
             Some(Order::Going { .. }) => false,
-            // Off, it was said, and it still is mergeable: somebody has switched it on, or not all of it went off.
+            // It was reported off and still is mergeable: it was switched on again, or not all of it went off.
             Some(Order::Off { at } | Order::Failed { at }) => now.saturating_sub(at) >= RETRY,
         };
         if is_due {
-            self.orders.insert(tenant.id, Order::Going { on: false });
-            ruling.off.push(tenant.id);
+            self.orders.insert(guest.id, Order::Going { on: false });
+            ruling.off.push(guest.id);
         }
-        let state = match self.errors.get(&tenant.id) {
+        let state = match self.errors.get(&guest.id) {
             Some(error) => format!("and could not be switched off: {error}"),
             None => "and is being switched off".to_owned(),
         };
-        reasons.push(format!("{} {state}", self.outside(tenant)));
+        reasons.push(format!("{} {state}", self.outside(guest)));
     }
 
     /// `web (pid 12) is outside the admitted domain a`
-    fn outside(&self, tenant: &Tenant) -> String {
-        let who = format!("{} (pid {})", tenant.name, tenant.id.pid);
-        match (self.config.mode, &tenant.domain, &self.admitted) {
-            (_, None, _) => format!("{who} belongs to no domain"),
+    fn outside(&self, guest: &DomainGuest) -> String {
+        let name = format!("{} (pid {})", guest.name, guest.id.pid());
+        match (self.config.mode, &guest.domain, &self.admitted) {
+            (_, None, _) => format!("{name} belongs to no domain"),
             (DomainMode::Node, Some(domain), _) => match self.config.nodes.get(domain) {
-                Some(node) => format!("{who} of domain {domain} is not bound to its node {node}"),
-                None => format!("{who} is of domain {domain}, which has no node"),
+                Some(node) => format!("{name} of domain {domain} is not bound to its node {node}"),
+                None => format!("{name} is of domain {domain}, which has no node"),
             },
-            (_, Some(domain), Some(admitted)) => format!("{who} is of domain {domain}, {admitted} is admitted"),
-            (_, Some(domain), None) => format!("{who} is of domain {domain}, none is admitted"),
+            (_, Some(domain), Some(admitted)) => format!("{name} is of domain {domain}, {admitted} is admitted"),
+            (_, Some(domain), None) => format!("{name} is of domain {domain}, none is admitted"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A page merges on its second visit, in the pass after its first. ksmd makes at most one pass between two sleeps
 //! (`ksm_do_scan` returns at the end of a pass), so with `sleep_millisecs` at [`GUARD_SLEEP`] at least that long lies
-//! between the two visits, and whoever looks every [`GUARD_LOOK`] sees a newcomer several times in between. The
+//! between the two visits, and a guard that looks every [`GUARD_LOOK`] sees a new guest several times in between. The
 //! value must not change, since a write of another one wakes ksmd at once.
 
 use std::time::Duration;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::decide::{Decision, Reason};
 use crate::knobs::Knob;
 
-/// The state of a daemon that keeps ksmd parked because somebody outside may merge.
+/// The state of a daemon that keeps ksmd parked because a guest outside may merge.
 pub const GUARDED: &str = "guarded";
 
-/// What ksmd sleeps between two batches.
+/// The sleep of ksmd between two batches.
 pub const GUARD_SLEEP: Duration = Duration::from_millis(500);
 
 /// The longest time between two looks while ksmd may scan.

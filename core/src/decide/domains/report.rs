@@ -1,18 +1,18 @@
-//! Who may share with whom now, and what that means.
+//! Which domains may share pages now, and what that means.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::config::{DomainMode, DomainsConfig};
 use crate::guest::Guest;
 
 /// The domains of a host at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainsReport {
     /// `report`, `one` or `node`.
-    pub mode: &'static str,
-    /// Each domain with guests, and those that belong to none.
+    pub mode: DomainMode,
+    /// Each domain with guests, and the guests of no domain.
     pub domains: Vec<DomainFigures>,
     /// Whether pages of guests of different domains may be compared and merged.
     pub may_share_across: bool,
@@ -20,26 +20,26 @@ pub struct DomainsReport {
     pub meaning: String,
 }
 
-/// One domain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The figures of one domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainFigures {
-    /// Its name; `None` for guests that belong to none.
+    /// Its name; `None` for guests of no domain.
     pub domain: Option<String>,
-    /// Its guests.
+    /// The number of its guests.
     pub guests: u64,
-    /// Those that offer memory to KSM, or might.
+    /// Guests that offer memory to KSM, or might.
     pub mergeable_guests: u64,
-    /// Their merged memory, zero pages included.
+    /// Merged memory of its guests, zero pages included.
     pub merged_bytes: u64,
-    /// Their part of what the host saves.
+    /// Its guests' part of what the host saves.
     pub saved_bytes: u64,
 }
 
-/// What a guest can find out, and an attacker do.
-const CHANNEL: &str = "by the time that a write takes a guest can tell whether another holds a page that it knows";
+/// What the side channels of merging mean.
+const CHANNEL: &str = "a guest can time a write and so learn whether another guest holds the same page";
 
 impl DomainsReport {
-    /// Draws it up. `admitted` is the domain that the guard admits, where one is at work.
+    /// Creates the report. `admitted` is the domain that the guard admits, if there is a guard.
     pub fn of(config: &DomainsConfig, guests: &[Guest], admitted: Option<&str>) -> Self {
         let mut sums: BTreeMap<Option<&str>, DomainFigures> = BTreeMap::new();
         for guest in guests {
@@ -59,13 +59,13 @@ impl DomainsReport {
         let domains: Vec<DomainFigures> = sums.into_values().collect();
         let active: Vec<&DomainFigures> = domains.iter().filter(|figures| figures.mergeable_guests > 0).collect();
         let offering: u64 = active.iter().map(|figures| figures.mergeable_guests).sum();
-        // Guests of no domain trust nobody, one another included.
+        // A guest of no domain may share with no other, not even another of no domain.
         let lone = active.iter().any(|figures| figures.domain.is_none() && figures.mergeable_guests > 1);
         let is_mixed = active.len() > 1 || lone;
         let may_share_across = is_mixed && config.mode == DomainMode::Report;
         let meaning = match (config.mode, admitted) {
             (DomainMode::Report, _) if offering < 2 => {
-                "fewer than two guests offer memory: nobody to learn from".to_owned()
+                "fewer than two guests offer memory: no guest to learn from".to_owned()
             }
             (DomainMode::Report, _) if config.is_unconfigured() => {
                 format!("no domains are configured, and all {offering} guests may share pages: {CHANNEL}")
@@ -89,12 +89,7 @@ impl DomainsReport {
                     .to_owned()
             }
         };
-        let mode = match config.mode {
-            DomainMode::Report => "report",
-            DomainMode::One => "one",
-            DomainMode::Node => "node",
-        };
-        Self { mode, domains, may_share_across, meaning }
+        Self { mode: config.mode, domains, may_share_across, meaning }
     }
 }
 

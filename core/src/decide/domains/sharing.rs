@@ -1,4 +1,4 @@
-//! Who shares merged pages with whom now, counted from the frames that guests map.
+//! Sharing across domains, counted from the frames that guests map.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct Held {
     /// The frame's number.
     pub frame: u64,
-    /// Which guest, by its place in the list of guests.
+    /// The guest, by its place in the list of guests.
     pub guest: u32,
-    /// How many of its pages.
+    /// Its pages in that frame.
     pub pages: u32,
 }
 
-/// What is shared across domains at one moment. The kernel's zero page does not count: everybody maps it, merging or
+/// What is shared across domains at one moment. The kernel's zero page does not count: all processes map it, merging or
 /// not.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sharing {
@@ -30,7 +30,7 @@ pub struct Sharing {
 /// One domain's part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainSharing {
-    /// Its name; `None` for guests that belong to none, each of which trusts nobody.
+    /// Its name; `None` for guests of no domain, none of which may share with another.
     pub domain: Option<String>,
     /// Its merged memory, each page counted.
     pub merged_bytes: u64,
@@ -41,14 +41,14 @@ pub struct DomainSharing {
 /// What two domains share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairSharing {
-    /// The two. Twice `None`: guests that belong to no domain, among themselves.
+    /// The names of the two domains. Twice `None`: guests that belong to no domain, among themselves.
     pub domains: [Option<String>; 2],
     /// Memory that both map, each frame counted once.
     pub bytes: u64,
 }
 
 impl Sharing {
-    /// Counts. `domains` has each guest's domain.
+    /// Counts what is shared. `domains` has each guest's domain.
     pub fn of(domains: &[Option<&str>], mut held: Vec<Held>, page_size: u64) -> Self {
         let domain_of = |held: &Held| domains.get(held.guest as usize).copied().flatten();
         held.sort_unstable();
@@ -56,7 +56,7 @@ impl Sharing {
         let mut sums: BTreeMap<Option<&str>, [u64; 2]> = BTreeMap::new();
         let mut pairs: BTreeMap<[Option<&str>; 2], u64> = BTreeMap::new();
         for frame in held.chunk_by(|a, b| a.frame == b.frame) {
-            // Who belongs to no domain is a party of its own.
+            // A guest of no domain is a party of its own.
             let mut parties: Vec<(Option<&str>, Option<u32>)> = frame
                 .iter()
                 .map(|held| (domain_of(held), domain_of(held).is_none().then_some(held.guest)))
@@ -129,7 +129,7 @@ mod tests {
                 // a with b.
                 held(2, 1, 2),
                 held(2, 2, 1),
-                // Two that trust nobody.
+                // Two guests of no domain.
                 held(3, 3, 1),
                 held(3, 4, 1),
                 // One of them by itself.

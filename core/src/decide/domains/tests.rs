@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decide::{Decision, Reason};
-use crate::guest::Guest;
+use crate::guest::{Guest, GuestId};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::{Process, ProcessId, Sample};
 
@@ -34,10 +34,11 @@ fn guest(name: &str) -> Guest {
     crate::guest::group(&sample, |_| None).0.remove(0)
 }
 
-fn tenant(pid: u32, domain: Option<&str>, mergeable: Option<bool>) -> Tenant {
-    Tenant {
-        id: ProcessId { pid, start_ticks: 1 },
+fn of(pid: u32, domain: Option<&str>, mergeable: Option<bool>) -> DomainGuest {
+    DomainGuest {
+        id: GuestId::of(ProcessId { pid, start_ticks: 1 }),
         name: format!("g{pid}"),
+        is_known: true,
         domain: domain.map(str::to_owned),
         mergeable,
         unswitchable: None,
@@ -53,7 +54,7 @@ const NOW: Duration = Duration::from_secs(1000);
 fn the_first_rule_that_fits_counts() {
     let config = config(
         "default = \"rest\"\n[[rule]]\ndomain = \"a\"\nname = \"web-?\"\nuser = \"alice\"\n[[rule]]\ndomain = \"b\"\n\
-         name = \"web-*\"\n[[rule]]\ndomain = \"c\"\nuuid = \"AB-1\"\n[[rule]]\ndomain = \"d\"\nmetadata = \"*tenant>d<*\"\n\
+         name = \"web-*\"\n[[rule]]\ndomain = \"c\"\nuuid = \"AB-1\"\n[[rule]]\ndomain = \"d\"\nmetadata = \"*customer>d<*\"\n\
          [[rule]]\ndomain = \"e\"\ncgroup = \"/machine.slice/*\"\n",
     )
     .unwrap();
@@ -67,7 +68,7 @@ fn the_first_rule_that_fits_counts() {
     let other = |guest: &mut Guest| guest.name = "db".to_owned();
     assert_eq!(domain(&other), "rest");
     assert_eq!(domain(&|guest| (other(guest), guest.uuid = Some("ab-1".to_owned())).1), "c");
-    let metadata = Some("<m>\n<tenant>d</tenant></m>".to_owned());
+    let metadata = Some("<m>\n<customer>d</customer></m>".to_owned());
     assert_eq!(domain(&|guest| (other(guest), guest.metadata = metadata.clone()).1), "d");
     assert_eq!(domain(&|guest| (other(guest), guest.cgroup = Some("/machine.slice/x/y".to_owned())).1), "e");
 }
@@ -89,68 +90,78 @@ fn a_configuration_without_sense_is_refused() {
 fn without_rules_or_a_default_a_guest_belongs_to_none_and_is_outside() {
     assert_eq!(DomainsConfig::default().domain_of(&guest("x")), None);
     let mut domains = Domains::new(one());
-    let ruling = domains.rule(NOW, &[tenant(1, None, Some(true))], 0, None);
+    let ruling = domains.rule(NOW, &[of(1, None, Some(true))], 0, None);
     assert_eq!(ruling.park.unwrap(), "g1 (pid 1) belongs to no domain and is being switched off");
 }
 
 #[test]
 fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
     let mut domains = Domains::new(one());
-    let mut tenants = [tenant(1, Some("a"), Some(true)), tenant(2, Some("b"), Some(true))];
-    let ruling = domains.rule(NOW, &tenants, 0, None);
-    assert_eq!(ruling.off, [tenants[1].id]);
+    let mut guests = [of(1, Some("a"), Some(true)), of(2, Some("b"), Some(true))];
+    let ruling = domains.rule(NOW, &guests, 0, None);
+    assert_eq!(ruling.off, [guests[1].id]);
     assert_eq!(ruling.park.unwrap(), "g2 (pid 2) is of domain b, a is admitted and is being switched off");
     // Ordered once; and that the switch says so is not enough where the kernel can tell.
-    let ruling = domains.rule(NOW, &tenants, 0, None);
+    let ruling = domains.rule(NOW, &guests, 0, None);
     assert!(ruling.off.is_empty() && ruling.park.is_some());
-    domains.done(tenants[1].id, NOW, Ok(()));
-    assert!(domains.rule(NOW, &tenants, 0, None).park.is_some());
-    tenants[1].mergeable = Some(false);
-    domains.done(tenants[1].id, NOW, Ok(()));
-    let outside = vec![tenants[1].id];
-    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling { outside, ..Ruling::default() });
+    domains.done(guests[1].id, NOW, Ok(()));
+    assert!(domains.rule(NOW, &guests, 0, None).park.is_some());
+    guests[1].mergeable = Some(false);
+    domains.done(guests[1].id, NOW, Ok(()));
+    let outside = vec![guests[1].id];
+    assert_eq!(domains.rule(NOW, &guests, 0, None), Ruling { outside, ..Ruling::default() });
     // Admitted now: it is switched on again, since it was off by our doing.
     domains.configure(DomainsConfig { admit: Some("b".to_owned()), ..one() });
-    let ruling = domains.rule(NOW, &tenants, 0, None);
-    assert_eq!((ruling.on, ruling.off), (vec![tenants[1].id], vec![tenants[0].id]));
+    let ruling = domains.rule(NOW, &guests, 0, None);
+    assert_eq!((ruling.on, ruling.off), (vec![guests[1].id], vec![guests[0].id]));
 }
 
 #[test]
 fn a_switch_that_fails_is_told_and_tried_again_later() {
     let mut domains = Domains::new(one());
-    let tenants = [tenant(2, Some("b"), Some(true))];
-    domains.rule(NOW, &tenants, 0, None);
-    domains.done(tenants[0].id, NOW, Err("its monitor does not answer".to_owned()));
-    let ruling = domains.rule(NOW + Duration::from_secs(1), &tenants, 0, None);
+    let guests = [of(2, Some("b"), Some(true))];
+    domains.rule(NOW, &guests, 0, None);
+    domains.done(guests[0].id, NOW, Err("its monitor does not answer".to_owned()));
+    let ruling = domains.rule(NOW + Duration::from_secs(1), &guests, 0, None);
     assert!(ruling.off.is_empty());
     assert!(ruling.park.unwrap().ends_with("could not be switched off: its monitor does not answer"));
-    assert_eq!(domains.rule(NOW + Duration::from_secs(5), &tenants, 0, None).off, [tenants[0].id]);
+    assert_eq!(domains.rule(NOW + Duration::from_secs(5), &guests, 0, None).off, [guests[0].id]);
 }
 
 #[test]
-fn who_can_not_be_switched_keeps_ksmd_parked_unless_allowed() {
-    let tenants =
-        [Tenant { unswitchable: Some("it offered its memory itself".to_owned()), ..tenant(2, Some("b"), None) }];
+fn a_guest_that_is_not_known_yet_keeps_ksmd_parked_and_is_switched_once_it_is_known() {
+    let mut domains = Domains::new(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
+    let mut guests = [DomainGuest { is_known: false, ..of(2, None, Some(true)) }];
+    let ruling = domains.rule(NOW, &guests, 0, None);
+    assert_eq!((ruling.park.unwrap().as_str(), ruling.off.len()), ("g2 (pid 2) is not known yet", 0));
+    guests[0].is_known = true;
+    assert_eq!(domains.rule(NOW, &guests, 0, None).off, [guests[0].id], "without a pause");
+}
+
+#[test]
+fn a_guest_that_can_not_be_switched_keeps_ksmd_parked_unless_allowed() {
+    let guests =
+        [DomainGuest { unswitchable: Some("it offered its memory itself".to_owned()), ..of(2, Some("b"), None) }];
     let mut domains = Domains::new(one());
-    let ruling = domains.rule(NOW, &tenants, 0, None);
+    let ruling = domains.rule(NOW, &guests, 0, None);
     assert!(ruling.park.unwrap().ends_with("may merge: it offered its memory itself") && ruling.off.is_empty());
     domains.configure(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
-    let outside = vec![tenants[0].id];
-    assert_eq!(domains.rule(NOW, &tenants, 0, None), Ruling { outside, ..Ruling::default() });
+    let outside = vec![guests[0].id];
+    assert_eq!(domains.rule(NOW, &guests, 0, None), Ruling { outside, ..Ruling::default() });
 }
 
 /// By a daemon that was there before.
 #[test]
-fn who_was_switched_off_by_an_earlier_guard_is_switched_on_when_admitted() {
+fn a_guest_that_an_earlier_guard_switched_off_is_switched_on_when_admitted() {
     let mut domains = Domains::new(one());
-    let off = [tenant(1, Some("a"), Some(false)), tenant(2, Some("b"), Some(false))];
-    assert!(domains.rule(NOW, &off, 0, None).on.is_empty(), "who is off by nobody's order of ours stays so");
-    off.iter().for_each(|tenant| domains.adopt(tenant.id));
-    assert_eq!(domains.rule(NOW, &off, 0, None).on, [off[0].id], "and who is outside stays off");
+    let off = [of(1, Some("a"), Some(false)), of(2, Some("b"), Some(false))];
+    assert!(domains.rule(NOW, &off, 0, None).on.is_empty(), "a guest that was not switched off here stays off");
+    off.iter().for_each(|guest| domains.adopt(guest.id));
+    assert_eq!(domains.rule(NOW, &off, 0, None).on, [off[0].id], "and a guest outside stays off");
 }
 
 #[test]
-fn who_hides_keeps_ksmd_parked() {
+fn a_hidden_process_keeps_ksmd_parked() {
     let ruling = Domains::new(one()).rule(NOW, &[], 3, None);
     assert!(ruling.park.unwrap().starts_with("3 processes hide"));
     assert_eq!(Domains::new(DomainsConfig::default()).rule(NOW, &[], 3, None), Ruling::default());
@@ -159,10 +170,10 @@ fn who_hides_keeps_ksmd_parked() {
 #[test]
 fn the_domain_that_gains_most_is_admitted_and_stays_so() {
     let mut domains = Domains::new(DomainsConfig { admit: None, ..one() });
-    let gaining = |pid, domain, profit_bytes, rss_bytes| Tenant {
+    let gaining = |pid, domain, profit_bytes, rss_bytes| DomainGuest {
         profit_bytes,
         rss_bytes,
-        ..tenant(pid, Some(domain), Some(true))
+        ..of(pid, Some(domain), Some(true))
     };
     domains.rule(NOW, &[], 0, None);
     assert_eq!(domains.admitted(), None);
@@ -178,16 +189,15 @@ fn the_domain_that_gains_most_is_admitted_and_stays_so() {
 fn on_its_own_node_each_domain_may_merge() {
     let nodes = BTreeMap::from([("a".to_owned(), 0), ("b".to_owned(), 1)]);
     let mut domains = Domains::new(DomainsConfig { mode: DomainMode::Node, nodes, ..DomainsConfig::default() });
-    let bound = |pid, domain, nodes: &[u32]| Tenant {
+    let bound = |pid, domain, nodes: &[u32]| DomainGuest {
         nodes: Some(nodes.iter().copied().collect::<BTreeSet<_>>()),
-        ..tenant(pid, Some(domain), Some(true))
+        ..of(pid, Some(domain), Some(true))
     };
     let good = [bound(1, "a", &[0]), bound(2, "b", &[1])];
     assert_eq!(domains.rule(NOW, &good, 0, Some(0)), Ruling::default());
     assert!(domains.rule(NOW, &good, 0, Some(1)).park.unwrap().starts_with("merge_across_nodes is not 0"));
     assert!(domains.rule(NOW, &good, 0, None).park.is_some());
-    for bad in [bound(3, "b", &[0]), bound(3, "b", &[0, 1]), bound(3, "c", &[1]), tenant(3, Some("b"), Some(true))]
-    {
+    for bad in [bound(3, "b", &[0]), bound(3, "b", &[0, 1]), bound(3, "c", &[1]), of(3, Some("b"), Some(true))] {
         let ruling = domains.rule(NOW, std::slice::from_ref(&bad), 0, Some(0));
         assert_eq!(ruling.off, [bad.id], "{bad:?}");
         domains = Domains::new(domains.config().clone());
@@ -201,7 +211,7 @@ fn the_guards_pace_keeps_the_work_per_second() {
     let paced = paced(decision);
     assert_eq!(paced.knobs.to_string(), "pages_to_scan=25000 sleep_millisecs=500 run=1");
     assert_eq!(paced.check_after, GUARD_LOOK);
-    let parked = parked(paced, "guarded", "somebody".to_owned(), Duration::from_millis(50));
+    let parked = parked(paced, "guarded", "a guest".to_owned(), Duration::from_millis(50));
     assert_eq!((parked.knobs.get(Knob::Run), parked.reason.state), (Some(0), "guarded"));
 }
 
@@ -218,7 +228,7 @@ fn a_clock_that_can_not_be_read_stands_still() {
 }
 
 #[test]
-fn the_report_says_who_may_learn_from_whom() {
+fn the_report_says_which_domains_may_share_pages() {
     let rules = "[[rule]]\ndomain = \"a\"\nname = \"a*\"\n[[rule]]\ndomain = \"b\"\nname = \"b*\"\n";
     let meaning = |text: &str, names: &[&str], admitted| {
         let mut guests: Vec<Guest> = names.iter().map(|name| guest(name)).collect();
@@ -236,33 +246,34 @@ fn the_report_says_who_may_learn_from_whom() {
     let apart = meaning(rules, &["a1", "a2", "b1off"], None);
     assert!(!apart.may_share_across);
     assert_eq!(apart.meaning, "only guests of domain a may share pages now, and they trust each other");
-    assert!(meaning(rules, &["x", "y"], None).may_share_across, "who belongs to no domain trusts nobody");
+    assert!(meaning(rules, &["x", "y"], None).may_share_across, "a guest of no domain may share with no other");
     assert!(meaning(rules, &["a1"], None).meaning.starts_with("fewer than two"));
     let one = meaning(&format!("mode = \"one\"\n{rules}"), &["a1", "b1"], Some("a"));
     assert!(!one.may_share_across && one.meaning.contains("domain a alone may merge"));
 }
 
-fn any_tenant() -> impl Strategy<Value = Tenant> {
+fn any_guest() -> impl Strategy<Value = DomainGuest> {
     let domain = prop::sample::select(vec![None, Some("a"), Some("b"), Some("c")]);
     let mergeable = prop::option::of(any::<bool>());
     let nodes = prop::option::of(prop::collection::btree_set(0_u32..3, 0..3));
-    (0_u32..6, domain, mergeable, any::<bool>(), any::<i8>(), nodes).prop_map(
-        |(pid, domain, mergeable, can, profit, nodes)| Tenant {
+    (0_u32..6, domain, mergeable, any::<[bool; 2]>(), any::<i8>(), nodes).prop_map(
+        |(pid, domain, mergeable, [can, is_known], profit, nodes)| DomainGuest {
+            is_known,
             unswitchable: (!can).then(|| "no".to_owned()),
             profit_bytes: profit.into(),
             nodes,
-            ..tenant(pid, domain, mergeable)
+            ..of(pid, domain.filter(|_| is_known), mergeable)
         },
     )
 }
 
 proptest! {
-    /// Whatever comes and goes and however switches end: while ksmd may run, nobody who may merge is outside the
+    /// Whatever guests start and end and however switches end: while ksmd may run, no guest that may merge is outside the
     /// admitted domain, or off its domain's node.
     #[test]
-    fn nobody_outside_may_merge_while_ksmd_may_run(
+    fn no_guest_outside_may_merge_while_ksmd_may_run(
         steps in prop::collection::vec(
-            (prop::collection::vec(any_tenant(), 0..5), 0_u64..2, prop::option::of(0_u64..2), any::<Option<bool>>()),
+            (prop::collection::vec(any_guest(), 0..5), 0_u64..2, prop::option::of(0_u64..2), any::<Option<bool>>()),
             1..12,
         ),
         is_node: bool, admit in prop::option::of(prop::sample::select(vec!["a", "b"])),
@@ -272,27 +283,27 @@ proptest! {
         let config = DomainsConfig { mode, admit: admit.map(str::to_owned), nodes, ..DomainsConfig::default() };
         let mut domains = Domains::new(config.clone());
         // Guests of kernels that say nothing, which were switched off.
-        let mut told: BTreeSet<ProcessId> = BTreeSet::new();
-        for (step, (mut tenants, hidden, across, outcome)) in steps.into_iter().enumerate() {
-            tenants.sort_by_key(|tenant| tenant.id);
-            tenants.dedup_by_key(|tenant| tenant.id);
+        let mut told: BTreeSet<GuestId> = BTreeSet::new();
+        for (step, (mut guests, hidden, across, outcome)) in steps.into_iter().enumerate() {
+            guests.sort_by_key(|guest| guest.id);
+            guests.dedup_by_key(|guest| guest.id);
             let now = NOW + Duration::from_secs(step as u64);
-            let ruling = domains.rule(now, &tenants, hidden, across);
-            told.retain(|id| tenants.iter().any(|tenant| tenant.id == *id));
+            let ruling = domains.rule(now, &guests, hidden, across);
+            told.retain(|id| guests.iter().any(|guest| guest.id == *id));
             if ruling.park.is_none() {
                 prop_assert_eq!(hidden, 0);
                 prop_assert!(!is_node || across == Some(0));
-                for tenant in &tenants {
-                    let may_merge = tenant.mergeable.unwrap_or(!told.contains(&tenant.id));
-                    let inside = match (&tenant.domain, is_node) {
+                for guest in &guests {
+                    let may_merge = guest.mergeable.unwrap_or(!told.contains(&guest.id));
+                    let inside = match (&guest.domain, is_node) {
                         (None, _) => false,
                         (Some(domain), false) => domains.admitted() == Some(domain),
                         (Some(domain), true) => {
                             let own = config.nodes.get(domain).map(|node| BTreeSet::from([*node]));
-                            own.is_some() && tenant.nodes == own
+                            own.is_some() && guest.nodes == own
                         }
                     };
-                    prop_assert!(inside || !may_merge, "{tenant:?} of {:?}", domains.admitted());
+                    prop_assert!(inside || !may_merge, "{guest:?} of {:?}", domains.admitted());
                 }
             }
             for id in ruling.off.iter().chain(&ruling.on) {

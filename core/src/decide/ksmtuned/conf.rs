@@ -9,7 +9,7 @@ use super::KsmtunedConfig;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct BadConf {
-    /// 1-based line.
+    /// The number of the line, from 1.
     pub line: usize,
     /// What is wrong, and what to do.
     pub problem: String,

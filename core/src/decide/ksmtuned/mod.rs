@@ -1,12 +1,13 @@
 //! `ksmtuned`: the arithmetic of ksmtuned (Dan Kenigsberg, Red Hat 2009; `/usr/sbin/ksmtuned` in Debian and RHEL),
-//! number for number, for those who want to change nothing but the program.
+//! number for number, for hosts where only the program is to change.
 //!
 //! What differs, because it is broken there: QEMU is found however it was started (Debian's pattern misses
 //! libvirt's command lines), sums of 2 TiB and more count (mawk prints them as `2.24004e+09`, which the script can't
 //! compare), and the first look comes at once and not after a minute.
-//! `ksmith/tests/ksmtuned_oracle.rs` runs the original beside it.
+//! `ksmith/tests/host/ksmtuned_oracle.rs` runs the original beside it.
 
 mod conf;
+mod file;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::units::{Bytes, Span};
 use super::{Decision, Policy, Reason, View, ground};
 
 pub use conf::BadConf;
+pub use file::KsmtunedFile;
 
 /// The settings of `ksmtuned`: the original's settings, without their `KSM_`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -128,7 +130,7 @@ pub struct Ksmtuned {
 }
 
 impl Ksmtuned {
-    /// With the original's settings.
+    /// Creates the policy with the original's settings.
     pub fn new(config: KsmtunedConfig) -> Self {
         Self { config, scale: None, npages: 0, last: None }
     }

@@ -1,8 +1,12 @@
-//! What an operator may set of the `profit` policy. The defaults are meant for everybody.
+//! The settings of `profit`. The defaults suit all hosts.
+
+use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Profit;
 use crate::decide::bounds::{percent, positive};
+use crate::decide::{Policy, ReadFile, Settings};
 
 /// The `[policy.profit]` table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -32,6 +36,36 @@ pub struct ProfitConfig {
     pub probe_cpu_percent: f64,
     /// Whether empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
     pub zero_pages: bool,
+}
+
+impl Settings for ProfitConfig {
+    const HELP: &'static str = "Spend ksmd's CPU where it pays";
+    const COMPETITORS: &'static [(&'static str, &'static str)] = &[("profit", "")];
+
+    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+        Ok(Box::new(Profit::new(self.clone())))
+    }
+}
+
+/// Of the CPU time that probes may cost, the part for new memory that cannot pay for itself.
+const UNPAID_PART: f64 = 0.25;
+
+impl ProfitConfig {
+    /// Time from parking to the first probe.
+    pub(super) fn first_interval(&self) -> Duration {
+        Duration::from_secs_f64(self.first_probe_seconds)
+    }
+
+    /// The longest time between two probes.
+    pub(super) fn longest_interval(&self) -> Duration {
+        Duration::from_secs_f64(self.longest_probe_seconds).max(self.first_interval())
+    }
+
+    /// How long new memory waits for its two passes where it is too little to pay for them.
+    pub(super) fn retry_after(&self, two_passes_seconds: f64) -> Duration {
+        let wait = two_passes_seconds / (UNPAID_PART * self.probe_cpu_percent / 100.0);
+        Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).min(self.longest_interval())
+    }
 }
 
 impl Default for ProfitConfig {

@@ -1,138 +1,149 @@
-//! What a further look is expected to bring, and what is learned of that.
+//! What a further scan is expected to save, and how that expectation is corrected by what scans saved.
 
-use super::Profit;
-use crate::decide::View;
-use crate::decide::round::Outcome;
-use crate::sample::Sample;
+use super::situation::Situation;
+use crate::sample::PageSamples;
+use crate::scan::Outcome;
 
-/// Of pages that changed between two looks, the part that may have come to rest, where no witness tells.
-const VOLATILE: f64 = 0.2;
+/// Of pages that changed between two visits, the part that may be stable by now, where no pages are sampled.
+const STABLE_PART: f64 = 0.2;
 
-/// Witnesses from which on what became of them is worth learning from.
+/// Sampled pages from which on their outcome is learned from.
 const FEWEST_TRIED: u32 = 8;
 
-/// How far what the witnesses rely on is believed at least.
-const LEAST_FAITH: f64 = 0.05;
+/// Of pages that are stable with recurring contents, the part that is expected to merge again.
+const RECURRING_PART: f64 = 0.8;
 
-/// Of pages that come to rest with a content that was merged before, the part that is taken to merge again.
-const FAMILIAR: f64 = 0.8;
+/// The least probability that recurring contents merge.
+const LEAST_RECURRING: f64 = 0.05;
 
-/// What a further look may bring, in bytes.
+/// The least probability that unknown contents merge.
+const LEAST_UNKNOWN: f64 = 0.01;
+
+/// The least probability for unknown contents after a burst: new memory has yet to show whether it becomes stable.
+const AFTER_BURST: f64 = 0.05;
+
+/// The probability for unknown contents before anything was learned.
+const AT_FIRST: f64 = 0.05;
+
+/// What a further scan may save.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Expected {
-    /// Whatever was learned.
-    surely: f64,
-    /// If it is trusted fully.
-    perhaps: f64,
-    /// Witnesses that are to be merged by it.
-    relied: u32,
-    /// What part of the sure bytes counts, 0 to 1, since they may soon be written to again.
-    lasting: f64,
+pub struct Expected {
+    /// Bytes of recurring contents.
+    recurring_bytes: f64,
+    /// Bytes of unknown contents if all of them merge that are equal to others.
+    unknown_bytes: f64,
+    /// Sampled pages that are to be merged by it.
+    tried: u32,
+    /// The part of the recurring bytes that counts, 0 to 1, since they may soon be written to again.
+    lifetime_part: f64,
+}
+
+/// The probabilities that contents merge, exponential averages over past scans.
+#[derive(Debug, Clone, Copy)]
+pub struct MergeProbability {
+    /// Contents that were merged before.
+    recurring: f64,
+    /// Contents of which it is not known whether they merge.
+    unknown: f64,
+}
+
+impl Default for MergeProbability {
+    fn default() -> Self {
+        Self { recurring: 1.0, unknown: AT_FIRST }
+    }
 }
 
 impl Expected {
-    pub(super) fn bytes(self, trust: f64) -> f64 {
-        self.surely + self.perhaps * trust
+    /// Bytes that one more pass would save without page samples: of the pages that were changing, those that are stable by
+    /// now and equal another page.
+    pub fn of_another_pass(now: &Situation) -> Self {
+        let changing = now.ksmd.in_no_tree.unwrap_or(0).saturating_mul(now.ksmd.page_size) as f64;
+        Self { unknown_bytes: changing * STABLE_PART * now.merged_part, ..Self::default() }
     }
 
-    /// Bytes that are worth as much as if they stayed merged.
-    fn worth(self, trust: f64) -> f64 {
-        self.surely * self.lasting + self.perhaps * trust
+    /// Bytes that visiting every page twice would save, by the page samples. 0 without page samples.
+    ///
+    /// `recurring_bytes = bytes * recurring_part * RECURRING_PART * p_recurring`,
+    /// `unknown_bytes = bytes * unknown_part * merged_part`
+    pub fn of_revisit(now: &Situation, probability: &MergeProbability) -> Self {
+        let Some(samples) = now.page_samples else { return Self::default() };
+        let pages = now.ksmd.tracked.saturating_add(now.ksmd.zero_pages);
+        let bytes = pages.saturating_mul(now.ksmd.page_size) as f64;
+        Self {
+            recurring_bytes: bytes * samples.recurring_part() * RECURRING_PART * probability.recurring,
+            tried: samples.matches_merged.saturating_add(samples.matches_unmerged),
+            lifetime_part: samples.lifetime_part(),
+            unknown_bytes: bytes * samples.unknown_part() * now.merged_part,
+        }
     }
 
-    /// What each byte that it may bring is worth, 0 to 1.
-    pub(super) fn worth_of_each(self) -> f64 {
-        let bytes = self.bytes(1.0);
-        if bytes > 0.0 { self.worth(1.0) / bytes } else { 1.0 }
+    /// Bytes that it is expected to save: `recurring_bytes + unknown_bytes * p_unknown`.
+    pub fn bytes(&self, probability: &MergeProbability) -> f64 {
+        self.recurring_bytes + self.unknown_bytes * probability.unknown
+    }
+
+    /// Bytes that it is worth: as `bytes`, with recurring bytes counted by their lifetime.
+    pub fn worth(&self, probability: &MergeProbability) -> f64 {
+        self.recurring_bytes * self.lifetime_part + self.unknown_bytes * probability.unknown
+    }
+
+    /// What each byte that it may save is worth, 0 to 1.
+    pub fn worth_of_each(&self) -> f64 {
+        let bytes = self.recurring_bytes + self.unknown_bytes;
+        if bytes > 0.0 { (self.recurring_bytes * self.lifetime_part + self.unknown_bytes) / bytes } else { 1.0 }
+    }
+
+    /// Whether most of its worth are recurring contents.
+    pub fn is_mostly_recurring(&self, probability: &MergeProbability) -> bool {
+        self.recurring_bytes * self.lifetime_part >= self.unknown_bytes * probability.unknown
     }
 }
 
-impl Profit {
-    /// Bytes that one more look would save: of the pages that were changing, those that have come to rest and
-    /// equal another page.
-    pub(super) fn expected_from_another_look(&self, view: &View<'_>) -> Expected {
-        let changing = view.now.ksm.pages_volatile.get().unwrap_or(0).saturating_mul(view.now.page_size) as f64;
-        Expected { perhaps: changing * VOLATILE * merging_part(view.now), ..Expected::default() }
+impl MergeProbability {
+    /// Raises the probability for unknown contents to its least value after a burst.
+    pub fn note_burst(&mut self) {
+        self.unknown = self.unknown.max(AFTER_BURST);
     }
 
-    /// Bytes that visiting everything twice would save, by what the witnesses say: of the pages that have changed
-    /// and come to rest, those that were merged before with what they hold, and of the others those that equal
-    /// another page. 0 without witnesses.
-    pub(super) fn expected_from_revisit(&self, view: &View<'_>) -> Expected {
-        let Some(witnesses) = view.now.witnesses.value() else { return Expected::default() };
-        let ksm = &view.now.ksm;
-        let pages = ksm.tracked_pages().saturating_add(ksm.zero_pages());
-        let bytes = pages.saturating_mul(view.now.page_size) as f64;
-        Expected {
-            surely: bytes * witnesses.familiar_part() * FAMILIAR * self.faith,
-            relied: witnesses.seated.saturating_add(witnesses.paired),
-            lasting: witnesses.lasting_part(),
-            perhaps: bytes * witnesses.unfamiliar_part() * merging_part(view.now),
+    /// Compares the sampled pages that were to be merged with those that are: `p += (merged / tried - p) / 2`.
+    pub fn learn_recurring(&mut self, expected: &Expected, samples: &PageSamples) {
+        let tried = expected.tried.min(samples.recurring_tried);
+        if tried >= FEWEST_TRIED {
+            let merged = (f64::from(samples.recurring_merged) / f64::from(tried)).min(1.0);
+            self.recurring = (self.recurring + 0.5 * (merged - self.recurring)).clamp(LEAST_RECURRING, 1.0);
         }
     }
 
-    /// Whether nearly all that a revisit surely brings are pages whose checksums ksmd knows.
-    pub(super) fn one_look_does(&self, view: &View<'_>) -> bool {
-        let Some(witnesses) = view.now.witnesses.value() else { return false };
-        let expected = self.expected_from_revisit(view);
-        u64::from(witnesses.returned) * 10 >= u64::from(witnesses.familiar) * 9
-            && expected.surely * expected.lasting >= expected.perhaps * self.trust
-    }
-
-    /// Whether the witnesses say that a revisit pays.
-    pub(super) fn revisit_pays(&self, view: &View<'_>) -> bool {
-        let expected = self.expected_from_revisit(view);
-        let cost = self.price_of_two_looks(view);
-        expected.worth(self.trust) >= cost.max(self.growth_bytes(view.now) as f64 / 4.0)
-    }
-
-    /// Compares the witnesses that were to be merged with those that are.
-    pub(super) fn learn_faith(&mut self, now: &Sample) {
-        let Some(witnesses) = now.witnesses.value() else { return };
-        let relied = self.expected.relied.min(witnesses.relied);
-        if relied >= FEWEST_TRIED {
-            let found = (f64::from(witnesses.found) / f64::from(relied)).min(1.0);
-            self.faith = (self.faith + 0.5 * (found - self.faith)).clamp(LEAST_FAITH, 1.0);
-        }
-    }
-
-    /// Compares what a look brought with what could have been expected of it, had it been trusted fully. Of what the
-    /// witnesses see at rest one failure says little: half of the trust is left. Of pages of which it is known only
-    /// that they have changed once, most change again: a fifth.
-    pub(super) fn learn(&mut self, outcome: &Outcome, view: &View<'_>) {
-        if let Some(witnesses) = view.now.witnesses.value() {
-            if witnesses.tried >= FEWEST_TRIED {
-                let met = f64::from(witnesses.met) / f64::from(witnesses.tried);
-                let kept = (met / merging_part(view.now).max(0.01)).min(1.0);
-                self.trust = (self.trust + 0.5 * (kept - self.trust)).clamp(0.01, 1.0);
+    /// Compares what a scan saved with what was expected of it.
+    ///
+    /// With page samples `p += (kept - p) / 2`: one failure says little of stable pages. Without them `p += 0.8 * (kept - p)`:
+    /// of pages that changed once most change again. `copied_before`: pages copied on write when ksmd last visited them all.
+    pub fn learn_unknown(&mut self, expected: &Expected, outcome: &Outcome, copied_before: u64, now: &Situation) {
+        let (kept, weight) = if let Some(samples) = now.page_samples {
+            if samples.unknown_tried < FEWEST_TRIED {
+                return;
             }
-        } else if self.expected.perhaps > 0.0 {
-            // Of pages that went apart from all others that shared them one is no loss.
-            let (shared, sharing) =
-                (view.now.ksm.pages_shared.get().unwrap_or(0), view.now.ksm.pages_sharing.get().unwrap_or(0));
-            let lost = sharing as f64 / (shared.saturating_add(sharing)).max(1) as f64;
-            let uncounted =
-                breaks(view.now).saturating_sub(self.breaks).saturating_mul(view.now.page_size) as f64 * lost;
-            let saved = outcome.saved_bytes as f64 + uncounted;
-            let kept = ((saved - self.expected.surely) / self.expected.perhaps).clamp(0.0, 1.0);
-            self.trust = (self.trust + 0.8 * (kept - self.trust)).clamp(0.01, 1.0);
-        }
+            let merged = f64::from(samples.unknown_merged) / f64::from(samples.unknown_tried);
+            (merged / now.merged_part.max(0.01), 0.5)
+        } else {
+            if expected.unknown_bytes <= 0.0 {
+                return;
+            }
+            // Copied pages count as saved until ksmd visits them. A frame that only one page is left in saves nothing.
+            let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
+            let saved = outcome.saved_bytes as f64 + copied * now.saving_part;
+            ((saved - expected.recurring_bytes) / expected.unknown_bytes, 0.8)
+        };
+        self.unknown = (self.unknown + weight * (kept.clamp(0.0, 1.0) - self.unknown)).clamp(LEAST_UNKNOWN, 1.0);
     }
 }
 
-/// Whether what the witnesses expect of a revisit are pages of which none is merged yet.
-pub(super) fn is_for_pairs(now: &Sample) -> bool {
-    now.witnesses.value().is_some_and(|witnesses| witnesses.paired * 10 > witnesses.familiar)
+/// Whether nearly all recurring contents are where they were before, so that ksmd knows their checksums.
+pub fn has_mostly_reverted(samples: &PageSamples) -> bool {
+    u64::from(samples.reverted) * 10 >= u64::from(samples.recurring) * 9
 }
 
-/// Merged pages that were copied on write since boot. 0 before Linux 5.19.
-pub(super) fn breaks(now: &Sample) -> u64 {
-    now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
-}
-
-/// Of the pages at rest, the part that equals another one.
-fn merging_part(now: &Sample) -> f64 {
-    let resting = now.ksm.pages_unshared.get().unwrap_or(0) as f64;
-    let saved = now.ksm.saved_pages() as f64;
-    saved / (saved + resting).max(1.0)
+/// Whether the page samples expect of a revisit that unmerged pages merge with each other.
+pub fn expects_pairs(samples: &PageSamples) -> bool {
+    samples.matches_unmerged * 10 > samples.recurring
 }

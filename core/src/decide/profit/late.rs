@@ -8,10 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::tests::Run;
-use crate::decide::round::Boundary;
 use crate::decide::{Limits, Policy, Share, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
+use crate::scan::Ksmd;
 use crate::sim::{Config, GuestId, UNIQUE};
 
 /// A guest: when it starts, the pages that it gets one after the other, and how long after each other.
@@ -37,10 +37,10 @@ struct Story {
     guests: Vec<Arrival>,
     /// Used in turn.
     delays: Vec<Delays>,
-    /// For how long ksmd ran before anybody decided anything.
+    /// How long ksmd ran before the first decision.
     before_ms: u64,
     share: f64,
-    has_witnesses: bool,
+    has_page_samples: bool,
 }
 
 /// How long after the last page has come all has to be merged.
@@ -67,12 +67,12 @@ fn story() -> impl Strategy<Value = Story> {
         prop_oneof![2 => Just(1.0), 1 => 0.05..1.0],
         any::<bool>(),
     )
-        .prop_map(|(guests, delays, before_ms, share, has_witnesses)| Story {
+        .prop_map(|(guests, delays, before_ms, share, has_page_samples)| Story {
             guests,
             delays,
             before_ms,
             share,
-            has_witnesses,
+            has_page_samples,
         })
 }
 
@@ -97,7 +97,7 @@ impl Filling {
         Self { steps: steps.into(), ids: vec![None; guests.len()] }
     }
 
-    /// Lets time pass on a host, whose guests fill their memory meanwhile.
+    /// Lets time pass on a host while its guests fill their memory.
     fn advance(&mut self, run: &mut Run, by: Duration) {
         let end = run.machine.now() + by;
         while let Some((at, guest, first, pages)) = self.steps.front().copied().filter(|step| step.0 <= end) {
@@ -121,14 +121,15 @@ fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
         let took = Duration::from_millis(delays.seeing);
         sample = Sample { at: sample.at, took, processes: sample.processes, ..run.machine.sample() };
     }
-    if run.has_witnesses {
-        run.look_at_witnesses(&mut sample);
+    if run.has_page_samples {
+        run.take_page_samples(&mut sample);
     }
     run.history.push(&sample);
     let view = View { now: &sample, history: &run.history, limits: &run.limits };
     let decision = run.policy.decide(&view);
     let decision = run.limits.bound(decision, &run.history, &Knobs::current(&sample.ksm));
-    let stands = sample.ksm.run.get() == Some(0) && Boundary::holds(run.policy.boundary, &sample);
+    let ksmd = Ksmd::of(&sample, &run.history, &run.limits);
+    let stands = !ksmd.runs && run.policy.scanner.is_between_passes(&ksmd);
     assert!(!stands || run.machine.is_between_passes(), "ksmd stands in the middle of a pass");
     filling.advance(run, Duration::from_millis(delays.acting));
     run.machine.write_all(&decision.knobs.differing_from(&sample.ksm)).unwrap();
@@ -147,7 +148,7 @@ fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
 fn tell(story: &Story) -> (u64, Vec<String>) {
     let limits = Limits { max_cpu: Share::new(story.share).unwrap(), ..Limits::default() };
     let mut run = Run::new(Config::default(), limits);
-    run.has_witnesses = story.has_witnesses;
+    run.has_page_samples = story.has_page_samples;
     let mut filling = Filling::of(&story.guests);
     run.machine.write(Knob::Run, 1).unwrap();
     filling.advance(&mut run, Duration::from_millis(story.before_ms));

@@ -1,5 +1,5 @@
 //! Scenarios of the lab at half their size, on the simulated ksmd: what `profit` saves of what can be saved at any
-//! time, and what that costs. The bounds are what it does, and a little: whoever changes it sees where it gets worse.
+//! time, and what that costs. The bounds are a little above what it does, so that a change shows where it gets worse.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ const MIB: u32 = 256;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What a run saved, as a part of what could be saved, and ksmd's CPU-seconds.
-fn play(plans: Vec<Plan>, seconds: u64, has_witnesses: bool) -> (f64, f64) {
+fn play(plans: Vec<Plan>, seconds: u64, has_page_samples: bool) -> (f64, f64) {
     let mut run = Run::new(Config::default(), Limits::default());
-    run.has_witnesses = has_witnesses;
+    run.has_page_samples = has_page_samples;
     plans.into_iter().for_each(|plan| run.machine.start(plan));
     let (mut saved, mut could) = (0.0, 1.0);
     for tick in 0..seconds * 4 {
@@ -26,10 +26,10 @@ fn play(plans: Vec<Plan>, seconds: u64, has_witnesses: bool) -> (f64, f64) {
 }
 
 fn check(plans: impl Fn() -> Vec<Plan>, seconds: u64, least: f64, most: f64, most_without: f64) {
-    for (has_witnesses, most) in [(true, most), (false, most_without)] {
-        let (share, cpu) = play(plans(), seconds, has_witnesses);
-        assert!(share >= least, "witnesses {has_witnesses}: {:.1} %", share * 100.0);
-        assert!(cpu <= most, "witnesses {has_witnesses}: {cpu:.2} CPU-s");
+    for (has_page_samples, most) in [(true, most), (false, most_without)] {
+        let (share, cpu) = play(plans(), seconds, has_page_samples);
+        assert!(share >= least, "page samples {has_page_samples}: {:.1} %", share * 100.0);
+        assert!(cpu <= most, "page samples {has_page_samples}: {cpu:.2} CPU-s");
     }
 }
 
@@ -70,7 +70,7 @@ fn build() {
     let part = || (1..=u64::from(64 * MIB)).map(|page| page << 20);
     let rest = || (1..=u64::from(128 * MIB)).chain((0..u64::from(192 * MIB)).map(|_| UNIQUE));
     let ids = [0, 1].map(|_| run.machine.add_guest("vm", part().chain(rest())));
-    // When, who, and whether it comes back.
+    // Second, guest, and whether its contents revert.
     let steps = [
         (12, 0, false),
         (16, 1, false),
@@ -85,11 +85,11 @@ fn build() {
     ];
     let (mut saved, mut could) = (0.0, 0.0);
     let mut steps = steps.into_iter().peekable();
-    // The kernel counts pages that were rewritten until ksmd comes by: what is saved is counted here.
+    // The kernel counts rewritten pages as saved until ksmd visits them, so the true savings are counted here.
     for tick in 0..240 {
-        while let Some((_, who, is_back)) = steps.next_if(|(at, ..)| *at * 4 == tick) {
+        while let Some((_, guest, is_back)) = steps.next_if(|(at, ..)| *at * 4 == tick) {
             for (page, content) in part().enumerate() {
-                run.machine.write_page(ids[who], page, if is_back { content } else { UNIQUE });
+                run.machine.write_page(ids[guest], page, if is_back { content } else { UNIQUE });
             }
         }
         run.until(Duration::from_millis(250 * (tick + 1)), |_, _| false);
@@ -101,7 +101,7 @@ fn build() {
     assert!(cpu <= 4.6, "{cpu:.2} CPU-s");
 }
 
-/// Four guests, a part of whose memory is their own and all the same by turns, for half of the period each. What is saved
+/// Four guests with a part of memory that is unique and equal by turns, for half of the period each. Returns what is saved
 /// of what could be, ksmd's CPU-seconds, and merged pages that were written to.
 fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
     const START: u64 = 10;

@@ -9,10 +9,10 @@ use crate::decide::testing::{Host, holds_for_any};
 use crate::decide::{Decision, History, Limits, Policy, Share, View};
 use crate::field::KernelVersion;
 use crate::knobs::{Knob, Knobs};
+use crate::page_sample::{PART_STEP, PageSampler, Request};
 use crate::reading::Reading;
 use crate::sample::Sample;
 use crate::sim::{Config, GuestId, Machine, Place, Plan, UNIQUE, clones};
-use crate::witness::{GLANCE_STEP, Ledger, Wish};
 
 const MIB: u32 = 256;
 
@@ -22,9 +22,9 @@ pub(super) struct Run {
     pub(super) policy: Profit,
     pub(super) history: History,
     pub(super) limits: Limits,
-    /// Whether witnesses are looked at, and those.
-    pub(super) has_witnesses: bool,
-    ledger: Ledger,
+    /// Whether page samples are looked at, and those.
+    pub(super) has_page_samples: bool,
+    sampler: PageSampler,
     places: Vec<Place>,
     /// When, and what state and CPU, at each decision.
     log: Vec<(Duration, &'static str, u64)>,
@@ -33,9 +33,9 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(config: Config, limits: Limits) -> Self {
         let (policy, history) = (Profit::new(ProfitConfig::default()), History::default());
-        let (ledger, places) = (Ledger::default(), Vec::new());
+        let (sampler, places) = (PageSampler::default(), Vec::new());
         let machine = Machine::new(config);
-        Self { machine, policy, history, limits, has_witnesses: true, ledger, places, log: Vec::new() }
+        Self { machine, policy, history, limits, has_page_samples: true, sampler, places, log: Vec::new() }
     }
 
     fn with(plans: Vec<Plan>) -> Self {
@@ -48,8 +48,8 @@ impl Run {
     pub(super) fn until(&mut self, end: Duration, mut done: impl FnMut(&Machine, &Decision) -> bool) {
         while self.machine.now() < end {
             let mut sample = self.machine.sample();
-            if self.has_witnesses {
-                self.look_at_witnesses(&mut sample);
+            if self.has_page_samples {
+                self.take_page_samples(&mut sample);
             }
             self.history.push(&sample);
             let view = View { now: &sample, history: &self.history, limits: &self.limits };
@@ -64,24 +64,24 @@ impl Run {
         }
     }
 
-    pub(super) fn look_at_witnesses(&mut self, sample: &mut Sample) {
-        let wish = self.ledger.wish(sample);
-        if wish == Wish::Draw {
+    pub(super) fn take_page_samples(&mut self, sample: &mut Sample) {
+        let request = self.sampler.next(sample);
+        if request == Request::Draw {
             self.places = self.machine.draw_places(512);
         }
-        let prints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
-        match wish {
-            Wish::Nothing => {}
-            Wish::Glance { offset } => {
-                let some = prints.iter().copied().skip(offset).step_by(GLANCE_STEP);
-                if self.ledger.glanced(offset, some, sample.at) {
-                    self.ledger.looked(prints, sample.at);
+        let fingerprints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
+        match request {
+            Request::Nothing => {}
+            Request::ReadPart { offset } => {
+                let some = fingerprints.iter().copied().skip(offset).step_by(PART_STEP);
+                if self.sampler.read_part(offset, some, sample.at) {
+                    self.sampler.read(fingerprints, sample.at);
                 }
             }
-            Wish::Look => self.ledger.looked(prints, sample.at),
-            Wish::Draw => self.ledger.drawn(prints, sample.at),
+            Request::Read => self.sampler.read(fingerprints, sample.at),
+            Request::Draw => self.sampler.drawn(fingerprints, sample.at),
         }
-        sample.witnesses = self.ledger.witnesses().map_or(Reading::Absent, Reading::Value);
+        sample.page_samples = self.sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
 
     fn for_seconds(&mut self, seconds: u64) {
@@ -161,7 +161,7 @@ fn idle_guests_are_not_probed_at_all() {
 }
 
 #[test]
-fn guests_that_leave_are_tidied_up_after() {
+fn pages_of_ended_guests_are_tidied_up() {
     let mut plans = clones(3, "clone", |plan| plan.equal(1, 64 * MIB));
     plans[2] = plans[2].clone().stopping_at(Duration::from_secs(60));
     let mut run = Run::with(plans);
@@ -172,7 +172,7 @@ fn guests_that_leave_are_tidied_up_after() {
     assert!(run.states().contains(&"tidy"));
 }
 
-/// Two guests with equal memory at rest, one of which is rewritten in place: no fault tells, and nothing grows.
+/// Two guests with equal stable memory, one of which is rewritten in place: no fault tells, and nothing grows.
 fn twins(run: &mut Run) -> [GuestId; 2] {
     let pages = || (1..=u64::from(16 * MIB)).chain((0..u64::from(32 * MIB)).map(|_| UNIQUE));
     let ids = [run.machine.add_guest("one", pages()), run.machine.add_guest("two", pages())];
@@ -188,7 +188,7 @@ fn rewrite(run: &mut Run, guest: GuestId, content: impl Fn(u64) -> u64) {
 }
 
 #[test]
-fn what_comes_back_in_place_is_merged_within_seconds() {
+fn contents_that_revert_in_place_are_merged_within_seconds() {
     let mut run = Run::with(Vec::new());
     let [one, _] = twins(&mut run);
     rewrite(&mut run, one, |_| UNIQUE);
@@ -199,9 +199,9 @@ fn what_comes_back_in_place_is_merged_within_seconds() {
     assert_eq!(run.saved_part(), 1.0);
 }
 
-/// Until the other is back nothing can merge, and ksmd may have come by the first meanwhile.
+/// Until the second reverts nothing can merge, and ksmd may have visited the first meanwhile.
 #[test]
-fn two_that_come_back_to_each_other_far_apart_are_merged_within_seconds_of_the_second() {
+fn two_guests_that_revert_far_apart_are_merged_within_seconds_of_the_second() {
     for apart in [5, 40, 200] {
         let mut run = Run::with(Vec::new());
         let [one, two] = twins(&mut run);
@@ -217,7 +217,7 @@ fn two_that_come_back_to_each_other_far_apart_are_merged_within_seconds_of_the_s
 
 /// The first twin's pages stay merged, each alone, when the second's are written to for good.
 #[test]
-fn room_that_nobody_comes_back_to_does_not_keep_ksmd_busy() {
+fn free_partners_that_no_page_returns_to_do_not_keep_ksmd_busy() {
     let mut run = Run::with(Vec::new());
     let [one, two] = twins(&mut run);
     rewrite(&mut run, two, |_| UNIQUE);
@@ -225,7 +225,7 @@ fn room_that_nobody_comes_back_to_does_not_keep_ksmd_busy() {
     let before = run.ksmd_seconds();
     let half = u64::from(8 * MIB);
     for turn in 0..40 {
-        // What one half comes back to was merged, and is nowhere now; the other stays.
+        // The contents that one half reverts to were merged, and no page holds them now; the other half stays.
         for page in 0..half {
             let content = if turn % 2 == 0 { UNIQUE } else { page + 1 };
             assert!(run.machine.write_page(one, page as usize, content));
@@ -238,7 +238,7 @@ fn room_that_nobody_comes_back_to_does_not_keep_ksmd_busy() {
 }
 
 #[test]
-fn what_becomes_equal_in_place_for_the_first_time_is_merged_within_minutes() {
+fn contents_that_become_equal_in_place_for_the_first_time_are_merged_within_minutes() {
     let mut run = Run::with(Vec::new());
     for guest in twins(&mut run) {
         rewrite(&mut run, guest, |page| 1_000_000 + page);
@@ -248,7 +248,7 @@ fn what_becomes_equal_in_place_for_the_first_time_is_merged_within_minutes() {
 }
 
 #[test]
-fn guests_that_keep_changing_in_vain_are_soon_left_alone() {
+fn guests_that_keep_changing_without_merging_are_soon_left_alone() {
     let mut run = Run::with(Vec::new());
     let [one, _] = twins(&mut run);
     let before = run.ksmd_seconds();
@@ -262,11 +262,11 @@ fn guests_that_keep_changing_in_vain_are_soon_left_alone() {
 }
 
 #[test]
-fn a_newcomer_costs_one_visit_of_old_memory() {
+fn a_new_guest_costs_one_visit_of_old_memory() {
     let mut plans = clones(4, "old", |plan| plan.equal(1, 16 * MIB).unique(112 * MIB));
     plans.push(Plan::new("new").equal(1, 16 * MIB).unique(16 * MIB).starting_at(Duration::from_secs(60)));
     let mut run = Run::with(plans);
-    // Four newcomers have come and gone: `smart_scan` skips memory when it meets it for the fifth time.
+    // Four new guests have come and gone: `smart_scan` skips memory when it meets it for the fifth time.
     for n in 0..4 {
         let starts = Duration::from_secs(10 + 10 * n);
         let visitor = Plan::new(format!("visitor-{n}")).unique(8 * MIB).starting_at(starts);
@@ -278,24 +278,24 @@ fn a_newcomer_costs_one_visit_of_old_memory() {
     run.for_seconds(20);
     assert_eq!(run.saved_part(), 1.0);
     let pages = (visited(&run) - before) as f64 / f64::from(MIB);
-    // Every page is visited from some 200 MiB before the new ones on, since nobody looks at every moment.
+    // Every page is visited from some 200 MiB before the new ones on, since samples are apart.
     assert!(pages < (4 * 128 + 4 * 16 + 2 * 32 + 24 + 200) as f64, "{pages} MiB were visited");
 }
 
 #[test]
-fn a_newcomer_is_merged_with_pages_that_nobody_shared_before() {
-    for has_witnesses in [false, true] {
+fn a_new_guest_is_merged_with_pages_that_were_unmerged_before() {
+    for has_page_samples in [false, true] {
         let mut run = Run::with(vec![Plan::new("old").equal(1, 64 * MIB).unique(64 * MIB)]);
-        run.has_witnesses = has_witnesses;
+        run.has_page_samples = has_page_samples;
         run.machine.start(Plan::new("new").equal(1, 64 * MIB).starting_at(Duration::from_secs(30)));
         run.for_seconds(36);
         assert_eq!(run.saved_part(), 1.0);
     }
 }
 
-/// The simulated ksmd does not miss what the real one may: here is shown when it is sent out once more for that.
+/// The simulated ksmd does not miss what the real one may: this shows when a retry is made.
 #[test]
-fn a_newcomer_that_met_few_beside_as_much_old_memory_is_looked_at_once_more() {
+fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
     let states = |equal: u32, rewritten: u32, others: u16| {
         let old = |n| Plan::new(format!("old-{n}")).equal(n, 96 * MIB).unique(32 * MIB);
         let mut run =
@@ -347,8 +347,8 @@ fn memory_that_keeps_growing_is_merged_when_it_is_there() {
     assert!(run.saved_part() > 0.99, "{}", run.saved_part());
 }
 
-/// Guests are still filling when ksmd sets out, and the count of passes begins anew each time: two whole passes from the last
-/// time would visit what had been visited before for a third time.
+/// Guests are still filling when ksmd starts, and the count of passes begins anew each time: two whole passes from the last
+/// time would visit most pages a third time.
 #[test]
 fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     let part = |n: u32| {
@@ -364,10 +364,10 @@ fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     assert!(visits < pages * 15 / 4, "{:.1} visits to each page", visits as f64 / pages as f64);
 }
 
-/// What newcomers hold has been visited once when the first whole pass ends, and how much of the old memory merges says nothing
+/// What new guests hold has been visited once when the first whole pass ends, and how much of the old memory merges says nothing
 /// about theirs.
 #[test]
-fn newcomers_to_a_burst_for_vast_memory_of_which_nothing_merges_are_visited_twice() {
+fn new_guests_in_a_burst_for_vast_memory_of_which_nothing_merges_are_visited_twice() {
     let vast = Plan::new("vast").unique(2048 * MIB);
     let late = |n| Plan::new(format!("late-{n}")).equal(1, 50 * MIB).starting_at(Duration::from_millis(1000));
     let mut run = Run::with(vec![vast, late(0), late(1)]);
@@ -396,8 +396,8 @@ fn kernels_without_newer_files_are_served_too() {
 }
 
 #[test]
-fn where_nobody_offers_memory_a_round_is_given_up() {
-    // Linux 6.1 with a hypervisor: nobody knows yet whether it offers memory, and ksmd finds that it does not.
+fn where_no_process_offers_memory_a_scan_is_given_up() {
+    // Linux 6.1 with a hypervisor: it is not known yet whether it offers memory, and ksmd finds that it does not.
     let mut host = Host::linux_6_1();
     host.vm(1, 1 << 20);
     let mut policy = Profit::new(ProfitConfig::default());
@@ -429,7 +429,7 @@ fn without_ksmds_cpu_time_rounds_are_judged_by_their_visits() {
 }
 
 #[test]
-fn empty_pages_are_left_alone_where_nobody_counts_them() {
+fn zero_pages_are_left_alone_where_the_kernel_does_not_count_them() {
     let mut host = Host::linux_6_1();
     host.vm(1, 1 << 20);
     let decision = host.decide(&mut Profit::new(ProfitConfig::default()));

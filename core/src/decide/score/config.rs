@@ -4,7 +4,10 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-/// `[policy.score]`.
+use super::Score;
+use crate::decide::{Policy, ReadFile, Settings};
+
+/// The table `[policy.score]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScoreConfig {
@@ -35,6 +38,16 @@ pub struct ScoreConfig {
     /// Passes that KSMIdleTimeScore, having started ksmd, keeps it going. Default 2: the first is the rest of the
     /// pass that was cut short, and KSM merges a page on its second visit.
     pub idle_passes: NonZeroU32,
+}
+
+impl Settings for ScoreConfig {
+    const HELP: &'static str =
+        "Scan by the three scores of Tagami and Shiba: VMs that start, pages that merge, time since the last try";
+    const COMPETITORS: &'static [(&'static str, &'static str)] = &[("score", "")];
+
+    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+        Ok(Box::new(Score::new(self.clone())))
+    }
 }
 
 impl Default for ScoreConfig {

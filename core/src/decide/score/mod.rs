@@ -2,7 +2,7 @@
 //!
 //! `pages_to_scan` is a score, the sum of three, at most 3000; under 1000 it becomes 0, so that no scan is slow and
 //! useless. VMCountScore makes ksmd work when a VM starts, PagesSharingScore keeps it working while passes merge
-//! pages, and KSMIdleTimeScore makes it try again after a while, the later the more often that was in vain.
+//! pages, and KSMIdleTimeScore makes it try again after a while, the later the more often that saved nothing.
 //! What the paper leaves open is a key of [`ScoreConfig`] with a default and its reason.
 //!
 //! As in the paper ksmd is stopped by `pages_to_scan` = 0 and not by `run` = 0: it still wakes every
@@ -61,7 +61,7 @@ enum Speed {
     Scanning { idle_time: u64, passes_left: u64 },
 }
 
-/// See the module's documentation.
+/// The policy; see the module's documentation.
 #[derive(Debug, Clone)]
 pub struct Score {
     config: ScoreConfig,
@@ -78,7 +78,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// With these constants.
+    /// Creates the policy with these constants.
     pub fn new(config: ScoreConfig) -> Self {
         Self {
             config,
@@ -241,7 +241,7 @@ fn blind(ksm: &Ksm) -> Option<Reason> {
         if reading.get().is_none() {
             return Some(Reason::new(
                 "blind",
-                format!("needs {name}, whose reading is {reading}; nothing is changed"),
+                format!("needs {name}, its reading is {reading}; nothing is changed"),
             ));
         }
     }

@@ -15,7 +15,7 @@ fn pages(decision: &Decision) -> u64 {
     decision.knobs.get(Knob::PagesToScan).unwrap()
 }
 
-/// A host whose two VMs have had their passes and merge nothing more: stopped just now.
+/// A host with two VMs that have had their passes and merge nothing more: stopped just now.
 fn settled(policy: &mut Score) -> Host {
     let mut host = Host::linux_6_18();
     host.vm(1, 4 << 20).vm(2, 4 << 20).decide(policy);
@@ -166,7 +166,7 @@ fn old_kernels_do_and_unreadable_counters_do_not() {
     host.sample.ksm.full_scans = Reading::Denied;
     let decision = host.decide(&mut policy);
     assert_eq!(decision.knobs, Knobs::none());
-    assert_eq!(decision.reason.to_string(), "blind: needs full_scans, whose reading is denied; nothing is changed");
+    assert_eq!(decision.reason.to_string(), "blind: needs full_scans, its reading is denied; nothing is changed");
     host.sample.ksm = Ksm::default();
     assert_eq!(host.decide(&mut policy).reason.state, "no-ksm");
 }

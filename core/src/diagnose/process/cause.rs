@@ -1,14 +1,14 @@
-//! Why memory is not merged: one word, one sentence and one remedy for each reason.
+//! The causes for which memory is not merged, each with a name, a sentence and a remedy.
 
 use serde::Serialize;
 
 use crate::kernel::Ineligible;
 
-/// What became of a part of a process's memory.
+/// The state of a part of a process's memory, and its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Merged already.
+    /// The memory is merged already.
     Merged,
     /// Maps the kernel's zero page.
     ZeroPage,
@@ -22,36 +22,36 @@ pub enum Cause {
     Device,
     /// Locked in place for a device that the process drives.
     Vfio,
-    /// Private anonymous memory that nobody has marked mergeable.
+    /// Private anonymous memory that was not marked mergeable.
     NotMarked,
-    /// The process was meant to opt in as a whole, and is not opted in.
+    /// The process should have opted in as a whole, and has not.
     OptInLost,
     /// In swap: ksmd does not bring pages back.
     Swapped,
     /// There is an equal page, and ksmd does not scan.
     Stopped,
-    /// There is an equal page, and ksmd has not been here twice yet.
+    /// There is an equal page, and ksmd has not visited both twice.
     NotVisitedTwice,
     /// There is an equal page, and `smart_scan` keeps the two apart.
     SmartScan,
-    /// Written to more often than ksmd comes by.
+    /// Written to more often than ksmd visits it.
     Changing,
     /// No page of any other mergeable memory is equal.
     Unique,
-    /// No equal page was found, in the part of the memory that was looked through.
+    /// No equal page was found in the part of the memory that was searched.
     NoEqualSeen,
     /// Its content has more copies than one frame may serve.
     ChainLimit,
-    /// There is an equal page, ksmd was here, and the huge page it lies in could not be split.
+    /// There is an equal page, ksmd visited both, and the huge page could not be split.
     HugePage,
-    /// There is an equal page, ksmd was here, and the kernel refused: something holds the page.
+    /// There is an equal page, ksmd visited both, and the kernel refused: something holds the page.
     Held,
-    /// It can't be told with what may be seen.
+    /// Unknown, because this user can't read enough.
     Unseen,
 }
 
 impl Cause {
-    /// Each cause.
+    /// All causes in their order.
     pub const ALL: [Self; 20] = [
         Self::Merged,
         Self::ZeroPage,
@@ -75,12 +75,12 @@ impl Cause {
         Self::Unseen,
     ];
 
-    /// Whether this is how it should be: nothing is lost here.
+    /// Whether the memory is saved already.
     pub fn is_well(self) -> bool {
         matches!(self, Self::Merged | Self::ZeroPage)
     }
 
-    /// Whether an equal page is there, so that something is lost for certain.
+    /// Whether an equal page exists, so that memory is certainly lost.
     pub fn is_loss(self) -> bool {
         matches!(
             self,
@@ -94,7 +94,7 @@ impl Cause {
         )
     }
 
-    /// What is so, as the end of "1.5 GiB …".
+    /// The sentence of the cause, after an amount: "1.5 GiB …".
     pub fn words(self) -> &'static str {
         match self {
             Self::Merged => "is merged",
@@ -103,7 +103,9 @@ impl Cause {
             Self::Hugetlb => "is in pages of hugetlbfs, which KSM never merges",
             Self::File => "is pages of files, which the page cache shares already",
             Self::Device => "is memory of devices or of the kernel itself",
-            Self::Vfio => "is locked in place for a VFIO device: it can't merge, and ksmd visits it in vain",
+            Self::Vfio => {
+                "is locked in place for a VFIO device: it can't merge, and ksmd's visits to it are wasted"
+            }
             Self::NotMarked => "is not marked mergeable",
             Self::OptInLost => "is not marked mergeable, although the process was meant to opt in",
             Self::Swapped => "is in swap: ksmd does not bring pages back to merge them",
@@ -120,7 +122,7 @@ impl Cause {
         }
     }
 
-    /// What to do. Nothing where nothing is wrong.
+    /// The remedy, where something is wrong.
     pub fn remedy(self) -> Option<&'static str> {
         Some(match self {
             Self::Merged | Self::ZeroPage | Self::File | Self::Device => return None,
@@ -135,7 +137,7 @@ impl Cause {
             }
             Self::NotMarked => {
                 "mark it: QEMU -machine mem-merge=on, systemd MemoryKSM=yes, `ksmith run`, or madvise(MADV_MERGEABLE) \
-                 by the program itself; nobody can do it from outside"
+                 by the program itself; no other process can do it"
             }
             Self::OptInLost => {
                 "restart the process: before Linux 6.18 ksmd clears the flag of one in which it finds nothing mergeable, \
@@ -171,7 +173,7 @@ impl From<Ineligible> for Cause {
     fn from(reason: Ineligible) -> Self {
         match reason {
             Ineligible::Shared => Self::Shared,
-            // It is one page, which has no equal but itself.
+            // Forked processes map one frame, which has no equal.
             Ineligible::Forked => Self::Unique,
             Ineligible::Hugetlb => Self::Hugetlb,
             Ineligible::File => Self::File,

@@ -1,4 +1,4 @@
-//! The outcome: each mapping's memory by cause, and the causes by weight.
+//! The diagnosis: the memory of each mapping by cause, and the causes by size.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::cause::Cause;
 
-/// Why a process's memory is merged as far as it is.
+/// The causes of a process's memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// What matters most: the cause that most memory is lost to, or would be merged without.
+    /// The main cause: the largest notable loss, else the cause of most memory.
     pub main: Option<Cause>,
     /// All causes, the one with most memory first.
     pub causes: Vec<CauseTotal>,
@@ -22,26 +22,26 @@ pub struct Diagnosis {
 /// One cause over all mappings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CauseTotal {
-    /// Which.
+    /// The cause of this memory.
     pub cause: Cause,
-    /// How much memory.
+    /// The memory with this cause.
     pub bytes: u64,
-    /// What is so.
+    /// The sentence of the cause.
     pub what: &'static str,
-    /// What shows it, with figures.
+    /// Its evidence, with figures.
     pub evidence: Option<String>,
-    /// What to do about it.
+    /// The remedy, if something is wrong.
     pub remedy: Option<&'static str>,
 }
 
-/// One mapping.
+/// The diagnosis of one mapping.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MappingDiagnosis {
     /// First address, as in `smaps`.
     pub start: String,
     /// Address behind the last.
     pub end: String,
-    /// What is mapped.
+    /// The mapped file or area.
     pub path: String,
     /// Whether it is marked mergeable.
     pub is_marked: bool,
@@ -49,23 +49,23 @@ pub struct MappingDiagnosis {
     pub parts: Vec<Part>,
 }
 
-/// Some memory and what became of it.
+/// Some memory and its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Why it is as it is.
+    /// The cause of this memory.
     pub cause: Cause,
-    /// How much.
+    /// The memory with this cause.
     pub bytes: u64,
 }
 
 impl Diagnosis {
-    /// Bytes of a cause.
+    /// Returns the memory of a cause.
     pub fn bytes(&self, cause: Cause) -> u64 {
         self.causes.iter().find(|total| total.cause == cause).map_or(0, |total| total.bytes)
     }
 }
 
-/// The parts of all mappings by cause, most memory first.
+/// Sums the parts of all mappings by cause, most memory first.
 pub(super) fn totals(mappings: &[MappingDiagnosis]) -> Vec<(Cause, u64)> {
     let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
     for part in mappings.iter().flat_map(|mapping| &mapping.parts) {

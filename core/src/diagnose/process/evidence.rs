@@ -1,13 +1,12 @@
-//! What shows a cause, in one sentence with the figures seen.
+//! The evidence of a cause, in one sentence with figures.
 
 use std::time::Duration;
 
 use super::cause::Cause;
-use super::examination::{Equals, Examination, Look, Then};
-use super::judge::{PASSES_FOR_TWO_VISITS, present_pages};
+use super::examination::{Equals, Examination, Look, PASSES_FOR_TWO_VISITS, Then};
 use crate::units::Span;
 
-/// The sentence for a cause, if there is more to say than the cause itself.
+/// Returns the evidence of a cause, if it says more than the cause itself.
 pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
     let host = &seen.host;
     let watch = &seen.watch;
@@ -31,7 +30,7 @@ pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
             format!(
                 "ksmd tracks {tracked} of {} pages; {} passes ended in the {watched} that ksmith watched, {} in all; a \
                  pass takes at least {}",
-                present_pages(seen),
+                seen.present_pages(),
                 watch.passes,
                 host.full_scans,
                 Span(Duration::from_millis(host.pass_milliseconds)),

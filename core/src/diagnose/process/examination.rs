@@ -1,30 +1,49 @@
-//! What was seen of a process: the evidence that [`super::judge`] goes by.
+//! The examination of a process: the input of [`super::judge`].
 
 use crate::kernel::{KsmStat, Mapping};
 
-/// A process examined.
+/// The number of passes that must end between two looks for two certain visits of each page: the first may have been half
+/// done at the first look.
+pub(super) const PASSES_FOR_TWO_VISITS: u64 = 3;
+
+/// The examination of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Examination {
     /// Bytes in a page.
     pub page_size: u64,
-    /// What KSM does for it, when the examination began.
+    /// KSM's figures of the process, when the examination began.
     pub ksm: KsmStat,
     /// Whether it holds VFIO files. `None` where its descriptors may not be seen.
     pub drives_device: Option<bool>,
-    /// What shows that it was meant to opt in as a whole: `its service has MemoryKSM=yes`.
+    /// The evidence that it should have opted in as a whole: `its service has MemoryKSM=yes`.
     pub meant_to_opt_in: Option<String>,
-    /// Its mappings.
+    /// The mappings of the process.
     pub mappings: Vec<Examined>,
-    /// KSM itself.
+    /// KSM's settings and state.
     pub host: HostState,
-    /// What ksmd did between the first and the last look.
+    /// The work of ksmd between the first and the last look.
     pub watch: Watch,
-    /// Pages of mergeable memory, of all processes, that were looked through for equals of the sampled ones.
+    /// The number of mergeable pages, of all processes, that were searched for equals of the sampled ones.
     pub searched_pages: u64,
-    /// Pages there were to look through.
+    /// The number of all mergeable pages.
     pub searchable_pages: u64,
     /// Seconds since the process was started.
     pub age_seconds: Option<f64>,
+}
+
+impl Examination {
+    /// The number of anonymous pages in memory, in marked mappings.
+    pub(super) fn present_pages(&self) -> u64 {
+        let marked = self.mappings.iter().filter(|examined| {
+            examined.mapping.is_mergeable() == Some(true) && examined.mapping.ineligible().is_none()
+        });
+        let pages = |examined: &Examined| match (examined.pages, &examined.mapping.figures) {
+            (Some(pages), _) => pages.merged + pages.unmerged,
+            (None, Some(figures)) => figures.anonymous / self.page_size.max(1),
+            (None, None) => 0,
+        };
+        marked.map(pages).sum()
+    }
 }
 
 /// KSM's settings and state that decide what merges.
@@ -34,7 +53,7 @@ pub struct HostState {
     pub is_scanning: bool,
     /// `smart_scan`; off where the kernel has none.
     pub smart_scan: bool,
-    /// `use_zero_pages`.
+    /// Whether `use_zero_pages` is on.
     pub use_zero_pages: bool,
     /// `max_page_sharing`, 256 if unknown.
     pub max_page_sharing: u64,
@@ -46,10 +65,10 @@ pub struct HostState {
     pub pass_milliseconds: u64,
 }
 
-/// What ksmd did while the process was watched.
+/// The work of ksmd while the process was watched.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Watch {
-    /// How long.
+    /// The duration in seconds.
     pub seconds: f64,
     /// Passes that ended.
     pub passes: u64,
@@ -59,12 +78,12 @@ pub struct Watch {
     pub lost_opt_in: bool,
 }
 
-/// One mapping.
+/// The examination of one mapping.
 #[derive(Debug, Clone, Default)]
 pub struct Examined {
-    /// As `smaps` shows it.
+    /// Its lines in `smaps`.
     pub mapping: Mapping,
-    /// What its page tables show. `None` where they may not be read, or were not because nothing there can merge.
+    /// Its page tables. `None`: unreadable, or not read because nothing there can merge.
     pub pages: Option<Pages>,
     /// Some of its pages that are not merged.
     pub looks: Vec<Look>,
@@ -79,16 +98,16 @@ pub struct Pages {
     pub merged: u64,
     /// On the kernel's zero page.
     pub zero: u64,
-    /// All others.
+    /// All other anonymous pages.
     pub unmerged: u64,
 }
 
-/// A page that was not merged when it was first looked at.
+/// A sampled page that was not merged at the first look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// What it was like at the end.
+    /// Its state at the last look.
     pub then: Then,
-    /// Whether it lies in a huge page at the end.
+    /// Whether it is in a huge page at the last look.
     pub is_huge: bool,
     /// Whether it holds zeros alone.
     pub is_zero: bool,
@@ -96,14 +115,14 @@ pub struct Look {
     pub equals: Option<Equals>,
 }
 
-/// What had become of a page at the last look.
+/// The state of a page at the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// Still there, with the same content.
     Same,
-    /// Written to.
+    /// The page was written to.
     Changed,
-    /// Merged meanwhile.
+    /// The page was merged meanwhile.
     Merged,
     /// Not in memory any more.
     Gone,
@@ -112,10 +131,10 @@ pub enum Then {
 /// Other pages of the same content in mergeable memory, this process's own included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Equals {
-    /// How many.
+    /// The number of such pages.
     pub copies: u64,
-    /// How many of them are merged.
+    /// The number of merged ones.
     pub merged: u64,
-    /// Of the merged ones, how many frames they use.
+    /// The number of frames that the merged ones use.
     pub frames: u64,
 }

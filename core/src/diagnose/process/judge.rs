@@ -1,19 +1,15 @@
 //! The judgement: each byte that is in memory gets exactly one cause.
 //!
-//! What smaps and the page tables say is counted; what only contents can tell is taken from a sample and scaled to
-//! the pages that it stands for.
+//! Figures of smaps and the page tables are counted. Causes that depend on contents come from a sample of pages, scaled to
+//! all pages that were not merged.
 
 use super::cause::Cause;
 use super::diagnosis::{CauseTotal, Diagnosis, MappingDiagnosis, Part, totals};
-use super::examination::{Equals, Examination, Examined, Look, Then};
+use super::examination::{Equals, Examination, Examined, Look, PASSES_FOR_TWO_VISITS, Then};
 use crate::account::apportion;
 use crate::kernel::{Figures, Ineligible};
 
-/// Passes that must end between two looks so that every page was certainly visited twice in between: the first
-/// may have been half done at the first look.
-pub(super) const PASSES_FOR_TWO_VISITS: u64 = 3;
-
-/// A loss smaller than this part of the memory is not the main cause.
+/// The least part of the memory that the main cause must have if it is a loss.
 const NOTABLE: f64 = 0.05;
 
 /// Judges a process.
@@ -30,8 +26,9 @@ pub fn judge(seen: &Examination) -> Diagnosis {
     Diagnosis { main: main(&sums), causes: causes.collect(), mappings: diagnoses, huge_bytes: huge_bytes(seen) }
 }
 
-/// The cause to name first: a loss if there is a notable one, else what most memory is subject to, pages of files
-/// and devices aside, which no one expects to merge.
+/// Chooses the cause to name first: the largest loss if it is notable, else the cause of most memory.
+///
+/// Pages of files and devices do not count, since they are not expected to merge.
 fn main(sums: &[(Cause, u64)]) -> Option<Cause> {
     let expected = |cause: Cause| !matches!(cause, Cause::File | Cause::Device);
     let all: u64 = sums.iter().filter(|(cause, _)| expected(*cause)).map(|(_, bytes)| bytes).sum();
@@ -45,7 +42,7 @@ fn huge_bytes(seen: &Examination) -> u64 {
     marked.filter_map(|examined| Some(examined.mapping.figures.as_ref()?.huge)).sum()
 }
 
-/// `None` for a mapping without memory in it.
+/// Judges a mapping. `None`: no memory is in it.
 fn of_mapping(seen: &Examination, examined: &Examined) -> Option<MappingDiagnosis> {
     let mapping = &examined.mapping;
     let figures = mapping.figures.as_ref()?;
@@ -68,7 +65,7 @@ fn of_mapping(seen: &Examination, examined: &Examined) -> Option<MappingDiagnosi
     })
 }
 
-/// A private mapping: pages of a file that were not written to, and anonymous ones.
+/// Judges a private mapping: pages of a file that were not written to, and anonymous pages.
 fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked: bool) -> Vec<Part> {
     let page = seen.page_size.max(1);
     let zero = examined.pages.map_or(0, |pages| pages.zero) * page;
@@ -97,13 +94,13 @@ fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked
     parts
 }
 
-/// A process that was meant to opt in whole, and has not opted in now.
+/// Whether the process should have opted in as a whole, and has not.
 fn is_lost(seen: &Examination) -> bool {
     let was_meant = seen.meant_to_opt_in.is_some() || seen.watch.lost_opt_in;
     was_meant && seen.ksm.merge_any.is_none_or(|merge_any| !merge_any || seen.watch.lost_opt_in)
 }
 
-/// Merged memory, and what of it is kept in more than one frame.
+/// Divides merged memory into what is saved and surplus frames.
 fn merged_parts(seen: &Examination, examined: &Examined, merged: u64) -> [Part; 2] {
     let looks = &examined.merged_looks;
     let surplus: f64 = looks.iter().map(|equals| surplus_share(seen, equals)).sum();
@@ -113,8 +110,7 @@ fn merged_parts(seen: &Examination, examined: &Examined, merged: u64) -> [Part; 
     [Part { cause: Cause::Merged, bytes: merged - surplus }, Part { cause, bytes: surplus }]
 }
 
-/// The part of a merged page that is lost because its content, with this page and all its equals, has more than
-/// one frame.
+/// The part of a merged page that is lost because its content has more than one frame.
 fn surplus_share(seen: &Examination, equals: &Equals) -> f64 {
     let pages = equals.merged + 1;
     if equals.frames < 2 || pages <= seen.host.max_page_sharing {
@@ -123,7 +119,7 @@ fn surplus_share(seen: &Examination, equals: &Equals) -> f64 {
     (pages.div_ceil(seen.host.max_page_sharing.max(2)) - 1) as f64 / pages as f64
 }
 
-/// Splits `bytes` that are not merged as the sampled pages among them suggest.
+/// Splits `bytes` that are not merged in proportion to the causes of the sampled pages.
 fn sampled(seen: &Examination, looks: &[Look], bytes: u64) -> Vec<Part> {
     let causes = looks.iter().filter_map(|look| cause_of(seen, look));
     let mut counts = [0_u64; Cause::ALL.len()];
@@ -140,7 +136,7 @@ fn sampled(seen: &Examination, looks: &[Look], bytes: u64) -> Vec<Part> {
     parts
 }
 
-/// Why a sampled page is not merged. `None` if it is gone.
+/// The cause of a sampled page. `None`: it is not in memory any more.
 fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
     match look.then {
         Then::Gone => return None,
@@ -157,10 +153,10 @@ fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
     })
 }
 
-/// Why a page that stays the same and has an equal is not merged.
+/// The cause of a page that stays the same and has an equal.
 fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
     let host = &seen.host;
-    // All its equals are merged, and their frames are full: the odd one out finds no partner.
+    // All its equals are merged and their frames are full, so that this page has no free partner.
     let is_odd_one = equals.merged >= host.max_page_sharing && equals.merged == equals.copies;
     match () {
         () if !host.is_scanning => Cause::Stopped,
@@ -177,28 +173,14 @@ fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
     }
 }
 
-/// Whether ksmd tracks fewer pages of the process than are there to be tracked: some it has never seen. A
-/// fiftieth is left for pages that come and go meanwhile.
-pub(super) fn has_unvisited(seen: &Examination) -> bool {
+/// Whether ksmd tracks fewer pages of the process than are present, less 2 % for pages that come and go.
+fn has_unvisited(seen: &Examination) -> bool {
     let Some(tracked) = seen.ksm.rmap_items else { return false };
-    let present = present_pages(seen);
+    let present = seen.present_pages();
     tracked.saturating_add(present / 50) < present
 }
 
-/// Anonymous pages in memory, in mappings that are marked.
-pub(super) fn present_pages(seen: &Examination) -> u64 {
-    let marked = seen.mappings.iter().filter(|examined| {
-        examined.mapping.is_mergeable() == Some(true) && examined.mapping.ineligible().is_none()
-    });
-    let pages = |examined: &Examined| match (examined.pages, &examined.mapping.figures) {
-        (Some(pages), _) => pages.merged + pages.unmerged,
-        (None, Some(figures)) => figures.anonymous / seen.page_size.max(1),
-        (None, None) => 0,
-    };
-    marked.map(pages).sum()
-}
-
-/// Whether the process is older than several passes at the present pace.
+/// Whether the process is older than several passes at the present settings.
 fn has_seen_passes(seen: &Examination) -> bool {
     let several = seen.host.pass_milliseconds as f64 / 1000.0 * PASSES_FOR_TWO_VISITS as f64;
     seen.age_seconds.is_some_and(|age| age > several)

@@ -1,4 +1,4 @@
-//! One case for each cause, and that every byte has one.
+//! One case for each cause, and a property: every byte has one cause.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::kernel::{Figures, KsmStat, Mapping};
 
 const PAGE: u64 = 4096;
 
-/// 1,000 marked pages of which none is merged and four are sampled, on a host whose ksmd has passed often.
+/// 1,000 marked pages none of them merged and four sampled, on a host where ksmd has made many passes.
 fn patient(look: Look) -> Examination {
     let flags = vec![*b"rd", *b"wr", *b"mg"];
     let figures = Figures { rss: 1000 * PAGE, anonymous: 1000 * PAGE, flags, ..Figures::default() };
@@ -44,7 +44,7 @@ fn alone() -> Look {
     Look { equals: Some(Equals::default()), ..EQUAL }
 }
 
-/// The main cause after `change`, which must be all there is.
+/// The main cause after `change`, which must be the only one.
 fn cause(look: Look, change: impl FnOnce(&mut Examination)) -> Cause {
     let mut seen = patient(look);
     change(&mut seen);

@@ -1,4 +1,4 @@
-//! Who may write what when, and what it does.
+//! The rules for writing each file, and the effects.
 
 use super::*;
 use crate::kernel::AdvisorMode;
@@ -36,7 +36,7 @@ fn an_old_kernel_lacks_files_and_refuses_to_write_them() {
     let stat = sample.processes[0].ksm;
     assert_eq!((stat.rmap_items, stat.zero_pages, stat.process_profit), (Some(4), None, None));
     assert_eq!(machine.write(Knob::SmartScan, 0), Err(Refused::Absent(Knob::SmartScan)));
-    // And it skips nothing.
+    // It also skips nothing.
     assert_eq!(machine.ksmd.skipped, 0);
 }
 
@@ -63,7 +63,7 @@ fn values_out_of_range_are_invalid() {
 }
 
 #[test]
-fn what_needs_nothing_merged_is_busy_until_everything_is_unmerged() {
+fn some_knobs_are_busy_until_all_is_unmerged() {
     let mut machine = today();
     machine.add_guest("a", [5; 100]);
     machine.add_guest("b", [ZERO; 100]);

@@ -1,4 +1,4 @@
-//! Guests that come, write and go.
+//! Guests that start, write and end.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn a_page_that_diverged_and_came_back_merges_again() {
 }
 
 #[test]
-fn who_ends_frees_memory_at_once_and_counters_when_ksmd_comes_by() {
+fn an_ended_guest_frees_memory_at_once_and_counters_at_ksmds_next_visit() {
     let (mut machine, [a, b]) = pair();
     machine.write(Knob::Run, 0).unwrap();
     let before = available(&machine);
@@ -76,7 +76,7 @@ fn an_end_in_the_middle_of_its_own_scan_does_no_harm() {
 }
 
 #[test]
-fn ksmd_comes_by_a_guest_that_ended_before_it_goes_on_to_the_next() {
+fn ksmd_visits_an_ended_guest_before_the_next() {
     let mut machine = today();
     machine.write(Knob::PagesToScan, 3).unwrap();
     let [_, _, c] = ["a", "b", "c"].map(|name| machine.add_guest(name, [UNIQUE; 10]));

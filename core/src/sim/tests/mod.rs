@@ -19,8 +19,7 @@ use crate::kernel::Ksm;
 use crate::knobs::Knob;
 use crate::sample::Sample;
 
-/// A machine of this kernel whose ksmd has a batch larger than any pass and smart_scan off: a clean pass per
-/// millisecond of sleep.
+/// A machine of this kernel with a batch larger than any pass and smart_scan off: a clean pass per millisecond of sleep.
 fn running(kernel: KernelVersion) -> Machine {
     let mut machine = Machine::new(Config { kernel, ..Config::default() });
     let _ = machine.write(Knob::SmartScan, 0);
@@ -35,7 +34,7 @@ fn today() -> Machine {
     running(KernelVersion::new(6, 18))
 }
 
-/// Runs until so many more passes have ended.
+/// Runs until `count` more passes have ended.
 fn passes(machine: &mut Machine, count: u64) {
     let end = machine.ksmd.full_scans + count;
     for _ in 0..10_000_000 {
@@ -47,7 +46,7 @@ fn passes(machine: &mut Machine, count: u64) {
     panic!("{count} passes do not end");
 }
 
-/// shared, sharing, unshared, volatile.
+/// The counters shared, sharing, unshared and volatile.
 fn gauges(machine: &Machine) -> [u64; 4] {
     let Ksm { pages_shared, pages_sharing, pages_unshared, pages_volatile, .. } = machine.sample().ksm;
     [pages_shared, pages_sharing, pages_unshared, pages_volatile].map(|reading| reading.get().unwrap())
@@ -57,7 +56,7 @@ fn cow(sample: &Sample) -> u64 {
     sample.vmstat.value().unwrap().cow_ksm.unwrap()
 }
 
-/// Recounts everything from the pages, and compares it with the counters that are kept along the way.
+/// Recounts all pages, and compares the result with the counters.
 fn audit(machine: &Machine) -> Result<(), String> {
     let memory = &machine.memory;
     let mut states: HashMap<&str, u64> = HashMap::new();
@@ -113,7 +112,7 @@ fn audit(machine: &Machine) -> Result<(), String> {
         }
         let nodes = memory.stable.nodes_of(&memory.contents, slot);
         if nodes.iter().any(|node| !mapped.contains_key(node)) {
-            return Err(format!("content {slot} has a node that nobody maps"));
+            return Err(format!("content {slot} has a node that no page maps"));
         }
     }
     let state = |name| states.get(name).copied().unwrap_or(0);

@@ -1,10 +1,10 @@
-//! What holds whatever happens.
+//! Properties that hold in every sequence of events.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Something that happens to a machine.
+/// An event of a machine.
 #[derive(Debug, Clone)]
 enum Happening {
     Advance(u64),
@@ -15,12 +15,12 @@ enum Happening {
     Write(usize, u64),
 }
 
-/// A content: often one of a few, sometimes empty, sometimes unlike any other.
+/// A content: often one of a few, sometimes empty, sometimes unique.
 fn content() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 1_u64..6, 1 => Just(ZERO), 1 => Just(UNIQUE)]
 }
 
-/// A value for some knob, near what changes things.
+/// A value for a knob, near the values that matter.
 fn value() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..4, 0_u64..100, any::<u64>()]
 }
@@ -86,7 +86,7 @@ proptest! {
             prop_assert!(sample.ksmd_cpu_ns.get() >= last.ksmd_cpu_ns.get());
             let spent = sample.ksmd_cpu_ns.get().unwrap() - last.ksmd_cpu_ns.get().unwrap();
             prop_assert!(u128::from(spent) <= (sample.at - last.at).as_nanos(), "over one CPU");
-            // What is really in memory can't be less than distinct contents need.
+            // The frames can't be fewer than distinct contents need.
             let pages: u64 = machine.memory.guests.iter().filter(|g| !g.ended).map(|g| g.pages.len() as u64).sum();
             let frames = machine.memory.private + machine.memory.stable.frames;
             prop_assert!(frames + machine.memory.zero_pages <= pages);

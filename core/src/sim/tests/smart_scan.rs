@@ -1,4 +1,4 @@
-//! What `smart_scan` skips, and the trap in it.
+//! The pages that `smart_scan` skips, and the trap in it.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! When ksmd works, when it sleeps, and what it costs.
+//! When ksmd works and sleeps, and its costs.
 
 use super::*;
 
-/// A machine whose every visit takes a microsecond, and nothing else takes any time.
+/// A machine in which a visit takes a microsecond, and all else takes no time.
 fn microseconds() -> Machine {
     let costs = Costs {
         checksum: 1000,

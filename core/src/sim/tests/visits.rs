@@ -1,4 +1,4 @@
-//! What one visit does.
+//! The effects of one visit.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn a_page_merges_at_its_second_visit_with_an_unchanged_checksum() {
 }
 
 #[test]
-fn a_newcomer_needs_two_visits_even_for_what_is_merged_already_but_one_before_6_11() {
+fn a_new_guest_needs_two_visits_even_for_what_is_merged_already_but_one_before_6_11() {
     for (minor, needed) in [(18, 2), (11, 2), (10, 1), (1, 1)] {
         let mut machine = running(KernelVersion::new(6, minor));
         machine.add_guest("a", 1..=10);
@@ -90,7 +90,7 @@ fn pages_on_the_zero_page_keep_their_metadata_until_the_next_pass_and_are_not_vi
     let visited = machine.ksmd.scanned;
     passes(&mut machine, 2);
     assert_eq!((gauges(&machine), machine.ksmd.scanned), ([0, 0, 0, 0], visited));
-    // Nobody's resident memory, and all of it saved.
+    // It is no resident memory, and all of it is saved.
     assert_eq!(machine.sample().processes[0].rss_bytes, 0);
     assert!(machine.write_page(guest, 0, 9));
     let sample = machine.sample();
@@ -119,7 +119,7 @@ fn a_full_frame_takes_no_more_and_two_further_pages_make_another() {
 }
 
 #[test]
-fn a_chain_that_is_down_to_one_frame_with_room_is_tidied_away() {
+fn a_chain_with_one_frame_that_is_not_full_is_pruned() {
     let mut machine = today();
     machine.write(Knob::MaxPageSharing, 2).unwrap();
     machine.write(Knob::StableNodeChainsPruneMillisecs, 50).unwrap();
@@ -145,7 +145,7 @@ fn a_page_of_an_earlier_pass_is_no_match() {
     let guest = machine.add_guest("a", [5, 6]);
     passes(&mut machine, 2);
     assert_eq!(gauges(&machine), [0, 0, 2, 0]);
-    // Both are in the unstable tree; what the first one becomes must not match where it stood.
+    // Both are in the unstable tree. The new content of the first must not match at its old place.
     machine.write_page(guest, 0, 6);
     passes(&mut machine, 1);
     assert_eq!(gauges(&machine), [0, 0, 1, 1]);

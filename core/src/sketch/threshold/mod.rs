@@ -1,14 +1,13 @@
-//! Some contents with all their copies: one pass, bounded memory, and an estimate with a known error.
+//! The sketch mode: some contents with all their copies, in one pass and bounded memory, with a known error.
 //!
-//! A content is kept if its fingerprint lies below a threshold, so that all its copies are kept or none are,
-//! in whichever guest or host they lie: coordinated sampling (Gibbons and Tirthapura, SPAA 2001). The
-//! threshold starts at "all" and halves whenever the table is full (Wegman's adaptive sampling, in Flajolet,
-//! Computing 43, 1990), so a small host is counted exactly, and a large one with about 300,000 to 600,000
-//! contents: an error of at most 0.4 % of its memory.
+//! A content is kept if its fingerprint is below a threshold. So all its copies are kept or none, in all guests and hosts:
+//! coordinated sampling (Gibbons and Tirthapura, SPAA 2001). The threshold starts at "all" and halves whenever the table is
+//! full (Wegman's adaptive sampling, in Flajolet, Computing 43, 1990). A small host is counted exactly, and a large one with
+//! about 300,000 to 600,000 contents: an error of at most 0.4 % of its memory.
 //!
-//! Contents with so many copies that they keep several frames ([`MergeRules::max_page_sharing`]) would
-//! dominate the error: when the threshold halves, those that are heavy by then stay, and count as drawn
-//! with the chance they had until then. Pages of zeros are counted apart, exactly.
+//! Contents with so many copies that they keep several frames ([`MergeRules::max_page_sharing`]) would dominate the error.
+//! Those that are heavy when the threshold halves stay, and count with the chance that they had until then. Pages of zeros
+//! are counted apart, exactly.
 
 mod table;
 
@@ -31,13 +30,12 @@ pub struct Sketch {
     /// Contents at or above 2^64 / 2^halvings are dropped.
     halvings: u32,
     table: Table,
-    /// Contents that stay although they lie above the threshold or may do so: the halvings at the time they
-    /// were found heavy.
+    /// The heavy contents, which stay even above the threshold, with the number of halvings when they became heavy.
     pinned: HashMap<u64, u32, BuildHasherDefault<Plain>>,
     guests: Vec<Counted>,
 }
 
-/// A sketch on its way to another host. It holds salted fingerprints: who has the salt can test guesses of pages.
+/// A sketch in the form in which it is sent to another host. With the salt of its fingerprints guesses of pages can be tested.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Portable {
     salt_tag: u64,
@@ -60,7 +58,7 @@ impl From<Sketch> for Portable {
 }
 
 impl From<Portable> for Sketch {
-    /// What does not fit the rest is left out: this came from outside.
+    /// Parts that do not fit the rest are left out, since this is input from outside.
     fn from(portable: Portable) -> Self {
         let mut sketch = Self::new(portable.guests.len(), Self::SLOTS, portable.salt_tag);
         sketch.halvings = portable.halvings.min(63);
@@ -76,7 +74,7 @@ impl From<Portable> for Sketch {
     }
 }
 
-/// Two sketches that can't be joined.
+/// The error of two sketches that can't be joined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("sketches made with different salts have no content in common: make both with the same salt")]
 pub struct JoinError;
@@ -102,17 +100,17 @@ impl Hasher for Plain {
 }
 
 impl Sketch {
-    /// Slots that keep the whole program's growth within 32 MiB: 12 MiB, and 9 MiB in passing while it halves.
+    /// The number of slots that keeps the program's growth within 32 MiB: 12 MiB, and 9 MiB more while the table halves.
     pub const SLOTS: usize = 800_000;
 
-    /// Copies from which a content counts as heavy.
+    /// The number of copies from which a content is heavy.
     const HEAVY: u64 = 256;
 
-    /// One in so many entries may belong to heavy contents, when the threshold halves.
+    /// The inverse of the part of entries that heavy contents may have when the threshold halves.
     const PINNED_PART: usize = 8;
 
-    /// An empty sketch of so many guests with at most `slots` entries. `salt_tag` identifies the salt of the
-    /// fingerprints without giving it away.
+    /// Creates an empty sketch of a number of guests with at most `slots` entries. `salt_tag` identifies the salt of the
+    /// fingerprints without revealing it.
     pub fn new(guests: usize, slots: usize, salt_tag: u64) -> Self {
         Self {
             salt_tag,
@@ -128,7 +126,7 @@ impl Sketch {
         Self::chance(self.halvings)
     }
 
-    /// Bytes held, the working copy while it halves included.
+    /// The bytes held, with the working copy while the table halves.
     pub fn peak_bytes(&self) -> usize {
         let pinned = self.pinned.capacity() * (size_of::<(u64, u32)>() + 1) * 8 / 7;
         let working = self.table.len() * size_of::<Entry>();
@@ -145,7 +143,7 @@ impl Sketch {
         }
     }
 
-    /// Takes a guest's pages out again, as if it had never been added.
+    /// Removes a guest's pages, as if they had never been added.
     pub fn forget(&mut self, guest: u32) {
         if let Some(counted) = self.guests.get_mut(guest as usize).filter(|counted| counted.pages > 0) {
             *counted = Counted::default();
@@ -159,7 +157,7 @@ impl Sketch {
         self.is_below(fingerprint) || self.pinned.contains_key(&fingerprint)
     }
 
-    /// Adds the guests of another sketch behind one's own, as if one sketch had seen both hosts.
+    /// Appends the guests of another sketch, as if one sketch had seen both hosts.
     ///
     /// # Errors
     /// The two were made with different salts.
@@ -172,7 +170,7 @@ impl Sketch {
         while self.halvings < other.halvings {
             self.halve();
         }
-        // What only one side has kept above the common threshold is not known to be absent from the other.
+        // A content above the common threshold that one side has kept need not be absent from the other.
         let level = |sketch: &Self, content: &u64| sketch.pinned.get(content).copied().unwrap_or(sketch.halvings);
         let mine: Vec<u64> = self.pinned.keys().copied().collect();
         let all = mine.iter().chain(other.pinned.keys());
@@ -193,7 +191,7 @@ impl Sketch {
         Ok(())
     }
 
-    /// The savings over all that was added.
+    /// Computes the savings of all pages that were added.
     pub fn outcome(&self, rules: &MergeRules, with_pairs: bool) -> Outcome {
         let mut sums = Sums::new(self.guests.len(), with_pairs);
         let mut holders = Vec::new();
@@ -220,7 +218,7 @@ impl Sketch {
         let entries = self.table.sorted();
         let copies = |content: &[Entry]| content.iter().map(|entry| u64::from(entry.count)).sum::<u64>();
         let contents = || entries.chunk_by(|a, b| a.fingerprint == b.fingerprint);
-        // Raising the bar, rather than taking the first to come, keeps the choice a matter of the count alone.
+        // A higher limit, instead of the first contents found, makes the choice depend on counts alone.
         let mut least = Self::HEAVY;
         let heavy = |least| contents().filter(move |content| copies(content) > least);
         while heavy(least).map(<[Entry]>::len).sum::<usize>() > entries.len() / Self::PINNED_PART {

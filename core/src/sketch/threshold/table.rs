@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sketch::mix;
 
-/// How often one guest has one content. A count of 0 is a free slot.
+/// The number of copies of one content in one guest. A count of 0 is a free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Entry {
     pub fingerprint: u64,
@@ -23,7 +23,7 @@ pub struct Table {
 impl Table {
     const FEWEST_SLOTS: usize = 1 << 10;
 
-    /// An empty table that doubles until it has `most_slots`.
+    /// Creates an empty table that doubles up to `most_slots`.
     pub fn new(most_slots: usize) -> Self {
         Self {
             slots: vec![Entry::default(); Self::FEWEST_SLOTS],
@@ -32,7 +32,7 @@ impl Table {
         }
     }
 
-    /// Counts `entry.count` more copies. Gives the entry back if it is new and there is no room.
+    /// Counts `entry.count` more copies. Returns the entry if it is new and the table is full.
     pub fn add(&mut self, entry: Entry) -> Result<(), Entry> {
         loop {
             let slots = self.slots.len();
@@ -60,7 +60,7 @@ impl Table {
         }
     }
 
-    /// All entries, the same content's side by side and its guests in order.
+    /// Returns all entries: those of a content side by side, and its guests in order.
     pub fn sorted(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::with_capacity(self.used);
         entries.extend(self.slots.iter().filter(|slot| slot.count > 0));
@@ -68,22 +68,22 @@ impl Table {
         entries
     }
 
-    /// Forgets all but these entries, which it held before.
+    /// Drops all but these entries.
     pub fn keep(&mut self, entries: impl Iterator<Item = Entry>) {
         self.slots.fill(Entry::default());
         self.used = 0;
         for entry in entries {
-            // What fitted before fits now.
+            // The entries fitted before.
             let _ = self.add(entry);
         }
     }
 
-    /// Number of entries.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Bytes held now.
+    /// The bytes held now.
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Entry>()
     }
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Of the lower bits, as the upper ones are all small once the threshold is.
+    /// Uses the lower bits: the upper ones are all small once the threshold is.
     fn home(entry: &Entry, slots: usize) -> usize {
         let bits = (entry.fingerprint ^ mix(u64::from(entry.guest))) as u32;
         ((u64::from(bits) * slots as u64) >> 32) as usize

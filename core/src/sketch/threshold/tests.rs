@@ -22,9 +22,9 @@ fn truth(guests: &[Vec<u64>]) -> Outcome {
     exact::outcome(&pages, &MergeRules::default(), true)
 }
 
-/// The claim itself: over 100 salts the interval holds the truth at least 93 times, for each population.
+/// Over 100 salts the interval holds the truth at least 93 times, for each population.
 #[test]
-#[allow(clippy::disallowed_macros, reason = "prints the figures of docs/estimate.md")]
+#[allow(clippy::disallowed_macros, reason = "prints the figures of docs/measurements")]
 fn the_interval_holds_the_truth() {
     for population in POPULATIONS {
         let guests = population.guests(PAGES);
@@ -115,7 +115,7 @@ fn hosts_with_different_salts_are_not_joined() {
 }
 
 proptest! {
-    /// Joined hosts are as one host that saw all guests, where both kept the same contents.
+    /// Joined sketches equal one sketch of all guests, where both kept the same contents.
     #[test]
     fn a_joined_sketch_is_the_sketch_of_the_joined(
         hosts in prop::collection::vec(prop::collection::vec(prop::collection::vec(2_u64..900, 0..600), 1..3), 2),

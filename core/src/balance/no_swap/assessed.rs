@@ -1,0 +1,50 @@
+//! A guest with what the policy derives from its view.
+
+use super::super::resize_range::ResizeRange;
+use super::super::{Action, BalanceConfig, GuestView, PoolView, Pressure};
+
+/// Below this level of pressure a guest can be asked for others' sake.
+const IDLE: f64 = 0.5;
+
+/// One guest, its range and its memory pressure.
+pub(super) struct Assessed<'a> {
+    pub guest: &'a GuestView,
+    pub range: ResizeRange,
+    pub pressure: Pressure,
+}
+
+impl<'a> Assessed<'a> {
+    pub fn of(guest: &'a GuestView, pool: &PoolView, config: &BalanceConfig) -> Self {
+        Self { guest, range: ResizeRange::of(guest, pool, config), pressure: Pressure::of(guest, config) }
+    }
+
+    pub fn weight(&self) -> u32 {
+        self.guest.class.weight
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.pressure.level < IDLE
+    }
+
+    /// The amount that it has after a take of `bytes` that the pool gains.
+    ///
+    /// Memory that is given and not resident goes first: taking it costs the guest nothing and brings the pool nothing.
+    pub fn after_taking(&self, bytes: u64) -> u64 {
+        let unused = self.guest.given_bytes.saturating_sub(self.guest.resident_bytes);
+        self.range.after_taking(bytes.saturating_add(unused))
+    }
+
+    /// `available / given`: the part of its memory that it could do without.
+    pub fn spare_part(&self) -> f64 {
+        self.guest.inside.available_bytes.unwrap_or(0) as f64 / self.guest.given_bytes.max(1) as f64
+    }
+
+    /// `given / whole`.
+    pub fn given_part(&self) -> f64 {
+        self.guest.given_bytes as f64 / self.guest.whole_bytes.max(1) as f64
+    }
+
+    pub fn resize(&self, to_bytes: u64, reason: impl FnOnce() -> String) -> Option<Action> {
+        Action::resize(self.guest, to_bytes, reason)
+    }
+}

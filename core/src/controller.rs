@@ -1,0 +1,330 @@
+//! One turn of the flow: observe, decide within the limits, act.
+
+use crate::decide::{Decision, History, Limits, Policy, View};
+use crate::knobs::{Knob, Knobs};
+use crate::sample::Sample;
+
+/// Where samples come from and settings go: the live kernel or the simulated one.
+pub trait Host {
+    /// Takes a sample.
+    fn sample(&mut self) -> Sample;
+
+    /// Writes settings to the host.
+    fn apply(&mut self, knobs: &Knobs) -> Applied;
+
+    /// Enables page sampling ([`crate::page_sample`]). A host may have none.
+    fn enable_page_sampling(&mut self, _wanted: bool) {}
+}
+
+/// The outcome of writing settings, in sentences: `pages_to_scan 100 -> 1000`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Changes that were made.
+    pub changes: Vec<String>,
+    /// Changes that failed, and why.
+    pub errors: Vec<String>,
+}
+
+/// A host, a policy for it, and what they have seen together.
+#[derive(Debug)]
+pub struct Controller<H> {
+    host: H,
+    policy: Box<dyn Policy>,
+    limits: Limits,
+    history: History,
+    /// What should be in force, after what was written last.
+    in_force: Knobs,
+}
+
+/// The result of one turn.
+#[derive(Debug, Clone)]
+pub struct Tick {
+    /// The sample before anything was done.
+    pub sample: Sample,
+    /// The decision, within the limits.
+    pub decision: Decision,
+    /// The outcome of writing the settings.
+    pub applied: Applied,
+    /// Settings that another program changed since the last turn: `pages_to_scan 500 -> 100`.
+    pub foreign: Vec<String>,
+}
+
+impl<H: Host> Controller<H> {
+    /// Puts `policy` in charge of `host`.
+    pub fn new(host: H, policy: Box<dyn Policy>, limits: Limits) -> Self {
+        Self { host, policy, limits, history: History::default(), in_force: Knobs::none() }
+    }
+
+    /// Observes, decides and acts once.
+    pub fn tick(&mut self) -> Tick {
+        self.tick_guarded(|_, decision| decision)
+    }
+
+    /// Takes one turn with a guard that may change the policy's decision before the limits are applied.
+    pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, Decision) -> Decision) -> Tick {
+        self.host.enable_page_sampling(self.policy.wants_page_samples());
+        let sample = self.host.sample();
+        let foreign = self.foreign_changes(&sample);
+        self.history.push(&sample);
+        let view = View { now: &sample, history: &self.history, limits: &self.limits };
+        let decision = guard(&sample, self.policy.decide(&view));
+        let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
+        let mut wanted = decision.knobs.differing_from(&sample.ksm);
+        // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.
+        if wanted.get(Knob::AdvisorMode).is_some() {
+            wanted = decision.knobs.clone();
+        }
+        let applied = if wanted.is_empty() { Applied::default() } else { self.host.apply(&wanted) };
+        // After a refused write the settings are not known, so no difference is reported as foreign.
+        self.in_force = if applied.errors.is_empty() { decision.knobs.clone() } else { Knobs::none() };
+        Tick { sample, decision, applied, foreign }
+    }
+
+    fn foreign_changes(&self, sample: &Sample) -> Vec<String> {
+        let found = Knobs::current(&sample.ksm);
+        let differing = self.in_force.differing_from(&sample.ksm);
+        let sentence = |(knob, ours): (Knob, u64)| {
+            let theirs = found.get(knob).unwrap_or(ours);
+            format!("{knob} {} -> {}", knob.text(ours), knob.text(theirs))
+        };
+        differing.iter().map(sentence).collect()
+    }
+
+    /// Puts another policy in charge, and returns the one before. What was seen so far is kept: it does not
+    /// depend on the policy.
+    pub fn replace(&mut self, policy: Box<dyn Policy>, limits: Limits) -> Box<dyn Policy> {
+        self.limits = limits;
+        std::mem::replace(&mut self.policy, policy)
+    }
+
+    /// Writes settings apart from any decision. The last decision no longer holds.
+    pub fn put_back(&mut self, knobs: &Knobs) -> Applied {
+        self.in_force = Knobs::none();
+        self.host.apply(knobs)
+    }
+
+    /// Puts other limits in force; the policy goes on.
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The history of the samples so far.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The policy's name.
+    pub fn policy_name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    /// The host, to be asked only.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// The host under control.
+    pub fn host_mut(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    /// The host back, when the work is done.
+    pub fn into_host(self) -> H {
+        self.host
+    }
+}
+
+impl<H: Host> Host for &mut H {
+    fn sample(&mut self) -> Sample {
+        (**self).sample()
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        (**self).apply(knobs)
+    }
+
+    fn enable_page_sampling(&mut self, wanted: bool) {
+        (**self).enable_page_sampling(wanted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use crate::decide::Reason;
+    use crate::kernel::{AdvisorMode, Run};
+    use crate::reading::Reading;
+
+    use super::*;
+
+    /// A host in memory that takes every setting, unless told to refuse.
+    #[derive(Debug)]
+    struct FakeHost {
+        sample: Sample,
+        refuses: Option<&'static str>,
+        asked_for: Vec<String>,
+    }
+
+    impl FakeHost {
+        fn new() -> Self {
+            let mut sample = Sample { page_size: 4096, ..Sample::default() };
+            sample.ksm.run = Reading::Value(0);
+            sample.ksm.pages_to_scan = Reading::Value(100);
+            sample.ksm.sleep_millisecs = Reading::Value(20);
+            Self { sample, refuses: None, asked_for: Vec::new() }
+        }
+    }
+
+    impl Host for FakeHost {
+        fn sample(&mut self) -> Sample {
+            self.sample.at += Duration::from_secs(1);
+            self.sample.clone()
+        }
+
+        fn apply(&mut self, knobs: &Knobs) -> Applied {
+            self.asked_for.push(knobs.to_string());
+            if let Some(why) = self.refuses {
+                return Applied { changes: Vec::new(), errors: vec![why.to_owned()] };
+            }
+            let ksm = &mut self.sample.ksm;
+            for (knob, value) in knobs.iter() {
+                match knob {
+                    Knob::Run => ksm.run = Reading::Value(value),
+                    Knob::PagesToScan => ksm.pages_to_scan = Reading::Value(value),
+                    Knob::SleepMillisecs => ksm.sleep_millisecs = Reading::Value(value),
+                    Knob::AdvisorMode => {
+                        // As the kernel does: pages_to_scan is rewritten.
+                        ksm.pages_to_scan = Reading::Value(100);
+                        ksm.advisor_mode = Reading::Value(AdvisorMode::None);
+                    }
+                    other => panic!("{other} is not part of this host"),
+                }
+            }
+            Applied { changes: vec![knobs.to_string()], errors: Vec::new() }
+        }
+    }
+
+    /// Decides as it was told beforehand; the last decision stays.
+    #[derive(Debug)]
+    struct Told(VecDeque<Knobs>);
+
+    impl Policy for Told {
+        fn name(&self) -> &'static str {
+            "told"
+        }
+
+        fn decide(&mut self, view: &View<'_>) -> Decision {
+            let knobs = if self.0.len() > 1 { self.0.pop_front() } else { self.0.front().cloned() };
+            let reason = Reason::new("told", format!("at {} s", view.now.at.as_secs()));
+            Decision { knobs: knobs.unwrap_or_else(Knobs::none), reason, check_after: Duration::from_secs(1) }
+        }
+    }
+
+    fn scanning(pages: u64) -> Knobs {
+        Knobs::none().with(Knob::PagesToScan, pages).with(Knob::Run, 1)
+    }
+
+    fn controller(decisions: impl IntoIterator<Item = Knobs>) -> Controller<FakeHost> {
+        let policy = Box::new(Told(decisions.into_iter().collect()));
+        Controller::new(FakeHost::new(), policy, Limits::default())
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let mut controller = controller([scanning(500)]);
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"]);
+        assert_eq!(controller.tick().applied, Applied::default());
+        controller.replace(Box::new(Told([scanning(600)].into())), Limits::default());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=600"]);
+        assert_eq!(controller.host_mut().asked_for.len(), 2, "a tick without a change asks for nothing");
+    }
+
+    #[test]
+    fn what_another_program_changed_is_said_and_set_back() {
+        let mut controller = controller([scanning(500)]);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "earlier settings are not foreign changes");
+        controller.host_mut().sample.ksm.pages_to_scan = Reading::Value(7);
+        controller.host_mut().sample.ksm.sleep_millisecs = Reading::Value(0);
+        let tick = controller.tick();
+        assert_eq!(tick.foreign, ["pages_to_scan 500 -> 7"], "a setting that we never made is not ours");
+        assert_eq!(tick.applied.changes, ["pages_to_scan=500"]);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new());
+    }
+
+    #[test]
+    fn our_own_change_of_mind_is_not_foreign() {
+        let mut controller = controller([scanning(500), scanning(600), Knobs::none()]);
+        controller.tick();
+        assert_eq!(controller.tick().foreign, Vec::<String>::new());
+        controller.tick();
+        controller.host_mut().sample.ksm.pages_to_scan = Reading::Value(7);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "a decision that names nothing claims nothing");
+    }
+
+    #[test]
+    fn a_refused_write_is_an_error_and_no_foreign_change() {
+        let mut controller = controller([scanning(500)]);
+        controller.host_mut().refuses = Some("pages_to_scan: Device or resource busy");
+        for _ in 0..2 {
+            let tick = controller.tick();
+            assert_eq!(tick.applied.errors, ["pages_to_scan: Device or resource busy"]);
+            assert_eq!(tick.foreign, Vec::<String>::new());
+        }
+        controller.host_mut().refuses = None;
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"], "it is tried again");
+    }
+
+    #[test]
+    fn the_limits_bind_what_is_written() {
+        let limits = Limits { max_pages_to_scan: 300, ..Limits::default() };
+        let policy = Box::new(Told([scanning(500).with(Knob::MaxPageSharing, 9)].into()));
+        let mut controller = Controller::new(FakeHost::new(), policy, limits);
+        let tick = controller.tick();
+        assert_eq!(tick.applied.changes, ["pages_to_scan=300 run=1"]);
+        assert!(tick.decision.reason.text.contains("(limits: pages_to_scan=300)"), "{}", tick.decision.reason);
+        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "what the limits hold back is not foreign");
+        controller.replace(Box::new(Told([scanning(500)].into())), Limits::default());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500"], "new limits hold at once");
+    }
+
+    #[test]
+    fn everything_is_written_again_when_the_advisor_goes_off() {
+        let mut controller = controller([scanning(500).with(Knob::AdvisorMode, 0)]);
+        let ksm = &mut controller.host_mut().sample.ksm;
+        ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+        ksm.pages_to_scan = Reading::Value(500);
+        controller.tick();
+        let ksm = &controller.host_mut().sample.ksm;
+        assert_eq!((ksm.pages_to_scan.get(), ksm.run_state()), (Some(500), Some(Run::Running)));
+        assert_eq!(controller.host_mut().asked_for, ["advisor_mode=none pages_to_scan=500 run=1"]);
+    }
+
+    #[test]
+    fn settings_that_are_put_back_are_no_foreign_change() {
+        let mut controller = controller([scanning(500)]);
+        controller.tick();
+        controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
+        controller.put_back(&Knobs::none().with(Knob::PagesToScan, 100).with(Knob::Run, 0));
+        let tick = controller.tick();
+        assert_eq!((tick.foreign.len(), tick.sample.ksm.run_state()), (0, Some(Run::Stopped)));
+        controller.limit(Limits { max_pages_to_scan: 9, ..Limits::default() });
+        controller.replace(Box::new(Told([scanning(500)].into())), controller.limits.clone());
+        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=9 run=1"]);
+    }
+
+    #[test]
+    fn another_policy_inherits_the_history() {
+        let mut controller = controller([scanning(500)]);
+        controller.host_mut().sample.ksm.full_scans = Reading::Value(3);
+        controller.tick();
+        controller.host_mut().sample.ksm.full_scans = Reading::Value(4);
+        controller.tick();
+        let passes = controller.history().last_pass().map(|pass| pass.count);
+        assert_eq!(passes, Some(1));
+        let before = controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
+        assert_eq!((before.name(), controller.policy_name()), ("told", "told"));
+        assert_eq!(controller.history().last_pass().map(|pass| pass.count), passes);
+    }
+}

@@ -1,0 +1,300 @@
+//! `fixed`: settings that a person chose, held as they are.
+//!
+//! The presets are settings that articles on KSM recommend:
+//! * `kernel-default`: `mm/ksm.c` of Linux 6.18, with ksmd switched on.
+//! * `morfik`: Morfik, "Zastosowanie KSM w maszynach wirtualnych QEMU/KVM" (2020): a little more saved for
+//!   two Ubuntu VMs this way for three times the CPU.
+//! * `still`: Michael Still, "The KSM and I": gave one of 48 cores to ksmd and got 300 GB in 90 minutes.
+//!
+//! The last two name exactly what their authors set. Their kernels had no `smart_scan`: on Linux 6.7 and later,
+//! add `smart_scan = 0` to have ksmd behave as they saw it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::knobs::{Knob, Knobs};
+
+use super::{Decision, Policy, ReadFile, Reason, Settings, View, ground, settings};
+
+/// How often the settings are looked after when nothing happens.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Settings by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Preset {
+    /// What the kernel boots with, and `run` = 1.
+    KernelDefault,
+    /// 1000 pages every 10 ms.
+    Morfik,
+    /// A thousand million pages every 20 ms: one CPU for ksmd.
+    Still,
+}
+
+impl Preset {
+    /// All presets.
+    pub const ALL: [Self; 3] = [Self::KernelDefault, Self::Morfik, Self::Still];
+
+    /// The name in the configuration: `preset = "…"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KernelDefault => "kernel-default",
+            Self::Morfik => "morfik",
+            Self::Still => "still",
+        }
+    }
+
+    /// The settings of the preset.
+    pub fn knobs(self) -> Knobs {
+        let knobs = Knobs::none().with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
+        match self {
+            Self::KernelDefault => knobs
+                .with(Knob::PagesToScan, 100)
+                .with(Knob::SmartScan, 1)
+                .with(Knob::UseZeroPages, 0)
+                .with(Knob::AdvisorMode, 0)
+                .with(Knob::StableNodeChainsPruneMillisecs, 2000),
+            Self::Morfik => knobs.with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 10),
+            Self::Still => knobs.with(Knob::PagesToScan, 1_000_000_000),
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no preset.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no preset {0:?}; there are: {names}", names = Preset::ALL.map(Preset::name).join(", "))]
+pub struct UnknownPreset(pub String);
+
+impl FromStr for Preset {
+    type Err = UnknownPreset;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPreset> {
+        Self::ALL
+            .into_iter()
+            .find(|preset| preset.name() == name)
+            .ok_or_else(|| UnknownPreset(name.chars().take(60).collect()))
+    }
+}
+
+impl TryFrom<String> for Preset {
+    type Error = UnknownPreset;
+
+    fn try_from(name: String) -> Result<Self, UnknownPreset> {
+        name.parse()
+    }
+}
+
+/// The table `[policy.fixed]`. With neither key nothing is ever changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FixedConfig {
+    /// `kernel-default`, `morfik` or `still`.
+    pub preset: Option<Preset>,
+    /// Settings by their kernel names, over those of the preset: `{ pages_to_scan = 1000, smart_scan = 0 }`.
+    #[serde(deserialize_with = "settings::knobs")]
+    pub settings: Knobs,
+}
+
+impl Settings for FixedConfig {
+    const HELP: &'static str = "Hold settings that were chosen by hand";
+    const COMPETITORS: &'static [(&'static str, &'static str)] = &[
+        ("fixed:kernel-default", "preset = \"kernel-default\""),
+        ("fixed:morfik", "preset = \"morfik\""),
+        ("fixed:still", "preset = \"still\""),
+    ];
+
+    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+        Ok(Box::new(Fixed::from(self.clone())))
+    }
+}
+
+/// Holds the same settings for ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fixed {
+    wanted: Knobs,
+}
+
+impl Fixed {
+    /// Holds the settings `wanted`. If they name `pages_to_scan`, the kernel's advisor is switched off.
+    pub fn new(wanted: Knobs) -> Self {
+        Self { wanted }
+    }
+
+    /// Holds the settings of the preset called `name`.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn preset(name: &str) -> Result<Self, UnknownPreset> {
+        name.parse().map(|preset: Preset| Self::new(preset.knobs()))
+    }
+}
+
+impl From<FixedConfig> for Fixed {
+    fn from(config: FixedConfig) -> Self {
+        let preset = config.preset.map(Preset::knobs).unwrap_or_default();
+        // Later settings replace earlier ones.
+        Self::new(preset.iter().chain(config.settings.iter()).collect())
+    }
+}
+
+impl Policy for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Decision {
+        let ksm = &view.now.ksm;
+        if let Some(reason) = ground::unusable(ksm) {
+            return Decision { knobs: Knobs::none(), reason, check_after: LOOK_EVERY };
+        }
+        let knobs = ground::take_over(self.wanted.clone(), ksm);
+        let reason = self.reason(&knobs, view);
+        Decision { knobs, reason, check_after: LOOK_EVERY }
+    }
+}
+
+impl Fixed {
+    fn reason(&self, knobs: &Knobs, view: &View<'_>) -> Reason {
+        if knobs.is_empty() {
+            return Reason::new("watching", format!("nothing to set; {}", ground::last_pass(view.history)));
+        }
+        let ksm = &view.now.ksm;
+        let change = knobs.differing_from(ksm);
+        let mut text = if change.is_empty() {
+            let mut parts = vec![format!("{knobs} in place"), ground::last_pass(view.history)];
+            parts.extend(ground::ksmd_share(view.history));
+            parts.join("; ")
+        } else {
+            let before: Knobs = change.iter().filter_map(|(knob, _)| Some((knob, knob.current(ksm)?))).collect();
+            format!("{change} as configured (now {before})")
+        };
+        let unknown: Vec<_> =
+            knobs.iter().filter(|(knob, _)| knob.current(ksm).is_none()).map(|(knob, _)| knob.name()).collect();
+        if !unknown.is_empty() {
+            text.push_str(&format!("; not to be seen on this kernel: {}", unknown.join(", ")));
+        }
+        Reason::new(if change.is_empty() { "holding" } else { "setting" }, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::decide::testing::{Host, any_samples, holds_for_any};
+    use crate::kernel::{AdvisorMode, Ksm};
+    use crate::reading::Reading;
+
+    #[test]
+    fn a_preset_is_set_and_then_held() {
+        let mut host = Host::linux_6_18();
+        let mut fixed = Fixed::preset("morfik").unwrap();
+        let first = host.decide(&mut fixed);
+        assert_eq!(
+            first.reason.to_string(),
+            "setting: pages_to_scan=1000 sleep_millisecs=10 run=1 as configured \
+             (now pages_to_scan=100 sleep_millisecs=20 run=0)"
+        );
+        let second = host.pass(4, 256).decide(&mut fixed);
+        assert_eq!(second.knobs, first.knobs);
+        assert_eq!(
+            second.reason.to_string(),
+            "holding: pages_to_scan=1000 sleep_millisecs=10 run=1 in place; \
+             last pass took 4 s and saved 1.00 MiB; ksmd at 0 % of a CPU"
+        );
+    }
+
+    #[test]
+    fn what_another_program_changed_is_put_back() {
+        let mut host = Host::linux_6_18();
+        let mut fixed = Fixed::preset("still").unwrap();
+        host.decide(&mut fixed);
+        host.apply(&Knobs::none().with(Knob::PagesToScan, 64));
+        let decision = host.after(1).decide(&mut fixed);
+        assert_eq!(decision.reason.text, "pages_to_scan=1000000000 as configured (now pages_to_scan=64)");
+        assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(1_000_000_000));
+    }
+
+    #[test]
+    fn the_kernel_default_is_what_a_kernel_boots_with() {
+        let ksm = Host::linux_6_18().sample.ksm;
+        let change = Preset::KernelDefault.knobs().differing_from(&ksm);
+        assert_eq!(change, Knobs::none().with(Knob::Run, 1));
+    }
+
+    #[test]
+    fn the_advisor_is_switched_off_for_pages_to_scan() {
+        let mut host = Host::linux_6_18();
+        host.sample.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+        let decision = host.decide(&mut Fixed::preset("morfik").unwrap());
+        assert_eq!(decision.knobs.get(Knob::AdvisorMode), Some(0));
+        assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(1000));
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_is_named_and_the_rest_is_set() {
+        let mut host = Host::linux_6_1();
+        let decision = host.decide(&mut Fixed::preset("kernel-default").unwrap());
+        assert_eq!(
+            decision.reason.text,
+            "run=1 as configured (now run=0); not to be seen on this kernel: advisor_mode, smart_scan"
+        );
+        assert_eq!(host.sample.ksm.run, Reading::Value(1));
+    }
+
+    #[test]
+    fn without_ksm_nothing_is_set() {
+        let mut host = Host::linux_6_18();
+        host.sample.ksm = Ksm::default();
+        let decision = host.decide(&mut Fixed::preset("still").unwrap());
+        assert_eq!((decision.knobs, decision.reason.state), (Knobs::none(), "no-ksm"));
+    }
+
+    #[test]
+    fn an_unknown_preset_is_answered_with_the_list() {
+        let error = Fixed::preset("fast").unwrap_err();
+        assert_eq!(error.to_string(), "there is no preset \"fast\"; there are: kernel-default, morfik, still");
+        assert!(Preset::ALL.iter().all(|preset| preset.name().parse() == Ok(*preset)));
+    }
+
+    #[test]
+    fn settings_of_the_configuration_replace_those_of_the_preset() {
+        let config: FixedConfig =
+            toml::from_str("preset = \"morfik\"\nsettings = { sleep_millisecs = 5, smart_scan = 0 }").unwrap();
+        assert_eq!(
+            Fixed::from(config).wanted.to_string(),
+            "smart_scan=0 pages_to_scan=1000 sleep_millisecs=5 run=1"
+        );
+        let error = toml::from_str::<FixedConfig>("preset = \"fast\"").unwrap_err().to_string();
+        assert!(error.contains("line 1, column 10") && error.contains("kernel-default, morfik, still"), "{error}");
+        assert!(toml::from_str::<FixedConfig>("presets = \"morfik\"").is_err());
+    }
+
+    #[test]
+    fn with_nothing_configured_nothing_is_changed() {
+        let decision = Host::linux_6_18().decide(&mut Fixed::from(FixedConfig::default()));
+        assert_eq!(decision.knobs, Knobs::none());
+        assert_eq!(decision.reason.to_string(), "watching: nothing to set; no pass has ended yet");
+    }
+
+    proptest! {
+        #[test]
+        fn any_host_gets_the_same_settings(samples in any_samples(), preset in 0_usize..3) {
+            let preset = Preset::ALL[preset];
+            for decision in holds_for_any(|| Box::new(Fixed::new(preset.knobs())), &samples)? {
+                let wanted = decision.knobs.get(Knob::PagesToScan);
+                prop_assert!(decision.knobs.is_empty() || wanted == preset.knobs().get(Knob::PagesToScan));
+            }
+        }
+    }
+}

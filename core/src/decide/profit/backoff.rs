@@ -1,0 +1,159 @@
+//! How much memory must be new to be worth a burst: the less such bursts saved, the more.
+//!
+//! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged until
+//! ksmd has visited it twice.
+
+use super::guests::Changes;
+use crate::scan::Outcome;
+
+/// The factor by which the threshold rises with a burst that did not pay.
+const STEP: u64 = 8;
+
+/// The back-off: what bursts for growth have taught.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    factor: u64,
+    /// Whether the present burst is also for new guests: then it teaches nothing of growth.
+    has_new_guests: bool,
+    /// The outcome of the present burst when it had last paid.
+    paid_until: Outcome,
+    /// Whether the present burst was continued since without paying.
+    is_wasted: bool,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { factor: 1, has_new_guests: false, paid_until: Outcome::default(), is_wasted: false }
+    }
+}
+
+impl Backoff {
+    /// Whether new memory is worth a burst.
+    ///
+    /// `needed = clamp(least * factor, least, held_bytes / 2)`; for new guests `least`.
+    pub fn is_worth_it(self, changes: Changes, least: u64, held_bytes: u64) -> bool {
+        let raised = least.saturating_mul(self.factor).min(held_bytes / 2).max(least);
+        changes.grown_bytes >= if changes.new_guests > 0 { least } else { raised }
+    }
+
+    /// Notes that a burst starts, or is continued, for these changes.
+    pub fn note_burst(&mut self, changes: Changes) {
+        self.has_new_guests |= changes.new_guests > 0;
+    }
+
+    /// Whether a burst may continue for memory that has grown meanwhile.
+    ///
+    /// It may cost a pass each time it has paid, and two passes for new guests of which nothing has merged yet. Memory that
+    /// comes and goes would else keep ksmd busy for ever.
+    pub fn may_continue(&mut self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
+        if so_far.cpu_seconds < self.paid_until.cpu_seconds {
+            // It is the outcome of a burst that was given up.
+            self.paid_until = Outcome::default();
+        }
+        let since = Outcome {
+            saved_bytes: so_far.saved_bytes.saturating_sub(self.paid_until.saved_bytes),
+            cpu_seconds: so_far.cpu_seconds - self.paid_until.cpu_seconds,
+        };
+        if since.saved_bytes > 0 && since.yield_per_cpu_second() >= price {
+            self.paid_until = *so_far;
+            return true;
+        }
+        let has_paid = self.paid_until.cpu_seconds > 0.0;
+        let passes = if self.is_for_new_guests(changes) && !has_paid { 2.0 } else { 1.0 };
+        let continues = since.cpu_seconds < passes * pass_seconds;
+        self.is_wasted |= !continues;
+        continues
+    }
+
+    /// Whether the burst is for new guests, or some have started since.
+    pub fn is_for_new_guests(&self, changes: Changes) -> bool {
+        self.has_new_guests || changes.new_guests > 0
+    }
+
+    /// Whether the burst was for memory that comes and goes.
+    pub fn is_doubtful(&self, paid: bool, changes: Changes) -> bool {
+        self.is_wasted || !paid && !self.is_for_new_guests(changes)
+    }
+
+    /// Learns from a burst: it lowers the threshold if it paid, and raises it if it did not, or not in the end.
+    pub fn learn(&mut self, paid: bool) {
+        let is_growth_wasted = self.is_wasted || !paid && !self.has_new_guests;
+        let factor = match (is_growth_wasted, paid) {
+            (true, _) => self.factor.saturating_mul(STEP),
+            (false, true) => 1,
+            (false, false) => self.factor,
+        };
+        *self = Self { factor, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn needs(backoff: Backoff, mib: u64) -> bool {
+        let is_worth_it =
+            |grown_bytes| backoff.is_worth_it(Changes { grown_bytes, ..Changes::default() }, MIB, 100 * MIB);
+        is_worth_it(mib * MIB) && !is_worth_it(mib * MIB - 1)
+    }
+
+    #[test]
+    fn wasted_bursts_raise_the_threshold_up_to_half_of_the_memory() {
+        let mut backoff = Backoff::default();
+        assert!(needs(backoff, 1));
+        backoff.learn(false);
+        assert!(needs(backoff, 8));
+        backoff.learn(false);
+        assert!(needs(backoff, 50));
+        backoff.learn(true);
+        assert!(needs(backoff, 1));
+    }
+
+    /// Whether a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
+    fn continues(backoff: &mut Backoff, new_guests: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
+        let changes = Changes { new_guests, ..Changes::default() };
+        backoff.may_continue(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
+    }
+
+    #[test]
+    fn a_burst_for_growth_continues_as_long_as_it_pays() {
+        let fresh = |new_guests, saved_bytes, cpu_seconds| {
+            continues(&mut Backoff::default(), new_guests, saved_bytes, cpu_seconds)
+        };
+        assert!(fresh(0, 0, 0.9), "nothing merges on a first visit");
+        assert!(!fresh(0, 0, 1.1));
+        assert!(fresh(0, 200, 2.0));
+        assert!(!fresh(0, 199, 2.0));
+        assert!(fresh(1, 0, 1.9), "new guests are waited for");
+        assert!(!fresh(1, 0, 2.1), "and not for ever");
+    }
+
+    /// As seen with Quantum ESPRESSO: what its ranks share merges at once, and then they free and allocate without end.
+    #[test]
+    fn new_guests_that_allocate_and_free_for_ever_are_left_alone_once_that_does_not_pay() {
+        let mut backoff = Backoff::default();
+        backoff.note_burst(Changes { new_guests: 4, ..Changes::default() });
+        assert!(continues(&mut backoff, 0, 100, 0.5));
+        assert!(continues(&mut backoff, 0, 270, 1.0));
+        assert!(continues(&mut backoff, 0, 220, 1.9), "no pass since it paid");
+        assert!(!continues(&mut backoff, 0, 270, 2.1), "what went and came back was saved before");
+        backoff.learn(true);
+        assert!(needs(backoff, 8), "such growth is not trusted, although the burst paid as a whole");
+        assert!(continues(&mut backoff, 0, 0, 0.9), "the next one starts afresh");
+    }
+
+    #[test]
+    fn new_guests_have_a_fresh_start() {
+        let mut backoff = Backoff::default();
+        let new_guest = Changes { new_guests: 1, grown_bytes: MIB, ..Changes::default() };
+        backoff.note_burst(new_guest);
+        backoff.note_burst(Changes::default());
+        backoff.learn(false);
+        assert!(needs(backoff, 1), "a burst for new_guests says nothing of growth");
+        backoff.learn(false);
+        assert!(needs(backoff, 8));
+        assert!(backoff.is_worth_it(new_guest, MIB, 100 * MIB));
+    }
+}

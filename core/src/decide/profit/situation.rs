@@ -1,0 +1,185 @@
+//! The situation: all that `profit` decides upon, derived once from a view.
+
+use crate::decide::{Reason, View, ground};
+use crate::reading::Reading;
+use crate::sample::PageSamples;
+use crate::sample::{Process, ProcessId, Sample};
+use crate::scan::Ksmd;
+
+use super::config::ProfitConfig;
+
+/// Available memory, as a part of all memory, above which the host is not short of memory.
+const PLENTY: f64 = 0.5;
+/// Available memory, as a part of all memory, below which the pressure is full.
+const SHORT: f64 = 0.1;
+/// Per cent of the last ten seconds in which work waited for memory that count as full pressure.
+const FULL_STALL: f64 = 10.0;
+
+/// What one process holds and has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    pub id: ProcessId,
+    /// Resident bytes and those of pages that are merged with the zero page. Such a page leaves RSS and is back in it
+    /// once it is written to, but to ksmd it is not new.
+    pub bytes: u64,
+    pub cpu_ticks: u64,
+    pub minor_faults: u64,
+    /// Pages that are merged, with the zero page or others.
+    pub merged_pages: u64,
+}
+
+/// The host at one sample, as far as `profit` is concerned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Situation {
+    pub ksmd: Ksmd,
+    /// The processes with mergeable memory.
+    pub processes: Vec<Holding>,
+    /// Bytes that these processes hold.
+    pub held_bytes: u64,
+    /// Growth in bytes that is worth a burst: `growth_mib` or an eighth of the held bytes, whichever is less.
+    pub growth_bytes: u64,
+    /// The price in bytes newly saved per CPU-second.
+    pub price: f64,
+    /// `None` where no pages are sampled.
+    pub page_samples: Option<PageSamples>,
+    /// Of the pages that do not change, the part that is merged.
+    pub merged_part: f64,
+    /// Of the pages that share a frame, the part that saves memory: all but one for each frame.
+    pub saving_part: f64,
+    /// Merged pages that were copied on write since boot. 0 before Linux 5.19.
+    pub copied_pages: u64,
+    /// Whether the kernel counts pages that it merges with the zero page.
+    pub counts_zero_pages: bool,
+}
+
+impl Situation {
+    /// Derives the situation from `view`.
+    ///
+    /// # Errors
+    /// KSM cannot be controlled, for this reason.
+    pub fn of(view: &View<'_>, config: &ProfitConfig) -> Result<Self, Reason> {
+        let (now, ksm) = (view.now, &view.now.ksm);
+        if let Some(reason) = ground::unusable(ksm) {
+            return Err(reason);
+        }
+        let processes = now.processes.iter().filter(|process| process.may_merge());
+        let processes: Vec<_> = processes.map(|process| Holding::of(process, now.page_size)).collect();
+        let held_bytes = processes.iter().fold(0, |sum: u64, holding| sum.saturating_add(holding.bytes));
+        let most = (config.growth_mib * f64::from(1 << 20)) as u64;
+        let [shared, sharing] = [&ksm.pages_shared, &ksm.pages_sharing].map(|pages| pages.get().unwrap_or(0));
+        let (saved, unmerged) = (ksm.saved_pages() as f64, ksm.pages_unshared.get().unwrap_or(0) as f64);
+        Ok(Self {
+            ksmd: Ksmd::of(now, view.history, view.limits),
+            held_bytes,
+            processes,
+            growth_bytes: most.min(held_bytes / 8).max(now.page_size),
+            price: price(config, pressure(now)),
+            page_samples: now.page_samples.get(),
+            merged_part: saved / (saved + unmerged).max(1.0),
+            saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,
+            copied_pages: now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0),
+            counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
+        })
+    }
+
+    /// Whether pages are sampled.
+    pub fn has_page_samples(&self) -> bool {
+        self.page_samples.is_some()
+    }
+
+    /// CPU-seconds that two clean passes cost.
+    pub fn two_passes_seconds(&self) -> f64 {
+        2.0 * self.ksmd.clean_pass_seconds
+    }
+
+    /// Bytes that two clean passes must save to pay.
+    pub fn price_of_two_passes(&self) -> f64 {
+        self.two_passes_seconds() * self.price
+    }
+
+    /// CPU-seconds that a clean pass will cost once ksmd tracks all that the processes hold.
+    pub fn pass_seconds_once_tracked(&self) -> f64 {
+        let (held, tracked) = (self.held_bytes / self.ksmd.page_size.max(1), self.ksmd.tracked.max(1));
+        self.ksmd.clean_pass_seconds * (held as f64 / tracked as f64).max(1.0)
+    }
+}
+
+impl Holding {
+    fn of(process: &Process, page_size: u64) -> Self {
+        let zero_pages = process.zero_pages();
+        Self {
+            id: process.id,
+            bytes: process.rss_bytes.saturating_add(zero_pages.saturating_mul(page_size)),
+            cpu_ticks: process.cpu_ticks,
+            minor_faults: process.minor_faults,
+            merged_pages: process.merging_pages().saturating_add(zero_pages),
+        }
+    }
+}
+
+/// How short of memory the host is, 0 (not at all) to 1: the largest of scarcity, stalls and shortness of the pool.
+///
+/// `scarcity = (PLENTY - available / total) / (PLENTY - SHORT)`, `stalls = some_avg10 / FULL_STALL`, both within 0 and 1.
+/// What cannot be read counts as 0.
+fn pressure(sample: &Sample) -> f64 {
+    let scarcity = sample.memory.value().and_then(|memory| {
+        let available = memory.obtainable()? as f64 / memory.total.filter(|&total| total > 0)? as f64;
+        Some(((PLENTY - available) / (PLENTY - SHORT)).clamp(0.0, 1.0))
+    });
+    let stalls = sample.memory_pressure.value().map(|psi| (f64::from(psi.some.avg10) / FULL_STALL).clamp(0.0, 1.0));
+    scarcity.unwrap_or(0.0).max(stalls.unwrap_or(0.0)).max(sample.pool_shortness.clamp(0.0, 1.0))
+}
+
+/// The price in bytes newly saved per CPU-second: `price + pressure * (pressed_price - price)`.
+fn price(config: &ProfitConfig, pressure: f64) -> f64 {
+    let mib = config.price_mib_per_cpu_second
+        + pressure * (config.pressed_price_mib_per_cpu_second - config.price_mib_per_cpu_second);
+    mib * f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{KsmStat, Meminfo, Psi, Stall};
+
+    fn sample(available: u64) -> Sample {
+        let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
+        Sample { memory: Reading::Value(memory), ..Sample::default() }
+    }
+
+    fn price_mib(sample: &Sample) -> f64 {
+        price(&ProfitConfig::default(), pressure(sample)) / f64::from(1 << 20)
+    }
+
+    #[test]
+    fn a_page_that_merged_with_the_zero_page_is_still_held_when_it_is_written_to() {
+        let held = |rss_bytes, zero_pages| {
+            let ksm = KsmStat { zero_pages: Some(zero_pages), ..KsmStat::default() };
+            let id = ProcessId { pid: 1, start_ticks: 1 };
+            let name = "guest".into();
+            Holding::of(&Process { id, name, is_vm: true, rss_bytes, cpu_ticks: 0, minor_faults: 0, ksm }, 10).bytes
+        };
+        assert_eq!((held(100, 0), held(30, 7), held(80, 2), held(130, 2)), (100, 100, 100, 150));
+    }
+
+    #[test]
+    fn the_price_falls_as_memory_runs_short() {
+        assert_eq!(price_mib(&sample(80)), 8.0);
+        assert_eq!(price_mib(&sample(30)), 4.25);
+        assert_eq!(price_mib(&sample(5)), 0.5);
+        assert_eq!(price_mib(&Sample::default()), 8.0);
+    }
+
+    #[test]
+    fn a_short_pool_lowers_the_price_on_a_host_with_plenty() {
+        assert_eq!(price_mib(&Sample { pool_shortness: 1.0, ..sample(80) }), 0.5);
+    }
+
+    #[test]
+    fn stalls_count_as_pressure_even_while_memory_seems_available() {
+        let mut sample = sample(80);
+        let some = Stall { avg10: 5.0, ..Stall::default() };
+        sample.memory_pressure = Reading::Value(Psi { some });
+        assert_eq!(pressure(&sample), 0.5);
+    }
+}

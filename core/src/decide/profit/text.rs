@@ -1,0 +1,60 @@
+//! The sentences of `profit`.
+
+use std::time::Duration;
+
+use super::TICKS_PER_SECOND;
+use super::guests::Changes;
+use super::scan_reason::ScanReason;
+use crate::scan::{Outcome, Settings};
+use crate::units::{Bytes, Span};
+
+/// Why a scan starts.
+pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String {
+    match reason {
+        ScanReason::Burst | ScanReason::Finish => growth(changes),
+        ScanReason::Retry => {
+            "new guests merged few of the pages that they may have in common with others".to_owned()
+        }
+        ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
+        ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
+        ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
+        ScanReason::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
+    }
+}
+
+/// How much memory is new.
+pub fn growth(changes: Changes) -> String {
+    match changes.new_guests {
+        0 => format!("{} of new memory", Bytes::from(changes.grown_bytes)),
+        1 => format!("{} of new memory, one new process", Bytes::from(changes.grown_bytes)),
+        n => format!("{} of new memory, {n} new processes", Bytes::from(changes.grown_bytes)),
+    }
+}
+
+/// How a scan is carried out.
+pub fn scanning(why: &str, settings: &Settings) -> String {
+    let pages = if settings.visits_all { "every page" } else { "few old pages" };
+    format!("{why}; {pages}, up to {:.0} % of a CPU", settings.share * 100.0)
+}
+
+/// What a scan that has ended saved and cost.
+pub fn outcome(reason: ScanReason, outcome: &Outcome, price: f64) -> String {
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    format!(
+        "{} saved {} in {:.2} CPU-s ({:.1} MiB/CPU-s, price {:.1})",
+        reason.state(),
+        Bytes::from(outcome.saved_bytes),
+        outcome.cpu_seconds,
+        mib(outcome.yield_per_cpu_second()),
+        mib(price),
+    )
+}
+
+/// Why a probe that is due is not made.
+pub fn idle(changes: Changes) -> String {
+    format!("the guests are idle ({} of CPU since); a probe when they are not", Span(cpu_time(changes)))
+}
+
+fn cpu_time(changes: Changes) -> Duration {
+    Duration::from_secs_f64(changes.cpu_ticks as f64 / TICKS_PER_SECOND)
+}

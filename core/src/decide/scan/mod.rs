@@ -1,0 +1,143 @@
+//! `scan`: carries out one job, and then parks ksmd. `ksmith scan` and the lab's reference use it.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Decision, Policy, ReadFile, Reason, Settings, View, ground};
+use crate::knobs::{Knob, Knobs};
+use crate::scan::{Ksmd, Scan, ScanJob, Scanner, Status};
+
+/// How often the policy is asked again once its job has ended.
+const ENDED: Duration = Duration::from_secs(1);
+
+/// The table `[policy.scan]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScanConfig {
+    /// How many times every page is visited. Without it ksmd scans without end.
+    pub passes: Option<NonZeroU64>,
+}
+
+impl Settings for ScanConfig {
+    const HELP: &'static str = "Visit every page so many times, or without end";
+    const COMPETITORS: &'static [(&'static str, &'static str)] = &[("reference", "")];
+
+    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+        Ok(Box::new(OnDemand::new(
+            self.passes.map_or(ScanJob::endless(), |passes| ScanJob::all_pages(passes.get())),
+        )))
+    }
+}
+
+/// Carries out one scan, and then parks ksmd.
+///
+/// Two passes over all pages merge all pages that are equal and stable, since an unmerged page merges on the second visit
+/// that finds it unchanged.
+#[derive(Debug, Clone)]
+pub struct OnDemand {
+    job: ScanJob,
+    scanner: Scanner,
+    scan: Option<Scan>,
+    ended: Option<Status>,
+}
+
+impl OnDemand {
+    /// The state of its reason once the passes are made.
+    pub const DONE: &str = "done";
+
+    /// The state of its reason when ksmd makes no progress.
+    pub const STALLED: &str = "stalled";
+
+    /// Creates the policy for one job.
+    pub fn new(job: ScanJob) -> Self {
+        Self { job, scanner: Scanner::default(), scan: None, ended: None }
+    }
+}
+
+impl Policy for OnDemand {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Decision {
+        if let Some(reason) = ground::unusable(&view.now.ksm) {
+            return Decision { knobs: Knobs::none(), reason, check_after: ENDED };
+        }
+        let ksmd = Ksmd::of(view.now, view.history, view.limits);
+        let mut scan = self.scan.unwrap_or_else(|| self.scanner.start(self.job, &ksmd));
+        let report = scan.observe(&ksmd);
+        self.scan = Some(scan);
+        if matches!(report.status, Status::Done | Status::Stalled) && !self.job.is_endless() {
+            self.ended.get_or_insert(report.status);
+        }
+        let reason = match self.ended {
+            Some(Status::Stalled) => {
+                Reason::new(Self::STALLED, "ksmd makes no progress: does any process offer memory?")
+            }
+            Some(_) => Reason::new(Self::DONE, report.outcome.so_far()),
+            None => {
+                let settings = self.scanner.settings(&scan, &ksmd);
+                let reason = Reason::new("scan", report.outcome.so_far());
+                return Decision { knobs: settings.knobs, reason, check_after: settings.check_after };
+            }
+        };
+        Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: ENDED }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Host;
+    use super::*;
+    use crate::reading::Reading;
+
+    #[test]
+    fn a_scan_of_nothing_ends() {
+        for mut host in [Host::linux_6_18(), Host::linux_6_1()] {
+            let mut policy = OnDemand::new(ScanJob::all_pages(2));
+            assert_eq!(host.decide(&mut policy).knobs.get(Knob::Run), Some(1));
+            assert_eq!(host.after(4).decide(&mut policy).reason.state, "scan");
+            let decision = host.after(4).decide(&mut policy);
+            assert_eq!((decision.reason.state, decision.knobs.get(Knob::Run)), (OnDemand::STALLED, Some(0)));
+            host.pass(1, 10);
+            assert_eq!(host.decide(&mut policy).reason.state, OnDemand::STALLED, "ended is ended");
+        }
+    }
+
+    #[test]
+    fn a_scan_without_end_waits_for_memory() {
+        let mut host = Host::linux_6_18();
+        let mut policy = ScanConfig::default().policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        for _ in 0..5 {
+            let decision = host.after(4).decide(policy.as_mut());
+            assert_eq!((decision.reason.state, decision.knobs.get(Knob::Run)), ("scan", Some(1)));
+            assert_eq!(decision.knobs.get(Knob::SleepMillisecs), Some(0), "it has a whole CPU");
+        }
+        for _ in 0..5 {
+            assert_eq!(host.pass(4, 100).decide(policy.as_mut()).reason.state, "scan");
+        }
+    }
+
+    #[test]
+    fn a_slow_scan_goes_on() {
+        let mut host = Host::linux_6_18();
+        let mut policy = OnDemand::new(ScanJob::all_pages(2));
+        for visited in 1..20 {
+            host.sample.ksm.pages_scanned = Reading::Value(visited);
+            assert_eq!(host.after(4).decide(&mut policy).reason.state, "scan");
+        }
+        // The operator lets ksmd sleep for ten seconds between batches.
+        host.limits.min_sleep_milliseconds = 10_000;
+        assert_eq!(host.after(1).decide(&mut policy).reason.state, "scan");
+        assert_eq!(host.after(15).decide(&mut policy).reason.state, "scan");
+        assert_eq!(host.after(15).decide(&mut policy).reason.state, OnDemand::STALLED);
+
+        let mut host = Host::linux_6_1();
+        let mut policy = OnDemand::new(ScanJob::all_pages(2));
+        for _ in 0..20 {
+            assert_eq!(host.after(4).ksmd_cpu_ms(1).decide(&mut policy).reason.state, "scan");
+        }
+    }
+}

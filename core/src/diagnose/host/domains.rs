@@ -1,0 +1,48 @@
+//! Guests that share pages, or must not.
+
+use super::{Circumstances, Finding, Severity, finding};
+use crate::units::Bytes;
+
+pub(super) fn side_channel(circumstances: &Circumstances) -> Option<Finding> {
+    let meaning = circumstances.side_channel.as_ref()?;
+    let remedy = "if their owners do not trust each other: [domains] with mode = \"one\" or \"node\" in \
+                  /etc/ksmith.toml (docs/domains.md)";
+    Some(finding("side-channel", Severity::Note, meaning, remedy))
+}
+
+pub(super) fn shared_across(circumstances: &Circumstances) -> Option<Finding> {
+    let bytes = Some(circumstances.shared_across_bytes).filter(|bytes| *bytes > 0)?;
+    Some(finding(
+        "shared-across-domains",
+        Severity::Warning,
+        format!("{} are shared across domains that are to be kept apart: merged before", Bytes::from(bytes)),
+        "`ksmith unmerge`; what merges from then on stays apart as long as the daemon runs. `ksmith guests --by domain` \
+         shows which domains share",
+    ))
+}
+
+pub(super) fn remaining_mergeable(circumstances: &Circumstances) -> Option<Finding> {
+    let guests = &circumstances.remaining_mergeable;
+    (!guests.is_empty()).then(|| {
+        finding(
+            "firmware-mergeable",
+            Severity::Note,
+            format!(
+                "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, and may be shared across \
+                 domains",
+                guests.join(", ")
+            ),
+            "start them with -machine mem-merge=off (libvirt: nosharepages): then nothing is offered (docs/domains.md)",
+        )
+    })
+}
+
+pub(super) fn guarded(circumstances: &Circumstances) -> Option<Finding> {
+    let why = circumstances.guarded.as_ref()?;
+    Some(finding(
+        "guarded",
+        Severity::Warning,
+        format!("nothing merges, since the domains could not be kept apart otherwise: {why}"),
+        "see docs/domains.md: what each kind of guest needs so that it can be switched off",
+    ))
+}

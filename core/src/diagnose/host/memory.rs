@@ -1,0 +1,71 @@
+//! What merging saves, costs and may come to cost.
+
+use super::{Circumstances, Daemon, Finding, Severity, finding};
+use crate::account::Totals;
+use crate::sample::Sample;
+use crate::units::Bytes;
+
+pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
+    let totals = Totals::of(sample);
+    totals.is_overexposed().then(|| {
+        finding(
+            "exposure",
+            Severity::Problem,
+            format!(
+                "if every merged page were written to the host would need {}, and it has {}",
+                Bytes::from(totals.exposure_bytes),
+                Bytes::from(totals.headroom_bytes.unwrap_or(0)),
+            ),
+            "add swap, or run fewer guests: when merged pages diverge the kernel has nothing but the OOM killer; [balance] \
+             with exposure = \"cover\" keeps as much ready as guests can spare (docs/balance.md)",
+        )
+    })
+}
+
+pub(super) fn metadata(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+    let totals = Totals::of(sample);
+    (totals.profit_bytes < 0 && sample.ksm.full_scans.get().unwrap_or(0) > 0).then(|| {
+        finding(
+            "loss",
+            Severity::Warning,
+            format!(
+                "KSM costs more memory than it saves: {} saved, {} of metadata",
+                Bytes::from(totals.saved_bytes),
+                Bytes::from(totals.overhead_bytes)
+            ),
+            match circumstances.daemon {
+                Daemon::Present => {
+                    "`ksmith scan` shows whether more would merge; if not, end the daemon (`systemctl stop ksmith`), \
+                     and `ksmith unmerge` frees the metadata"
+                }
+                _ => "`ksmith unmerge` frees the metadata; `ksmith scan` first shows whether more would merge",
+            },
+        )
+    })
+}
+
+pub(super) fn chains(sample: &Sample) -> Option<Finding> {
+    let dups = sample.ksm.stable_node_dups.get().filter(|&dups| dups > 0)?;
+    Some(finding(
+        "chains",
+        Severity::Note,
+        format!(
+            "{} contents have more copies than max_page_sharing and keep {dups} frames",
+            sample.ksm.stable_node_chains.get().unwrap_or(0)
+        ),
+        "use_zero_pages=1 takes empty pages out of this; a larger max_page_sharing saves the rest, at the price of \
+         slower reclaim",
+    ))
+}
+
+pub(super) fn zero_pages(sample: &Sample) -> Option<Finding> {
+    let zero = sample.ksm.ksm_zero_pages.get().filter(|&pages| pages > 0)?;
+    (sample.ksm.use_zero_pages.get()? == 0).then(|| {
+        finding(
+            "zero-pages",
+            Severity::Note,
+            format!("use_zero_pages is off now, but {zero} empty pages still map the kernel's zero page"),
+            "nothing: they leave it when they are written to",
+        )
+    })
+}

@@ -1,0 +1,149 @@
+//! What keeps ksmd from scanning, or makes its scans slow.
+
+use std::time::Duration;
+
+use super::{Circumstances, Daemon, Finding, Severity, finding};
+use crate::account::Totals;
+use crate::field::KernelVersion;
+use crate::kernel::{AdvisorMode, Run};
+use crate::sample::{Process, Sample};
+use crate::units::{Bytes, Span};
+
+pub(super) fn run_state(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+    match (sample.ksm.run_state()?, circumstances.daemon) {
+        (Run::Running, _) | (_, Daemon::Present) => None,
+        (_, Daemon::Hidden) => Some(finding(
+            "perhaps-parked",
+            Severity::Note,
+            "ksmd does not scan now, and this user can't see whether a ksmith daemon has parked it",
+            "ask as root: `sudo ksmith doctor`",
+        )),
+        (Run::Stopped, Daemon::Absent) => Some(finding(
+            "switched-off",
+            Severity::Problem,
+            format!(
+                "KSM is switched off (run=0): ksmd does not scan; {} stays merged",
+                Bytes::from(Totals::of(sample).saved_bytes)
+            ),
+            "`ksmith daemon` to let ksmith decide, `ksmith scan` for one good look, `ksmith enable` to switch it on",
+        )),
+        (Run::Unmerged, Daemon::Absent) => Some(finding(
+            "unmerged",
+            Severity::Problem,
+            "KSM is switched off and everything was unmerged (run=2)",
+            "`ksmith daemon`, or `ksmith enable`",
+        )),
+    }
+}
+
+pub(super) fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
+    if sample.processes.iter().any(Process::may_merge) || sample.ksm.tracked_pages() > 0 {
+        return None;
+    }
+    if sample.hidden_processes > 0 {
+        return Some(finding(
+            "nothing-seen",
+            Severity::Note,
+            format!(
+                "no process that this user can see has mergeable memory; {} are hidden",
+                sample.hidden_processes
+            ),
+            "run as root to see all",
+        ));
+    }
+    let what = match sample.processes.len() {
+        0 => "no process has mergeable memory, so there is nothing to merge".to_owned(),
+        machines => format!("{machines} virtual machines run, and none of them offers its memory to KSM"),
+    };
+    Some(finding(
+        "nothing-mergeable",
+        Severity::Problem,
+        what,
+        "memory must be offered: QEMU does so by default (not with -machine mem-merge=off, share=on or hugepages), \
+         systemd services by MemoryKSM=yes, any program by madvise(MADV_MERGEABLE) or prctl(PR_SET_MEMORY_MERGE)",
+    ))
+}
+
+/// How long a pass takes at the present settings, sleeping alone counted.
+pub(super) fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+    let ksm = &sample.ksm;
+    let (pages, sleep) = (ksm.pages_to_scan.get()?, ksm.sleep_millisecs.get()?);
+    if circumstances.daemon != Daemon::Absent || ksm.run_state() != Some(Run::Running) {
+        return None;
+    }
+    if pages == 0 {
+        let what = if sleep == 0 {
+            "pages_to_scan and sleep_millisecs are both 0: ksmd looks at nothing and takes a whole CPU for it"
+        } else {
+            "pages_to_scan is 0: ksmd wakes up and looks at nothing"
+        };
+        return Some(finding(
+            "paused",
+            Severity::Problem,
+            what,
+            "`ksmith set pages_to_scan=1000`, or `ksmith daemon`",
+        ));
+    }
+    let mergeable: u64 = sample.processes.iter().map(|process| process.rss_bytes).sum();
+    let tracked = ksm.tracked_pages().max(mergeable / sample.page_size.max(1));
+    let batches = tracked.div_ceil(pages);
+    let pass = Duration::from_millis(batches.saturating_mul(sleep));
+    (pass > Duration::from_secs(300)).then(|| {
+        finding(
+            "slow",
+            Severity::Warning,
+            format!(
+                "a pass over {} takes at least {} at {pages} pages every {sleep} ms, and a page merges on the second",
+                Bytes::from(tracked.saturating_mul(sample.page_size)),
+                Span(pass),
+            ),
+            "`ksmith daemon` spends ksmd's CPU where it pays; by hand, `ksmith set pages_to_scan=…`",
+        )
+    })
+}
+
+pub(super) fn smart_scan(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+    let ksm = &sample.ksm;
+    let skipped = ksm.pages_skipped.get().unwrap_or(0);
+    if ksm.smart_scan.get()? == 0 || skipped == 0 || ksm.run_state() != Some(Run::Running) {
+        return None;
+    }
+    Some(finding(
+        "smart-scan",
+        Severity::Warning,
+        format!(
+            "smart_scan skipped {skipped} pages so far: pages that did not merge early are visited ever more rarely, \
+             and two equal ones that are never visited in one pass never merge"
+        ),
+        match circumstances.daemon {
+            Daemon::Present => "`ksmith scan` asks the daemon for passes that visit every page",
+            _ => "`ksmith scan` makes passes that visit every page; `ksmith daemon` does so when it pays",
+        },
+    ))
+}
+
+pub(super) fn advisor(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+    if circumstances.daemon != Daemon::Absent || sample.ksm.advisor_mode.get()? == AdvisorMode::None {
+        return None;
+    }
+    Some(finding(
+        "advisor",
+        Severity::Note,
+        "the kernel's own advisor sets pages_to_scan, and corrects itself once per pass",
+        "`ksmith daemon` takes over and gives back; pages_to_scan can't be set by hand meanwhile",
+    ))
+}
+
+/// Sparse mappings of terabytes kept ksmd busy for hours before the fix of November 2025, in Linux 6.18.
+pub(super) fn sparse_giants(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+    let kernel = circumstances.kernel.filter(|&kernel| kernel < KernelVersion::new(6, 18))?;
+    let opted_in = sample.processes.iter().filter(|process| process.ksm.merge_any == Some(true)).count();
+    (opted_in > 0).then(|| {
+        finding(
+            "sparse-giants",
+            Severity::Note,
+            format!("{opted_in} processes opted in as a whole, on Linux {kernel}: huge sparse mappings keep ksmd busy for hours"),
+            "Linux 6.18 walks them fast",
+        )
+    })
+}

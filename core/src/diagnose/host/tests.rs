@@ -1,0 +1,124 @@
+//! The findings of healthy and faulty hosts.
+
+use super::*;
+use crate::kernel::AdvisorMode;
+use crate::kernel::{KsmStat, Meminfo};
+use crate::sample::{Process, ProcessId};
+
+fn healthy() -> Sample {
+    let mut sample = Sample { page_size: 4096, ..Sample::default() };
+    sample.ksm.run = Reading::Value(1);
+    sample.ksm.pages_to_scan = Reading::Value(1000);
+    sample.ksm.sleep_millisecs = Reading::Value(20);
+    sample.ksm.smart_scan = Reading::Value(0);
+    sample.ksm.pages_sharing = Reading::Value(1000);
+    sample.memory = Reading::Value(Meminfo { available: Some(1 << 30), ..Meminfo::default() });
+    sample.processes.push(Process {
+        id: ProcessId { pid: 1, start_ticks: 1 },
+        name: "guest".into(),
+        is_vm: true,
+        rss_bytes: 1 << 20,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: KsmStat::default(),
+    });
+    sample
+}
+
+fn codes(sample: &Sample, circumstances: &Circumstances) -> Vec<&'static str> {
+    diagnose(sample, circumstances).into_iter().map(|finding| finding.code).collect()
+}
+
+/// What is found when `change` is made to a healthy host.
+fn found(change: impl FnOnce(&mut Sample, &mut Circumstances)) -> Vec<&'static str> {
+    let (mut sample, mut circumstances) = (healthy(), Circumstances::default());
+    change(&mut sample, &mut circumstances);
+    codes(&sample, &circumstances)
+}
+
+#[test]
+fn a_healthy_host_has_no_findings() {
+    assert_eq!(found(|_, _| ()), [""; 0]);
+}
+
+#[test]
+fn each_fault_is_named_and_nothing_else() {
+    assert_eq!(found(|s, _| s.ksm = Default::default()), ["no-ksm"]);
+    assert_eq!(found(|s, _| s.ksm.run = Reading::Denied), ["no-privilege"]);
+    assert_eq!(found(|s, _| s.ksm.run = Reading::Value(0)), ["switched-off"]);
+    assert_eq!(found(|s, _| s.ksm.run = Reading::Value(2)), ["unmerged"]);
+    assert_eq!(found(|s, _| s.ksm.pages_to_scan = Reading::Value(0)), ["paused"]);
+    assert_eq!(found(|s, _| s.processes[0].rss_bytes = 64 << 30), ["slow"]);
+    assert_eq!(found(|s, _| s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime)), ["advisor"]);
+    assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
+    assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
+    assert_eq!(found(|_, c| c.unreturned_guests = 2), ["unreturned"]);
+    assert_eq!(found(|_, c| c.side_channel = Some("x".into())), ["side-channel"]);
+    assert_eq!(found(|_, c| c.shared_across_bytes = 4096), ["shared-across-domains"]);
+    assert_eq!(found(|_, c| c.remaining_mergeable = vec!["x".into()]), ["firmware-mergeable"]);
+    assert_eq!(found(|_, c| c.guarded = Some("x".into())), ["guarded"]);
+    assert_eq!(found(|_, c| c.damaged_journal = Some("EOF".into())), ["damaged-journal"]);
+    assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);
+    let nothing = found(|s, _| {
+        s.processes.clear();
+        s.ksm.pages_sharing = Reading::Value(0);
+    });
+    assert_eq!(nothing, ["nothing-mergeable"]);
+    let shared = found(|s, _| {
+        s.processes[0].ksm.mergeable = Some(false);
+        s.ksm.pages_sharing = Reading::Value(0);
+    });
+    assert_eq!(shared, ["nothing-mergeable"]);
+    let trapped = found(|s, _| {
+        s.ksm.smart_scan = Reading::Value(1);
+        s.ksm.pages_skipped = Reading::Value(5000);
+    });
+    assert_eq!(trapped, ["smart-scan"]);
+    let loss = found(|s, _| {
+        s.ksm.pages_unshared = Reading::Value(100_000);
+        s.ksm.full_scans = Reading::Value(3);
+    });
+    assert_eq!(loss, ["loss"]);
+}
+
+#[test]
+fn a_daemon_that_parked_ksmd_is_no_fault() {
+    let beside = |daemon| {
+        found(|s, c| {
+            s.ksm.run = Reading::Value(0);
+            s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+            c.daemon = daemon;
+        })
+    };
+    assert_eq!(beside(Daemon::Present), [""; 0]);
+    assert_eq!(beside(Daemon::Hidden), ["perhaps-parked"]);
+    assert_eq!(beside(Daemon::Absent), ["switched-off", "advisor"]);
+}
+
+#[test]
+fn a_running_daemon_allows_every_remedy() {
+    let mut sample = healthy();
+    sample.ksm.pages_unshared = Reading::Value(100_000);
+    sample.ksm.full_scans = Reading::Value(3);
+    let remedy = |daemon| {
+        let findings = diagnose(&sample, &Circumstances { daemon, ..Circumstances::default() });
+        assert_eq!(findings[0].code, "loss");
+        findings[0].remedy.clone()
+    };
+    assert!(remedy(Daemon::Absent).starts_with("`ksmith unmerge`"));
+    assert!(remedy(Daemon::Present).contains("`systemctl stop ksmith`), and `ksmith unmerge`"));
+}
+
+#[test]
+fn problems_come_first() {
+    let findings = diagnose(
+        &{
+            let mut sample = healthy();
+            sample.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+            sample.ksm.run = Reading::Value(0);
+            sample
+        },
+        &Circumstances::default(),
+    );
+    assert_eq!(findings.iter().map(|f| f.code).collect::<Vec<_>>(), ["switched-off", "advisor"]);
+}

@@ -1,0 +1,87 @@
+//! A row of the table: the description of a figure, and how it is read from its model.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::Value;
+use crate::field::Field;
+
+/// One figure of the model `M`.
+#[derive(Debug)]
+pub struct Figure<M: 'static> {
+    /// The description of the figure.
+    pub field: Field,
+    /// The heading of its column in tables of text. `None`: it is not shown there.
+    pub heading: Option<&'static str>,
+    /// Reads it from the model.
+    pub read: fn(&M) -> Value,
+}
+
+/// A figure without its model: what lists, documents and schemas need.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The description of the figure.
+    pub field: Field,
+    /// The heading of its column in tables of text.
+    pub heading: Option<&'static str>,
+}
+
+impl<M> Figure<M> {
+    /// The figure without its model.
+    pub const fn row(&self) -> Row {
+        Row { field: self.field, heading: self.heading }
+    }
+}
+
+/// The figure called `name`: by its key, its heading, or the last part of its key.
+pub fn find<M>(table: &'static [Figure<M>], name: &str) -> Option<&'static Figure<M>> {
+    let is_called = |figure: &&Figure<M>| figure.field.name == name || figure.heading == Some(name);
+    table.iter().find(is_called)
+}
+
+/// Adds a value to a JSON object. Each dot in the key is a step into an object.
+pub fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
+    match key.split_once('.') {
+        None => {
+            object.insert(key.to_owned(), value);
+        }
+        Some((outer, rest)) => {
+            if let Json::Object(inner) = object.entry(outer).or_insert_with(|| json!({})) {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// The figures of a model as a JSON object.
+pub fn object<M>(table: &[Figure<M>], model: &M) -> Map<String, Json> {
+    let mut whole = Map::new();
+    for figure in table {
+        insert(&mut whole, figure.field.name, json!((figure.read)(model)));
+    }
+    whole
+}
+
+/// Makes a table of figures. A row: key, heading in square brackets (if it is a column), type, unit, kind, first
+/// kernel, source, help, and the reading.
+macro_rules! figures {
+    ($(#[$doc:meta])* $table:ident of $model:ty {$(
+        $key:literal $([$heading:literal])?: $held:ty, $unit:ident $kind:ident ($major:literal $minor:literal),
+        $source:literal, $help:literal, |$it:ident| $read:expr;
+    )*}) => {
+        $(#[$doc])*
+        pub const $table: &[$crate::figures::Figure<$model>] = &[$($crate::figures::Figure {
+            field: $crate::field::Field {
+                name: $key,
+                unit: $crate::field::Unit::$unit,
+                kind: $crate::field::Kind::$kind,
+                holds: <$held as $crate::figures::Held>::HOLDS,
+                help: $help,
+                source: $source,
+                since: $crate::field::KernelVersion::new($major, $minor),
+            },
+            heading: { let heading: &[&'static str] = &[$($heading)?]; heading.first().copied() },
+            read: |$it: &$model| $crate::figures::Value::from(Option::<$held>::from($read)),
+        },)*];
+    };
+}
+pub(super) use figures;

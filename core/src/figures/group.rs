@@ -1,0 +1,76 @@
+//! Guests in order, and summed up by a label.
+
+use std::collections::BTreeMap;
+
+use super::{DOMAIN_SHARING, Figure, GUEST, Row, Value};
+use crate::field::{Type, Unit};
+use crate::guest::Guest;
+use crate::model::GuestsReport;
+
+/// Several guests of one label, summed up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// The label, or `-` for guests without one.
+    pub name: String,
+    /// How many guests.
+    pub guests: u64,
+    /// Merged memory that other domains map too, where that was looked up.
+    pub across_bytes: Option<u64>,
+    /// The sums, in the order of [`summed`].
+    pub sums: Vec<Value>,
+}
+
+/// The name of the group of guests without a label.
+pub const NONE: &str = "-";
+
+/// The figures of a guest that can be summed up.
+pub fn summed() -> impl Iterator<Item = &'static Figure<Guest>> {
+    GUEST.iter().filter(|figure| {
+        figure.field.unit == Unit::Bytes && matches!(figure.field.holds, Type::Unsigned | Type::Signed)
+    })
+}
+
+/// The row of [`Group::across_bytes`].
+pub fn across() -> Option<Row> {
+    DOMAIN_SHARING.iter().map(Figure::row).find(|row| row.field.name == "across_bytes")
+}
+
+/// The guests in the order of a figure, those of equal value by name.
+pub fn sorted<'a>(report: &'a GuestsReport, by: &Figure<Guest>) -> Vec<&'a Guest> {
+    let mut guests: Vec<(Value, &Guest)> = report.guests.iter().map(|guest| ((by.read)(guest), guest)).collect();
+    guests.sort_by(|(a, one), (b, other)| a.order(b).then_with(|| one.name.cmp(&other.name)));
+    guests.into_iter().map(|(_, guest)| guest).collect()
+}
+
+/// The guests summed up by a label, in the order of a figure's sums; by name where it has none.
+pub fn groups(report: &GuestsReport, label: &Figure<Guest>, by: &Figure<Guest>) -> Vec<Group> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let sharing = report.sharing.as_ref().filter(|_| label.field.name == "domain");
+    for guest in &report.guests {
+        let name = match (label.read)(guest) {
+            Value::Text(name) => name,
+            _ => NONE.to_owned(),
+        };
+        let values = summed().map(|figure| (figure.read)(guest));
+        match groups.get_mut(&name) {
+            Some(group) => {
+                group.guests += 1;
+                group.sums = group.sums.iter().zip(values).map(|(sum, value)| sum.plus(&value)).collect();
+            }
+            None => {
+                let across_bytes = sharing.map(|sharing| sharing.across(guest.domain.as_deref()));
+                let group = Group { name: name.clone(), guests: 1, across_bytes, sums: values.collect() };
+                groups.insert(name, group);
+            }
+        }
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    if let Some(place) = summed().position(|figure| figure.field.name == by.field.name) {
+        // Stable: groups of equal sums stay in the order of their names.
+        groups.sort_by(|a, b| match (a.sums.get(place), b.sums.get(place)) {
+            (Some(a), Some(b)) => a.order(b),
+            _ => std::cmp::Ordering::Equal,
+        });
+    }
+    groups
+}

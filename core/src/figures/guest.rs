@@ -1,0 +1,77 @@
+//! Figures of a guest.
+
+use super::Figure;
+use super::figure::figures;
+use crate::field::Unit;
+use crate::guest::Guest;
+
+figures! {
+    /// Figures of a guest. `--sort` takes each of them, and `--by` each label.
+    GUEST of Guest {
+        "name": String, Text State (2 6), "the hypervisor, the command line or the unit",
+            "Name of the guest; two guests may have the same.",
+            |guest| guest.name.clone();
+        "uuid": String, Text State (2 6), "the hypervisor or the command line",
+            "UUID of the guest, where its hypervisor gives one.",
+            |guest| guest.uuid.clone();
+        "kind": String, Label State (2 6), "the command line and the cgroup",
+            "Kind of the guest: its hypervisor, service, container or process.",
+            |guest| guest.kind.to_string();
+        "program": String, Label State (2 6), "/proc/PID/cmdline",
+            "Program of the guest's first process.",
+            |guest| guest.program.clone();
+        "user": String, Label State (2 6), "/proc/PID",
+            "User of the guest's first process: a name, or a number without one.",
+            |guest| guest.user.clone();
+        "cgroup": String, Label State (2 6), "/proc/PID/cgroup",
+            "Cgroup of the guest's first process, without /sys/fs/cgroup.",
+            |guest| guest.cgroup.clone();
+        "domain": String, Label State (2 6), "[domains] in the configuration",
+            "Trust domain that the configuration assigns the guest to.",
+            |guest| guest.domain.clone();
+        "obstacle": String, Text State (2 6), "the command line",
+            "Why the guest's memory can never merge, in a word: vfio, shared, hugepages.",
+            |guest| guest.obstacle.clone();
+        "mergeable": bool, Mode State (6 14), "/proc/PID/ksm_stat: ksm_mergeable, or the monitor",
+            "Whether any of the guest's memory is mergeable.",
+            |guest| guest.mergeable;
+        "has_remaining_mergeable": bool, Mode State (6 14), "the monitor and /proc/PID/ksm_stat",
+            "Whether memory stays mergeable although the guest's RAM is switched off.",
+            |guest| guest.has_remaining_mergeable;
+        "memory_bytes": u64, Bytes State (2 6), "the hypervisor or the command line",
+            "Memory that the guest believes to have, for virtual machines.",
+            |guest| guest.memory_bytes;
+        "rss_bytes" ["rss"]: u64, Bytes Gauge (2 6), "/proc/PID/stat: rss",
+            "Resident memory; merged pages count in full, and shared ones in each process.",
+            |guest| guest.figures.rss_bytes;
+        "pss_bytes": u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Pss",
+            "Resident memory, each page divided by the number of its mappings.",
+            |guest| guest.figures.memory.pss_bytes;
+        "private_bytes" ["private"]: u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Private_Clean + Private_Dirty",
+            "Resident memory that no other process maps.",
+            |guest| guest.figures.memory.private_bytes;
+        "shared_bytes" ["shared"]: u64, Bytes Gauge (4 14), "pss_bytes - private_bytes",
+            "The guest's part of the pages that other processes map too.",
+            |guest| guest.figures.memory.shared_bytes;
+        "merged_bytes" ["merged"]: u64, Bytes Gauge (5 19), "/proc/PID/ksm_stat: ksm_merging_pages + ksm_zero_pages",
+            "Memory mapped to merged pages, zero pages included.",
+            |guest| guest.figures.merged_bytes;
+        "zero_bytes" ["zero"]: u64, Bytes Gauge (6 10), "/proc/PID/ksm_stat: ksm_zero_pages",
+            "The part of merged_bytes that maps the kernel's zero page.",
+            |guest| guest.figures.zero_bytes;
+        "saved_bytes" ["saved"]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",
+            "The guest's part of what the host saves.",
+            |guest| guest.figures.saved_bytes;
+        "metadata_bytes" ["metadata"]: u64, Bytes Gauge (6 4), "64 * /proc/PID/ksm_stat: ksm_rmap_items",
+            "KSM's reverse mappings for the guest's pages.",
+            |guest| guest.figures.metadata_bytes;
+        "profit_bytes" ["profit"]: i64, Bytes Gauge (5 19), "saved_bytes - metadata_bytes",
+            "Memory saved less metadata; negative for a guest that only costs.",
+            |guest| guest.figures.profit_bytes;
+    }
+}
+
+/// The figures by which guests can be summed up.
+pub fn labels() -> impl Iterator<Item = &'static Figure<Guest>> {
+    GUEST.iter().filter(|figure| figure.field.unit == Unit::Label)
+}

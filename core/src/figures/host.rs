@@ -1,0 +1,104 @@
+//! Figures of the host.
+
+use super::figure::figures;
+use super::{Figure, Row, Value};
+use crate::account::Totals;
+use crate::field::Field;
+use crate::kernel::FIELDS;
+use crate::model::{GuestsReport, Status};
+
+figures! {
+    /// Figures of the host beside the files of `/sys/kernel/mm/ksm`.
+    HOST of Status {
+        "page_size": u64, Bytes State (2 6), "sysconf(_SC_PAGESIZE)",
+            "The host's base page size.",
+            |status| status.sample.page_size;
+        "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
+            "Memory that is not needed because pages are merged.",
+            |status| Totals::of(&status.sample).saved_bytes;
+        "overhead_bytes": u64, Bytes Gauge (2 6), "64 * (pages_shared + pages_sharing + pages_unshared + pages_volatile)",
+            "KSM's own metadata: 64 bytes for each page that it tracks.",
+            |status| Totals::of(&status.sample).overhead_bytes;
+        "profit_bytes": i64, Bytes Gauge (2 6), "saved_bytes - overhead_bytes",
+            "Memory saved less KSM's metadata; negative when KSM costs memory.",
+            |status| Totals::of(&status.sample).profit_bytes;
+        "exposure_bytes": u64, Bytes Gauge (2 6), "saved_bytes",
+            "Memory that the host would need if every merged page were written to.",
+            |status| Totals::of(&status.sample).exposure_bytes;
+        "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
+            "Memory and free swap that the host has to cover the exposure.",
+            |status| Totals::of(&status.sample).headroom_bytes;
+        "ksmd_cpu_percent": f64, Percent Gauge (2 6), "/proc/PID/schedstat of ksmd",
+            "CPU time that ksmd uses, in per cent of one CPU.",
+            |status| status.ksmd_cpu_percent;
+        "cow_ksm": u64, Count Counter (5 19), "/proc/vmstat: cow_ksm",
+            "Merged pages that were copied because a process wrote to them.",
+            |status| status.sample.vmstat.value().and_then(|vm| vm.cow_ksm);
+        "unattributed_bytes": u64, Bytes Gauge (2 6), "saved_bytes - sum of the processes' saved_bytes",
+            "Memory saved in processes that hide their figures from this user.",
+            |status| status.processes().1;
+        "hidden_processes": u64, Count Gauge (2 6), "/proc/PID/ksm_stat",
+            "Processes that hide their KSM figures from this user.",
+            |status| status.sample.hidden_processes;
+    }
+}
+
+figures! {
+    /// Ratios and rates of the host that `guests` shows.
+    EFFICIENCY of GuestsReport {
+        "efficiency.sharing_per_shared": f64, Ratio Gauge (2 6), "pages_sharing / pages_shared",
+            "Copies saved for each page kept: high is good, 1 means that pages only come in pairs.",
+            |report| report.efficiency.sharing_per_shared;
+        "efficiency.unshared_per_sharing": f64, Ratio Gauge (2 6), "pages_unshared / pages_sharing",
+            "Unique pages tracked for each page saved: above 64, metadata costs more than is saved.",
+            |report| report.efficiency.unshared_per_sharing;
+        "efficiency.volatile_part": f64, Ratio Gauge (2 6),
+            "pages_volatile / (pages_shared + pages_sharing + pages_unshared + pages_volatile)",
+            "Part of the pages that changed too fast or that smart_scan skipped; only cow_ksm tells churn.",
+            |report| report.efficiency.volatile_part;
+        "cow_ksm_per_second": f64, PerSecond Gauge (5 19), "increase of cow_ksm / time",
+            "Merged pages that writes broke, per second: the churn of merging.",
+            |report| report.cow_ksm_per_second;
+    }
+}
+
+/// Figures of the host that `guests` shows too, under the same keys.
+pub const HOST_IN_GUESTS: &[Figure<GuestsReport>] = &[
+    again("saved_bytes", |report| Some(report.saved_bytes).into()),
+    again("profit_bytes", |report| Some(report.profit_bytes).into()),
+    again("unattributed_bytes", |report| Some(report.unattributed_bytes).into()),
+    again("cow_ksm", |report| report.cow_ksm.into()),
+];
+
+/// A figure of [`HOST`] that is read from another model.
+const fn again<M>(key: &'static str, read: fn(&M) -> Value) -> Figure<M> {
+    let mut at = 0;
+    while !is_same(HOST[at].field.name.as_bytes(), key.as_bytes()) {
+        at += 1;
+    }
+    Figure { field: HOST[at].field, heading: None, read }
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+/// All figures of the host with their values: the files of KSM first.
+pub fn host(status: &Status) -> impl Iterator<Item = (Field, Value)> {
+    let of_ksm = status
+        .sample
+        .ksm
+        .entries()
+        .map(|(field, reading)| (*field, reading.value().map_or(Value::Unknown, |value| Value::from(*value))));
+    of_ksm.chain(HOST.iter().map(|figure| (figure.field, (figure.read)(status))))
+}
+
+/// The rows of [`host`].
+pub(super) fn rows() -> impl Iterator<Item = Row> {
+    let of_ksm = FIELDS.iter().map(|field| Row { field: *field, heading: None });
+    of_ksm.chain(HOST.iter().map(Figure::row))
+}

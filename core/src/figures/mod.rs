@@ -1,0 +1,28 @@
+//! The one table of figures: of the host, processes, guests, domains, pools, policies and controllers.
+//!
+//! Each row holds a figure's key, unit, kind, help, source and first kernel, and how it is read from the model. Text
+//! columns, JSON, `--sort`, `--by`, JSON schemas and docs/reference/figures.md come from the rows. A new figure is one
+//! new row.
+
+mod balance;
+mod domain;
+mod figure;
+mod group;
+mod guest;
+mod host;
+mod process;
+mod reference;
+mod running;
+pub mod schema;
+mod value;
+
+pub use balance::{BALANCED_GUEST, POOL, RESIZE};
+pub use domain::{DOMAIN, DOMAIN_SHARING};
+pub use figure::{Figure, Row, find, insert, object};
+pub use group::{Group, NONE, across, groups, sorted, summed};
+pub use guest::{GUEST, labels};
+pub use host::{EFFICIENCY, HOST, HOST_IN_GUESTS, host};
+pub use process::PROCESS;
+pub use reference::reference;
+pub use running::{BALANCE, CONTROLLER, POLICY};
+pub use value::{Held, Value};

@@ -1,0 +1,58 @@
+//! Figures of a running daemon: its policy, the controller itself, and its balance.
+
+use super::figure::figures;
+use crate::model::{BalanceStatus, DaemonStatus};
+
+figures! {
+    /// Figures of the policy in charge.
+    POLICY of DaemonStatus {
+        "policy": String, Text State (2 6), "[policy] in the configuration",
+            "Name of the policy in charge.",
+            |daemon| daemon.policy.clone();
+        "state": String, Text State (2 6), "the policy's last decision",
+            "State of the policy, in a word.",
+            |daemon| daemon.state.clone();
+        "reason": String, Text State (2 6), "the policy's last decision",
+            "Reason of the policy's last decision, in a sentence.",
+            |daemon| daemon.reason.clone();
+    }
+}
+
+figures! {
+    /// Figures of the daemon itself.
+    CONTROLLER of DaemonStatus {
+        "pid": u64, Count State (2 6), "getpid()",
+            "PID of the daemon.",
+            |daemon| u64::from(daemon.pid);
+        "cpu_seconds": f64, Seconds Counter (2 6), "getrusage()",
+            "CPU time that the daemon has used.",
+            |daemon| daemon.cpu_seconds;
+        "rss_bytes": u64, Bytes Gauge (2 6), "/proc/self/statm",
+            "Resident memory of the daemon.",
+            |daemon| daemon.rss_bytes;
+        "uptime_seconds": f64, Seconds Counter (2 6), "the clock",
+            "Time since the daemon started.",
+            |daemon| daemon.uptime_seconds;
+    }
+}
+
+figures! {
+    /// Figures of balance in a daemon's status.
+    BALANCE of BalanceStatus {
+        "policy": String, Text State (2 6), "[balance] in the configuration",
+            "Name of the policy of balance.",
+            |balance| balance.policy.clone();
+        "state": String, Text State (2 6), "the policy's last plan",
+            "State of balance, in a word.",
+            |balance| balance.state.clone();
+        "reason": String, Text State (2 6), "the policy's last plan",
+            "Reason of the last plan, in a sentence.",
+            |balance| balance.reason.clone();
+        "taken_bytes": u64, Bytes Gauge (2 6), "sum of whole_bytes - given_bytes over guests",
+            "Memory that was taken from guests and not given back.",
+            |balance| balance.taken_bytes;
+        "exposed": String, Text State (2 6), "exposure_bytes > headroom_bytes",
+            "Why no more memory is offered to merging, while that is so.",
+            |balance| balance.exposed.clone();
+    }
+}

@@ -1,0 +1,60 @@
+//! The limits that every decision is held to, whichever policy took it.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// A part of one CPU: 0.2 is 20 %. In the configuration a text in per cent, `"20%"`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Share(f64);
+
+impl TryFrom<String> for Share {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let percent = text.trim_end().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+        percent
+            .and_then(|percent| Self::new(percent / 100.0))
+            .ok_or_else(|| format!("{text:?} is not a percentage over 0 % and up to 100 %, such as \"20%\""))
+    }
+}
+
+impl Share {
+    /// One whole CPU.
+    pub const WHOLE: Self = Self(1.0);
+
+    /// The share `part` of one CPU. `None` unless `part` is over 0 and at most 1.
+    pub fn new(part: f64) -> Option<Self> {
+        (part > 0.0 && part <= 1.0).then_some(Self(part))
+    }
+
+    /// The share as a number from 0 to 1.
+    pub fn part(self) -> f64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} %", self.0 * 100.0)
+    }
+}
+
+/// What no policy may exceed: the `[limits]` table.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The most CPU that ksmd may use.
+    pub max_cpu: Share,
+    /// The most pages in one batch. A batch can't be interrupted: writing `run` waits for its end.
+    pub max_pages_to_scan: u32,
+    /// The shortest time that ksmd sleeps between batches. 0 lets it take a whole CPU.
+    pub min_sleep_milliseconds: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_cpu: Share::WHOLE, max_pages_to_scan: u32::MAX, min_sleep_milliseconds: 0 }
+    }
+}

@@ -1,0 +1,54 @@
+//! The model of `ksmith guests`: all guests at one moment.
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::Totals;
+use crate::decide::domains::Sharing;
+use crate::guest::{Efficiency, Guest};
+use crate::sample::Sample;
+
+/// All guests at one moment, with the host's figures of the same moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestsReport {
+    /// All guests of the host.
+    pub guests: Vec<Guest>,
+    /// Bytes saved in processes that hide their figures.
+    pub unattributed_bytes: u64,
+    /// The host's savings: what the guests' and the unattributed add up to.
+    pub saved_bytes: u64,
+    /// The host's profit.
+    pub profit_bytes: i64,
+    /// The host's ratios.
+    pub efficiency: Efficiency,
+    /// Merged pages of the host that writes broke since boot.
+    pub cow_ksm: Option<u64>,
+    /// Merged pages of the host that writes broke per second, lately.
+    pub cow_ksm_per_second: Option<f64>,
+    /// The memory that domains share with each other now, where that was looked up.
+    #[serde(default)]
+    pub sharing: Option<Sharing>,
+    /// Faults, one sentence each.
+    pub errors: Vec<String>,
+}
+
+impl GuestsReport {
+    /// Makes a report of the guests of `sample`.
+    pub fn new(sample: &Sample, guests: Vec<Guest>, unattributed_bytes: u64) -> Self {
+        let totals = Totals::of(sample);
+        let hidden = sample.hidden_processes;
+        let errors = (hidden > 0).then(|| {
+            format!("{hidden} processes do not show their KSM figures to this user; run as root to see all")
+        });
+        Self {
+            guests,
+            unattributed_bytes,
+            saved_bytes: totals.saved_bytes,
+            profit_bytes: totals.profit_bytes,
+            efficiency: Efficiency::of(&sample.ksm),
+            cow_ksm: sample.vmstat.value().and_then(|vm| vm.cow_ksm),
+            cow_ksm_per_second: None,
+            sharing: None,
+            errors: errors.into_iter().collect(),
+        }
+    }
+}

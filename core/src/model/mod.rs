@@ -1,0 +1,9 @@
+//! Models: what each command shows, as plain data. They cross the control socket, and know no terminal.
+
+mod balance;
+mod guests;
+mod status;
+
+pub use balance::{BalanceReport, BalanceStatus, Done, GuestRow};
+pub use guests::GuestsReport;
+pub use status::{DaemonStatus, ProcessStatus, Status};

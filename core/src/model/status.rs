@@ -1,0 +1,101 @@
+//! The model of `ksmith status`: the host's KSM at one moment.
+
+use serde::{Deserialize, Serialize};
+
+use super::BalanceStatus;
+use crate::account::{self, Share};
+use crate::decide::domains::DomainsReport;
+use crate::reading::Reading;
+use crate::sample::Sample;
+
+/// Everything that `ksmith status` shows, as the daemon sends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The newest sample.
+    pub sample: Sample,
+    /// Per cent of one CPU that ksmd uses. `None` where it can't be measured.
+    pub ksmd_cpu_percent: Option<f64>,
+    /// The daemon that controls KSM, if there is one.
+    pub daemon: Option<DaemonStatus>,
+    /// The trust domains, and what they may share. `None` where guests were not listed.
+    pub domains: Option<DomainsReport>,
+    /// The state of balance. `None` where no daemon balances.
+    pub balance: Option<BalanceStatus>,
+}
+
+/// The state of a running daemon and of its policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// The daemon's PID.
+    pub pid: u32,
+    /// The policy in charge.
+    pub policy: String,
+    /// The policy's state, in one word.
+    pub state: String,
+    /// The reason of its last decision, in a sentence.
+    pub reason: String,
+    /// CPU time the daemon itself has used, in seconds.
+    pub cpu_seconds: f64,
+    /// The daemon's resident memory.
+    pub rss_bytes: u64,
+    /// Seconds since it started.
+    pub uptime_seconds: f64,
+}
+
+/// One process with mergeable memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// The process's PID.
+    pub pid: u32,
+    /// The guest's or the program's name.
+    pub name: String,
+    /// Resident bytes; merged pages count in full.
+    pub rss_bytes: u64,
+    /// Its part of what the host saves.
+    pub share: Share,
+}
+
+impl Status {
+    /// The processes with their shares, and the bytes saved in processes that hide their figures.
+    pub fn processes(&self) -> (Vec<ProcessStatus>, u64) {
+        let (shares, unattributed) = account::shares(&self.sample);
+        let processes = self.sample.processes.iter().zip(shares).map(|(process, share)| ProcessStatus {
+            pid: process.id.pid,
+            name: process.name.to_string(),
+            rss_bytes: process.rss_bytes,
+            share,
+        });
+        (processes.collect(), unattributed)
+    }
+
+    /// What could not be read, one sentence each. Files that this kernel lacks are not among them.
+    pub fn errors(&self) -> Vec<String> {
+        let sample = &self.sample;
+        let mut errors: Vec<String> = sample
+            .ksm
+            .entries()
+            .filter_map(|(field, reading)| fault(&format!("/sys/kernel/mm/ksm/{}", field.name), &reading))
+            .collect();
+        errors.extend(fault("ksmd's schedstat", &sample.ksmd_cpu_ns));
+        errors.extend(fault("/proc/meminfo", &sample.memory));
+        errors.extend(fault("/proc/vmstat", &sample.vmstat));
+        errors.extend(fault("/proc/stat", &sample.cpu));
+        errors.extend(fault("/proc/pressure/memory", &sample.memory_pressure));
+        errors.extend(fault("/proc/pressure/cpu", &sample.cpu_pressure));
+        if sample.hidden_processes > 0 {
+            errors.push(format!(
+                "{} processes do not show their KSM figures to this user; run as root to see all",
+                sample.hidden_processes
+            ));
+        }
+        errors
+    }
+}
+
+fn fault<T>(source: &str, reading: &Reading<T>) -> Option<String> {
+    match reading {
+        Reading::Denied => Some(format!("{source}: permission denied; run as root")),
+        Reading::Malformed(why) => Some(format!("{source}: {why}")),
+        Reading::Value(_) | Reading::Absent => None,
+    }
+}

@@ -1,0 +1,343 @@
+//! Page samples: some hundred pages, drawn at random from all memory that KSM may merge, that are read now and then.
+//!
+//! A page that is rewritten in place gives no sign: there is no fault, and nothing grows. ksmd would have to visit all memory
+//! to see it, which takes seconds of CPU time. Reading the sampled pages takes a millisecond or two, and estimates how much
+//! memory has changed since ksmd visited it, and how much of that is stable again.
+//!
+//! The [`PageSampler`] decides when to read and counts. Reading memory is up to its owner.
+
+mod lifetimes;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use rustc_hash::FxHashSet;
+
+use self::slots::Slots;
+use crate::kernel::Run;
+use crate::sample::{PageSamples, Sample};
+
+/// The fingerprint of a page: its content and its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The guest, by a number that differs for different guests.
+    pub guest: u32,
+    /// Equal for equal contents, different for different ones.
+    pub content: u64,
+    /// The frame that it lies in.
+    pub frame: Frame,
+}
+
+/// The kind of frame that a page lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// A frame of its own.
+    Own,
+    /// A merged frame.
+    Merged {
+        /// Pages that map it, this one included: 1 when all others have been written to.
+        mappings: u32,
+    },
+    /// A frame that an unknown number of others map too, or the kernel's zero page.
+    Shared,
+}
+
+impl Frame {
+    fn is_merged(self) -> bool {
+        self != Self::Own
+    }
+}
+
+/// What the owner of a [`PageSampler`] is to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Do nothing now.
+    Nothing,
+    /// Read all sampled pages again.
+    Read,
+    /// Read every [`PART_STEP`]th sampled page, from the `offset`th on.
+    ReadPart {
+        /// The first page to read.
+        offset: usize,
+    },
+    /// Draw new pages and read them.
+    Draw,
+}
+
+/// One sampled page. A content is `None` where it could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    /// Content when the last complete clean pass began.
+    baseline: Option<u64>,
+    /// Content at the last end of a pass, or when ksmd was last started.
+    boundary: Option<u64>,
+    last: Option<u64>,
+    /// Whether it was merged at the last end of a clean pass.
+    merged: bool,
+    /// The guest that it belongs to.
+    guest: u32,
+    /// The frame that it lies in. `None` if it could not be read.
+    frame: Option<Frame>,
+    /// The most pages that were seen to share its content.
+    most: u32,
+    /// Whether it was merged and has been written to since.
+    has_left: bool,
+    /// Since when it holds its content. `None` if it held that when it was drawn.
+    since: Option<Duration>,
+    /// How long it last held a content that was worth merging. `None` if that was not seen.
+    lived: Option<Duration>,
+    changed: bool,
+    stable: bool,
+    recurring: bool,
+    reverted: bool,
+    /// Its stable content when ksmd was started, if that was not recurring.
+    unknown_at_start: Option<u64>,
+    /// Its stable content when ksmd was started, if that was recurring.
+    recurring_at_start: Option<u64>,
+}
+
+/// Decides when pages are read, and counts what they show.
+#[derive(Debug, Clone, Default)]
+pub struct PageSampler {
+    entries: Vec<Entry>,
+    /// Contents that were merged at the end of a clean pass.
+    merged: FxHashSet<u64>,
+    /// Of these, contents that always find a page to merge with.
+    always: FxHashSet<u64>,
+    full_scans: u64,
+    ran: bool,
+    /// The boundary that the next reading is for.
+    at: Option<Boundary>,
+    /// The processes when the pages were drawn.
+    drawn: Population,
+    drawn_at: Duration,
+    read_at: Duration,
+    interval: Duration,
+    part_read_at: Duration,
+    parts_read: usize,
+    /// Whether reading a part has called for reading all.
+    has_news: bool,
+    counts_now: PageSamples,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boundary {
+    /// A pass that visited every page has ended.
+    CleanEnd,
+    /// Another pass has ended, or ksmd was started.
+    Other,
+}
+
+/// The processes with mergeable memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Population {
+    /// Sum over the processes' ids: differs when one starts or ends.
+    ids: u64,
+    bytes: u64,
+}
+
+/// Time between readings while ksmd is parked: at first, and when nothing changes any more.
+const SOONEST: Duration = Duration::from_millis(900);
+const LATEST: Duration = Duration::from_secs(8);
+
+/// Least time between readings of a part.
+const PART_PAUSE: Duration = Duration::from_millis(900);
+
+/// A part is one sampled page of so many.
+pub const PART_STEP: usize = 8;
+
+/// Changes in so many pages of a part are worth reading all.
+const NEWS: usize = 2;
+
+/// Contents that are remembered at most.
+const REMEMBERED: usize = 8192;
+
+/// Least time between drawings.
+const DRAW_PAUSE: Duration = Duration::from_secs(1);
+
+/// New pages are drawn when memory differs by more than one part in so many.
+const OUTGROWN: u64 = 8;
+
+impl PageSampler {
+    /// Declares a content that always merges, such as a page of zeros.
+    pub fn add_always_merging(&mut self, content: u64) {
+        self.merged.insert(content);
+        self.always.insert(content);
+    }
+
+    /// Returns what to do, given the rest of this sample.
+    pub fn next(&mut self, sample: &Sample) -> Request {
+        let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
+        let runs = sample.ksm.run_state() == Some(Run::Running);
+        let has_ended = full_scans != self.full_scans;
+        let starts = runs && !self.ran;
+        (self.full_scans, self.ran) = (full_scans, runs);
+        if has_ended || starts {
+            let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0;
+            self.at = Some(if has_ended && is_clean { Boundary::CleanEnd } else { Boundary::Other });
+            self.interval = SOONEST;
+        }
+        let is_due = !runs && sample.at.saturating_sub(self.read_at) >= self.interval.max(SOONEST);
+        if self.at.is_none() && !is_due {
+            let may_read_part =
+                !runs && sample.at.saturating_sub(self.read_at.max(self.part_read_at)) >= PART_PAUSE;
+            let offset = self.parts_read % PART_STEP;
+            return if may_read_part && !self.entries.is_empty() {
+                Request::ReadPart { offset }
+            } else {
+                Request::Nothing
+            };
+        }
+        let population = Population::of(sample);
+        let is_outgrown = population.ids != self.drawn.ids
+            || population.bytes.abs_diff(self.drawn.bytes) > self.drawn.bytes / OUTGROWN;
+        let may_draw = self.drawn_at.is_zero() || sample.at.saturating_sub(self.drawn_at) >= DRAW_PAUSE;
+        if is_outgrown && may_draw && population.bytes > 0 {
+            self.drawn = population;
+            self.drawn_at = sample.at;
+            return Request::Draw;
+        }
+        if self.entries.is_empty() { Request::Nothing } else { Request::Read }
+    }
+
+    /// Takes in the fingerprints of newly drawn pages.
+    pub fn drawn(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
+        let entry = |fingerprint: Option<Fingerprint>| {
+            let content = fingerprint.map(|fingerprint| fingerprint.content);
+            let merged = fingerprint.is_some_and(|fingerprint| fingerprint.frame.is_merged());
+            let mut entry =
+                Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() };
+            entry.follow_frame(fingerprint);
+            entry
+        };
+        let fingerprints: Vec<_> = fingerprints.into_iter().collect();
+        if self.at == Some(Boundary::CleanEnd) {
+            fingerprints.iter().for_each(|fingerprint| remember(&mut self.merged, *fingerprint));
+        }
+        self.entries = fingerprints.into_iter().map(entry).collect();
+        self.finish(at);
+    }
+
+    /// Takes in the fingerprints of a part, from the `offset`th page on. Returns whether all pages are to be read: some that had
+    /// not changed, or were stable, have changed, or some that were changing are stable.
+    pub fn read_part(
+        &mut self,
+        offset: usize,
+        fingerprints: impl IntoIterator<Item = Option<Fingerprint>>,
+        at: Duration,
+    ) -> bool {
+        let entries = self.entries.iter().skip(offset).step_by(PART_STEP);
+        let is_news = |(entry, fingerprint): &(&Entry, Option<Fingerprint>)| {
+            let is_same = fingerprint.map(|fingerprint| fingerprint.content) == entry.last;
+            if is_same { entry.changed && !entry.stable } else { !entry.changed || entry.stable }
+        };
+        let news = entries.zip(fingerprints).filter(is_news).count();
+        (self.part_read_at, self.parts_read) = (at, self.parts_read.wrapping_add(1));
+        self.has_news |= news >= NEWS;
+        news >= NEWS
+    }
+
+    /// Takes in the fingerprints of all pages, in the order in which they were drawn.
+    pub fn read(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
+        for (entry, fingerprint) in self.entries.iter_mut().zip(fingerprints) {
+            if self.at == Some(Boundary::CleanEnd) {
+                remember(&mut self.merged, fingerprint);
+            }
+            let is_merged = fingerprint.is_some_and(|fingerprint| fingerprint.frame.is_merged());
+            entry.follow_content(fingerprint, at);
+            entry.follow_frame(fingerprint);
+            let fingerprint = fingerprint.map(|fingerprint| fingerprint.content);
+            match self.at {
+                Some(Boundary::CleanEnd) => {
+                    (entry.baseline, entry.boundary) = (entry.boundary, fingerprint);
+                    entry.merged = is_merged;
+                }
+                Some(Boundary::Other) => entry.boundary = fingerprint,
+                None => {}
+            }
+            // A page that was written to is unmerged even if it holds the same again.
+            let is_other =
+                fingerprint != entry.boundary || entry.boundary != entry.baseline || entry.merged && !is_merged;
+            entry.changed =
+                fingerprint.is_some() && entry.baseline.is_some() && entry.boundary.is_some() && is_other;
+            entry.stable = entry.changed && fingerprint == entry.last;
+            entry.recurring = entry.stable && fingerprint.is_some_and(|content| self.merged.contains(&content));
+            entry.reverted = entry.recurring && fingerprint == entry.boundary && fingerprint == entry.baseline;
+            entry.last = fingerprint;
+            entry.unknown_at_start = match self.at {
+                None => fingerprint.filter(|_| entry.stable && !entry.recurring && !is_merged),
+                Some(_) => entry.unknown_at_start.filter(|content| fingerprint == Some(*content)),
+            };
+            entry.recurring_at_start = match self.at {
+                None => fingerprint.filter(|_| entry.recurring && !is_merged),
+                Some(_) => entry.recurring_at_start.filter(|content| fingerprint == Some(*content)),
+            };
+        }
+        self.finish(at);
+    }
+
+    fn finish(&mut self, at: Duration) {
+        self.read_at = at;
+        let before = self.counts_now;
+        self.counts_now = PageSamples { reads: before.reads + 1, ..self.counts(at) };
+        let has_news = std::mem::take(&mut self.has_news);
+        let is_boundary = self.at.take().is_some() || has_news;
+        // No page has become stable since: read again later.
+        self.interval = match is_boundary || self.counts_now.stable > before.stable {
+            true => SOONEST,
+            false => (self.interval * 3 / 2).clamp(SOONEST, LATEST),
+        };
+    }
+
+    /// The counts of the last reading. `None` before pages were read.
+    pub fn page_samples(&self) -> Option<PageSamples> {
+        (!self.entries.is_empty()).then_some(self.counts_now)
+    }
+
+    fn counts(&self, at: Duration) -> PageSamples {
+        let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
+        let Slots { matches_merged, matches_unmerged, mutual, lifetime } = self.slots(at);
+        PageSamples {
+            pages: count(|entry| entry.last.is_some()),
+            changed: count(|entry| entry.changed),
+            stable: count(|entry| entry.stable),
+            recurring: count(|entry| entry.recurring),
+            reverted: count(|entry| entry.reverted),
+            matches_merged,
+            matches_unmerged,
+            mutual,
+            lifetime,
+            recurring_tried: count(|entry| entry.recurring_at_start.is_some()),
+            recurring_merged: count(|entry| entry.recurring_at_start.is_some() && entry.is_merged()),
+            unknown_tried: count(|entry| entry.unknown_at_start.is_some()),
+            unknown_merged: count(|entry| entry.unknown_at_start.is_some() && entry.is_merged()),
+            reads: 0,
+        }
+    }
+}
+
+/// Remembers a content that is merged.
+fn remember(merged: &mut FxHashSet<u64>, fingerprint: Option<Fingerprint>) {
+    if let Some(Fingerprint { content, frame, .. }) = fingerprint
+        && frame.is_merged()
+        && merged.len() < REMEMBERED
+    {
+        merged.insert(content);
+    }
+}
+
+impl Population {
+    fn of(sample: &Sample) -> Self {
+        let processes = sample.processes.iter().filter(|process| process.may_merge());
+        processes.fold(Self::default(), |sum, process| Self {
+            ids: sum.ids.wrapping_add(u64::from(process.id.pid) << 32 ^ process.id.start_ticks),
+            // Pages that are merged with the zero page are not resident, but the guest's all the same.
+            bytes: sum
+                .bytes
+                .saturating_add(process.rss_bytes)
+                .saturating_add(process.zero_pages().saturating_mul(sample.page_size)),
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Where the counting of passes began, and when ksmd last made progress.
+
+use std::time::Duration;
+
+use super::Ksmd;
+
+/// Pages by which the tracked pages must have grown for ksmd to have reached new memory.
+const REACHED: u64 = 64;
+
+/// A ksmd without progress for so long, over its sleep, has nothing to scan.
+const STALLED: Duration = Duration::from_secs(5);
+
+/// CPU time that counts as progress. Waking up alone takes some microseconds.
+const WORK_NS: u64 = 1_000_000;
+
+/// Where the counting of passes began: at the start of a scan, or when memory last grew.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count {
+    /// Whether ksmd stood between two passes.
+    pub(super) is_aligned: bool,
+    pub(super) full_scans: u64,
+    visited: u64,
+    zero_pages: u64,
+    tracked_of_living: u64,
+    /// Pages that the first pass visits, as far as known when it began.
+    pages: u64,
+    /// Whether enough new memory is expected for the tracked pages to grow.
+    pub(super) expects_new: bool,
+}
+
+impl Count {
+    pub(super) fn begin(is_aligned: bool, new_pages: u64, now: &Ksmd) -> Self {
+        Self {
+            is_aligned,
+            full_scans: now.full_scans,
+            visited: now.visited.unwrap_or(0),
+            zero_pages: now.zero_pages,
+            tracked_of_living: now.tracked_of_living,
+            pages: now.tracked.saturating_add(new_pages),
+            expects_new: new_pages > 2 * REACHED,
+        }
+    }
+
+    /// Passes that have ended since.
+    pub(super) fn ends(&self, now: &Ksmd) -> u64 {
+        now.full_scans.saturating_sub(self.full_scans)
+    }
+
+    /// Whether ksmd has reached memory that it did not track.
+    pub(super) fn has_reached_new(&self, now: &Ksmd) -> bool {
+        now.tracked_of_living > self.tracked_of_living.saturating_add(REACHED)
+    }
+
+    /// Visits until every page has been visited `passes` times. `None` before Linux 6.6.
+    pub(super) fn visits_left(&self, passes: u64, now: &Ksmd) -> Option<u64> {
+        let done = now.visited?.saturating_sub(self.visited);
+        // In the first pass most new pages are not tracked yet. Pages that merged with the zero page were visited and are
+        // tracked no more.
+        let zero = now.zero_pages.saturating_sub(self.zero_pages);
+        let pages = if now.full_scans == self.full_scans { self.pages } else { now.tracked.saturating_add(zero) };
+        Some(passes.saturating_mul(pages).saturating_sub(done))
+    }
+}
+
+/// ksmd when it last made progress.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moved {
+    at: Duration,
+    figures: (u64, u64, u64),
+}
+
+impl Moved {
+    pub(super) fn of(now: &Ksmd) -> Self {
+        // Before Linux 6.6, which counts no visits, CPU time stands for them.
+        let worked = now.visited.unwrap_or(now.cpu_ns.unwrap_or(0) / WORK_NS);
+        Self { at: now.at, figures: (now.full_scans, worked, now.tracked) }
+    }
+
+    /// Notes progress, and returns whether there was none for too long.
+    pub(super) fn is_stalled(&mut self, now: &Ksmd) -> bool {
+        let here = Self::of(now);
+        if here.figures != self.figures {
+            *self = here;
+        }
+        now.at.saturating_sub(self.at) > STALLED.saturating_add(now.sleep * 2)
+    }
+}

@@ -1,0 +1,111 @@
+//! What a scan is to do, and what it did.
+
+use crate::units::Bytes;
+
+/// Which pages the passes of a scan visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// The pages that `smart_scan` does not skip.
+    Smart,
+    /// The pages that `smart_scan` does not skip until ksmd reaches new memory, and from there on all pages.
+    NewThenAll,
+    /// All pages, without exception.
+    All,
+}
+
+impl Coverage {
+    /// Whether at least the last pass visits every page.
+    pub fn is_clean(self) -> bool {
+        self != Self::Smart
+    }
+}
+
+/// A scan to carry out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScanJob {
+    /// Which pages are visited.
+    pub coverage: Coverage,
+    /// How many times each page is visited. An unmerged page merges on the second visit that finds it unchanged.
+    pub passes: u64,
+    /// Pages that appeared since the last scan.
+    pub new_pages: u64,
+    /// The share of a CPU, 0 to 1, that ksmd keeps while every CPU is busy. Idle CPUs may be used up to the limit.
+    pub busy_share: f64,
+    /// Whether a single pass has to run from the end of one pass to the end of the next. Two equal unmerged pages merge
+    /// only if one pass visits both.
+    pub needs_whole_pass: bool,
+    /// The price in bytes per CPU-second below which no further pass is made: the scan ends with the first whole pass
+    /// that leaves less than that to the next. `None`: all passes are made.
+    pub least_yield: Option<f64>,
+}
+
+impl ScanJob {
+    /// A job that visits all pages so many times, with all the CPU that the limits allow.
+    pub fn all_pages(passes: u64) -> Self {
+        Self {
+            coverage: Coverage::All,
+            passes,
+            new_pages: 0,
+            busy_share: 1.0,
+            needs_whole_pass: false,
+            least_yield: None,
+        }
+    }
+
+    /// A job that visits all pages again and again, with all the CPU that the limits allow.
+    pub fn endless() -> Self {
+        Self::all_pages(u64::MAX)
+    }
+
+    /// Whether the scan has no end.
+    pub fn is_endless(&self) -> bool {
+        self.passes == u64::MAX
+    }
+}
+
+/// What a scan has brought and cost so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Outcome {
+    /// Bytes newly saved; negative when more were unshared.
+    pub saved_bytes: i64,
+    /// CPU time of ksmd, in seconds.
+    pub cpu_seconds: f64,
+}
+
+impl Outcome {
+    /// Bytes newly saved per second of CPU time of ksmd.
+    pub fn yield_per_cpu_second(&self) -> f64 {
+        self.saved_bytes as f64 / self.cpu_seconds.max(1e-6)
+    }
+
+    /// The sentence for a scan in progress.
+    pub fn so_far(&self) -> String {
+        format!("saved {} so far in {:.2} CPU-s", Bytes::from(self.saved_bytes), self.cpu_seconds)
+    }
+}
+
+/// How far a scan has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Pages are left to visit.
+    Running,
+    /// Every page has been visited as often as the job says.
+    Done,
+    /// The scan makes no progress: no process offers memory, or another program keeps ksmd from it.
+    Stalled,
+    /// `full_scans` was reset, so the end of the scan cannot be told. Writing 2 to `run` does that.
+    Lost,
+}
+
+/// What is known of a scan at one sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// How far it has come.
+    pub status: Status,
+    /// What it brought and cost.
+    pub outcome: Outcome,
+    /// Whether it ends in the middle of a pass: ksmd is back where the scan began.
+    pub ends_midway: bool,
+    /// Pages that the pass which ended last has left in no tree.
+    pub left_pages: u64,
+}

@@ -1,0 +1,120 @@
+//! The state of ksmd at one sample: where it is, how fast it works, and how much CPU it may use.
+
+use std::time::Duration;
+
+use crate::history::History;
+use crate::kernel::Run;
+use crate::limits::Limits;
+use crate::sample::Sample;
+
+/// All that carrying out a scan depends on, derived once from a sample, the history and the limits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ksmd {
+    /// When the sample was taken.
+    pub at: Duration,
+    /// How long taking the sample lasted.
+    pub took: Duration,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Whether `run` is 1.
+    pub runs: bool,
+    /// Whether `smart_scan` is on.
+    pub is_smart: bool,
+    /// The sleep after each batch.
+    pub sleep: Duration,
+    /// Pages in a batch.
+    pub pages_to_scan: u64,
+    /// Passes that have ended since boot.
+    pub full_scans: u64,
+    /// Pages visited since boot. `None` before Linux 6.6.
+    pub visited: Option<u64>,
+    /// Pages visited or skipped since boot. `None` before Linux 6.6.
+    pub passed: Option<u64>,
+    /// Pages that ksmd tracks.
+    pub tracked: u64,
+    /// Pages of living processes that ksmd tracks. Before Linux 6.1 pages of ended processes are included until the next pass.
+    pub tracked_of_living: u64,
+    /// Pages that are merged with the kernel's zero page.
+    pub zero_pages: u64,
+    /// Pages that are in neither tree because they changed or are new. `None` where the kernel does not tell.
+    pub in_no_tree: Option<u64>,
+    /// Bytes that merging saves.
+    pub saved_bytes: u64,
+    /// CPU time since boot. `None` where it cannot be read.
+    pub cpu_ns: Option<u64>,
+    /// The share of a CPU that ksmd used between the last two samples.
+    pub used_share: Option<f64>,
+    /// What a visit costs, in nanoseconds.
+    pub ns_per_page: f64,
+    /// How much longer than told ksmd sleeps.
+    pub oversleeps: Duration,
+    /// CPU-seconds that a clean pass would cost.
+    pub clean_pass_seconds: f64,
+    /// The largest share of a CPU that ksmd may use, 0 to 1.
+    pub max_share: f64,
+    /// The shortest sleep that the limits allow, in milliseconds.
+    pub min_sleep_milliseconds: u32,
+    /// CPUs that no program of normal priority uses. `None` where they cannot be told.
+    pub spare_cpus: Option<f64>,
+    /// CPUs that run programs of low priority.
+    pub nice_cpus: f64,
+    /// Per cent of the last ten seconds in which work waited for a CPU. `None` where the kernel does not tell.
+    pub cpu_stall_percent: Option<f32>,
+}
+
+impl Ksmd {
+    /// Derives ksmd's state from the newest sample.
+    pub fn of(now: &Sample, history: &History, limits: &Limits) -> Self {
+        let ksm = &now.ksm;
+        let visited = ksm.pages_scanned.get();
+        let tracked = ksm.tracked_pages();
+        let of_each = now.processes.iter().map(|process| process.ksm.rmap_items);
+        let tracked_of_living = of_each.sum::<Option<u64>>().filter(|_| now.hidden_processes == 0);
+        Self {
+            at: now.at,
+            took: now.took,
+            page_size: now.page_size,
+            runs: ksm.run_state() == Some(Run::Running),
+            is_smart: ksm.smart_scan.get().unwrap_or(0) != 0,
+            sleep: Duration::from_millis(ksm.sleep_millisecs.get().unwrap_or(0)),
+            pages_to_scan: ksm.pages_to_scan.get().unwrap_or(0),
+            full_scans: ksm.full_scans.get().unwrap_or(0),
+            visited,
+            passed: visited.map(|visited| visited.saturating_add(ksm.pages_skipped.get().unwrap_or(0))),
+            tracked,
+            tracked_of_living: tracked_of_living.unwrap_or(tracked),
+            zero_pages: ksm.zero_pages(),
+            in_no_tree: ksm.pages_volatile.get(),
+            saved_bytes: ksm.saved_pages().saturating_mul(now.page_size),
+            cpu_ns: now.ksmd_cpu_ns.get(),
+            used_share: history.ksmd_share(),
+            ns_per_page: history.ns_per_page(),
+            oversleeps: history.oversleeps(),
+            clean_pass_seconds: clean_pass_seconds(now, history),
+            max_share: limits.max_cpu.part(),
+            min_sleep_milliseconds: limits.min_sleep_milliseconds,
+            spare_cpus: history.spare_cpus(),
+            nice_cpus: history.nice_cpus(),
+            cpu_stall_percent: now.cpu_pressure.value().map(|psi| psi.some.avg10),
+        }
+    }
+}
+
+/// CPU-seconds that a clean pass would cost now.
+///
+/// `seconds = tracked_pages * seconds_per_visit`, with the cost per visit of the last clean passes. The cost of the last
+/// visits is not used: a visit to a merged page costs a twentieth of another, and each kind comes in long runs. Before the
+/// first clean pass: `seconds = unmerged_pages * ns_per_page`.
+fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
+    const ENOUGH: usize = 4;
+    let ksm = &sample.ksm;
+    let clean = history.passes().rev().filter(|pass| pass.clean).take(ENOUGH);
+    let (seconds, visited) = clean.fold((0.0, 0.0), |(seconds, visited), pass| {
+        (seconds + pass.ksmd_cpu.as_secs_f64(), visited + pass.visited.unwrap_or(0) as f64)
+    });
+    if visited > 0.0 && seconds > 0.0 {
+        return ksm.tracked_pages() as f64 * seconds / visited;
+    }
+    let pages = ksm.pages_unshared.get().unwrap_or(0).saturating_add(ksm.pages_volatile.get().unwrap_or(0));
+    pages as f64 * history.ns_per_page() / 1e9
+}

@@ -1,0 +1,89 @@
+//! Ends of passes, as far as samples show them, and whether ksmd stands at one.
+
+use std::time::Duration;
+
+use super::Ksmd;
+
+/// From the decision to stop ksmd until it has stopped.
+const REACTION: Duration = Duration::from_millis(25);
+
+/// ksmd at one sample, as far as the next sample is compared with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Glimpse {
+    /// The interval within which ksmd was sampled.
+    at: (Duration, Duration),
+    pub(super) full_scans: u64,
+    /// Pages that ksmd had passed since boot.
+    pub(super) passed: u64,
+    sleep: Duration,
+}
+
+impl Glimpse {
+    pub(super) fn of(now: &Ksmd) -> Self {
+        let at = (now.at, now.at.saturating_add(now.took));
+        Self { at, full_scans: now.full_scans, passed: now.passed.unwrap_or(0), sleep: now.sleep }
+    }
+
+    /// Whether ksmd, which has ended a pass since `before`, still sleeps there and has visited no page of the next.
+    ///
+    /// ksmd sleeps after the last batch of a pass as after any. A setting that was written meanwhile may have woken it, so
+    /// the sleep has to be as long as at the sample before.
+    pub(super) fn is_at_end(&self, before: &Self) -> bool {
+        let sleeps = self.at.1.saturating_sub(before.at.0).saturating_add(REACTION) < self.sleep;
+        sleeps && self.sleep == before.sleep
+    }
+}
+
+/// The end of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PassEnd {
+    visited: u64,
+    /// Upper bound of the pages that ksmd had passed at the end: as of the sample that shows it.
+    pub(super) passed: u64,
+    /// Lower bound of the same: as of the sample before.
+    pub(super) passed_at_least: u64,
+    /// Whether ksmd still slept where it had stopped.
+    is_exact: bool,
+    zero_pages: u64,
+}
+
+impl PassEnd {
+    /// The end that the sample `now` shows. `before`: pages that ksmd had passed at the sample before.
+    pub(super) fn of(now: &Ksmd, is_exact: bool, before: u64) -> Self {
+        let passed = now.passed.unwrap_or(0);
+        let passed_at_least = if is_exact { passed } else { before };
+        Self { visited: now.visited.unwrap_or(0), passed, passed_at_least, is_exact, zero_pages: now.zero_pages }
+    }
+
+    /// Pages that the pass which began here leaves to the next when all but `left` have been passed: first visits and pages
+    /// that were found changed.
+    ///
+    /// `left_pages = in_no_tree - newly_merged_zero_pages - left`
+    pub(super) fn leaves(&self, left: u64, now: &Ksmd) -> u64 {
+        let zero_pages = now.zero_pages.saturating_sub(self.zero_pages);
+        now.in_no_tree.unwrap_or(u64::MAX).saturating_sub(zero_pages).saturating_sub(left)
+    }
+
+    /// Where ksmd stands, if that is between two passes.
+    pub(super) fn boundary(&self, full_scans: u64) -> Option<Boundary> {
+        self.is_exact.then_some(Boundary { full_scans, visited: self.visited })
+    }
+}
+
+/// A place between two passes where ksmd stopped.
+///
+/// The kernel puts new processes behind ksmd's cursor (`__ksm_enter` in `mm/ksm.c`). So only from such a place does the next
+/// pass visit them all, and old memory before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Boundary {
+    full_scans: u64,
+    visited: u64,
+}
+
+impl Boundary {
+    /// Whether ksmd stands between two passes: it never started, or is still where it was stopped.
+    pub(super) fn holds(boundary: Option<Self>, now: &Ksmd) -> bool {
+        let has_begun = now.full_scans > 0 || now.tracked > 0;
+        !has_begun || boundary.is_some_and(|at| Some(at.visited) == now.visited && at.full_scans == now.full_scans)
+    }
+}

@@ -1,0 +1,252 @@
+//! A scan in progress: when every page has been visited often enough, and what that brought.
+
+use std::time::Duration;
+
+use super::count::{Count, Moved};
+use super::pass_end::{Boundary, Glimpse, PassEnd};
+use super::{Coverage, Ksmd, Outcome, Report, ScanJob, Status, duty};
+
+/// What skipping an old page costs ksmd, in nanoseconds.
+const SKIP_NS: f64 = 150.0;
+
+/// Upper bound on old pages skipped per sample interval plus write latency.
+const SKIPPED_AT_ONCE: u64 = 50_000;
+
+/// How long before its foreseen end a pass is given its last batch.
+const APPROACH: Duration = Duration::from_millis(60);
+
+/// A scan that a [`super::Scanner`] has started.
+#[derive(Debug, Clone, Copy)]
+pub struct Scan {
+    pub(super) job: ScanJob,
+    began: Duration,
+    cpu_ns: Option<u64>,
+    saved_bytes: u64,
+    visited: u64,
+    count: Count,
+    moved: Moved,
+    seen: Glimpse,
+    /// The first pass for which `smart_scan` is off from beginning to end.
+    clean_from: Option<u64>,
+    /// The last end of a pass, and the one before.
+    end: PassEnd,
+    before: PassEnd,
+    /// Whether the scan may end with the first pass that leaves little.
+    may_be_shorter: bool,
+    /// A pass after which little seems to be left.
+    early: Option<u64>,
+}
+
+impl Scan {
+    /// Starts a scan. `is_aligned`: ksmd stands between two passes.
+    pub(super) fn begin(job: ScanJob, is_aligned: bool, now: &Ksmd) -> Self {
+        let seen = Glimpse::of(now);
+        // ksmd is not started before everything is set.
+        let is_set = !now.runs || !now.is_smart;
+        let is_clean = job.coverage == Coverage::All && is_set;
+        let end = PassEnd::of(now, false, seen.passed);
+        Self {
+            job,
+            began: now.at,
+            cpu_ns: now.cpu_ns,
+            saved_bytes: now.saved_bytes,
+            visited: now.visited.unwrap_or(0),
+            count: Count::begin(is_aligned, job.new_pages, now),
+            moved: Moved::of(now),
+            seen,
+            clean_from: is_clean.then(|| seen.full_scans.saturating_add(u64::from(!is_aligned))),
+            end,
+            before: end,
+            may_be_shorter: false,
+            early: None,
+        }
+    }
+
+    /// The job that is carried out.
+    pub fn job(&self) -> &ScanJob {
+        &self.job
+    }
+
+    /// Replaces the job and begins the counting of passes anew, as when memory has grown. Outcome and cost go on.
+    pub fn extend(&mut self, job: ScanJob, now: &Ksmd) {
+        self.job = job;
+        self.count = Count::begin(false, job.new_pages, now);
+        self.early = None;
+        // If `full_scans` was reset, what was known of passes is void.
+        self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
+    }
+
+    /// Takes in the next sample, and reports.
+    pub fn observe(&mut self, now: &Ksmd) -> Report {
+        self.follow(now);
+        if let Some(least_yield) = self.job.least_yield.filter(|_| self.job.coverage.is_clean()) {
+            self.may_end_early(least_yield, now);
+        }
+        let status = match () {
+            () if now.full_scans < self.count.full_scans => Status::Lost,
+            () if self.is_done(now) => Status::Done,
+            () if self.moved.is_stalled(now) => Status::Stalled,
+            () => Status::Running,
+        };
+        Report {
+            status,
+            outcome: self.outcome(now),
+            ends_midway: !self.is_past_last_pass(now),
+            left_pages: self.before.leaves(0, now),
+        }
+    }
+
+    fn follow(&mut self, now: &Ksmd) {
+        let (before, seen) = (self.seen, Glimpse::of(now));
+        // When exactly the setting took hold is not known, and passes may be short: only what samples show counts.
+        self.clean_from = match self.clean_from {
+            _ if now.is_smart => None,
+            None => Some(seen.full_scans.saturating_add(1)),
+            known => known,
+        };
+        if seen.full_scans != before.full_scans {
+            // A pass that began with the new memory would have reached it.
+            if self.count.is_aligned && self.count.expects_new && self.count.ends(now) == 1 {
+                self.count.is_aligned = self.count.has_reached_new(now);
+            }
+            let mut end = PassEnd::of(now, seen.is_at_end(&before), before.passed);
+            if self.count.is_aligned || before.full_scans > self.count.full_scans {
+                // The sample came late, but a pass passes each page once.
+                end.passed = end.passed.min(self.end.passed.saturating_add(now.tracked));
+            }
+            self.before = std::mem::replace(&mut self.end, end);
+        }
+        self.seen = seen;
+    }
+
+    /// Notes whether the pass under way is the last one because it leaves little to another.
+    ///
+    /// After growth the count begins anew in the middle of a pass, often when most new pages have been visited. If the first
+    /// whole pass from there finds nearly all pages in a tree, another pass would not merge more.
+    fn may_end_early(&mut self, least_yield: f64, now: &Ksmd) {
+        let few = (now.clean_pass_seconds * least_yield) as u64 / now.page_size.max(1);
+        self.may_be_shorter = true;
+        let pass = now.full_scans;
+        let first = self.count.full_scans.saturating_add(u64::from(!self.count.is_aligned));
+        if self.early.is_some_and(|early| first <= early && early < pass) {
+            // What the pass that has begun since has passed may be in a tree for that alone.
+            let done = now.passed.map_or(u64::MAX, |passed| passed.saturating_sub(self.end.passed_at_least));
+            if self.before.leaves(0, now).saturating_add(done) <= few {
+                return;
+            }
+        }
+        let is_whole = self.clean_from.is_some_and(|clean_from| clean_from <= pass) && pass >= first;
+        let may = is_whole && self.left_in_pass(now).is_some_and(|left| self.end.leaves(left, now) <= few);
+        self.early = may.then_some(pass);
+    }
+
+    /// Where ksmd stands, if it stands between two passes.
+    pub(super) fn boundary(&self) -> Option<Boundary> {
+        self.end.boundary(self.seen.full_scans)
+    }
+
+    /// Whether `smart_scan` may skip old pages: in the first pass, until ksmd reaches memory that it did not track when
+    /// the scan began, or may do so before the next sample. New processes are last in a pass that begins after they came.
+    pub(super) fn may_skip(&self, now: &Ksmd) -> bool {
+        let reaches_new = self.count.is_aligned && self.left_in_pass(now).is_none_or(|left| left < SKIPPED_AT_ONCE);
+        self.count.ends(now) == 0 && !reaches_new && !self.count.has_reached_new(now)
+    }
+
+    /// When to look next while it may skip: before ksmd can have reached where it may not.
+    pub(super) fn skipping(&self, share: f64, now: &Ksmd) -> Duration {
+        const SOONEST: Duration = Duration::from_millis(5);
+        const UNKNOWN: Duration = Duration::from_millis(20);
+        const LATEST: Duration = Duration::from_millis(250);
+        let Some(left) = self.left_in_pass(now).filter(|_| self.count.is_aligned) else { return UNKNOWN };
+        let ns = left.saturating_sub(SKIPPED_AT_ONCE) as f64 * SKIP_NS / share.max(0.01);
+        Duration::from_nanos(ns as u64).clamp(SOONEST, LATEST)
+    }
+
+    /// Whether `smart_scan` was still on at the last sample, although no page is to be skipped any more.
+    pub(super) fn skips(&self, now: &Ksmd) -> bool {
+        now.is_smart && self.began != now.at
+    }
+
+    fn is_last_pass(&self, now: &Ksmd) -> bool {
+        self.last_pass().is_some_and(|last| now.full_scans >= last)
+    }
+
+    /// The last pass: the scan ends with it. `None` while no pass is known to visit every page.
+    ///
+    /// If ksmd stood in the middle of a pass when the count began, the rest of that pass comes on top, since new processes
+    /// are put behind its cursor. Stopping where it stood would not do: equal pages before and behind that place would never
+    /// be visited in one pass, and two unmerged pages merge only there.
+    fn last_pass(&self) -> Option<u64> {
+        let passes = self.job.passes.saturating_sub(u64::from(self.count.is_aligned));
+        let enough = self.count.full_scans.saturating_add(passes);
+        let last = if self.job.coverage.is_clean() { enough.max(self.clean_from?) } else { enough };
+        Some(self.early.map_or(last, |early| early.min(last)))
+    }
+
+    /// Visits left in the last pass where that is about to end: ksmd is to be stopped right there.
+    pub(super) fn approach(&self, share: f64, now: &Ksmd) -> Option<u64> {
+        if !self.is_last_pass(now) || self.is_done(now) {
+            return None;
+        }
+        let left = self.left_in_pass(now)?;
+        let soon = APPROACH.as_nanos() as f64 * share;
+        (left as f64 * now.ns_per_page <= soon).then_some(left)
+    }
+
+    /// Pages that ksmd has yet to pass in the pass under way. `None` before Linux 6.6.
+    fn left_in_pass(&self, now: &Ksmd) -> Option<u64> {
+        let done = now.passed?.saturating_sub(self.end.passed);
+        Some(now.tracked.saturating_sub(done))
+    }
+
+    fn is_done(&self, now: &Ksmd) -> bool {
+        let is_single = self.job.passes == 1 && !self.job.needs_whole_pass;
+        self.is_past_last_pass(now) || self.count.ends(now) == 1 && is_single && self.has_gone_round(now)
+    }
+
+    fn is_past_last_pass(&self, now: &Ksmd) -> bool {
+        self.last_pass().is_some_and(|last| now.full_scans > last)
+    }
+
+    /// Whether ksmd is back where the count began, having visited every page on the way.
+    fn has_gone_round(&self, now: &Ksmd) -> bool {
+        let is_clean = self.clean_from.is_some_and(|from| from <= self.count.full_scans.saturating_add(1));
+        is_clean && self.count.visits_left(self.job.passes, now) == Some(0)
+    }
+
+    /// What the scan brought so far. Where the CPU time of ksmd cannot be read it is `visits * ns_per_page`, and before
+    /// Linux 6.6 the whole time.
+    fn outcome(&self, now: &Ksmd) -> Outcome {
+        let gained = i128::from(now.saved_bytes) - i128::from(self.saved_bytes);
+        let visits = now.visited.map(|visited| visited.saturating_sub(self.visited));
+        let cpu_ns = match (self.cpu_ns, now.cpu_ns, visits) {
+            (Some(before), Some(cpu_ns), _) => cpu_ns.saturating_sub(before) as f64,
+            (_, _, Some(visits)) => visits as f64 * now.ns_per_page,
+            _ => now.at.saturating_sub(self.began).as_nanos() as f64,
+        };
+        Outcome { saved_bytes: i64::try_from(gained).unwrap_or(i64::MAX), cpu_seconds: cpu_ns / 1e9 }
+    }
+
+    /// When to look next: at the foreseen end, so that ksmd does not run on into another pass, but often enough to hold
+    /// the CPU share.
+    pub(super) fn check_after(&self, share: f64, now: &Ksmd) -> Duration {
+        const SOONEST: Duration = Duration::from_millis(20);
+        let latest = duty::look_after(share);
+        let Some(visits) = self.count.visits_left(self.job.passes, now) else { return latest };
+        let span = |visits: u64| Duration::from_nanos((visits as f64 * now.ns_per_page / share.max(0.01)) as u64);
+        let left = match self.left_in_pass(now) {
+            Some(left) if self.is_last_pass(now) => span(left).saturating_sub(APPROACH).min(span(visits)),
+            // The end of this pass has to be seen soon: the end of the next, which may be the last, is foreseen from it.
+            Some(_) if self.may_be_shorter => span(visits).min(often(now)),
+            _ => span(visits),
+        };
+        left.clamp(SOONEST, latest)
+    }
+}
+
+/// The shortest interval that costs little, given how long a sample takes. It lets the end of a pass be seen before the last
+/// batch of the next.
+fn often(now: &Ksmd) -> Duration {
+    const PART: u32 = 20;
+    now.took.saturating_mul(PART).max(APPROACH * 3 / 4)
+}

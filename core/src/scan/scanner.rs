@@ -1,0 +1,78 @@
+//! Carries out jobs: from a scan and ksmd's state to the settings that carry the scan on.
+
+use std::time::Duration;
+
+use super::duty::Duty;
+use super::pass_end::Boundary;
+use super::share::share;
+use super::{Coverage, Ksmd, Scan, ScanJob};
+use crate::knobs::{Knob, Knobs};
+
+/// How often ksmd is looked at while a pass is about to end.
+const CLOSE: Duration = Duration::from_millis(20);
+
+/// Starts scans, and remembers between them where ksmd stands and how its CPU share is held.
+#[derive(Debug, Clone, Default)]
+pub struct Scanner {
+    duty: Duty,
+    boundary: Option<Boundary>,
+}
+
+/// The settings that carry a scan on, and when they are to be looked at again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The settings of ksmd.
+    pub knobs: Knobs,
+    /// When to look again.
+    pub check_after: Duration,
+    /// The share of a CPU that ksmd has, 0 to 1.
+    pub share: f64,
+    /// Whether every page is visited at present.
+    pub visits_all: bool,
+}
+
+impl Scanner {
+    /// Starts a scan.
+    pub fn start(&mut self, job: ScanJob, now: &Ksmd) -> Scan {
+        self.duty.reset();
+        Scan::begin(job, self.is_between_passes(now), now)
+    }
+
+    /// Notes that a scan has ended and ksmd is stopped where it stands.
+    pub fn finish(&mut self, scan: &Scan) {
+        self.duty.reset();
+        self.boundary = scan.boundary();
+    }
+
+    /// Notes that a scan is given up and ksmd is stopped.
+    pub fn give_up(&mut self) {
+        self.duty.reset();
+    }
+
+    /// Whether ksmd stands between two passes.
+    pub fn is_between_passes(&self, now: &Ksmd) -> bool {
+        Boundary::holds(self.boundary, now)
+    }
+
+    /// The settings that carry `scan` on.
+    pub fn settings(&mut self, scan: &Scan, now: &Ksmd) -> Settings {
+        let share = share(scan.job.busy_share, now);
+        let approach = scan.approach(share, now);
+        let knobs = match approach {
+            Some(left) => self.duty.last_batch(left, now.min_sleep_milliseconds),
+            None => self.duty.knobs(share, now),
+        };
+        let skips = scan.job.coverage == Coverage::NewThenAll && scan.may_skip(now);
+        let visits_all = scan.job.coverage.is_clean() && !skips;
+        let check_after = match approach {
+            _ if skips => scan.skipping(share, now),
+            // That every page is visited from here on is known only by a sample that shows the setting.
+            _ if visits_all && scan.skips(now) => CLOSE,
+            Some(_) => CLOSE,
+            None => scan.check_after(share, now),
+        };
+        let knobs =
+            knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!visits_all)).with(Knob::Run, 1);
+        Settings { knobs, check_after, share, visits_all }
+    }
+}

@@ -1,0 +1,61 @@
+//! Writes to the machine's files, with the kernel's rules of when which value is accepted.
+
+use super::super::advisor::Advisor;
+use super::super::settings::{Refused, has};
+use super::Machine;
+use crate::knobs::{Knob, Knobs};
+
+impl Machine {
+    /// Writes one file, as root.
+    ///
+    /// Writing `run`, `merge_across_nodes` or `max_page_sharing` in the middle of a batch waits for the
+    /// batch's end: [`now`](Machine::now) may be later afterwards.
+    ///
+    /// # Errors
+    /// The kernel would refuse the value.
+    pub fn write(&mut self, knob: Knob, value: u64) -> Result<(), Refused> {
+        if !has(self.config.kernel, knob.name()) {
+            return Err(Refused::Absent(knob));
+        }
+        if !knob.range().contains(&value) {
+            return Err(Refused::Invalid { knob, value });
+        }
+        let Some(before) = self.settings.get_mut(knob) else { return Err(Refused::Absent(knob)) };
+        let changed = *before != value;
+        match knob {
+            Knob::PagesToScan if self.settings.advisor_mode != 0 => return Err(Refused::Advisor),
+            Knob::AdvisorMode if changed => {
+                self.advisor = Advisor::default();
+                self.settings.pages_to_scan =
+                    if value == 0 { 100 } else { self.settings.advisor_min_pages_to_scan };
+            }
+            Knob::MergeAcrossNodes | Knob::MaxPageSharing if changed => {
+                self.finish_batch();
+                if self.memory.stable.shared > 0 {
+                    return Err(Refused::Merged(knob));
+                }
+            }
+            Knob::SleepMillisecs if changed => self.wake_ksmd(),
+            Knob::Run => {
+                self.finish_batch();
+                if changed && value == 2 {
+                    self.settings.run = 2;
+                    return self.unmerge().inspect_err(|_| self.settings.run = 0);
+                }
+            }
+            _ => {}
+        }
+        if let Some(setting) = self.settings.get_mut(knob) {
+            *setting = value;
+        }
+        Ok(())
+    }
+
+    /// Writes several files in the order in which they may be written.
+    ///
+    /// # Errors
+    /// The first refusal. The files before it are written, and those after it are not.
+    pub fn write_all(&mut self, knobs: &Knobs) -> Result<(), Refused> {
+        knobs.iter().try_for_each(|(knob, value)| self.write(knob, value))
+    }
+}

@@ -1,0 +1,101 @@
+//! On which CPUs ksmd runs. On a node that computes it belongs where the system's own work goes.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use ksmith_core::kernel::nodes;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::ksmd;
+use crate::root::Root;
+
+/// Why ksmd stays where it is.
+#[derive(Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// The list is none.
+    #[error("{0:?} is no list of CPUs: write it as 0-1,4")]
+    NoList(String),
+    /// It can't be found.
+    #[error("ksmd can't be found, so it stays on any CPU; in a container that is so")]
+    NoKsmd,
+    /// The kernel refuses.
+    #[error("ksmd can't be bound to CPUs {cpus}: {source}; are they online?")]
+    Refused {
+        /// The list.
+        cpus: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It could not be noted, so nothing was changed.
+    #[error(transparent)]
+    Journal(#[from] super::UndoError),
+}
+
+/// The CPUs that ksmd may use, as a list: `0-1`.
+pub(super) fn now(root: &Root) -> Result<String, AffinityError> {
+    let set = sched_getaffinity(Some(pid(root)?))
+        .map_err(|error| AffinityError::Refused { cpus: "?".to_owned(), source: error.into() })?;
+    Ok(list(&(0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()))
+}
+
+/// Binds ksmd to a list of CPUs.
+pub(super) fn bind(root: &Root, cpus: &str) -> Result<(), AffinityError> {
+    let wanted = parse(cpus)?;
+    let mut set = CpuSet::new();
+    wanted.iter().for_each(|cpu| set.set(*cpu));
+    sched_setaffinity(Some(pid(root)?), &set)
+        .map_err(|error| AffinityError::Refused { cpus: cpus.to_owned(), source: error.into() })
+}
+
+/// The same list in the form that [`now`] gives.
+pub(super) fn canonical(cpus: &str) -> Result<String, AffinityError> {
+    parse(cpus).map(|cpus| list(&cpus))
+}
+
+fn pid(root: &Root) -> Result<Pid, AffinityError> {
+    // The PID of ksmd in a captured tree is another process's here.
+    let found = root.is_host().then(|| ksmd::pid(root)).flatten();
+    found.and_then(|pid| Pid::from_raw(pid.cast_signed())).ok_or(AffinityError::NoKsmd)
+}
+
+fn parse(cpus: &str) -> Result<BTreeSet<usize>, AffinityError> {
+    // CPUs are listed as nodes are, and are as many at most.
+    let found = nodes(cpus).map(|cpus| cpus.into_iter().map(|cpu| cpu as usize).collect::<BTreeSet<_>>());
+    found.ok_or_else(|| AffinityError::NoList(cpus.to_owned()))
+}
+
+fn list(cpus: &BTreeSet<usize>) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = |&(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written_as_the_kernel_does() {
+        for (text, canon) in [("0", "0"), ("0-1", "0-1"), ("3,0,1", "0-1,3"), ("5-7,6", "5-7")] {
+            assert_eq!(canonical(text).unwrap(), canon);
+        }
+        for bad in ["", "a", "1-0", "-1", "9999"] {
+            assert!(canonical(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_captured_trees_ksmd_is_left_alone() {
+        let tree = tempfile::tempdir().unwrap();
+        assert!(matches!(bind(&Root::at(tree.path()), "0"), Err(AffinityError::NoKsmd)));
+    }
+}

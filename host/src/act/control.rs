@@ -1,0 +1,352 @@
+//! Controlling KSM for a while, and leaving it as it was.
+
+use std::fmt;
+
+use ksmith_core::knobs::Knob;
+
+use super::affinity::{self, AffinityError};
+use super::pause::Paused;
+use super::restore::restore;
+use super::{
+    ActError, Holder, Journal, Lock, LockError, PauseError, RestoreError, Restored, StateDir, UndoError, Writer,
+};
+use super::{find, holders::HolderKind};
+use crate::root::Root;
+
+/// Why KSM could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// Another ksmith has it, or the lock can't be used.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// What would be changed could not be restored.
+    #[error(transparent)]
+    Journal(#[from] UndoError),
+    /// A ksmith that was killed left settings behind that can't be put back.
+    #[error("a ksmith that was killed left settings behind, and they could not be restored: {0}")]
+    Stale(#[source] RestoreError),
+    /// Other programs control KSM.
+    #[error(transparent)]
+    Held(#[from] HeldBy),
+    /// One of them could not be paused.
+    #[error(transparent)]
+    Pause(#[from] PauseError),
+}
+
+/// Other programs that control KSM now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct HeldBy(pub Vec<Holder>);
+
+/// `KSM is controlled by ksmtuned (pid 812): stop it (systemctl stop ksmtuned), or …`
+impl fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        let mut remedies: Vec<&str> = self.0.iter().map(Holder::remedy).collect();
+        remedies.dedup();
+        let pause =
+            if self.0.iter().any(Holder::can_be_paused) { "to pause it while ksmith runs" } else { "all the same" };
+        write!(
+            f,
+            "KSM is controlled by {}: stop it ({}), or start with --take-over {pause}",
+            names.join(" and "),
+            remedies.join("; "),
+        )
+    }
+}
+
+/// The control over KSM. What was changed through [`Control::writer`] is restored, and paused processes
+/// go on, when this is dropped: on return, on an error and on a panic. After SIGKILL the next
+/// [`Control::take`] or [`restore`] does it.
+#[derive(Debug)]
+pub struct Control {
+    writer: Writer,
+    notes: Vec<String>,
+    // Dropped after `drop` has restored: the next ksmith starts from restored settings.
+    _lock: Option<Lock>,
+}
+
+impl Control {
+    /// Takes the control over KSM: locks out other ksmiths, restores what a killed one left, and refuses if
+    /// another program controls KSM. With `take_over`, programs that can be paused are paused until restoring.
+    ///
+    /// In a dry run nothing is locked, restored or paused; the notes say what would be.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; nothing has been changed then, except that a killed ksmith's changes may be undone.
+    pub fn take(root: &Root, directory: &StateDir, dry_run: bool, take_over: bool) -> Result<Self, TakeError> {
+        let mut control = if dry_run {
+            Self { writer: Writer::new(root, true), notes: Vec::new(), _lock: None }
+        } else {
+            let lock = Lock::take(directory)?;
+            let writer = Writer::new(root, false).with_journal(Journal::open(directory)?);
+            Self { writer, notes: Vec::new(), _lock: Some(lock) }
+        };
+        control.undo_what_a_killed_one_left()?;
+        control.deal_with(find(root), take_over)?;
+        Ok(control)
+    }
+
+    /// What a person should know about how KSM was taken.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The host that is controlled.
+    pub fn root(&self) -> &Root {
+        self.writer.root()
+    }
+
+    /// The writer of settings.
+    pub fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    /// Notes every setting as it is now, so that it is restored whatever program changes it meanwhile: one that was
+    /// started for that, with or without a journal of its own.
+    ///
+    /// # Errors
+    /// A setting can't be read or the journal can't be written.
+    pub fn note_all(&mut self) -> Result<(), ActError> {
+        for knob in Knob::ALL {
+            if let Some(value) = self.writer.get(knob)? {
+                self.writer.note(knob, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds ksmd to a list of CPUs (`0-1`) until restoring. Returns where it ran before, if that is elsewhere.
+    ///
+    /// # Errors
+    /// The list is none, ksmd can't be found or the kernel refuses; then ksmd stays where it is.
+    pub fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {
+        let wanted = affinity::canonical(cpus)?;
+        let before = affinity::now(self.writer.root())?;
+        if before == wanted || self.writer.is_dry_run() {
+            return Ok((before != wanted).then_some(before));
+        }
+        if let Some(journal) = self.writer.journal_mut() {
+            journal.note_ksmd_cpus(before.clone())?;
+        }
+        affinity::bind(self.writer.root(), &wanted)?;
+        Ok(Some(before))
+    }
+
+    /// Restores everything now, and says what was done.
+    ///
+    /// # Errors
+    /// Something could not be put back. The journal is kept, and `ksmith restore` tries again.
+    pub fn restore(mut self) -> Result<Restored, RestoreError> {
+        let outcome = restore(&mut self.writer, false);
+        // What has failed now would fail again in `drop`.
+        self.writer = Writer::new(self.writer.root(), true);
+        outcome
+    }
+
+    fn undo_what_a_killed_one_left(&mut self) -> Result<(), TakeError> {
+        let notes = undo_what_a_killed_one_left(&mut self.writer).inspect_err(|_| {
+            self.writer = Writer::new(self.writer.root(), true);
+        })?;
+        self.notes.extend(notes);
+        Ok(())
+    }
+
+    fn deal_with(&mut self, holders: Vec<Holder>, take_over: bool) -> Result<(), TakeError> {
+        if holders.is_empty() {
+            return Ok(());
+        }
+        if self.writer.is_dry_run() {
+            self.notes.push(format!("this would be refused without --take-over: {}", HeldBy(holders)));
+            return Ok(());
+        }
+        if !take_over {
+            return Err(HeldBy(holders).into());
+        }
+        for holder in holders {
+            // A PID of a captured tree is another process's here.
+            if !holder.can_be_paused() || !self.writer.root().is_host() {
+                let why = match holder.kind {
+                    HolderKind::Tuned { .. } => "it writes again whenever a profile is applied",
+                    _ => "it is not on this host",
+                };
+                self.notes.push(format!("{holder} is not paused: {why}"));
+                continue;
+            }
+            let process =
+                Paused { pid: holder.id.pid, start_ticks: holder.id.start_ticks, what: holder.name().to_owned() };
+            if let Some(journal) = self.writer.journal_mut() {
+                journal.note_paused(process.clone())?;
+            }
+            if process.stop()? {
+                self.notes.push(format!("{holder} is paused until the settings are restored"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Restores what the journal of `writer` says, if it says anything, and returns what a person should know of it.
+/// To be called under the lock.
+pub(super) fn undo_what_a_killed_one_left(writer: &mut Writer) -> Result<Vec<String>, TakeError> {
+    if writer.journal().is_none_or(Journal::is_empty) {
+        return Ok(Vec::new());
+    }
+    let restored = restore(writer, false).map_err(TakeError::Stale)?;
+    let mut notes = vec!["a ksmith that was killed had left its settings; they are restored".to_owned()];
+    notes.extend(restored.changes.iter().map(|change| format!("restored {change}")));
+    notes.extend(restored.notes);
+    Ok(notes)
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.writer.is_dry_run() {
+            return;
+        }
+        match restore(&mut self.writer, false) {
+            Ok(restored) => {
+                restored.changes.iter().for_each(|change| tracing::info!("restored {change}"));
+                restored.notes.iter().for_each(|note| tracing::warn!("{note}"));
+            }
+            Err(error) => tracing::error!("{error}; try again with: ksmith restore"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::Path;
+
+    use ksmith_core::knobs::Knobs;
+
+    use super::super::writer::tests::whole_tree;
+    use super::*;
+
+    fn take(tree: &Path) -> Result<Control, TakeError> {
+        let root = Root::at(tree);
+        Control::take(&root, &StateDir::of(&root), false, false)
+    }
+
+    /// As [`take`], where the lock was held a moment ago: a process that another test starts right now has a copy of the
+    /// lock's descriptor until it execs.
+    fn take_next(tree: &Path) -> Control {
+        loop {
+            match take(tree) {
+                Err(TakeError::Lock(LockError::Held { .. })) => std::thread::yield_now(),
+                taken => return taken.unwrap(),
+            }
+        }
+    }
+
+    fn run(tree: &Path) -> String {
+        fs::read_to_string(tree.join("sys/kernel/mm/ksm/run")).unwrap().trim().to_owned()
+    }
+
+    fn ksmtuned(tree: &Path) {
+        let directory = tree.join("proc/812");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("cmdline"), "/bin/bash\0/usr/sbin/ksmtuned\0").unwrap();
+        fs::write(directory.join("stat"), "812 (ksmtuned) S 1 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 900 1000 33 0")
+            .unwrap();
+    }
+
+    #[test]
+    fn dropping_restores_on_return_error_and_panic() {
+        let tree = whole_tree();
+        let mut control = take(tree.path()).unwrap();
+        control.writer().set(Knob::Run, 1).unwrap();
+        assert_eq!(run(tree.path()), "1");
+        drop(control);
+        assert_eq!(run(tree.path()), "0");
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let mut control = take_next(tree.path());
+            control.writer().set(Knob::Run, 1).unwrap();
+            panic!("in the middle of a burst");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(run(tree.path()), "0");
+    }
+
+    #[test]
+    fn what_others_change_is_restored_once_it_is_noted() {
+        let tree = whole_tree();
+        let mut control = take(tree.path()).unwrap();
+        control.note_all().unwrap();
+        fs::write(tree.path().join("sys/kernel/mm/ksm/pages_to_scan"), "4321\n").unwrap();
+        fs::write(tree.path().join("sys/kernel/mm/ksm/run"), "1\n").unwrap();
+        let changes: Vec<_> = control.restore().unwrap().changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["run 1 -> 0", "pages_to_scan 4321 -> 100"]);
+    }
+
+    #[test]
+    fn an_explicit_restore_says_what_it_did() {
+        let tree = whole_tree();
+        let mut control = take(tree.path()).unwrap();
+        control.writer().apply(&Knobs::none().with(Knob::SmartScan, 0).with(Knob::Run, 1));
+        let changes: Vec<_> = control.restore().unwrap().changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["run 1 -> 0", "smart_scan 0 -> 1"]);
+    }
+
+    #[test]
+    fn what_a_killed_one_left_is_restored_at_the_next_start() {
+        let tree = whole_tree();
+        let mut killed = take(tree.path()).unwrap();
+        killed.writer().set(Knob::Run, 1).unwrap();
+        // Ends without `drop`, as by SIGKILL, where the kernel lets go of the lock.
+        killed._lock = None;
+        std::mem::forget(killed);
+        let next = take_next(tree.path());
+        assert_eq!(run(tree.path()), "0");
+        assert!(next.notes().contains(&"restored run 1 -> 0".to_owned()), "{:?}", next.notes());
+    }
+
+    #[test]
+    fn only_one_ksmith_at_a_time() {
+        let tree = whole_tree();
+        let _control = take(tree.path()).unwrap();
+        assert!(matches!(take(tree.path()), Err(TakeError::Lock(LockError::Held { pid: Some(_) }))));
+    }
+
+    #[test]
+    fn another_controller_is_named_with_what_to_do() {
+        let tree = whole_tree();
+        ksmtuned(tree.path());
+        assert_eq!(
+            take(tree.path()).unwrap_err().to_string(),
+            "KSM is controlled by ksmtuned (pid 812): stop it (systemctl stop ksmtuned), \
+             or start with --take-over to pause it while ksmith runs"
+        );
+    }
+
+    #[test]
+    fn a_process_of_a_captured_tree_is_never_signalled() {
+        let tree = whole_tree();
+        ksmtuned(tree.path());
+        let root = Root::at(tree.path());
+        let control = Control::take(&root, &StateDir::of(&root), false, true).unwrap();
+        assert_eq!(control.notes(), ["ksmtuned (pid 812) is not paused: it is not on this host"]);
+        assert!(control.writer.journal().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_dry_run_needs_no_lock_and_leaves_no_trace() {
+        let tree = whole_tree();
+        ksmtuned(tree.path());
+        let root = Root::at(tree.path());
+        let mut control = Control::take(&root, &StateDir::of(&root), true, false).unwrap();
+        assert!(control.notes()[0].contains("would be refused"), "{:?}", control.notes());
+        assert!(control.writer().set(Knob::Run, 1).unwrap().is_some());
+        drop(control);
+        assert!(!tree.path().join("run").exists());
+        assert_eq!(run(tree.path()), "0");
+    }
+
+    #[test]
+    fn without_a_place_for_the_journal_nothing_starts() {
+        let tree = whole_tree();
+        fs::write(tree.path().join("run"), "a file where the directory should be").unwrap();
+        assert!(matches!(take(tree.path()), Err(TakeError::Lock(LockError::Unusable { .. }))));
+    }
+}

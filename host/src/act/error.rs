@@ -1,0 +1,196 @@
+//! Why a knob was not changed or pages stayed merged, with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use ksmith_core::knobs::Knob;
+use ksmith_core::reading::{Malformed, Reading};
+
+use super::{NoHeadroom, UndoError};
+
+/// One knob that was not brought to the value wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// The file can't be read, so it is not known what to put back.
+    #[error("{path} may not be read; ksmith needs root to change KSM's settings", path = .path.display())]
+    Denied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file holds something else than its documentation promises.
+    #[error("{path} makes no sense, so it was left alone: {why}", path = .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What stood there.
+        why: Malformed,
+    },
+    /// The kernel refused the write.
+    #[error("can't write {wanted} to {path} (now {old}): {source}; {hint}",
+            wanted = .knob.text(*.wanted), old = .knob.text(*.old), path = .path.display())]
+    Refused {
+        /// The knob.
+        knob: Knob,
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        old: u64,
+        /// What was written.
+        wanted: u64,
+        /// The kernel's answer.
+        source: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The kernel took the write, but the file shows another value.
+    #[error("{wanted} was written to {path} (before: {old}), but it reads {found}; \
+             is another program writing to it?",
+            wanted = .knob.text(*.wanted), old = .knob.text(*.old), path = .path.display())]
+    NotTaken {
+        /// The knob.
+        knob: Knob,
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        old: u64,
+        /// What was written.
+        wanted: u64,
+        /// What it shows now.
+        found: String,
+    },
+    /// The original value could not be noted down first, so the knob was not written.
+    #[error("{knob} was not changed, because its value could not be noted for restoring: {source}")]
+    Journal {
+        /// The knob.
+        knob: Knob,
+        /// What is wrong with the journal.
+        source: UndoError,
+    },
+    /// `run=2` by a plain write would make ksmith the first process that the kernel kills for memory.
+    #[error("run=2 unmerges everything and is not written like a setting; use `ksmith unmerge`")]
+    UnmergeApart,
+    /// A setting failed, and ksmd is not started with settings that were not chosen.
+    #[error("run=1 was not written, because {failed} could not be set")]
+    NotStarted {
+        /// The first knob that failed.
+        failed: Knob,
+    },
+    /// A knob that needs everything unmerged, and that failed.
+    #[error("{knob} can only be changed while nothing is merged: {source}")]
+    NeedsUnmerge {
+        /// The knob.
+        knob: Knob,
+        /// Why it could not be unmerged.
+        source: UnmergeError,
+    },
+}
+
+impl ActError {
+    /// The error for a reading without a value. `None` for absent: a kernel may lack a knob.
+    pub(super) fn unread(path: PathBuf, reading: Reading<u64>) -> Option<Self> {
+        match reading {
+            Reading::Value(_) | Reading::Absent => None,
+            Reading::Denied => Some(Self::Denied { path }),
+            Reading::Malformed(why) => Some(Self::Malformed { path, why }),
+        }
+    }
+}
+
+/// Why not everything was unmerged.
+#[derive(Debug, thiserror::Error)]
+pub enum UnmergeError {
+    /// Not tried: memory would not suffice.
+    #[error(transparent)]
+    NoHeadroom(#[from] NoHeadroom),
+    /// Not tried: `run` is unreadable, or its value could not be noted.
+    #[error(transparent)]
+    Knob(#[from] Box<ActError>),
+    /// Not tried: this kernel has no KSM.
+    #[error("this kernel has no KSM, so nothing is merged")]
+    NoKsm,
+    /// No child could be had, or it could not be watched.
+    #[error("can't start the process that unmerges: {0}")]
+    Child(#[source] io::Error),
+    /// The kernel refused.
+    #[error(
+        "the kernel did not unmerge everything: {source}; {hint}; run is {run} now, \
+             and {left_pages} merged pages are left"
+    )]
+    Refused {
+        /// Its answer.
+        source: io::Error,
+        /// What to do.
+        hint: &'static str,
+        /// What `run` is now: 0 after an unmerge that stopped half way.
+        run: u64,
+        /// Pages of processes that are still merged: with what is kept of each content, and zero pages.
+        left_pages: u64,
+    },
+    /// The child was killed: by us on request or at the deadline, or by the kernel for memory.
+    #[error("unmerging was stopped {why}; run is {run} now, and {left_pages} merged pages are left")]
+    Stopped {
+        /// The program that did it.
+        why: String,
+        /// What `run` is now.
+        run: u64,
+        /// Pages of processes that are still merged: with what is kept of each content, and zero pages.
+        left_pages: u64,
+    },
+}
+
+/// What to do about a refused write. `advisor_on` and `pages_merged` are as found after the refusal.
+pub(super) fn hint(knob: Knob, errno: Option<i32>, advisor_on: bool, pages_merged: bool) -> &'static str {
+    match errno {
+        Some(libc::EINVAL) if knob == Knob::PagesToScan && advisor_on => {
+            "the kernel's own advisor is on and owns it: set advisor_mode=none first"
+        }
+        Some(libc::EINVAL) => "this kernel does not take that value",
+        Some(libc::EBUSY) if knob.needs_nothing_merged() && pages_merged => {
+            "pages are merged: it can only be changed after `ksmith unmerge`"
+        }
+        Some(libc::EBUSY) => "the kernel is busy with it: try again",
+        Some(libc::EACCES | libc::EPERM) => {
+            "this needs root (in a container: a privileged one, with /sys writable)"
+        }
+        Some(libc::EROFS) => {
+            "/sys is read-only here: run ksmith on the host and not in a container, or without ProtectKernelTunables="
+        }
+        Some(libc::ENOMEM) => "the host has no memory for it",
+        Some(libc::ENOENT) => "the file has vanished: was KSM's directory unmounted?",
+        _ => "the kernel's documentation does not name this refusal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_says_what_to_do() {
+        let of = |knob, errno, advisor, merged| hint(knob, Some(errno), advisor, merged);
+        assert!(of(Knob::PagesToScan, libc::EINVAL, true, false).contains("advisor_mode=none"));
+        assert!(of(Knob::PagesToScan, libc::EINVAL, false, false).contains("does not take that value"));
+        assert!(of(Knob::MaxPageSharing, libc::EINVAL, true, false).contains("does not take that value"));
+        assert!(of(Knob::MaxPageSharing, libc::EBUSY, false, true).contains("ksmith unmerge"));
+        assert!(of(Knob::MergeAcrossNodes, libc::EBUSY, false, false).contains("try again"));
+        assert!(of(Knob::Run, libc::EACCES, false, false).contains("root"));
+        assert!(of(Knob::Run, libc::EPERM, false, false).contains("root"));
+        assert!(of(Knob::Run, libc::EROFS, false, false).contains("read-only"));
+    }
+
+    #[test]
+    fn a_refusal_names_file_old_wanted_and_reason() {
+        let error = ActError::Refused {
+            knob: Knob::AdvisorMode,
+            path: "/sys/kernel/mm/ksm/advisor_mode".into(),
+            old: 0,
+            wanted: 1,
+            source: io::Error::from_raw_os_error(libc::EACCES),
+            hint: hint(Knob::AdvisorMode, Some(libc::EACCES), false, false),
+        };
+        let text = error.to_string();
+        for part in ["scan-time to /sys/kernel/mm/ksm/advisor_mode (now none)", "Permission denied", "needs root"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether the host can hold what would come back if everything were unmerged now.
+
+use ksmith_core::account::Totals;
+use ksmith_core::kernel::{Ksm, Meminfo};
+use ksmith_core::sample::Sample;
+use ksmith_core::units::Bytes;
+
+use super::knob_file::Directory;
+use crate::root::Root;
+
+/// What unmerging needs and what the host has for it, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headroom {
+    /// What is saved now, and so would be needed.
+    pub exposure_bytes: u64,
+    /// What the host could get: available memory and free swap. `None` where /proc/meminfo fails.
+    pub headroom_bytes: Option<u64>,
+    /// Whether any page is merged, one that saves nothing (its twins are gone) included.
+    pub is_anything_merged: bool,
+}
+
+/// Too little memory to unmerge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoHeadroom {
+    /// It is known to be too little.
+    #[error("unmerging needs {exposure} and a margin of {margin}, and the host has {headroom} \
+             (available memory and free swap): free memory first, or force it",
+            exposure = Bytes::from(*.exposure_bytes), margin = Bytes::from(*.margin_bytes),
+            headroom = Bytes::from(*.headroom_bytes))]
+    TooLittle {
+        /// What would come back.
+        exposure_bytes: u64,
+        /// What should be left over.
+        margin_bytes: u64,
+        /// What there is.
+        headroom_bytes: u64,
+    },
+    /// It is not known.
+    #[error("unmerging needs {exposure}, and /proc/meminfo does not say what the host has: force it if you know",
+            exposure = Bytes::from(*.exposure_bytes))]
+    Unknown {
+        /// What would come back.
+        exposure_bytes: u64,
+    },
+}
+
+/// Guests go on taking memory while they are unmerged: an eighth of what comes back, and at least this much.
+const LEAST_MARGIN_BYTES: u64 = 64 << 20;
+
+impl Headroom {
+    /// Looks at the host.
+    pub fn now(root: &Root) -> Self {
+        let sample = Sample {
+            page_size: rustix::param::page_size() as u64,
+            ksm: Ksm::read(&mut Directory::of(root)),
+            memory: root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text)),
+            ..Sample::default()
+        };
+        let totals = Totals::of(&sample);
+        let shared = sample.ksm.pages_shared.get().unwrap_or(0);
+        Self {
+            exposure_bytes: totals.exposure_bytes,
+            headroom_bytes: totals.headroom_bytes,
+            is_anything_merged: shared > 0 || sample.ksm.saved_pages() > 0,
+        }
+    }
+
+    /// Whether everything can be unmerged.
+    ///
+    /// # Errors
+    /// It can't, or that is not known, with the figures.
+    pub fn check(&self) -> Result<(), NoHeadroom> {
+        let exposure_bytes = self.exposure_bytes;
+        if exposure_bytes == 0 {
+            return Ok(());
+        }
+        let margin_bytes = LEAST_MARGIN_BYTES.max(exposure_bytes / 8);
+        match self.headroom_bytes {
+            None => Err(NoHeadroom::Unknown { exposure_bytes }),
+            Some(headroom) if headroom < exposure_bytes.saturating_add(margin_bytes) => {
+                Err(NoHeadroom::TooLittle { exposure_bytes, margin_bytes, headroom_bytes: headroom })
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn of(exposure_bytes: u64, headroom_bytes: Option<u64>) -> Headroom {
+        Headroom { exposure_bytes, headroom_bytes, is_anything_merged: exposure_bytes > 0 }
+    }
+
+    #[test]
+    fn what_comes_back_must_fit_with_a_margin() {
+        assert_eq!(of(8 * GIB, Some(9 * GIB)).check(), Ok(()));
+        let error = of(8 * GIB, Some(9 * GIB - 1)).check().unwrap_err().to_string();
+        assert!(error.contains("needs 8.00 GiB and a margin of 1.00 GiB, and the host has 9.00 GiB"), "{error}");
+        assert!(of(1, Some(64 << 20)).check().is_err());
+        assert!(of(u64::MAX, Some(u64::MAX - 1)).check().is_err());
+    }
+
+    #[test]
+    fn with_nothing_merged_nothing_is_needed() {
+        assert_eq!(of(0, Some(0)).check(), Ok(()));
+        assert_eq!(of(0, None).check(), Ok(()));
+        assert!(matches!(of(1, None).check(), Err(NoHeadroom::Unknown { .. })));
+    }
+
+    #[test]
+    fn the_figures_come_from_the_tree() {
+        let tree = super::super::writer::tests::tree(&[("pages_shared", "3\n"), ("pages_sharing", "5\n")]);
+        std::fs::create_dir_all(tree.path().join("proc")).unwrap();
+        std::fs::write(tree.path().join("proc/meminfo"), "MemAvailable: 4 kB\nSwapFree: 1 kB\n").unwrap();
+        let headroom = Headroom::now(&Root::at(tree.path()));
+        let page = rustix::param::page_size() as u64;
+        assert_eq!((headroom.exposure_bytes, headroom.headroom_bytes), (5 * page, Some(5 << 10)));
+        assert!(headroom.is_anything_merged);
+    }
+}

@@ -1,0 +1,162 @@
+//! Changing settings for good.
+
+use std::ops::ControlFlow;
+
+use ksmith_core::knobs::Knob;
+
+use super::control::undo_what_a_killed_one_left;
+use super::{ActError, Change, Journal, Lock, StateDir, TakeError, UndoError, Unmerge, Writer, safe_sequence};
+use crate::root::Root;
+
+/// The right to change settings that are to stay changed: no ksmith is at work, and none will put back later
+/// what is set now. What a killed ksmith had left is restored first.
+#[derive(Debug)]
+pub struct Lasting {
+    writer: Writer,
+    journal: Option<Journal>,
+    notes: Vec<String>,
+    _lock: Option<Lock>,
+}
+
+impl Lasting {
+    /// Takes the lock, and restores what a killed ksmith left. In a dry run nothing is locked or restored.
+    ///
+    /// # Errors
+    /// Another ksmith is at work, or what a killed one left can't be restored.
+    pub fn take(root: &Root, directory: &StateDir, dry_run: bool) -> Result<Self, TakeError> {
+        let writer = Writer::new(root, dry_run);
+        if dry_run {
+            return Ok(Self { writer, journal: None, notes: Vec::new(), _lock: None });
+        }
+        let lock = Lock::take(directory)?;
+        let mut restoring = Writer::new(root, false).with_journal(Journal::open(directory)?);
+        let notes = undo_what_a_killed_one_left(&mut restoring)?;
+        // Opened anew: settings that wait for memory are still in it.
+        Ok(Self { writer, journal: Some(Journal::open(directory)?), notes, _lock: Some(lock) })
+    }
+
+    /// What a person should know about what was restored.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The writer of settings that are not put back.
+    pub fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    /// Brings `knob` to `value` by [`safe_sequence`]. What `run` was is in the journal meanwhile: after SIGKILL in
+    /// between, [`restore`](super::restore) puts ksmd back to work.
+    ///
+    /// # Errors
+    /// As [`safe_sequence`], or the journal can't be written.
+    pub fn set(
+        &mut self,
+        knob: Knob,
+        value: u64,
+        how: Unmerge,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Vec<Change>, Vec<ActError>> {
+        let fail = |error| vec![error];
+        let unnoted = |source: UndoError| vec![ActError::Journal { knob, source }];
+        let run = self.writer.get(Knob::Run).map_err(fail)?;
+        let before = self.journal.as_ref().map(|journal| journal.originals().clone());
+        if let (Some(journal), Some(run), true) = (&mut self.journal, run, knob.needs_nothing_merged()) {
+            journal.note([(Knob::Run, run)]).map_err(unnoted)?;
+        }
+        let outcome = safe_sequence(&mut self.writer, knob, value, how, progress);
+        let is_settled = outcome.is_ok() || self.writer.get(Knob::Run).is_ok_and(|now| now == run);
+        if let (Some(journal), Some(before), true) = (&mut self.journal, before, is_settled) {
+            // A setting that waited to be restored does so no more once a person has chosen its value.
+            let chosen = outcome.is_ok().then_some(knob);
+            let left = before.iter().filter(|(noted, _)| Some(*noted) != chosen).collect();
+            let paused = journal.paused().to_vec();
+            journal.keep(left, paused).map_err(unnoted)?;
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use ksmith_core::knobs::Knobs;
+
+    use super::super::writer::tests::whole_tree;
+    use super::super::{Control, restore};
+    use super::*;
+
+    fn go_on(_: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn take(tree: &Path) -> Lasting {
+        let root = Root::at(tree);
+        Lasting::take(&root, &StateDir::of(&root), false).unwrap()
+    }
+
+    fn journal(tree: &Path) -> Journal {
+        Journal::open(&StateDir::of(&Root::at(tree))).unwrap()
+    }
+
+    #[test]
+    fn what_a_killed_one_left_is_restored_before_and_not_after() {
+        let tree = whole_tree();
+        let root = Root::at(tree.path());
+        Writer::new(&root, false).with_journal(journal(tree.path())).set(Knob::SleepMillisecs, 5).unwrap();
+        let mut lasting = take(tree.path());
+        assert!(lasting.notes().contains(&"restored sleep_millisecs 5 -> 20".to_owned()), "{:?}", lasting.notes());
+        lasting.set(Knob::SleepMillisecs, 77, Unmerge::default(), go_on).unwrap();
+        drop(lasting);
+        let restored = restore(&mut Writer::new(&root, false).with_journal(journal(tree.path())), false).unwrap();
+        assert!(restored.changes.is_empty(), "{restored:?}");
+        assert_eq!(Writer::new(&root, true).get(Knob::SleepMillisecs).unwrap(), Some(77));
+    }
+
+    #[test]
+    fn run_is_not_touched_for_another_setting_unless_it_is_noted() {
+        let tree = whole_tree();
+        let mut lasting = take(tree.path());
+        lasting.writer().set(Knob::Run, 1).unwrap();
+        fs::create_dir_all(tree.path().join("run/ksmith/undo.json.new")).unwrap();
+        let errors = lasting.set(Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap_err();
+        assert!(matches!(errors[..], [ActError::Journal { .. }]), "{errors:?}");
+        assert_eq!(lasting.writer().get(Knob::Run).unwrap(), Some(1));
+        assert_eq!(lasting.writer().get(Knob::MaxPageSharing).unwrap(), Some(256));
+        assert_eq!(lasting.set(Knob::PagesToScan, 7, Unmerge::default(), go_on).unwrap().len(), 1);
+        fs::remove_dir(tree.path().join("run/ksmith/undo.json.new")).unwrap();
+        let changes = lasting.set(Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap();
+        assert_eq!(changes.len(), 3);
+        assert!(journal(tree.path()).is_empty());
+    }
+
+    #[test]
+    fn a_setting_that_waited_for_memory_gives_way_to_the_one_chosen_now() {
+        let tree = whole_tree();
+        let root = Root::at(tree.path());
+        let sharing = tree.path().join("sys/kernel/mm/ksm/pages_sharing");
+        Writer::new(&root, false).with_journal(journal(tree.path())).set(Knob::MaxPageSharing, 16).unwrap();
+        fs::write(&sharing, "9\n").unwrap();
+        let mut lasting = take(tree.path());
+        assert_eq!(*journal(tree.path()).originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
+        lasting.set(Knob::SleepMillisecs, 77, Unmerge::default(), go_on).unwrap();
+        assert_eq!(*journal(tree.path()).originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
+        fs::write(&sharing, "0\n").unwrap();
+        lasting.set(Knob::MaxPageSharing, 32, Unmerge::default(), go_on).unwrap();
+        assert!(journal(tree.path()).is_empty());
+    }
+
+    #[test]
+    fn a_dry_run_locks_nothing() {
+        let tree = whole_tree();
+        let root = Root::at(tree.path());
+        let directory = StateDir::of(&root);
+        let control = Control::take(&root, &directory, false, false).unwrap();
+        let mut dry = Lasting::take(&root, &directory, true).unwrap();
+        assert_eq!(dry.set(Knob::Run, 1, Unmerge::default(), go_on).unwrap().len(), 1);
+        assert!(matches!(Lasting::take(&root, &directory, false), Err(TakeError::Lock(_))));
+        drop(control);
+    }
+}

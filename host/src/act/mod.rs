@@ -1,0 +1,39 @@
+//! The only module that writes to KSM: knobs, unmerging, and pausing other programs that write there.
+//!
+//! [`Control::take`] is for changes that last as long as a program runs. It takes the lock, restores what a killed ksmith
+//! left behind, deals with other controllers and gives out a [`Writer`]. Its changes are undone when the [`Control`] is
+//! dropped. [`Lasting`] is for changes that are meant to last. [`restore`] and [`unmerge`] are for one command each.
+
+mod affinity;
+mod control;
+mod error;
+mod headroom;
+mod holders;
+mod journal;
+mod knob_file;
+mod lasting;
+mod lock;
+mod pause;
+mod plan;
+mod restore;
+mod safe_sequence;
+mod throwaway;
+mod tuned;
+mod unmerge;
+mod writer;
+
+use crate::undo::identity;
+pub use crate::undo::{StateDir, UndoError};
+pub use affinity::AffinityError;
+pub use control::{Control, HeldBy, TakeError};
+pub use error::{ActError, UnmergeError};
+pub use headroom::{Headroom, NoHeadroom};
+pub use holders::{Holder, HolderKind, find};
+pub use journal::Journal;
+pub use lasting::Lasting;
+pub use lock::{Lock, LockError};
+pub use pause::{PauseError, Paused};
+pub use restore::{RestoreError, Restored, restore};
+pub use safe_sequence::safe_sequence;
+pub use unmerge::{Unmerge, Unmerged, unmerge};
+pub use writer::{Change, Writer};

@@ -1,0 +1,322 @@
+//! Putting back what the journal says: on the way out, at the next start, or by hand.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use ksmith_core::knobs::{Knob, Knobs};
+
+use super::plan::{Step, plan};
+use super::{ActError, Change, Journal, PauseError, UndoError, Unmerge, UnmergeError, Writer};
+use super::{affinity, identity, safe_sequence, unmerge};
+
+/// What restoring did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Settings that went back, in this order.
+    pub changes: Vec<Change>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+    /// Settings that have to wait, since they need everything unmerged and memory lacks. They stay in the
+    /// journal for the next time.
+    pub left: Knobs,
+}
+
+/// Why not everything was restored. The journal is still there, and restoring can be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The ksmith that wrote the store is still at work.
+    #[error("ksmith (pid {pid}) is running and restores the settings when it ends: end it, or force this")]
+    OwnerAlive {
+        /// Its PID.
+        pid: u32,
+    },
+    /// The undo store can't be read or written.
+    #[error(transparent)]
+    Journal(#[from] UndoError),
+    /// Some settings or processes could not be put right.
+    #[error("not everything was restored: {list}", list = Sentences(.knobs, .processes))]
+    Incomplete {
+        /// What was done.
+        restored: Box<Restored>,
+        /// Settings that failed.
+        knobs: Vec<ActError>,
+        /// Paused processes that could not be continued.
+        processes: Vec<PauseError>,
+    },
+}
+
+struct Sentences<'a>(&'a [ActError], &'a [PauseError]);
+
+impl fmt::Display for Sentences<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let knobs = self.0.iter().map(ToString::to_string);
+        let all: Vec<String> = knobs.chain(self.1.iter().map(ToString::to_string)).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
+/// Puts back what the journal of `writer` says, lets paused processes go on, and removes the journal once
+/// nothing is left to do. Doing it again does nothing. A writer without a journal has nothing to restore.
+///
+/// # Errors
+/// `force` is not set and another living ksmith owns the journal; or something could not be put back.
+pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreError> {
+    let Some(journal) = writer.journal().filter(|journal| !journal.is_empty()) else {
+        return Ok(Restored::default());
+    };
+    refuse_living_owner(journal, force)?;
+    let (originals, paused) = (journal.originals().clone(), journal.paused().to_vec());
+    let now: Knobs = Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).ok()??))).collect();
+
+    let mut restored = Restored::default();
+    let mut knobs = Vec::new();
+    for step in plan(&originals, &now) {
+        if let Err(errors) = take(step, writer, &mut restored) {
+            knobs.extend(errors);
+        }
+    }
+    let mut processes = Vec::new();
+    let mut still_paused = Vec::new();
+    for process in paused.into_iter().filter(|_| !writer.is_dry_run()) {
+        match process.go_on() {
+            Ok(true) => restored.notes.push(format!("{} (pid {}) goes on", process.what, process.pid)),
+            Ok(false) => {}
+            Err(error) => {
+                processes.push(error);
+                still_paused.push(process);
+            }
+        }
+    }
+    put_ksmd_back(writer, &mut restored)?;
+    let is_dry_run = writer.is_dry_run();
+    if let Some(journal) = writer.journal_mut().filter(|_| !is_dry_run) {
+        let left = if knobs.is_empty() { restored.left.clone() } else { originals };
+        journal.keep(left, still_paused)?;
+    }
+    if knobs.is_empty() && processes.is_empty() {
+        return Ok(restored);
+    }
+    Err(RestoreError::Incomplete { restored: Box::new(restored), knobs, processes })
+}
+
+/// Lets ksmd run where it ran. That the CPUs are gone meanwhile is said and does not stop the rest: it stays noted.
+fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), RestoreError> {
+    let Some(cpus) = writer.journal().and_then(Journal::ksmd_cpus).map(str::to_owned) else { return Ok(()) };
+    if writer.is_dry_run() {
+        restored.notes.push(format!("ksmd would be let back on CPUs {cpus}"));
+        return Ok(());
+    }
+    match affinity::bind(writer.root(), &cpus) {
+        Ok(()) => {
+            restored.notes.push(format!("ksmd is back on CPUs {cpus}"));
+            if let Some(journal) = writer.journal_mut() {
+                journal.forget_ksmd_cpus()?;
+            }
+        }
+        Err(why) => restored.notes.push(format!("{why}; later: ksmith restore")),
+    }
+    Ok(())
+}
+
+fn refuse_living_owner(journal: &Journal, force: bool) -> Result<(), RestoreError> {
+    let Some(owner) = journal.owner().filter(|_| !force) else { return Ok(()) };
+    let is_other = identity::own().map_or(true, |own| own != owner);
+    if is_other && identity::is_alive(owner) {
+        return Err(RestoreError::OwnerAlive { pid: owner.pid });
+    }
+    Ok(())
+}
+
+fn take(step: Step, writer: &mut Writer, restored: &mut Restored) -> Result<(), Vec<ActError>> {
+    match step {
+        Step::Set(knob, value) => {
+            restored.changes.extend(writer.set(knob, value).map_err(|error| vec![error])?);
+        }
+        Step::SetUnmerged(knob, value) => match safe_sequence(writer, knob, value, Unmerge::default(), |_| {
+            ControlFlow::Continue(())
+        }) {
+            Ok(changes) => restored.changes.extend(changes),
+            Err(errors) if lacks_memory(&errors) => {
+                let why = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                let was = knob.text(value);
+                restored.notes.push(format!("{knob} was {was} and is not put back: {why}; later: ksmith restore"));
+                restored.left.set(knob, value);
+            }
+            Err(errors) => return Err(errors),
+        },
+        Step::Unmerge => unmerge_again(writer, restored)?,
+        Step::Say(text) => restored.notes.push(text),
+    }
+    Ok(())
+}
+
+fn lacks_memory(errors: &[ActError]) -> bool {
+    let lacks =
+        |error: &ActError| matches!(error, ActError::NeedsUnmerge { source: UnmergeError::NoHeadroom(_), .. });
+    errors.iter().all(lacks)
+}
+
+/// `run` was 2: everything unmerged, ksmd asleep. Without the memory for it ksmd sleeps at least.
+fn unmerge_again(writer: &mut Writer, restored: &mut Restored) -> Result<(), Vec<ActError>> {
+    let fail = |error| vec![error];
+    let Some(old) = writer.get(Knob::Run).map_err(fail)? else { return Ok(()) };
+    match unmerge(writer, Unmerge::default(), |_| ControlFlow::Continue(())) {
+        Ok(_) if old == 2 => {}
+        Ok(_) => restored.changes.push(Change { knob: Knob::Run, old, new: 2 }),
+        Err(why) => {
+            restored.changes.extend(writer.set(Knob::Run, 0).map_err(fail)?);
+            restored.notes.push(format!(
+                "run was 2 (everything unmerged) and is 0 now, so that what is merged stays: {why}; \
+                 later: ksmith unmerge"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::writer::tests::{tree, whole_tree};
+    use super::super::{Paused, StateDir};
+    use super::*;
+    use crate::root::Root;
+
+    fn writer(tree: &Path) -> Writer {
+        let root = Root::at(tree);
+        let journal = Journal::open(&StateDir::of(&root)).unwrap();
+        Writer::new(&root, false).with_journal(journal)
+    }
+
+    fn contents(tree: &Path) -> Vec<(Knob, u64)> {
+        let writer = writer(tree);
+        Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).unwrap()?))).collect()
+    }
+
+    fn change_much(writer: &mut Writer) {
+        let wanted = Knobs::none()
+            .with(Knob::AdvisorMode, 0)
+            .with(Knob::SmartScan, 0)
+            .with(Knob::PagesToScan, 12)
+            .with(Knob::SleepMillisecs, 3)
+            .with(Knob::Run, 1);
+        assert!(writer.apply(&wanted).1.is_empty());
+    }
+
+    #[test]
+    fn another_process_puts_everything_back_and_doing_it_again_does_nothing() {
+        let tree = whole_tree();
+        let before = contents(tree.path());
+        change_much(&mut writer(tree.path()));
+        assert_ne!(contents(tree.path()), before);
+        let mut next = writer(tree.path());
+        let restored = restore(&mut next, false).unwrap();
+        assert_eq!(contents(tree.path()), before);
+        assert_eq!(restored.changes.first().unwrap().to_string(), "run 1 -> 0");
+        assert_eq!(restore(&mut next, false).unwrap(), Restored::default());
+        assert!(!tree.path().join("run/ksmith/undo.json").exists());
+    }
+
+    #[test]
+    fn a_dry_run_leaves_the_journal() {
+        let tree = whole_tree();
+        change_much(&mut writer(tree.path()));
+        let changed = contents(tree.path());
+        let root = Root::at(tree.path());
+        let mut dry = Writer::new(&root, true).with_journal(Journal::open(&StateDir::of(&root)).unwrap());
+        assert_eq!(restore(&mut dry, false).unwrap().changes.len(), 4);
+        assert_eq!(contents(tree.path()), changed);
+        assert!(!Journal::open(&StateDir::of(&root)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_fails_keeps_the_journal_and_the_rest_is_restored() {
+        let tree = whole_tree();
+        let before = contents(tree.path());
+        change_much(&mut writer(tree.path()));
+        let smart_scan = tree.path().join("sys/kernel/mm/ksm/smart_scan");
+        fs::write(&smart_scan, "what?").unwrap();
+        let error = restore(&mut writer(tree.path()), false).unwrap_err();
+        assert!(error.to_string().contains("smart_scan makes no sense"), "{error}");
+        fs::write(&smart_scan, "0").unwrap();
+        restore(&mut writer(tree.path()), false).unwrap();
+        assert_eq!(contents(tree.path()), before);
+    }
+
+    #[test]
+    fn a_living_owner_is_not_disturbed_unless_forced() {
+        let tree = whole_tree();
+        change_much(&mut writer(tree.path()));
+        let journal = tree.path().join("run/ksmith/undo.json");
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let owner = *identity::of(&Root::host(), child.id()).value().unwrap();
+        let own = identity::own().unwrap();
+        let text = fs::read_to_string(&journal).unwrap();
+        // By their keys: soon after a boot the ticks are so few digits that the boot's id may have them too.
+        let text = text.replace(&format!(r#""pid": {}"#, own.pid), &format!(r#""pid": {}"#, owner.pid)).replace(
+            &format!(r#""start_ticks": {}"#, own.start_ticks),
+            &format!(r#""start_ticks": {}"#, owner.start_ticks),
+        );
+        fs::write(&journal, &text).unwrap();
+        let error = restore(&mut writer(tree.path()), false).unwrap_err();
+        assert!(matches!(error, RestoreError::OwnerAlive { pid } if pid == owner.pid), "{error}");
+        restore(&mut writer(tree.path()), true).unwrap();
+        assert!(!journal.exists());
+        fs::write(&journal, &text).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        restore(&mut writer(tree.path()), false).unwrap();
+    }
+
+    #[test]
+    fn what_needs_unmerging_waits_for_memory_in_the_journal() {
+        let tree = whole_tree();
+        let ksm = tree.path().join("sys/kernel/mm/ksm");
+        writer(tree.path()).set(Knob::MaxPageSharing, 16).unwrap();
+        fs::write(ksm.join("pages_sharing"), "9\n").unwrap();
+        let restored = restore(&mut writer(tree.path()), false).unwrap();
+        assert_eq!(restored.left, Knobs::none().with(Knob::MaxPageSharing, 256));
+        assert!(restored.notes[0].contains("max_page_sharing was 256 and is not put back"), "{restored:?}");
+        fs::write(ksm.join("pages_sharing"), "0\n").unwrap();
+        let restored = restore(&mut writer(tree.path()), false).unwrap();
+        assert_eq!(restored.changes.last().unwrap().to_string(), "max_page_sharing 16 -> 256");
+        assert!(writer(tree.path()).journal().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_host_that_was_unmerged_is_unmerged_again_if_memory_suffices() {
+        for (sharing, run, notes) in [("0\n", 2, 0), ("9\n", 0, 1)] {
+            let tree = whole_tree();
+            let ksm = tree.path().join("sys/kernel/mm/ksm");
+            fs::write(ksm.join("run"), "2\n").unwrap();
+            writer(tree.path()).set(Knob::Run, 1).unwrap();
+            fs::write(ksm.join("pages_sharing"), sharing).unwrap();
+            let restored = restore(&mut writer(tree.path()), false).unwrap();
+            assert_eq!(writer(tree.path()).get(Knob::Run).unwrap(), Some(run));
+            assert_eq!(restored.notes.len(), notes);
+            assert!(writer(tree.path()).journal().unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn without_a_journal_nothing_is_written() {
+        let tree = tree(&[("run", "1\n")]);
+        assert_eq!(restore(&mut writer(tree.path()), false).unwrap(), Restored::default());
+        let mut lasting = Writer::new(&Root::at(tree.path()), false);
+        lasting.set(Knob::Run, 0).unwrap();
+        assert_eq!(restore(&mut lasting, false).unwrap(), Restored::default());
+        assert_eq!(lasting.get(Knob::Run).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn a_paused_process_that_is_gone_is_no_error() {
+        let tree = whole_tree();
+        let mut first = writer(tree.path());
+        let gone = Paused { pid: 0, start_ticks: 1, what: "ksmtuned".to_owned() };
+        first.journal_mut().unwrap().note_paused(gone).unwrap();
+        assert_eq!(restore(&mut writer(tree.path()), false).unwrap(), Restored::default());
+        assert!(writer(tree.path()).journal().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,110 @@
+//! The search for equals: one pass over all mergeable memory of the host, as far as time allows.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
+
+use ksmith_core::diagnose::process::Equals;
+use ksmith_core::sketch::mix;
+
+use super::pages::page_now;
+use crate::memory::scan::{Context, Scratch};
+use crate::memory::target::Target;
+use crate::memory::work::chunks;
+
+/// Bytes read between two looks at the clock.
+const CHUNK: u64 = 4 << 20;
+
+/// Places remembered for each content, to see whether they are merged: the rest is taken to be like them.
+const PLACES: usize = 64;
+
+/// What a search found.
+#[derive(Debug, Default)]
+pub struct Search {
+    found: HashMap<u64, Found>,
+    /// Pages looked through.
+    pub searched: u64,
+    /// Pages there were. The same number if nothing was left out.
+    pub searchable: u64,
+}
+
+/// Pages of one content.
+#[derive(Debug, Default)]
+struct Found {
+    pages: u64,
+    places: Vec<(usize, u64)>,
+}
+
+impl Found {
+    /// Keeps a place with the same chance as any other (Vitter's algorithm R, 1985): copies that were met one after
+    /// another may share a frame that the rest does not.
+    fn remember(&mut self, place: (usize, u64), seed: u64) {
+        if self.places.len() < PLACES {
+            self.places.push(place);
+            return;
+        }
+        let drawn = (mix(self.pages ^ seed) % self.pages) as usize;
+        if let Some(kept) = self.places.get_mut(drawn) {
+            *kept = place;
+        }
+    }
+}
+
+impl Search {
+    /// Looks for pages with these fingerprints until `deadline`, in random order, so that what was seen by then
+    /// stands for the whole.
+    pub fn run(
+        context: &Context,
+        targets: &[Target],
+        fingerprints: impl Iterator<Item = u64>,
+        deadline: Instant,
+    ) -> Self {
+        let mut search = Self {
+            found: fingerprints.map(|fingerprint| (fingerprint, Found::default())).collect(),
+            ..Self::default()
+        };
+        let mut chunks = chunks(targets, CHUNK);
+        let seed = context.salt.seed();
+        chunks.sort_by_key(|chunk| mix(chunk.addresses.start ^ seed ^ (chunk.target as u64) << 48));
+        let mut scratch = Scratch::new();
+        let mut is_complete = true;
+        for chunk in &chunks {
+            if Instant::now() >= deadline {
+                is_complete = false;
+                break;
+            }
+            let Some(target) = targets.get(chunk.target) else { continue };
+            let found = &mut search.found;
+            let tally = scratch.scan(context, &target.memory, chunk.addresses.clone(), |address, fingerprint| {
+                if let Some(found) = found.get_mut(&fingerprint) {
+                    found.pages += 1;
+                    found.remember((chunk.target, address), seed);
+                }
+            });
+            // The memory of a process that has ended can't be merged with.
+            search.searched += tally.map_or(0, |tally| tally.read);
+        }
+        let all = targets.iter().map(|target| target.memory.anonymous_bytes).sum::<u64>() / context.page_size;
+        search.searchable = if is_complete { search.searched } else { all.max(search.searched + 1) };
+        search
+    }
+
+    /// The equals of a page with this fingerprint, at this place itself.
+    pub fn equals(&self, context: &Context, targets: &[Target], fingerprint: u64, itself: (usize, u64)) -> Equals {
+        let Some(found) = self.found.get(&fingerprint) else { return Equals::default() };
+        let (mut looked_at, mut merged, mut frames) = (0_u64, 0_u64, BTreeSet::new());
+        for &(target, address) in found.places.iter().filter(|&&place| place != itself) {
+            let Some(target) = targets.get(target) else { continue };
+            let now = page_now(&target.memory.pagemap, &context.frames, address, context.page_size);
+            let Some((entry, flags)) = now else { continue };
+            looked_at += 1;
+            if flags.is_merged() {
+                merged += 1;
+                frames.insert(entry.frame());
+            }
+        }
+        let was_seen = found.places.contains(&itself) || found.pages > found.places.len() as u64;
+        let copies = found.pages - u64::from(was_seen && found.pages > 0);
+        let merged = (copies * merged).checked_div(looked_at).unwrap_or(0);
+        Equals { copies, merged, frames: frames.len() as u64 }
+    }
+}

@@ -1,0 +1,181 @@
+//! One examination from beginning to end.
+
+use std::time::{Duration, Instant};
+
+use ksmith_core::diagnose::process::{Examination, Examined, HostState, Watch, judge};
+use ksmith_core::kernel::{KsmStat, Mapping};
+use ksmith_core::reading::Reading;
+
+use super::equals::Search;
+use super::host::{host_state, uptime};
+use super::intent::meant_to_opt_in;
+use super::looks::{first_look, is_anything_pending, last_look};
+use super::pages::{Draw, walk};
+use super::patient::{NoPatient, Patient};
+use super::report::Report;
+use crate::memory::frames::Frames;
+use crate::memory::pace::Pace;
+use crate::memory::pinned::Quiet;
+use crate::memory::process::Detail;
+use crate::memory::salt::Salt;
+use crate::memory::scan::{Context, Scratch, page_size};
+use crate::memory::target::{By, Selection, Targets};
+use crate::root::Root;
+
+/// How to examine.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// The longest it may take, a little aside.
+    pub longest: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { longest: Duration::from_secs(10) }
+    }
+}
+
+/// Pages that are not merged to look at: their shares are right to two points.
+const UNMERGED_LOOKS: u64 = 2048;
+
+/// Merged pages to look at.
+const MERGED_LOOKS: u64 = 256;
+
+/// The least time between two looks: what stays the same that long may stay the same for a pass.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Passes to wait for, if ksmd makes them in time: see [`judge`].
+const PASSES: u64 = 3;
+
+/// Examines a process.
+///
+/// # Errors
+/// Not even its mappings can be had.
+pub fn examine(root: &Root, patient: &Patient, options: Options) -> Result<Report, NoPatient> {
+    let started = Instant::now();
+    let smaps = patient.text("smaps").and_then(|text| Mapping::parse_all(&text));
+    let mappings = match smaps {
+        Reading::Value(mappings) => mappings,
+        other => return Err(patient.refuse("smaps", &other)),
+    };
+    let ksm = |reading: Reading<String>| reading.and_then(|text| KsmStat::parse(&text)).get();
+    let host = host_state(root);
+    let mut seen = Examination {
+        page_size: if root.is_host() { page_size() } else { 4096 },
+        ksm: ksm(patient.text("ksm_stat")).unwrap_or_default(),
+        drives_device: patient.drives_device(root),
+        meant_to_opt_in: meant_to_opt_in(root, patient),
+        mappings: mappings.into_iter().map(|mapping| Examined { mapping, ..Examined::default() }).collect(),
+        host,
+        age_seconds: age(root, patient),
+        ..Examination::default()
+    };
+    let mut unseen = Vec::new();
+    if seen.drives_device.is_none() {
+        unseen.push("its open files: whether it drives a VFIO device is not known".to_owned());
+    }
+    if !seen.mappings.iter().any(can_merge) {
+        // Nothing that its pages could tell.
+    } else if !root.is_host() {
+        unseen.push("its pages: a captured tree has none".to_owned());
+    } else {
+        unseen.extend(look_at_pages(root, patient, &mut seen, started + options.longest));
+    }
+    let merge_any = |stat: KsmStat| stat.merge_any == Some(true);
+    seen.watch.lost_opt_in =
+        merge_any(seen.ksm) && ksm(patient.text("ksm_stat")).is_some_and(|now| !merge_any(now));
+    Ok(Report::new(patient, &seen, judge(&seen), unseen))
+}
+
+/// Whether ksmd would look at this mapping.
+fn can_merge(examined: &Examined) -> bool {
+    let mapping = &examined.mapping;
+    mapping.is_mergeable() == Some(true) && mapping.ineligible().is_none()
+}
+
+fn age(root: &Root, patient: &Patient) -> Option<f64> {
+    let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+    Some(uptime(root)? - patient.start_ticks as f64 / ticks_per_second)
+}
+
+/// Looks at pages, twice, with the search for equals in between. Gives what could not be seen.
+fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadline: Instant) -> Option<String> {
+    let frames = Frames::open();
+    if !frames.are_visible() {
+        return Some("its pages: /proc/kpageflags is for root".to_owned());
+    }
+    let selection = Selection { pids: vec![patient.pid], all: true, by: By::Process, ..Selection::default() };
+    let targets = match Targets::select(&selection, Detail::Figures) {
+        Ok(found) => found.targets,
+        Err(error) => return Some(format!("its pages: {error}")),
+    };
+    let Some(own) = targets.iter().position(|target| target.pid == patient.pid) else {
+        return Some("its pages: its memory may not be read".to_owned());
+    };
+    let salt = match Salt::new() {
+        Ok(salt) => salt,
+        Err(error) => return Some(format!("its pages: no random numbers: {error}")),
+    };
+    let context = Context { salt, pace: Pace::new(None), frames, quiet: Quiet::never(), page_size: seen.page_size };
+    let first_at = Instant::now();
+    let mut scratch = Scratch::new();
+    // Pages that a fork shares are looked at like any others.
+    scratch.look_again();
+    let places = draw(&context, &targets[own].memory.pagemap, seen);
+    let drawn = first_look(&context, &targets[own], &mut scratch, places.into_iter());
+    // Read after the first look: only passes that began later count.
+    let before = host_state(root);
+
+    let fingerprints = drawn.iter().map(|page| page.fingerprint);
+    let search = Search::run(&context, &targets, fingerprints, deadline);
+    std::thread::sleep(SHORTEST_PAUSE.saturating_sub(first_at.elapsed()));
+    let is_pending = || is_anything_pending(&context, &targets, own, &drawn, &search);
+    let mut now = host_state(root);
+    while now.is_scanning && passes(&before, &now) < PASSES && Instant::now() < deadline && is_pending() {
+        std::thread::sleep(Duration::from_millis(50));
+        now = host_state(root);
+    }
+    for page in &drawn {
+        let equals = search.equals(&context, &targets, page.fingerprint, (own, page.address));
+        let Some(examined) = seen.mappings.get_mut(page.mapping) else { continue };
+        if page.was_merged {
+            examined.merged_looks.push(equals);
+        } else {
+            examined.looks.push(last_look(&context, &targets[own], &mut scratch, page, Some(equals)));
+        }
+    }
+    seen.host = HostState { is_scanning: now.is_scanning || passes(&before, &now) > 0, ..now };
+    seen.watch = Watch {
+        seconds: first_at.elapsed().as_secs_f64(),
+        passes: passes(&before, &now),
+        skipped: now.pages_skipped.saturating_sub(before.pages_skipped),
+        lost_opt_in: false,
+    };
+    seen.searched_pages = search.searched;
+    seen.searchable_pages = search.searchable;
+    None
+}
+
+fn passes(before: &HostState, now: &HostState) -> u64 {
+    now.full_scans.saturating_sub(before.full_scans)
+}
+
+/// Walks over all mappings that can merge, and draws pages from them.
+fn draw(context: &Context, pagemap: &std::fs::File, seen: &mut Examination) -> Vec<(usize, u64, bool)> {
+    let size = context.page_size;
+    let anonymous = seen.mappings.iter().filter(|it| can_merge(it)).filter_map(|it| it.mapping.figures.as_ref());
+    let anonymous = anonymous.map(|figures| figures.anonymous).sum::<u64>() / size;
+    let merged = seen.ksm.merging_pages.unwrap_or(0).min(anonymous);
+    let seed = context.salt.seed();
+    let draw = [Draw::new(UNMERGED_LOOKS, anonymous - merged, seed), Draw::new(MERGED_LOOKS, merged, seed)];
+    let mut places = Vec::new();
+    for (at, examined) in seen.mappings.iter_mut().enumerate().filter(|(_, examined)| can_merge(examined)) {
+        let mapping = &examined.mapping;
+        // A mapping that went away meanwhile is told by smaps alone.
+        let Ok(walked) = walk(pagemap, &context.frames, [mapping.start, mapping.end, size], draw) else { continue };
+        examined.pages = Some(walked.pages);
+        places.extend(walked.unmerged.into_iter().map(|address| (at, address, false)));
+        places.extend(walked.merged.into_iter().map(|address| (at, address, true)));
+    }
+    places
+}

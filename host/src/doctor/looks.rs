@@ -1,0 +1,74 @@
+//! Sampled pages, looked at twice.
+
+use ksmith_core::diagnose::process::{Equals, Look, Then};
+use ksmith_core::sketch::ZERO;
+
+use super::equals::Search;
+use super::pages::page_now;
+use crate::memory::scan::{Context, Scratch};
+use crate::memory::target::Target;
+
+/// A page that was drawn, and what it held at the first look.
+#[derive(Debug, Clone, Copy)]
+pub struct Drawn {
+    /// The number of its mapping.
+    pub mapping: usize,
+    /// Where it is.
+    pub address: u64,
+    /// What it held.
+    pub fingerprint: u64,
+    /// Whether it was merged.
+    pub was_merged: bool,
+}
+
+/// Looks at the pages at these addresses for the first time. Pages that can't be read are left out.
+pub fn first_look(
+    context: &Context,
+    target: &Target,
+    scratch: &mut Scratch,
+    places: impl Iterator<Item = (usize, u64, bool)>,
+) -> Vec<Drawn> {
+    let look = |(mapping, address, was_merged)| {
+        let fingerprint = scratch.look(context, &target.memory, address).ok()?.0?;
+        Some(Drawn { mapping, address, fingerprint, was_merged })
+    };
+    places.filter_map(look).collect()
+}
+
+/// Looks at a page again.
+pub fn last_look(
+    context: &Context,
+    target: &Target,
+    scratch: &mut Scratch,
+    drawn: &Drawn,
+    equals: Option<Equals>,
+) -> Look {
+    let now = page_now(&target.memory.pagemap, &context.frames, drawn.address, context.page_size);
+    let then = match now {
+        None => Then::Gone,
+        Some((_, flags)) if flags.is_merged() || flags.is_zero_page() => Then::Merged,
+        Some(_) => match scratch.look(context, &target.memory, drawn.address) {
+            Ok((Some(fingerprint), _)) if fingerprint == drawn.fingerprint => Then::Same,
+            Ok((Some(_), _)) => Then::Changed,
+            Ok((None, _)) | Err(_) => Then::Gone,
+        },
+    };
+    let is_huge = now.is_some_and(|(_, flags)| flags.is_huge());
+    Look { then, is_huge, is_zero: drawn.fingerprint == ZERO, equals }
+}
+
+/// Whether there is something to wait for: a page with an equal that is not merged yet.
+pub fn is_anything_pending(
+    context: &Context,
+    targets: &[Target],
+    own: usize,
+    drawn: &[Drawn],
+    search: &Search,
+) -> bool {
+    let Some(target) = targets.get(own) else { return false };
+    drawn.iter().filter(|page| !page.was_merged).any(|page| {
+        let equals = search.equals(context, targets, page.fingerprint, (own, page.address));
+        let now = page_now(&target.memory.pagemap, &context.frames, page.address, context.page_size);
+        equals.copies > 0 && now.is_some_and(|(_, flags)| !flags.is_merged())
+    })
+}

@@ -1,0 +1,122 @@
+//! The process to examine, by PID or by name, and its files.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use ksmith_core::kernel::{CommandLine, PidStat};
+use ksmith_core::reading::Reading;
+use rustix::fs::{Mode, OFlags, open, openat};
+
+use crate::hypervisor::GuestName;
+use crate::proc_file;
+use crate::root::{Root, outcome};
+
+/// Why there is no process to examine.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPatient {
+    /// Neither a PID nor a name that any process has.
+    #[error("no process has the PID or the guest name {0:?}; see ksmith guests")]
+    Unknown(String),
+    /// A kernel thread.
+    #[error("process {0} is a kernel thread and has no memory of its own")]
+    KernelThread(u32),
+    /// We may not look at its mappings.
+    #[error("the mappings of process {0} may not be read: run ksmith as root, or as the process's user")]
+    Denied(u32),
+    /// It ended meanwhile.
+    #[error("process {0} has ended")]
+    Exited(u32),
+    /// What the kernel shows makes no sense.
+    #[error("process {pid}: {why}")]
+    Malformed {
+        /// Which process.
+        pid: u32,
+        /// What and where.
+        why: String,
+    },
+}
+
+/// A process by its open directory, so that a PID used again is never taken for it.
+#[derive(Debug)]
+pub struct Patient {
+    /// The process's PID.
+    pub pid: u32,
+    /// Its guest's name, or its program's.
+    pub name: String,
+    /// Clock ticks between boot and its start.
+    pub start_ticks: u64,
+    directory: OwnedFd,
+}
+
+impl Patient {
+    fn open(root: &Root, pid: u32) -> Result<Self, NoPatient> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = open(root.path(format!("proc/{pid}")), flags, Mode::empty())
+            .map_err(|_| NoPatient::Unknown(pid.to_string()))?;
+        let mut patient = Self { pid, name: String::new(), start_ticks: 0, directory };
+        let stat = match patient.text("stat").and_then(|text| PidStat::parse(&text)) {
+            Reading::Value(stat) => stat,
+            other => return Err(patient.refuse("stat", &other)),
+        };
+        if stat.is_kernel_thread {
+            return Err(NoPatient::KernelThread(pid));
+        }
+        let line = patient.text("cmdline").map(|text| CommandLine::parse(text.as_bytes()));
+        let named = GuestName::of(&stat.comm, line.value().unwrap_or(&CommandLine::default()));
+        patient.name = named.name;
+        patient.start_ticks = stat.start_ticks;
+        Ok(patient)
+    }
+
+    /// The text of one of its files.
+    pub fn text(&self, name: &str) -> Reading<String> {
+        match self.file(name).and_then(|file| proc_file::read(file, self.pid, name)) {
+            Ok(bytes) => Reading::Value(proc_file::lossy(bytes)),
+            Err(error) => outcome(&error),
+        }
+    }
+
+    /// One of its files.
+    ///
+    /// # Errors
+    /// The process is gone, or the file is not for us.
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        Ok(File::from(openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// Whether it holds VFIO files, so that its memory is locked in place. `None` where that may not be seen.
+    pub fn drives_device(&self, root: &Root) -> Option<bool> {
+        proc_file::holds_vfio(&root.path(format!("proc/{}/fd", self.pid)))
+    }
+
+    /// The error for a file of its that could not be had.
+    pub fn refuse<T>(&self, file: &str, reading: &Reading<T>) -> NoPatient {
+        match reading {
+            Reading::Denied => NoPatient::Denied(self.pid),
+            Reading::Malformed(why) => NoPatient::Malformed { pid: self.pid, why: format!("{file}: {why}") },
+            Reading::Absent | Reading::Value(_) => NoPatient::Exited(self.pid),
+        }
+    }
+}
+
+/// The processes that `name` means: one by its PID, or all of a guest or a program of that name.
+///
+/// # Errors
+/// There is none, or it can't be examined.
+pub fn find(root: &Root, name: &str) -> Result<Vec<Patient>, NoPatient> {
+    if let Ok(pid) = name.parse() {
+        match Patient::open(root, pid) {
+            // A guest may be called by a number.
+            Err(NoPatient::Unknown(_)) => {}
+            other => return other.map(|patient| vec![patient]),
+        }
+    }
+    let entries = std::fs::read_dir(root.path("proc")).into_iter().flatten().flatten();
+    let own = std::process::id();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| pid != own);
+    let named = pids.filter_map(|pid| Patient::open(root, pid).ok()).filter(|patient| patient.name == name);
+    let mut named: Vec<_> = named.collect();
+    named.sort_by_key(|patient| patient.pid);
+    if named.is_empty() { Err(NoPatient::Unknown(name.to_owned())) } else { Ok(named) }
+}

@@ -1,0 +1,63 @@
+//! Places in memory that were looked at once and may be looked at again.
+
+use std::sync::{Mutex, PoisonError};
+
+use ksmith_core::sketch::{SKIPPED, SecondLook, ZERO};
+
+use super::job::Job;
+use crate::memory::scan::Tally;
+use crate::memory::work::share_out;
+
+/// A page and what it held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The index of its process among the targets.
+    pub target: u32,
+    /// Where in it.
+    pub address: u64,
+    /// What it held.
+    pub fingerprint: u64,
+}
+
+/// Pages between which a thread takes the next work.
+const BATCH: usize = 256;
+
+/// Looks at all places again: those that hold something else become [`SKIPPED`]. Gives what that says about
+/// each guest, and the pages read.
+pub fn look_again(job: &Job<'_>, places: &mut [Place]) -> (Vec<SecondLook>, u64) {
+    if let Some(pause) = job.again {
+        std::thread::sleep(pause);
+    }
+    let looks = Mutex::new((vec![SecondLook::default(); job.guests], 0));
+    let batches: Vec<Mutex<&mut [Place]>> = places.chunks_mut(BATCH).map(Mutex::new).collect();
+    share_out(batches.len(), job.threads, |scratch, at| {
+        let mut found = vec![SecondLook::default(); job.guests];
+        let mut tally = Tally::default();
+        scratch.look_again();
+        for place in batches[at].lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            let Some(target) = job.targets.get(place.target as usize).filter(|target| !target.has_exited()) else {
+                continue;
+            };
+            let Ok((now, _)) = scratch.look(&job.context, &target.memory, place.address) else {
+                target.note_exit();
+                continue;
+            };
+            tally.read += u64::from(now.is_some());
+            let look = &mut found[target.guest as usize];
+            let counts = if place.fingerprint == ZERO { &mut look.zero } else { &mut look.other };
+            counts.0 += 1;
+            // A zero page that KSM has put on the kernel's since is not seen, and has not changed.
+            if now != Some(place.fingerprint) && !(now.is_none() && place.fingerprint == ZERO) {
+                counts.1 += 1;
+                place.fingerprint = SKIPPED;
+            }
+        }
+        let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+        for (sum, found) in looks.0.iter_mut().zip(found) {
+            sum.zero = (sum.zero.0 + found.zero.0, sum.zero.1 + found.zero.1);
+            sum.other = (sum.other.0 + found.other.0, sum.other.1 + found.other.1);
+        }
+        looks.1 += tally.read;
+    });
+    looks.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,29 @@
+//! Figures of a guest that the outcome of a mode lacks.
+
+use std::collections::BTreeMap;
+
+use ksmith_core::kernel::Ineligible;
+
+/// What is known of one guest besides its outcome, in pages.
+#[derive(Debug, Clone, Default)]
+pub(super) struct GuestSums {
+    pub changing: u64,
+    pub looked_twice: bool,
+    pub merged: u64,
+    pub leaving: u64,
+    pub is_mergeable: bool,
+    pub ineligible: BTreeMap<Ineligible, u64>,
+}
+
+impl GuestSums {
+    /// Adds the figures of another guest.
+    pub fn add(&mut self, other: &Self) {
+        self.changing += other.changing;
+        self.merged += other.merged;
+        self.leaving += other.leaving;
+        self.is_mergeable |= other.is_mergeable;
+        for (&reason, bytes) in &other.ineligible {
+            *self.ineligible.entry(reason).or_default() += bytes;
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Guests on the live host: their names and what their hypervisors say.
+//!
+//! [`Guests`] names the processes of a [`Sample`] and groups them. It reads a few small files of each new process
+//! once. Threads of their own ask the hypervisors. Answers are taken in when they are there, so naming never waits.
+
+mod identities;
+mod journal;
+mod memory;
+mod prober;
+mod snapshot;
+mod twins;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use ksmith_core::guest::{Guest, GuestId, Kind, NotOne, find};
+use ksmith_core::sample::{Process, ProcessId, Sample};
+
+pub use self::journal::{OffList, SwitchedOff, Why};
+pub use self::memory::{merged_now, read_memory};
+use self::prober::Prober;
+pub use self::snapshot::GuestSnapshot;
+use self::snapshot::Names;
+use crate::hypervisor::{Answer, Managed, Recognised};
+pub use crate::hypervisor::{
+    BadUri, LibvirtError, Mconsole, MconsoleError, Monitor, MonitorError, SwitchError, Switched, Target, Uri,
+};
+pub use crate::process::{has_ended, is_alive};
+use crate::root::Root;
+use crate::users::Users;
+
+/// How soon a hypervisor that failed is asked again: at first, and at last.
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+const LAST_RETRY: Duration = Duration::from_secs(600);
+
+/// How often a hypervisor that answers is asked: its guest may have been switched by others.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// The processes of samples, and what is known of them.
+#[derive(Debug)]
+pub struct Guests {
+    root: Root,
+    users: Users,
+    names: Names,
+    prober: Option<Prober>,
+}
+
+/// A process with the files that were read of it. Its name in the sample changes when it executes another program.
+#[derive(Debug, Clone)]
+struct Known {
+    name: Arc<str>,
+    found: Option<Recognised>,
+    managed: Managed,
+    answer: Answer,
+    /// When to ask its hypervisor (again), and how long to wait after that.
+    due: Duration,
+    pause: Duration,
+    question: Question,
+}
+
+/// Whether its hypervisor is being asked. Never twice at a time: the older answer might come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    None,
+    UnderWay,
+    /// Under way since before its switch was thrown: the answer is not worth hearing.
+    Outdated,
+}
+
+/// All guests of one sample.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct List {
+    /// In the order of their first processes.
+    pub guests: Vec<Guest>,
+    /// Saved in processes that hide their figures: with the guests' it is exactly the host's `saved_bytes`.
+    pub unattributed_bytes: u64,
+}
+
+impl Guests {
+    /// No process is known yet.
+    pub fn new(root: Root, libvirt: Uri) -> Self {
+        let names = Names { libvirt, known: BTreeMap::new() };
+        Self { users: Users::new(&root), root, names, prober: None }
+    }
+
+    /// The guests of a sample, with the last answers of their hypervisors. Those that are due are asked in the background.
+    /// Processes that are not in the sample are forgotten.
+    pub fn list(&mut self, sample: &Sample) -> List {
+        while let Some((id, answer)) = self.prober.as_mut().and_then(Prober::answer) {
+            self.learn(id, answer);
+        }
+        self.meet(sample);
+        self.ask_due(sample.at);
+        self.names.name(sample)
+    }
+
+    /// The same as a snapshot, which also names later samples.
+    pub fn snapshot(&mut self, sample: &Sample) -> GuestSnapshot {
+        let list = self.list(sample);
+        GuestSnapshot { at: sample.at, list, names: self.names.clone() }
+    }
+
+    /// The guests of a sample by what their own files tell: no hypervisor is asked.
+    pub fn list_unasked(&mut self, sample: &Sample) -> List {
+        self.meet(sample);
+        self.names.name(sample)
+    }
+
+    /// As [`list`](Self::list), but waits until all hypervisors have answered, or for `patience`.
+    pub fn list_within(&mut self, sample: &Sample, patience: Duration) -> List {
+        self.list(sample);
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.prober.as_mut().and_then(|prober| prober.answer_within(left)) {
+                Some((id, answer)) => self.learn(id, answer),
+                None => return self.names.name(sample),
+            }
+        }
+    }
+
+    /// What is needed to switch a guest.
+    pub fn target(&self, guest: &Guest) -> Option<Target> {
+        self.names.target(guest)
+    }
+
+    /// What is needed to switch a guest that may be in no sample. `None` if it has ended.
+    pub fn target_by_id(&self, id: GuestId) -> Option<Target> {
+        let id = id.process();
+        self.names.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))
+    }
+
+    /// Forgets what a guest's monitor said: its switch was thrown.
+    pub fn ask_again(&mut self, id: GuestId) {
+        if let Some(known) = self.known_mut(id.process()) {
+            known.answer.told = None;
+            known.ask_anew();
+        }
+    }
+
+    /// Takes in that a guest was switched, by the PID of its first process, so that it counts at once. Its hypervisor is
+    /// asked again all the same. Returns the guest's identity, if the process is known.
+    pub fn was_switched(&mut self, pid: u32, on: bool) -> Option<GuestId> {
+        let id = *self.names.known.keys().find(|id| id.pid == pid)?;
+        let known = self.known_mut(id)?;
+        for backend in known.answer.told.iter_mut().flat_map(|told| &mut told.backends) {
+            backend.merge = on;
+        }
+        known.ask_anew();
+        Some(GuestId::of(id))
+    }
+
+    fn meet(&mut self, sample: &Sample) {
+        for (uid, name) in self.users.late() {
+            let number = uid.to_string();
+            for known in self.names.known.values_mut() {
+                let user = |known: &Known| known.found.as_ref().and_then(|found| found.identity.user.clone());
+                if user(known).as_ref() == Some(&number)
+                    && let Some(found) = Arc::make_mut(known).found.as_mut()
+                {
+                    found.identity.user = Some(name.clone());
+                }
+            }
+        }
+        let mut known = std::mem::take(&mut self.names.known);
+        for process in &sample.processes {
+            let old = known.remove(&process.id).filter(|known| known.is_of(process));
+            let entry = old.unwrap_or_else(|| Arc::new(self.read(process.id, &process.name, sample.at)));
+            self.names.known.insert(process.id, entry);
+        }
+    }
+
+    fn known_mut(&mut self, id: ProcessId) -> Option<&mut Known> {
+        self.names.known.get_mut(&id).map(Arc::make_mut)
+    }
+
+    fn read(&self, id: ProcessId, name: &Arc<str>, now: Duration) -> Known {
+        let found = identities::read(&self.root, id, &self.users);
+        let managed = found.as_ref().map_or_else(Managed::default, |found| {
+            found.hypervisor.managed(&self.root, &self.names.libvirt, &found.identity.name, id.pid)
+        });
+        Known {
+            name: Arc::clone(name),
+            found,
+            managed,
+            answer: Answer::default(),
+            due: now,
+            pause: FIRST_RETRY,
+            question: Question::None,
+        }
+    }
+
+    /// Has the hypervisors asked that are due. A captured tree has none that could be asked.
+    fn ask_due(&mut self, now: Duration) {
+        if !self.root.is_host() {
+            return;
+        }
+        let due: Vec<Target> = self
+            .names
+            .known
+            .iter()
+            .filter(|(_, known)| known.due <= now && known.question == Question::None)
+            .filter_map(|(id, known)| self.names.target_of(*id, known))
+            .filter(Target::can_be_asked)
+            .collect();
+        for target in due {
+            let id = target.id.process();
+            if self.prober.is_none() {
+                self.prober = Prober::start(&self.root);
+            }
+            if self.prober.as_mut().is_some_and(|prober| prober.ask(target))
+                && let Some(known) = self.known_mut(id)
+            {
+                known.due = now + known.pause;
+                known.question = Question::UnderWay;
+            }
+        }
+    }
+
+    fn learn(&mut self, id: GuestId, answer: Answer) {
+        if let Some(known) = self.known_mut(id.process()) {
+            let question = std::mem::replace(&mut known.question, Question::None);
+            if question == Question::Outdated {
+                return;
+            }
+            known.pause = match answer.error {
+                None => ROUND,
+                Some(_) => (known.pause * 2).min(LAST_RETRY),
+            };
+            known.answer = answer;
+        }
+    }
+}
+
+impl Known {
+    fn is_of(&self, process: &Process) -> bool {
+        self.name == process.name
+    }
+
+    fn ask_anew(&mut self) {
+        (self.due, self.pause) = (Duration::ZERO, FIRST_RETRY);
+        if self.question == Question::UnderWay {
+            self.question = Question::Outdated;
+        }
+    }
+
+    fn add_to(&self, guest: &mut Guest) {
+        let told = self.answer.told.as_ref();
+        guest.uuid = guest.uuid.take().or_else(|| told?.uuid.clone()).or_else(|| self.managed.uuid.clone());
+        guest.memory_bytes = guest.memory_bytes.or(self.answer.memory_bytes);
+        guest.metadata = self.managed.metadata.clone();
+        guest.offered = told.map(|told| told.backends.iter().any(|backend| backend.merge && !backend.share));
+        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count, and is said.
+        guest.has_remaining_mergeable = guest.offered == Some(false) && guest.mergeable == Some(true);
+        guest.mergeable = guest.mergeable.map(|mergeable| mergeable && guest.offered != Some(false));
+        guest.errors.extend(self.answer.error.clone());
+        let has_own_name =
+            self.found.as_ref().is_some_and(|Recognised { identity, .. }| identity.name != identity.program);
+        if let Some(name) = self.answer.name.as_ref().filter(|_| !has_own_name) {
+            guest.name.clone_from(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use crate::hypervisor::{Backend, Told};
+
+/// A tree with processes: PID, command line, cgroup.
+fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
+    let tree = tempfile::tempdir().unwrap();
+    for (pid, line, cgroup) in processes {
+        let directory = tree.path().join(format!("proc/{pid}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let comm: String = line.split(' ').next().unwrap().rsplit('/').next().unwrap().chars().take(15).collect();
+        let stat = format!("{pid} ({comm}) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 10 0\n");
+        std::fs::write(directory.join("stat"), stat).unwrap();
+        std::fs::write(directory.join("cmdline"), line.replace(' ', "\0")).unwrap();
+        std::fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        std::fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+    }
+    std::fs::create_dir_all(tree.path().join("etc")).unwrap();
+    std::fs::write(tree.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
+    tree
+}
+
+fn sample(processes: &[(u32, &str)]) -> Sample {
+    let process = |&(pid, name): &(u32, &str)| Process {
+        id: ProcessId { pid, start_ticks: 7 },
+        name: name.into(),
+        is_vm: false,
+        rss_bytes: 1 << 20,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: Default::default(),
+    };
+    Sample { page_size: 4096, processes: processes.iter().map(process).collect(), ..Sample::default() }
+}
+
+#[test]
+fn processes_are_named_by_their_files() {
+    let tree = tree(&[
+        (10, "/usr/bin/qemu-system-x86_64 -name web -m 256 -uuid 00000000-1111-2222-3333-444444444444", "/a"),
+        (11, "redis", "/system.slice/redis.service"),
+        (12, "redis", "/system.slice/redis.service"),
+    ]);
+    let mut guests = Guests::new(Root::at(tree.path()), Uri::default());
+    let list = guests.list(&sample(&[(10, "web"), (11, "redis"), (12, "redis"), (13, "gone")]));
+    let found: Vec<_> =
+        list.guests.iter().map(|guest| (guest.name.as_str(), guest.kind.word(), guest.processes.len())).collect();
+    assert_eq!(found, [("web", "qemu", 1), ("redis", "service", 2), ("gone", "process", 1)]);
+    let web = find(&list.guests, "00000000-1111-2222-3333-444444444444").unwrap();
+    assert_eq!((web.memory_bytes, web.user.as_deref()), (Some(256 << 20), Some("root")));
+    assert_eq!(find(&list.guests, "12").unwrap().name, "redis");
+}
+
+#[test]
+fn a_process_that_executes_another_program_is_named_anew_and_one_that_left_is_forgotten() {
+    let before = tree(&[(10, "sh", "/")]);
+    let mut guests = Guests::new(Root::at(before.path()), Uri::default());
+    assert_eq!(guests.list(&sample(&[(10, "sh")])).guests[0].program, "sh");
+    let after = tree(&[(10, "qemu-system-x86_64 -name late", "/")]);
+    guests.root = Root::at(after.path());
+    assert_eq!(guests.list(&sample(&[(10, "sh")])).guests[0].program, "sh", "its files are read once");
+    assert_eq!(guests.list(&sample(&[(10, "late")])).guests[0].name, "late");
+    guests.list(&sample(&[]));
+    assert!(guests.names.known.is_empty());
+}
+
+#[test]
+fn a_snapshot_names_later_samples_and_never_changes() {
+    let before = tree(&[(10, "qemu-system-x86_64 -name web", "/"), (11, "sh", "/")]);
+    let mut guests = Guests::new(Root::at(before.path()), Uri::default());
+    let snapshot = guests.snapshot(&sample(&[(10, "web"), (11, "sh")]));
+    let later = sample(&[(10, "web"), (11, "late"), (12, "new")]);
+    let known: Vec<bool> = later.processes.iter().map(|process| snapshot.knows(process)).collect();
+    assert_eq!(known, [true, false, false], "another program, and another process");
+    let list = snapshot.name(&later).guests;
+    let named: Vec<_> = list.iter().map(|guest| (guest.name.as_str(), guest.kind.word())).collect();
+    assert_eq!(named, [("web", "qemu"), ("late", "process"), ("new", "process")]);
+    assert!(snapshot.target(&list[0]).is_some() && snapshot.target(&list[2]).is_none());
+    guests.list(&sample(&[]));
+    assert!(snapshot.knows(&later.processes[0]) && snapshot.list.guests.len() == 2);
+}
+
+/// A hypervisor was asked, then its switch was thrown, and only then the answer comes.
+#[test]
+fn an_answer_from_before_a_switch_is_ignored() {
+    let root = Root::at("/nonexistent");
+    let mut guests = Guests::new(root, Uri::default());
+    let id = ProcessId { pid: 7, start_ticks: 1 };
+    let told = |merge| {
+        let backend = Backend { id: None, size: 1, merge, share: false };
+        Answer { told: Some(Told { backends: vec![backend], ..Told::default() }), ..Answer::default() }
+    };
+    let mut known = guests.read(id, &"q".into(), Duration::ZERO);
+    (known.answer, known.question) = (told(true), Question::UnderWay);
+    guests.names.known.insert(id, known.into());
+    let offers = |guests: &Guests| guests.names.known[&id].answer.told.as_ref().map(|told| told.backends[0].merge);
+    assert_eq!(guests.was_switched(8, false), None);
+    assert_eq!(guests.was_switched(7, false), Some(id.into()));
+    assert_eq!(offers(&guests), Some(false), "at once");
+    guests.learn(id.into(), told(true));
+    assert_eq!(offers(&guests), Some(false));
+    assert_eq!(guests.names.known[&id].due, Duration::ZERO, "it is asked again");
+    guests.learn(id.into(), told(true));
+    assert_eq!(offers(&guests), Some(true), "it was switched again since");
+}

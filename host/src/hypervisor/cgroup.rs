@@ -1,0 +1,158 @@
+//! The service or container that a process belongs to, from its cgroup path.
+
+use super::{Hypervisor, REGISTRY};
+
+/// The cgroup of a process: its path in `/proc/PID/cgroup`, without the mount point.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cgroup(pub String);
+
+/// A service or container on a cgroup's path.
+#[derive(Debug, Clone)]
+pub struct Unit<'a> {
+    /// What it is.
+    pub hypervisor: &'static dyn Hypervisor,
+    /// Its name, as it stands on the path.
+    pub name: String,
+    /// The path up to it.
+    pub path: &'a str,
+}
+
+impl Cgroup {
+    /// The path in the unified hierarchy (line `0::`), else that of systemd's own.
+    pub fn parse(text: &str) -> Option<Self> {
+        let find = |prefix: &str| {
+            text.lines().find_map(|line| {
+                let (number, rest) = line.split_once(':')?;
+                let (controllers, path) = rest.split_once(':')?;
+                (controllers == prefix && (number == "0" || !prefix.is_empty())).then(|| path.to_owned())
+            })
+        };
+        let unified = find("").filter(|path| path != "/");
+        unified.or_else(|| find("name=systemd")).or_else(|| find("memory")).or_else(|| find("")).map(Self)
+    }
+
+    /// The innermost service or container on the path, and the path up to it. A container that a service started
+    /// is the container; an application that a user's manager started is a service of its own.
+    pub fn unit(&self) -> Option<Unit<'_>> {
+        let mut end = self.0.len();
+        loop {
+            let path = &self.0[..end];
+            let start = path.rfind('/')?;
+            let of = |hypervisor: &&'static dyn Hypervisor| {
+                let name = hypervisor.unit(&path[start + 1..], &path[..start])?;
+                Some(Unit { hypervisor: *hypervisor, name, path })
+            };
+            if let Some(unit) = REGISTRY.iter().find_map(of) {
+                return Some(unit);
+            }
+            end = start;
+        }
+    }
+}
+
+/// The name without systemd's escapes: bytes that a unit's name can't have are written as `\xNN`.
+pub(super) fn unescape(name: &str) -> String {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let code = rest.strip_prefix("\\x").and_then(|rest| rest.get(..2));
+        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            bytes.push(byte);
+            rest = &rest[4..];
+        } else {
+            bytes.extend_from_slice(&rest.as_bytes()[..first.len_utf8()]);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    type Found = Option<(String, String, String)>;
+
+    fn unit_of(path: &str) -> Found {
+        let cgroup = Cgroup(path.replace("ID", ID));
+        cgroup.unit().map(|unit| (unit.hypervisor.kind().to_string(), unit.name, unit.path.replace(ID, "ID")))
+    }
+
+    fn container(name: &str, at: &str) -> Found {
+        Some(("container".to_owned(), name.to_owned(), at.to_owned()))
+    }
+
+    fn service(name: &str, at: &str) -> Found {
+        Some(("service".to_owned(), name.to_owned(), at.to_owned()))
+    }
+
+    #[test]
+    fn services_are_units() {
+        assert_eq!(unit_of("/system.slice/redis.service"), service("redis", "/system.slice/redis.service"));
+        assert_eq!(unit_of("/system.slice/a.service/child"), service("a", "/system.slice/a.service"));
+        let instance = r"/system.slice/system-pg.slice/pg@1\x2dmain.service";
+        assert_eq!(unit_of(instance), service("pg@1-main", instance));
+    }
+
+    #[test]
+    fn a_users_session_is_no_service_but_an_application_in_it_is() {
+        assert_eq!(unit_of("/user.slice/user-0.slice/session-3.scope"), None);
+        assert_eq!(unit_of("/user.slice/user-0.slice/user@0.service/init.scope"), None);
+        let app = "/user.slice/user-1.slice/user@1.service/app.slice/mail.service";
+        assert_eq!(unit_of(app), service("mail", app));
+        assert_eq!(unit_of("/"), None);
+        assert_eq!(unit_of(""), None);
+    }
+
+    #[test]
+    fn the_paths_of_every_container_manager_are_known() {
+        let short = &ID[..12];
+        for path in [
+            "/docker/ID",
+            "/system.slice/docker-ID.scope",
+            "/machine.slice/libpod-ID.scope",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-ID.scope",
+            "/kubepods/besteffort/pod12-34/ID",
+            "/kubepods.slice/crio-ID.scope",
+        ] {
+            assert_eq!(unit_of(path), container(short, path), "{path}");
+        }
+        assert_eq!(
+            unit_of("/machine.slice/libpod-ID.scope/container"),
+            container(short, "/machine.slice/libpod-ID.scope")
+        );
+        assert_eq!(unit_of("/lxc/web"), container("web", "/lxc/web"));
+        assert_eq!(unit_of("/lxc.payload.web/init.scope"), container("web", "/lxc.payload.web"));
+        assert_eq!(
+            unit_of("/lxc.payload.web/system.slice/a.service"),
+            service("a", "/lxc.payload.web/system.slice/a.service")
+        );
+        let nspawn = r"/machine.slice/machine-my\x2dbox.scope";
+        assert_eq!(unit_of(nspawn), container("my-box", nspawn));
+        assert_eq!(unit_of(r"/machine.slice/machine-qemu\x2d1\x2dweb.scope"), None);
+    }
+
+    #[test]
+    fn the_unified_path_is_taken_and_systemds_where_there_is_none() {
+        let parse = |text| Cgroup::parse(text).map(|cgroup| cgroup.0);
+        assert_eq!(parse("0::/system.slice/a.service\n").as_deref(), Some("/system.slice/a.service"));
+        let hybrid = "12:memory:/m\n1:name=systemd:/system.slice/b.service\n0::/\n";
+        assert_eq!(parse(hybrid).as_deref(), Some("/system.slice/b.service"));
+        assert_eq!(parse("12:cpu,cpuacct:/c\n9:memory:/m\n").as_deref(), Some("/m"));
+        assert_eq!(parse("0::/\n").as_deref(), Some("/"));
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics_and_the_unit_lies_on_it(path in "(/[a-zéx\\\\@.0-9]{0,12}){0,5}(.service|.scope)?") {
+            if let Some(unit) = Cgroup(path.clone()).unit() {
+                prop_assert!(path.starts_with(unit.path));
+            }
+        }
+    }
+}

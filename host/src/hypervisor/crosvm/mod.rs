@@ -1,0 +1,30 @@
+//! The hypervisor crosvm.
+
+use ksmith_core::guest::Kind;
+use ksmith_core::kernel::CommandLine;
+
+use super::options::memory_in_mib;
+use super::{Hypervisor, Looks, Program};
+
+/// The entry of the registry.
+pub(super) const HYPERVISOR: Crosvm = Crosvm;
+
+/// crosvm.
+#[derive(Debug)]
+pub(super) struct Crosvm;
+
+impl Hypervisor for Crosvm {
+    fn kind(&self) -> Kind {
+        Kind::new("crosvm")
+    }
+
+    fn is_program(&self, program: Program<'_>) -> bool {
+        program.is("crosvm")
+    }
+
+    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+        let name = line.option("--name").map(str::to_owned);
+        let memory = line.option("--mem").or_else(|| line.option("-m"));
+        Some(Looks { name, memory_bytes: memory.and_then(memory_in_mib), ..Looks::default() })
+    }
+}

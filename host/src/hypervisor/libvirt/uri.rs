@@ -1,0 +1,101 @@
+//! Which libvirt to ask.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// A connection URI: `qemu:///system`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Uri {
+    text: String,
+    driver: String,
+    is_session: bool,
+    socket: Option<PathBuf>,
+}
+
+/// A URI that can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no libvirt URI that ksmith can use: it takes DRIVER:///system or DRIVER:///session on this host, \
+         with ?socket=PATH where the socket is elsewhere"
+)]
+pub struct BadUri(String);
+
+impl Default for Uri {
+    fn default() -> Self {
+        Self { text: "qemu:///system".to_owned(), driver: "qemu".to_owned(), is_session: false, socket: None }
+    }
+}
+
+impl TryFrom<String> for Uri {
+    type Error = BadUri;
+
+    fn try_from(text: String) -> Result<Self, BadUri> {
+        let bad = || BadUri(text.clone());
+        let (scheme, rest) = text.split_once("://").ok_or_else(bad)?;
+        let driver = scheme.strip_suffix("+unix").unwrap_or(scheme);
+        let is_word = !driver.is_empty() && driver.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let socket = query.split('&').find_map(|option| option.strip_prefix("socket=")).map(PathBuf::from);
+        if !is_word || !path.starts_with('/') {
+            return Err(bad());
+        }
+        let (driver, is_session) = (driver.to_owned(), path == "/session");
+        // The URI that libvirt is told has no socket in it: only the client needs that.
+        let named = format!("{driver}://{path}");
+        Ok(Self { text: named, driver, is_session, socket })
+    }
+}
+
+impl Uri {
+    /// The sockets to try, in this order: the driver's own daemon, then the one for all drivers.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        if let Some(socket) = &self.socket {
+            return vec![socket.clone()];
+        }
+        let directory = match self.is_session {
+            true => PathBuf::from(format!("/run/user/{}/libvirt", rustix::process::geteuid().as_raw())),
+            false => PathBuf::from("/run/libvirt"),
+        };
+        vec![directory.join(format!("virt{}d-sock", self.driver)), directory.join("libvirt-sock")]
+    }
+
+    /// The driver: `qemu`.
+    pub(in crate::hypervisor) fn driver(&self) -> &str {
+        &self.driver
+    }
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Result<Uri, BadUri> {
+        Uri::try_from(text.to_owned())
+    }
+
+    #[test]
+    fn local_uris_of_any_driver_are_taken() {
+        let system = uri("qemu:///system").unwrap();
+        assert_eq!(system, Uri::default());
+        assert_eq!(system.sockets()[1], PathBuf::from("/run/libvirt/libvirt-sock"));
+        assert!(uri("qemu:///session").unwrap().sockets()[0].ends_with("libvirt/virtqemud-sock"));
+        let other = uri("xen+unix:///system?socket=/tmp/s").unwrap();
+        assert_eq!((other.to_string().as_str(), other.sockets()), ("xen:///system", vec!["/tmp/s".into()]));
+    }
+
+    #[test]
+    fn remote_hosts_and_nonsense_are_refused() {
+        for bad in ["qemu+ssh://host/system", "qemu://host/system", "qemu", "", ":///system", "a b:///x"] {
+            assert!(uri(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The name of a process: a guest's own where its command line gives one, else the program's.
+//!
+//! Both texts belong to the process, which may have put anything there: control characters and marks that
+//! reorder text are taken out, and the length is bounded.
+
+use ksmith_core::kernel::CommandLine;
+
+use super::{Hypervisor, Looks, REGISTRY};
+
+/// The name of a process, and whether it is a guest's hypervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestName {
+    /// Fit for a terminal; never empty.
+    pub name: String,
+    /// Whether the program runs a virtual machine.
+    pub is_vm: bool,
+}
+
+/// Characters of a name that are kept: libvirt's longest domain names fit.
+const NAME_MAX: usize = 80;
+
+/// The kernel cuts a process's name to this many bytes.
+const COMM_MAX: usize = 15;
+
+/// The name of a program, as its command line or the kernel has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program<'a>(pub &'a str);
+
+impl Program<'_> {
+    /// Whether it is this program. The kernel may have cut the name.
+    pub fn is(self, name: &str) -> bool {
+        self.0 == name || (self.0.len() == COMM_MAX && name.starts_with(self.0))
+    }
+
+    /// Whether its name starts so. NixOS wraps programs: the real one is `.qemu-system-x86_64-wrapped`.
+    pub fn starts_with(self, prefix: &str) -> bool {
+        self.0.strip_prefix('.').unwrap_or(self.0).starts_with(prefix)
+    }
+}
+
+/// The hypervisor that a process runs, and what its command line says of the guest.
+pub(super) fn hypervisor(comm: &str, line: &CommandLine) -> Option<(&'static dyn Hypervisor, Looks)> {
+    [line.program(), comm].into_iter().find_map(|program| {
+        let runs = |hypervisor: &&&'static dyn Hypervisor| hypervisor.is_program(Program(program));
+        REGISTRY.iter().filter(runs).find_map(|hypervisor| Some((*hypervisor, hypervisor.recognise(line)?)))
+    })
+}
+
+/// Whether a process of this name may be a hypervisor, so that its command line is worth reading.
+pub fn may_be_vm(comm: &str) -> bool {
+    REGISTRY.iter().any(|hypervisor| hypervisor.is_program(Program(comm)))
+}
+
+impl GuestName {
+    /// Names a process from its `comm` and its command line, which may be empty.
+    pub fn of(comm: &str, line: &CommandLine) -> Self {
+        let found = hypervisor(comm, line);
+        let is_vm = found.is_some();
+        let own = found.and_then(|(_, looks)| looks.name);
+        Self { name: printable_name(own.as_deref(), comm, line), is_vm }
+    }
+}
+
+/// The first of a guest's own name, `comm` and the program that is not empty once it is printable.
+pub(super) fn printable_name(own: Option<&str>, comm: &str, line: &CommandLine) -> String {
+    [own, Some(comm), Some(line.program())]
+        .into_iter()
+        .flatten()
+        .map(printable)
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| "?".to_owned())
+}
+
+/// The text without what a terminal would act upon, cut to [`NAME_MAX`].
+pub(super) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !is_dangerous(*c)).take(NAME_MAX).collect::<String>().trim().to_owned()
+}
+
+/// Control characters, line separators, and invisible marks that hide or reorder what follows.
+fn is_dangerous(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn named(comm: &str, arguments: &[&str]) -> (String, bool) {
+        let text: Vec<u8> = arguments.iter().flat_map(|word| word.bytes().chain([0])).collect();
+        let GuestName { name, is_vm } = GuestName::of(comm, &CommandLine::parse(&text));
+        (name, is_vm)
+    }
+
+    fn vm(name: &str) -> (String, bool) {
+        (name.to_owned(), true)
+    }
+
+    #[test]
+    fn qemu_says_its_guests_name_in_several_ways() {
+        let qemu =
+            |name: &str| named("qemu-system-x86", &["/usr/bin/qemu-system-x86_64", "-name", name, "-m", "1"]);
+        assert_eq!(qemu("guest=web,debug-threads=on"), vm("web"));
+        assert_eq!(qemu("web"), vm("web"));
+        assert_eq!(qemu("web,process=qemu:web"), vm("web"));
+        assert_eq!(qemu("debug-threads=on,guest=a,,b"), vm("a,b"));
+        assert_eq!(qemu("debug-threads=on"), vm("qemu-system-x86"));
+        assert_eq!(named("kvm", &["/usr/bin/kvm", "-id", "100", "-name", "db,debug-threads=on"]), vm("db"));
+        assert_eq!(named("qemu-kvm", &["/usr/libexec/qemu-kvm", "--name=x"]), vm("x"));
+        assert_eq!(named("qemu-system-x86", &["qemu-system-x86_64", "-name"]), vm("qemu-system-x86"));
+    }
+
+    #[test]
+    fn other_hypervisors_are_known() {
+        assert_eq!(named("firecracker", &["firecracker", "--id", "f1"]), vm("f1"));
+        assert_eq!(named("firecracker", &["firecracker", "--id=f2"]), vm("f2"));
+        let socket = ["cloud-hypervisor", "--api-socket", "path=/run/ch/web.sock"];
+        assert_eq!(named("cloud-hyperviso", &socket), vm("web"));
+        assert_eq!(named("cloud-hyperviso", &[]), vm("cloud-hyperviso"));
+        assert_eq!(named("crosvm", &["crosvm", "run", "--name", "c1"]), vm("c1"));
+        assert_eq!(named("lkvm", &["lkvm", "run", "-n", "k1"]), vm("k1"));
+    }
+
+    #[test]
+    fn only_a_linux_with_a_guests_arguments_is_user_mode_linux() {
+        assert_eq!(named("linux.uml", &["linux.uml", "mem=256M", "umid=u1"]), vm("u1"));
+        assert_eq!(named("linux", &["./linux", "ubd0=disk"]), vm("linux"));
+        assert_eq!(named("linux", &["./linux", "--help"]), ("linux".to_owned(), false));
+        assert_eq!(named("linux", &[]), ("linux".to_owned(), false));
+    }
+
+    #[test]
+    fn any_other_program_keeps_its_own_name() {
+        assert_eq!(named("redis", &["redis", "-name", "guest=x"]), ("redis".to_owned(), false));
+        assert!(!may_be_vm("kvm-nx-lpage-recovery") && !may_be_vm("qemu-img") && !may_be_vm(""));
+        assert!(
+            may_be_vm("qemu-system-x86")
+                && may_be_vm(".qemu-system-x8")
+                && may_be_vm("cloud-hyperviso")
+                && may_be_vm("linux")
+        );
+    }
+
+    #[test]
+    fn foreign_text_can_neither_move_the_cursor_nor_vanish() {
+        assert_eq!(named("a\x1b[2Jb\nc", &[]).0, "a[2Jbc");
+        assert_eq!(named("a\u{202e}b", &[]).0, "ab");
+        assert_eq!(named("\n", &[]).0, "?");
+        assert_eq!(named("kvm", &["kvm", "-name", "guest=\x07"]).0, "kvm");
+    }
+
+    proptest! {
+        #[test]
+        fn the_name_of_any_process_is_printable_and_bounded(comm: String, line: Vec<u8>) {
+            let named = GuestName::of(&comm, &CommandLine::parse(&line));
+            prop_assert!(!named.name.is_empty());
+            prop_assert!(named.name.chars().count() <= NAME_MAX);
+            prop_assert!(!named.name.chars().any(is_dangerous));
+        }
+
+        #[test]
+        fn any_value_of_qemus_name_is_taken(value in "\\PC{0,20}") {
+            let line = CommandLine::parse(format!("qemu-system-x86_64\0-name\0{value}\0").as_bytes());
+            prop_assert!(GuestName::of("qemu-system-x86", &line).is_vm);
+        }
+    }
+}

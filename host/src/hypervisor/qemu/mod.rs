@@ -1,0 +1,105 @@
+//! QEMU, also as `kvm` (Proxmox) and `qemu-kvm` (RHEL).
+
+mod monitors;
+mod name;
+mod obstacle;
+
+use ksmith_core::guest::Kind;
+use ksmith_core::kernel::CommandLine;
+
+pub(super) use self::monitors::monitors;
+use super::options::{MIB, memory_in_mib, uuid_text};
+use super::{Answer, Hypervisor, Looks, Monitor, MonitorError, Place, Program, Resize, Switched, Target, qmp};
+use crate::root::Root;
+
+/// The entry of the registry.
+pub(super) const HYPERVISOR: Qemu = Qemu;
+
+/// QEMU that was started without libvirt.
+#[derive(Debug)]
+pub(super) struct Qemu;
+
+/// The kind of QEMU's guests, whatever manages them.
+pub(super) const KIND: Kind = Kind::new("qemu");
+
+impl Hypervisor for Qemu {
+    fn kind(&self) -> Kind {
+        KIND
+    }
+
+    fn is_program(&self, program: Program<'_>) -> bool {
+        is_program(program)
+    }
+
+    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+        Some(looks(line))
+    }
+
+    fn monitors(&self, line: &CommandLine) -> Vec<Place> {
+        monitors(line)
+    }
+
+    fn can_be_asked(&self, target: &Target) -> bool {
+        has_own_socket(target)
+    }
+
+    fn ask(&self, root: &Root, target: &Target) -> Answer {
+        qmp::answer(self.monitor(root, target))
+    }
+
+    fn monitor(&self, root: &Root, target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
+        qmp::connect(root, target.id.pid(), &target.monitors)
+    }
+
+    fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
+        None
+    }
+
+    fn switch(&self, root: &Root, target: &Target, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
+        switch(self.monitor(root, target)?.as_mut(), on, dry_run)
+    }
+
+    fn resize(&self) -> Resize {
+        Resize::Balloon
+    }
+}
+
+pub(super) fn is_program(program: Program<'_>) -> bool {
+    program.starts_with("qemu-system-") || program.is("qemu-kvm") || program.is("kvm")
+}
+
+/// What QEMU's command line says of its guest.
+pub(super) fn looks(line: &CommandLine) -> Looks {
+    let either = |one: &str| line.option(one).or_else(|| line.option(&format!("-{one}")));
+    Looks {
+        name: either("-name").and_then(name::name),
+        uuid: either("-uuid").and_then(uuid_text),
+        // QEMU's own default is 128 MiB.
+        memory_bytes: either("-m").map_or(Some(128 * MIB), memory_in_mib),
+        obstacle: obstacle::obstacle(line),
+        includes_children: false,
+    }
+}
+
+/// Whether its monitor can be reached without libvirt, which marks a guest as tainted that was spoken to through it.
+pub(super) fn has_own_socket(target: &Target) -> bool {
+    target.monitors.iter().any(|place| matches!(place, Place::Path(_)))
+}
+
+/// Switches merging of all memory backends. Those that are as wanted are left alone.
+pub(super) fn switch(monitor: &mut dyn Monitor, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
+    let backends = qmp::backends(monitor)?;
+    // Only off: whether memory that is plugged in later is offered is for the operator to choose when plugging it in.
+    if !on && !dry_run {
+        qmp::set_default(monitor, false);
+    }
+    let mut switched = Vec::new();
+    for backend in backends {
+        let Some(id) = backend.id.filter(|_| backend.merge != on) else { continue };
+        if !dry_run {
+            qmp::set_merge(monitor, &id, on)?;
+        }
+        switched.push(Switched { backend: id, bytes: backend.size });
+    }
+    Ok(switched)
+}

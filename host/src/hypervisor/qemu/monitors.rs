@@ -1,0 +1,96 @@
+//! The monitors on QEMU's command line.
+
+use ksmith_core::kernel::CommandLine;
+
+use crate::hypervisor::options::{field, first};
+use crate::hypervisor::qmp::Place;
+
+/// The QMP monitors, in the order of the command line. Those on TCP or a terminal are left out.
+pub(in crate::hypervisor) fn monitors(line: &CommandLine) -> Vec<Place> {
+    let mut found = Vec::new();
+    let arguments = line.arguments();
+    for (option, value) in arguments.iter().zip(arguments.iter().skip(1)) {
+        match option.trim_start_matches('-') {
+            "qmp" | "qmp-pretty" if option.starts_with('-') => found.extend(of_device(value, arguments)),
+            "mon" if field(value, "mode") == Some("control") => {
+                let id = field(value, "chardev").unwrap_or(first(value));
+                found.extend(of_chardev(id, arguments));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// `unix:PATH,server=on`, `unix:path=PATH`, or `chardev:ID`.
+fn of_device(value: &str, arguments: &[String]) -> Option<Place> {
+    if let Some(id) = value.strip_prefix("chardev:") {
+        return of_chardev(id, arguments);
+    }
+    let options = value.strip_prefix("unix:")?;
+    path(field(options, "path").unwrap_or(first(options)))
+}
+
+/// The socket of `-chardev socket,id=ID,path=PATH` (or `fd=N`).
+fn of_chardev(id: &str, arguments: &[String]) -> Option<Place> {
+    let chardevs = arguments.iter().zip(arguments.iter().skip(1)).filter(|(option, value)| {
+        option.trim_start_matches('-') == "chardev" && first(value) == "socket" && field(value, "id") == Some(id)
+    });
+    chardevs.into_iter().find_map(|(_, value)| match (field(value, "path"), field(value, "fd")) {
+        (Some(at), _) => path(at),
+        (None, Some(_)) => Some(Place::Inherited),
+        (None, None) => None,
+    })
+}
+
+fn path(text: &str) -> Option<Place> {
+    (!text.is_empty()).then(|| Place::Path(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> CommandLine {
+        CommandLine::parse(text.replace(' ', "\0").as_bytes())
+    }
+
+    fn path_of(text: &str) -> Vec<Place> {
+        monitors(&line(&format!("qemu-system-x86_64 {text}")))
+    }
+
+    #[test]
+    fn every_way_to_a_qmp_socket_is_known() {
+        let expected = [Place::Path("/run/q.sock".to_owned())];
+        for text in [
+            "-qmp unix:/run/q.sock,server=on,wait=off",
+            "--qmp unix:/run/q.sock,server",
+            "-qmp-pretty unix:path=/run/q.sock,server=on",
+            "-chardev socket,id=c,path=/run/q.sock,server=on -mon chardev=c,mode=control",
+            "-mon c,mode=control -chardev socket,server=on,path=/run/q.sock,id=c",
+            "-chardev socket,id=c,path=/run/q.sock -qmp chardev:c",
+        ] {
+            assert_eq!(path_of(text), expected, "{text}");
+        }
+        let libvirt = "-chardev socket,id=charmonitor,fd=33,server=on -mon chardev=charmonitor,id=m,mode=control";
+        assert_eq!(path_of(libvirt), [Place::Inherited]);
+        assert_eq!(path_of("-qmp unix:a -qmp unix:b").len(), 2);
+    }
+
+    #[test]
+    fn a_monitor_without_a_socket_on_this_host_is_none() {
+        for text in [
+            "-qmp tcp:localhost:4444,server=on",
+            "-qmp stdio",
+            "-monitor unix:/run/human.sock,server",
+            "-chardev socket,id=c,path=/p -mon chardev=c,mode=readline",
+            "-mon chardev=absent,mode=control",
+            "-chardev socket,id=c,host=h,port=1 -mon chardev=c,mode=control",
+            "-qmp unix:",
+            "-qmp",
+            "",
+        ] {
+            assert_eq!(path_of(text), [], "{text}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The QEMU Machine Protocol, and what ksmith asks by it. QEMU speaks it, and hypervisors that follow QEMU.
+
+mod place;
+mod socket;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub use self::place::{Place, connect};
+use super::Answer;
+
+/// How long a question may take; QEMU answers within a millisecond unless its main loop is busy.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long switching may take: QEMU answers only when it has un-merged everything, and a core un-merges about a
+/// gigabyte a second.
+pub(super) const PATIENCE_TO_SWITCH: Duration = Duration::from_secs(600);
+
+/// The reason why a monitor did not do as told.
+#[derive(Debug, thiserror::Error)]
+pub enum MonitorError {
+    /// Nothing answers there as a monitor would.
+    #[error("the QMP socket {} fails: {source}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// How.
+        source: io::Error,
+    },
+    /// The socket that the command line names is served by another process than the guest: nothing was said to it.
+    #[error("the QMP socket {} belongs to process {pid} and not to the guest: it was left alone", path.display())]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// The process that listens there.
+        pid: u32,
+    },
+    /// What came is not QMP.
+    #[error("the QMP socket {} sends no QMP: {what}", path.display())]
+    Garbage {
+        /// The socket.
+        path: PathBuf,
+        /// What came, cut to a length fit for a log line.
+        what: String,
+    },
+    /// QEMU refuses the command.
+    #[error("QEMU refuses {command}: {why}")]
+    Refused {
+        /// What it was told.
+        command: String,
+        /// Its sentence.
+        why: String,
+    },
+    /// The manager that holds the monitor can't be asked, or refuses.
+    #[error(transparent)]
+    Manager(Box<dyn std::error::Error + Send + Sync>),
+    /// There is nothing to ask.
+    #[error(
+        "its QEMU has no QMP socket: start it with -qmp unix:PATH,server=on,wait=off, or under libvirt, or with \
+             -machine mem-merge=off"
+    )]
+    NoMonitor,
+}
+
+/// A connection to one guest's monitor.
+pub trait Monitor {
+    /// Executes a QMP command and returns what it returns.
+    ///
+    /// # Errors
+    /// The monitor refuses, breaks the protocol, or does not answer within `patience`.
+    fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value, MonitorError>;
+}
+
+/// A memory backend of a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Backend {
+    /// Its id: `pc.ram`.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// The size in bytes.
+    pub size: u64,
+    /// Whether it is offered to KSM.
+    pub merge: bool,
+    /// Whether it is shared with other processes, and so can't merge.
+    #[serde(default)]
+    pub share: bool,
+}
+
+/// What the monitor tells of a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Told {
+    /// Its name there.
+    pub name: Option<String>,
+    /// All zeros counts as none.
+    pub uuid: Option<String>,
+    /// `running`, `paused` and so on.
+    pub status: Option<String>,
+    /// The backends of its memory.
+    pub backends: Vec<Backend>,
+}
+
+/// Asks by a connection, if there is one. No monitor is no error: there is nothing to ask.
+pub(super) fn answer(monitor: Result<Box<dyn Monitor>, MonitorError>) -> Answer {
+    match monitor.and_then(|mut monitor| ask(monitor.as_mut())) {
+        Ok(told) => Answer { told: Some(told), ..Answer::default() },
+        Err(MonitorError::NoMonitor) => Answer::default(),
+        Err(error) => Answer { error: Some(error.to_string()), ..Answer::default() },
+    }
+}
+
+/// Asks for everything that is shown.
+fn ask(monitor: &mut dyn Monitor) -> Result<Told, MonitorError> {
+    let mut text = |command: &str, key: &str| -> Result<Option<String>, MonitorError> {
+        let answer = monitor.execute(command, json!({}), PATIENCE)?;
+        Ok(answer.get(key).and_then(Value::as_str).map(str::to_owned))
+    };
+    let name = text("query-name", "name")?;
+    let uuid = text("query-uuid", "UUID")?.filter(|uuid| uuid.chars().any(|c| c != '0' && c != '-'));
+    let status = text("query-status", "status")?;
+    Ok(Told { name, uuid, status, backends: backends(monitor)? })
+}
+
+/// The memory backends.
+pub(super) fn backends(monitor: &mut dyn Monitor) -> Result<Vec<Backend>, MonitorError> {
+    let answer = monitor.execute("query-memdev", json!({}), PATIENCE)?;
+    serde_json::from_value(answer)
+        .map_err(|why| MonitorError::Refused { command: "query-memdev".to_owned(), why: why.to_string() })
+}
+
+/// Offers a backend to KSM or takes it back. Taking it back un-merges it before this returns.
+pub(super) fn set_merge(monitor: &mut dyn Monitor, id: &str, on: bool) -> Result<(), MonitorError> {
+    let arguments = json!({ "path": format!("/objects/{id}"), "property": "merge", "value": on });
+    monitor.execute("qom-set", arguments, PATIENCE_TO_SWITCH).map(|_| ())
+}
+
+/// Says whether memory that QEMU allocates from now on is offered, such as that of a device plugged in. A refusal of an
+/// old QEMU is no error: the guest is asked again and again what it offers.
+pub(super) fn set_default(monitor: &mut dyn Monitor, on: bool) {
+    let arguments = json!({ "path": "/machine", "property": "mem-merge", "value": on });
+    let _ = monitor.execute("qom-set", arguments, PATIENCE);
+}

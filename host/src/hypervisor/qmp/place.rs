@@ -1,0 +1,60 @@
+//! Where a monitor is.
+
+use std::path::PathBuf;
+
+use super::socket::Qmp;
+use super::{Monitor, MonitorError};
+use crate::root::Root;
+
+/// A monitor that speaks QMP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A unix socket by its path, relative to the process's working directory unless it begins with a slash.
+    Path(String),
+    /// A socket that was handed over open by a manager, which must be asked: libvirt.
+    Inherited,
+}
+
+/// Connects to the first of the monitors that answers, by the sockets of the process `pid` itself.
+///
+/// # Errors
+/// The error of the first; [`MonitorError::NoMonitor`] if there is none.
+pub fn connect(root: &Root, pid: u32, places: &[Place]) -> Result<Box<dyn Monitor>, MonitorError> {
+    let mut first = None;
+    for place in places {
+        let Place::Path(path) = place else { continue };
+        match Qmp::connect(&seen_from_here(root, pid, path), pid) {
+            Ok(monitor) => return Ok(Box::new(monitor)),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.unwrap_or(MonitorError::NoMonitor))
+}
+
+/// A path of the guest as this process must write it: it may be relative, or lie in a container.
+fn seen_from_here(root: &Root, pid: u32, path: &str) -> PathBuf {
+    let process = root.path(format!("proc/{pid}"));
+    match path.strip_prefix('/') {
+        Some(relative) => {
+            let plain = root.path(relative);
+            if plain.exists() { plain } else { process.join("root").join(relative) }
+        }
+        None => process.join("cwd").join(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_that_of_the_guests_own_view() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(seen_from_here(&root, 7, "q.sock"), tree.path().join("proc/7/cwd/q.sock"));
+        assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("proc/7").join("root").join("run/q"));
+        std::fs::create_dir(tree.path().join("run")).unwrap();
+        std::fs::write(tree.path().join("run/q"), "").unwrap();
+        assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("run/q"));
+    }
+}

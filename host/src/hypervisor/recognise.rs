@@ -1,0 +1,146 @@
+//! From what a process shows of itself to what it is.
+
+use ksmith_core::guest::Identity;
+use ksmith_core::kernel::CommandLine;
+
+use super::cgroup::Unit;
+use super::name::{self, printable, printable_name};
+use super::{Cgroup, Hypervisor, Looks, Place, process};
+
+/// A process of a known kind of guest.
+#[derive(Debug, Clone)]
+pub struct Recognised {
+    /// What it looks like.
+    pub identity: Identity,
+    /// What it is.
+    pub hypervisor: &'static dyn Hypervisor,
+    /// The monitors of the guest.
+    pub monitors: Vec<Place>,
+}
+
+/// Recognises a process. Its hypervisor decides; else its container or service; else it is a plain process.
+pub fn recognise(
+    comm: &str,
+    line: &CommandLine,
+    cgroup: Option<&Cgroup>,
+    parent: u32,
+    user: Option<String>,
+) -> Recognised {
+    let program = if line.program().is_empty() { comm } else { line.program() };
+    let own = |looks: &Looks| printable_name(looks.name.as_deref(), comm, line);
+    let found = name::hypervisor(comm, line);
+    let (name, hypervisor, looks, unit) = match (found, cgroup.and_then(Cgroup::unit)) {
+        (Some((hypervisor, looks)), _) => (own(&looks), hypervisor, looks, None),
+        (None, Some(Unit { hypervisor, name, path })) => {
+            (printable(&name), hypervisor, Looks::default(), Some(path.to_owned()))
+        }
+        (None, None) => (own(&Looks::default()), &process::HYPERVISOR as _, Looks::default(), None),
+    };
+    let identity = Identity {
+        name,
+        kind: hypervisor.kind(),
+        program: printable(program),
+        uuid: looks.uuid,
+        memory_bytes: looks.memory_bytes,
+        cgroup: cgroup.map(|cgroup| shown(&cgroup.0)),
+        unit,
+        user,
+        parent,
+        includes_children: looks.includes_children,
+        is_twin: false,
+        obstacle: looks.obstacle,
+    };
+    Recognised { identity, hypervisor, monitors: hypervisor.monitors(line) }
+}
+
+/// A path fit for a terminal: a cgroup may have any name.
+fn shown(path: &str) -> String {
+    path.split('/').map(printable).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(comm: &str, arguments: &str, cgroup: Option<&str>) -> Identity {
+        let line = CommandLine::parse(arguments.replace(' ', "\0").as_bytes());
+        let cgroup = cgroup.map(|path| Cgroup(path.to_owned()));
+        recognise(comm, &line, cgroup.as_ref(), 1, Some("root".to_owned())).identity
+    }
+
+    #[test]
+    fn a_hypervisor_in_a_service_is_a_virtual_machine() {
+        let vm = identity(
+            "qemu-system-x86",
+            "/usr/bin/qemu-system-x86_64 -name web -m 1G",
+            Some("/system.slice/a.service"),
+        );
+        assert_eq!((vm.name.as_str(), vm.kind.word(), vm.memory_bytes), ("web", "qemu", Some(1 << 30)));
+        assert_eq!((vm.unit, vm.program.as_str()), (None, "qemu-system-x86_64"));
+        let uml = identity("linux.uml", "linux.uml mem=64M umid=u1", None);
+        assert_eq!((uml.name.as_str(), uml.kind.word(), uml.obstacle), ("u1", "uml", Some("shared")));
+        assert!(uml.includes_children);
+    }
+
+    #[test]
+    fn each_hypervisor_writes_memory_its_own_way() {
+        let mib = |n: u64| Some(n << 20);
+        for (line, expected) in [
+            ("kvm -m 512", mib(512)),
+            ("kvm -m 2G,slots=2,maxmem=8G", mib(2048)),
+            ("kvm -m size=262144k,slots=16", mib(256)),
+            ("kvm", mib(128)),
+            ("kvm -m many", None),
+            ("linux mem=256M umid=u", mib(256)),
+            ("linux umid=u", None),
+            ("cloud-hypervisor --memory size=1G,mergeable=on", mib(1024)),
+            ("crosvm run --mem 300", mib(300)),
+            ("crosvm run --mem size=300", mib(300)),
+            ("lkvm run -m 300", mib(300)),
+            ("firecracker --id a", None),
+        ] {
+            assert_eq!(identity("x", line, None).memory_bytes, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn uuids_are_those_of_the_command_line() {
+        let uuid = "0e8de4a1-1111-2222-3333-444455556666";
+        for (line, expected) in [
+            (format!("kvm -uuid {uuid}"), Some(uuid)),
+            (format!("cloud-hypervisor --platform uuid={uuid}"), Some(uuid)),
+            (format!("linux umid=u -uuid {uuid}"), None),
+        ] {
+            assert_eq!(identity("x", &line, None).uuid.as_deref(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn qemu_with_an_inherited_monitor_is_that_of_libvirt() {
+        let own = CommandLine::parse(b"kvm\0-qmp\0unix:/q,server=on");
+        let inherited =
+            CommandLine::parse(b"kvm\0-chardev\0socket,id=c,fd=33\0-mon\0chardev=c,mode=control\0-qmp\0unix:/q");
+        for (line, expected, monitors) in [(own, "Qemu", 1), (inherited, "Libvirt", 2)] {
+            let found = recognise("kvm", &line, None, 1, None);
+            assert_eq!((format!("{:?}", found.hypervisor), found.monitors.len()), (expected.to_owned(), monitors));
+            assert_eq!(found.identity.kind.word(), "qemu");
+        }
+    }
+
+    #[test]
+    fn names_of_cgroups_can_not_move_the_cursor() {
+        let odd = identity("p", "p", Some("/a\x1b[2J/x\\x1b[2J.service"));
+        assert_eq!((odd.name.as_str(), odd.cgroup.as_deref()), ("x[2J", Some("/a[2J/x\\x1b[2J.service")));
+    }
+
+    #[test]
+    fn a_service_a_container_and_a_plain_process_are_told_apart() {
+        let redis = identity("redis-server", "redis-server *:6379", Some("/system.slice/cache.service"));
+        assert_eq!((redis.name.as_str(), redis.kind.word()), ("cache", "service"));
+        assert_eq!(redis.unit.as_deref(), Some("/system.slice/cache.service"));
+        let box_ = identity("sh", "sh", Some("/lxc.payload.box/init.scope"));
+        assert_eq!((box_.name.as_str(), box_.kind.word()), ("box", "container"));
+        let plain = identity("sh", "", Some("/user.slice/user-0.slice/session-1.scope"));
+        assert_eq!((plain.name.as_str(), plain.kind.word(), plain.program.as_str()), ("sh", "process", "sh"));
+    }
+}

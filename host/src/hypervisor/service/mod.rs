@@ -1,0 +1,40 @@
+//! Services of systemd, by their cgroups.
+
+use ksmith_core::guest::Kind;
+
+use super::cgroup::unescape;
+use super::{Hypervisor, Resize};
+
+/// The entry of the registry.
+pub(super) const HYPERVISOR: Service = Service;
+
+/// A systemd service with all its processes.
+#[derive(Debug)]
+pub(super) struct Service;
+
+impl Hypervisor for Service {
+    fn kind(&self) -> Kind {
+        Kind::new("service")
+    }
+
+    fn is_machine(&self) -> bool {
+        false
+    }
+
+    /// A user's manager with what runs in no service of its own is no guest.
+    fn unit(&self, part: &str, _parents: &str) -> Option<String> {
+        part.strip_suffix(".service").filter(|name| !name.starts_with("user@")).map(unescape)
+    }
+
+    fn no_switch(&self, on: bool, name: &str) -> Option<String> {
+        let yes = if on { "yes" } else { "no" };
+        Some(format!(
+            "its processes offer their memory themselves, and only they can take that back: set MemoryKSM={yes} \
+             (`systemctl edit {name}`) and restart it"
+        ))
+    }
+
+    fn resize(&self) -> Resize {
+        Resize::Cgroup
+    }
+}

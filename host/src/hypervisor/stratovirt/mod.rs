@@ -1,0 +1,85 @@
+//! StratoVirt of openEuler. Its options are like QEMU's. Source: `docs/config_guidebook.md` of StratoVirt.
+
+use ksmith_core::guest::Kind;
+use ksmith_core::kernel::CommandLine;
+
+use super::options::{MIB, first, memory_in_mib, uuid_text};
+use super::{Hypervisor, Looks, Program};
+
+/// The entry of the registry.
+pub(super) const HYPERVISOR: StratoVirt = StratoVirt;
+
+/// StratoVirt.
+#[derive(Debug)]
+pub(super) struct StratoVirt;
+
+impl Hypervisor for StratoVirt {
+    fn kind(&self) -> Kind {
+        Kind::new("stratovirt")
+    }
+
+    fn is_program(&self, program: Program<'_>) -> bool {
+        program.is("stratovirt")
+    }
+
+    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+        Some(Looks {
+            name: line.option("-name").map(|options| first(options).to_owned()),
+            uuid: line.option("-uuid").and_then(uuid_text),
+            // StratoVirt's own default is 256 MiB.
+            memory_bytes: line.option("-m").map_or(Some(256 * MIB), memory_in_mib),
+            obstacle: obstacle(line),
+            includes_children: false,
+        })
+    }
+}
+
+/// Devices of the host hold the guest's memory in place, or its mapping is one that KSM passes over.
+fn obstacle(line: &CommandLine) -> Option<&'static str> {
+    let has = |name: &str, part: &str| {
+        let arguments = line.arguments();
+        arguments.iter().zip(arguments.iter().skip(1)).any(|(option, value)| option == name && value.contains(part))
+    };
+    if has("-device", "vfio-pci") {
+        Some("vfio")
+    } else if has("-mem-path", "hugepages") {
+        Some("hugepages")
+    } else if has("-machine", "mem-share=on") {
+        Some("shared")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::recognise;
+
+    fn identity(arguments: &str) -> ksmith_core::guest::Identity {
+        let line = CommandLine::parse(format!("/usr/bin/stratovirt {arguments}").replace(' ', "\0").as_bytes());
+        recognise("stratovirt", &line, None, 1, None).identity
+    }
+
+    #[test]
+    fn a_guest_is_named_and_sized_by_its_command_line() {
+        let uuid = "0e8de4a1-1111-2222-3333-444455556666";
+        let guest = identity(&format!("-machine microvm -name web -uuid {uuid} -m size=1G"));
+        assert_eq!((guest.kind.word(), guest.name.as_str()), ("stratovirt", "web"));
+        assert_eq!((guest.uuid.as_deref(), guest.memory_bytes), (Some(uuid), Some(1 << 30)));
+        let plain = identity("-machine q35 -kernel k");
+        assert_eq!((plain.name.as_str(), plain.memory_bytes), ("stratovirt", Some(256 << 20)));
+    }
+
+    #[test]
+    fn memory_that_can_not_merge_is_told_by_its_cause() {
+        for (arguments, expected) in [
+            ("-machine q35,mem-share=off", None),
+            ("-machine q35,mem-share=on", Some("shared")),
+            ("-machine q35,mem-share=on -mem-path /dev/hugepages", Some("hugepages")),
+            ("-device vfio-pci,host=0000:1a:00.3,id=net", Some("vfio")),
+        ] {
+            assert_eq!(identity(arguments).obstacle, expected, "{arguments}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One guest that can be asked, switched and resized.
+
+use ksmith_core::guest::{GuestId, Identity};
+
+use super::{Answer, Hypervisor, Managed, Monitor, MonitorError, Place, Recognised, Resize, Uri};
+use crate::process::is_alive;
+use crate::root::Root;
+
+/// A guest with what is needed to reach it.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The guest's identity.
+    pub id: GuestId,
+    /// The guest's name.
+    pub name: String,
+    /// What the first process looks like.
+    pub identity: Identity,
+    /// Its monitors.
+    pub(super) monitors: Vec<Place>,
+    /// The UUID by which its manager knows it.
+    pub(super) uuid: Option<String>,
+    /// The libvirt to ask, where libvirt manages it.
+    pub(super) libvirt: Uri,
+    hypervisor: &'static dyn Hypervisor,
+}
+
+/// The reason why a guest was not switched.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// It has no switch from outside; the sentence says what does work.
+    #[error("{name} can't be switched while it runs: {why}")]
+    NoSwitch {
+        /// The guest.
+        name: String,
+        /// Why not, and what to do instead.
+        why: String,
+    },
+    /// Its monitor fails or refuses.
+    #[error("{name} could not be switched: {source}")]
+    Monitor {
+        /// The guest.
+        name: String,
+        /// Why not.
+        source: MonitorError,
+    },
+    /// Its PID is another's by now.
+    #[error("{name} has ended meanwhile")]
+    Gone {
+        /// The guest.
+        name: String,
+    },
+}
+
+/// A backend that was switched, or would be in a dry run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switched {
+    /// The id of the backend.
+    pub backend: String,
+    /// The size of the backend.
+    pub bytes: u64,
+}
+
+impl Target {
+    /// The guest of a first process that was recognised so.
+    pub(crate) fn new(id: GuestId, first: &Recognised, managed: &Managed, libvirt: &Uri) -> Self {
+        let identity = first.identity.clone();
+        Self {
+            id,
+            name: identity.name.clone(),
+            monitors: first.monitors.clone(),
+            uuid: managed.uuid.clone().or_else(|| identity.uuid.clone()),
+            libvirt: libvirt.clone(),
+            hypervisor: first.hypervisor,
+            identity,
+        }
+    }
+
+    /// The same guest by a name that others gave it.
+    pub(crate) fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
+    /// Whether this guest has a switch at all.
+    ///
+    /// # Errors
+    /// It has none; the sentence says what does work.
+    pub fn check(&self, on: bool) -> Result<(), SwitchError> {
+        match self.hypervisor.no_switch(on, &self.name) {
+            None => Ok(()),
+            Some(why) => Err(SwitchError::NoSwitch { name: self.name.clone(), why }),
+        }
+    }
+
+    /// Switches merging of all the guest's memory. Off un-merges it before this returns: that takes about a second for
+    /// each gigabyte that is merged, and the guest's devices wait meanwhile.
+    ///
+    /// # Errors
+    /// See [`SwitchError`]; backends that were switched before the error stay so.
+    pub fn switch(&self, root: &Root, on: bool, dry_run: bool) -> Result<Vec<Switched>, SwitchError> {
+        self.check(on)?;
+        if !is_alive(root, self.id.process()) {
+            return Err(SwitchError::Gone { name: self.name.clone() });
+        }
+        self.hypervisor.switch(root, self, on, dry_run).map_err(|source| match source {
+            MonitorError::NoMonitor => SwitchError::NoSwitch { name: self.name.clone(), why: source.to_string() },
+            source => SwitchError::Monitor { name: self.name.clone(), source },
+        })
+    }
+
+    /// Has libvirt start the guest with merging on or off from now on. Returns whether that is new.
+    ///
+    /// # Errors
+    /// libvirt does not manage it, can't be asked, or refuses.
+    pub fn make_permanent(&self, on: bool, dry_run: bool) -> Result<bool, SwitchError> {
+        match self.hypervisor.make_permanent(self, on, dry_run) {
+            Ok(Some(is_new)) => Ok(is_new),
+            Ok(None) => {
+                let word = if on { "on" } else { "off" };
+                let why =
+                    format!("libvirt does not manage it: start it with -machine mem-merge={word} from now on");
+                Err(SwitchError::NoSwitch { name: self.name.clone(), why })
+            }
+            Err(source) => Err(SwitchError::Monitor { name: self.name.clone(), source }),
+        }
+    }
+
+    /// Whether the guest may be asked in passing.
+    pub fn can_be_asked(&self) -> bool {
+        self.hypervisor.can_be_asked(self)
+    }
+
+    /// Asks the guest's monitor. Waits up to half a second where it hangs.
+    pub fn ask(&self, root: &Root) -> Answer {
+        self.hypervisor.ask(root, self)
+    }
+
+    /// Connects to the guest's monitor.
+    ///
+    /// # Errors
+    /// No monitor can be reached.
+    pub fn monitor(&self, root: &Root) -> Result<Box<dyn Monitor>, MonitorError> {
+        self.hypervisor.monitor(root, self)
+    }
+
+    /// The way to give the guest more memory or less.
+    pub fn resize(&self) -> Resize {
+        self.hypervisor.resize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::guest::Kind;
+
+    use crate::hypervisor::of_kind;
+
+    #[test]
+    fn a_guest_without_a_switch_is_told_what_does_work() {
+        let no_switch = |kind, on, name| of_kind(Kind::new(kind)).no_switch(on, name).unwrap();
+        assert!(no_switch("service", false, "redis").contains("MemoryKSM=no (`systemctl edit redis`)"));
+        assert!(no_switch("cloud-hypervisor", true, "c").contains("mergeable=on"));
+        assert!(no_switch("firecracker", false, "f").contains("restart it without"));
+        assert!(no_switch("process", true, "p").contains("ksmith run"));
+        assert!(no_switch("uml", false, "u").contains("shared file"));
+        assert_eq!(of_kind(Kind::new("qemu")).no_switch(true, "q"), None);
+    }
+}

@@ -1,0 +1,315 @@
+//! The thread that samples the job's processes while they run.
+//!
+//! Reading PSS makes the kernel walk page tables under a lock that the program may need. So the pause between two
+//! full samples grows with their cost, which stays below a hundredth of a CPU. Between two full samples come
+//! glances, which read only the merged pages, and only if KSM's count moves. So the accounting of a job that ends
+//! soon after has the newest savings.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use ksmith_core::job::{Accounting, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
+use ksmith_core::kernel::{Files, Ksm, Vmstat};
+use ksmith_core::reading::Reading;
+
+use super::launch::kernel;
+use super::tree::{self, Member};
+use crate::own_use::thread_cpu;
+use crate::process::is_alive;
+use crate::root::Root;
+
+/// The first pause. Each next one is twice as long, up to the limit from [`SHARE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The shortest pause between two full samples after the start of the job.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause between two full samples.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Full samples cost at most `1 / SHARE` of the time.
+const SHARE: u32 = 100;
+
+/// The least memory of a process for which a lost opt-in is reported.
+const WORTH_A_WORD: u64 = 1 << 20;
+
+/// Why the job can't be watched.
+#[derive(Debug, thiserror::Error)]
+#[error("the job can't be watched: {0}")]
+pub struct WatchError(#[from] io::Error);
+
+/// A notice about the running job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The memory of the job has stopped growing.
+    Settled,
+    /// A process maps far more than it uses, and this kernel's ksmd visits every mapped page.
+    SparseGiant {
+        /// PID of the process.
+        pid: u32,
+        /// Size of its address space.
+        mapped_bytes: u64,
+    },
+    /// The memory of a process is not mergeable, although the job was opted in.
+    OptInLost {
+        /// PID of the process.
+        pid: u32,
+        /// Name of its program.
+        name: String,
+    },
+}
+
+/// The result of watching a job.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Accounting of the job.
+    pub totals: JobTotals,
+    /// Time from start to end of the job.
+    pub wall: Duration,
+    /// Merged pages of the whole host that were copied on a write during the job.
+    pub cow_breaks: Option<u64>,
+    /// Number of processes with unreadable memory figures.
+    pub hidden: usize,
+    /// Number of full samples taken.
+    pub looks: u64,
+}
+
+/// The thread that watches a job. It ends with [`Watch::finish`].
+#[derive(Debug)]
+pub struct Watch {
+    stop: Sender<()>,
+    thread: JoinHandle<Outcome>,
+    notices: Receiver<Notice>,
+}
+
+impl Watch {
+    /// Starts to watch the descendants of this process.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn begin(method: Method) -> Result<Self, WatchError> {
+        let (stop, stopped) = bounded(1);
+        let (tell, notices) = unbounded();
+        let eyes = Eyes::new(Root::host(), method, tell);
+        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || eyes.watch(&stopped))?;
+        Ok(Self { stop, thread, notices })
+    }
+
+    /// Notices about the job, as they arise.
+    pub fn notices(&self) -> Receiver<Notice> {
+        self.notices.clone()
+    }
+
+    /// Ends the thread and returns the result.
+    pub fn finish(self) -> Outcome {
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// The KSM directory, read without kept descriptors, because a job is sampled rarely.
+struct KsmFiles<'a> {
+    root: &'a Root,
+    text: String,
+}
+
+impl Files for KsmFiles<'_> {
+    fn text(&mut self, name: &'static str) -> Reading<&str> {
+        match self.root.text(format!("sys/kernel/mm/ksm/{name}")) {
+            Reading::Value(text) => {
+                self.text = text;
+                Reading::Value(&self.text)
+            }
+            Reading::Absent => Reading::Absent,
+            Reading::Denied => Reading::Denied,
+            Reading::Malformed(why) => Reading::Malformed(why),
+        }
+    }
+}
+
+/// Reads the state of KSM.
+pub fn ksm_now(root: &Root) -> Ksm {
+    Ksm::read(&mut KsmFiles { root, text: String::new() })
+}
+
+struct Eyes {
+    root: Root,
+    method: Method,
+    own: u32,
+    page_size: u64,
+    tell: Sender<Notice>,
+    started: Instant,
+    cow_before: Option<u64>,
+    accounting: Accounting,
+    settled: Settled,
+    told: BTreeSet<u32>,
+    hidden: BTreeSet<u32>,
+    looks: u64,
+    /// Processes at the newest full sample.
+    members: Vec<Member>,
+    /// The host's merged pages at the newest full sample or glance.
+    merged: [Option<String>; 2],
+}
+
+impl Eyes {
+    fn new(root: Root, method: Method, tell: Sender<Notice>) -> Self {
+        Self {
+            cow_before: cow_breaks(&root),
+            root,
+            method,
+            own: std::process::id(),
+            page_size: rustix::param::page_size() as u64,
+            tell,
+            started: Instant::now(),
+            accounting: Accounting::default(),
+            settled: Settled::default(),
+            told: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            looks: 0,
+            members: Vec::new(),
+            merged: [None, None],
+        }
+    }
+
+    fn watch(mut self, stopped: &Receiver<()>) -> Outcome {
+        let mut pause = FIRST_PAUSE;
+        let mut due = Instant::now() + pause;
+        let mut short = SHORTEST_PAUSE;
+        while stopped.recv_timeout(short.min(due.saturating_duration_since(Instant::now())))
+            == Err(RecvTimeoutError::Timeout)
+        {
+            if Instant::now() < due {
+                short = (self.glance() * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+                continue;
+            }
+            let cost = self.look();
+            let longest = (cost * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            pause = (pause * 2).min(longest);
+            due = Instant::now() + pause;
+        }
+        let wall = self.started.elapsed();
+        let cow_breaks = cow_breaks(&self.root).zip(self.cow_before).map(|(now, then)| now.saturating_sub(then));
+        Outcome {
+            totals: self.accounting.finish(wall),
+            wall,
+            cow_breaks,
+            hidden: self.hidden.len(),
+            looks: self.looks,
+        }
+    }
+
+    /// Takes a full sample. Returns its CPU time.
+    fn look(&mut self) -> Duration {
+        let begin = thread_cpu();
+        let members = tree::descendants(&self.root, self.own, self.page_size);
+        let processes = members.iter().map(|member| self.see(member)).collect();
+        self.merged = merged(&self.root);
+        let age = self.enter(processes);
+        self.looks += 1;
+        let rss = members.iter().map(|member| member.rss_bytes).fold(0, u64::saturating_add);
+        if self.settled.look(age, rss) {
+            let _ = self.tell.send(Notice::Settled);
+        }
+        self.members = members;
+        thread_cpu().saturating_sub(begin)
+    }
+
+    /// Reads the merged pages of the processes from the newest full sample, if the host's count has moved.
+    /// Returns its CPU time.
+    fn glance(&mut self) -> Duration {
+        let begin = thread_cpu();
+        let merged = merged(&self.root);
+        if merged != self.merged {
+            self.merged = merged;
+            let is_there = |member: &&Member| is_alive(&self.root, member.id);
+            let seen = |member: &Member| Seen {
+                id: member.id,
+                name: member.name.as_str().into(),
+                held_bytes: None,
+                ksm: tree::ksm(&self.root, member.id.pid),
+            };
+            let processes = self.members.iter().filter(is_there).map(seen).collect();
+            self.enter(processes);
+        }
+        thread_cpu().saturating_sub(begin)
+    }
+
+    /// Adds a sample to the accounting. Returns the age of the job.
+    fn enter(&mut self, processes: Vec<Seen>) -> Duration {
+        let age = self.started.elapsed();
+        self.accounting.record(&Moment { age, page_size: self.page_size, ksm: ksm_now(&self.root), processes });
+        age
+    }
+
+    fn see(&mut self, member: &Member) -> Seen {
+        let pid = member.id.pid;
+        let held = tree::held(&self.root, pid);
+        if held == Reading::Denied {
+            self.hidden.insert(pid);
+        }
+        let ksm = tree::ksm(&self.root, pid);
+        let name = member.name.clone();
+        let is_large = member.rss_bytes >= WORTH_A_WORD;
+        if self.method == Method::Prctl && ksm.merge_any == Some(false) && is_large && self.told.insert(pid) {
+            let _ = self.tell.send(Notice::OptInLost { pid, name });
+        }
+        let mapped = tree::mapped_bytes(&self.root, pid, self.page_size).unwrap_or(0);
+        if is_sparse_giant(kernel().0, mapped, member.rss_bytes) && self.told.insert(pid) {
+            let _ = self.tell.send(Notice::SparseGiant { pid, mapped_bytes: mapped });
+        }
+        Seen { id: member.id, name: member.name.as_str().into(), held_bytes: held.get(), ksm }
+    }
+}
+
+/// The host's merged pages and merged zero pages as text, because only a change matters.
+fn merged(root: &Root) -> [Option<String>; 2] {
+    ["pages_sharing", "ksm_zero_pages"].map(|file| root.text(format!("sys/kernel/mm/ksm/{file}")).value().cloned())
+}
+
+fn cow_breaks(root: &Root) -> Option<u64> {
+    root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text)).value().and_then(|vmstat| vmstat.cow_ksm)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn put(tree: &Path, file: &str, text: &str) {
+        let path = tree.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn merged(tree: &Path, shared: u64, sharing: u64, of_job: u64) {
+        put(tree, "sys/kernel/mm/ksm/pages_shared", &format!("{shared}\n"));
+        put(tree, "sys/kernel/mm/ksm/pages_sharing", &format!("{sharing}\n"));
+        let text = format!("ksm_rmap_items 9999\nksm_zero_pages 0\nksm_merging_pages {of_job}\n");
+        put(tree, "proc/11/ksm_stat", &text);
+    }
+
+    #[test]
+    fn pages_merged_between_two_samples_count_in_a_job_that_ends_before_the_next() {
+        let tree = tempfile::tempdir().unwrap();
+        let stat = |start: u64| format!("11 (job) S 10 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 {start} 1000 33 0");
+        put(tree.path(), "proc/11/stat", &stat(7));
+        merged(tree.path(), 0, 0, 0);
+        let mut eyes = Eyes { own: 10, ..Eyes::new(Root::at(tree.path()), Method::Prctl, unbounded().0) };
+        eyes.look();
+        assert_eq!((eyes.members.len(), eyes.accounting.saved_bytes()), (1, 0));
+        merged(tree.path(), 100, 300, 400);
+        eyes.glance();
+        assert_eq!(eyes.accounting.saved_bytes(), 300 * eyes.page_size);
+        // Another process with a reused PID does not belong to the job.
+        put(tree.path(), "proc/11/stat", &stat(8));
+        merged(tree.path(), 100, 301, 401);
+        eyes.glance();
+        assert_eq!(eyes.accounting.saved_bytes(), 0);
+        assert_eq!(eyes.accounting.finish(Duration::from_secs(1)).peak_saved_bytes, 300 * 4096);
+    }
+}

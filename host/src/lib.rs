@@ -1,0 +1,24 @@
+//! What touches the kernel and the guests: observing, acting, reading memory, asking hypervisors.
+//!
+//! Nothing here serves requests or shows results. The crates above this one do that.
+
+pub mod act;
+pub mod bad_file;
+pub mod doctor;
+pub mod estimate;
+pub mod guests;
+pub mod hypervisor;
+pub mod job;
+pub mod ksmd;
+pub mod live;
+pub mod memory;
+pub mod observe;
+pub mod own_use;
+pub mod page_sampler;
+pub mod proc_file;
+pub mod process;
+pub mod root;
+pub mod signals;
+pub mod systemd;
+pub mod undo;
+pub mod users;

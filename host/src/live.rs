@@ -1,0 +1,52 @@
+//! The live kernel as a [`Host`]: observe on one side, act on the other. The only place that names both.
+
+use ksmith_core::knobs::Knobs;
+use ksmith_core::sample::Sample;
+
+use crate::act::Control;
+use crate::observe::Observer;
+use crate::page_sampler::LiveSampler;
+use ksmith_core::controller::{Applied, Host};
+
+/// The host that ksmith runs on, under its control.
+#[derive(Debug)]
+pub struct LiveHost {
+    /// Takes samples of the host.
+    pub observer: Observer,
+    /// Acts, and restores when dropped.
+    pub control: Control,
+    page_samples: Option<LiveSampler>,
+}
+
+impl LiveHost {
+    /// A host that is looked at by the one and acted on by the other.
+    pub fn new(observer: Observer, control: Control) -> Self {
+        Self { observer, control, page_samples: None }
+    }
+}
+
+impl Host for LiveHost {
+    fn sample(&mut self) -> Sample {
+        let mut sample = self.observer.sample();
+        if let Some(watch) = &mut self.page_samples {
+            watch.read(&mut sample);
+        }
+        sample
+    }
+
+    fn enable_page_sampling(&mut self, wanted: bool) {
+        if wanted {
+            self.page_samples.get_or_insert_default();
+        } else {
+            self.page_samples = None;
+        }
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        let (changes, errors) = self.control.writer().apply(knobs);
+        Applied {
+            changes: changes.iter().map(ToString::to_string).collect(),
+            errors: errors.iter().map(ToString::to_string).collect(),
+        }
+    }
+}

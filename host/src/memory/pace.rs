@@ -1,0 +1,57 @@
+//! A limit on the rate of reading, and the lowest priority.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// A rate of bytes shared by all threads.
+#[derive(Debug)]
+pub struct Pace {
+    bytes_per_second: Option<u64>,
+    /// When what was granted so far has been used up at that rate.
+    until: Mutex<Instant>,
+}
+
+impl Pace {
+    /// At most so many bytes per second, or as many as possible.
+    pub fn new(bytes_per_second: Option<u64>) -> Self {
+        Self { bytes_per_second, until: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits until `bytes` more may be read. What was not used is not saved up.
+    pub fn wait_for(&self, bytes: u64) {
+        let Some(rate) = self.bytes_per_second else { return };
+        let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        let now = Instant::now();
+        let start = {
+            let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+            let start = (*until).max(now);
+            *until = start + takes;
+            start
+        };
+        std::thread::sleep(start.saturating_duration_since(now));
+    }
+}
+
+/// Gives this thread the lowest priority, so that all other threads run first.
+pub fn be_humble() {
+    // It may have the lowest already, or a sandbox may forbid it: no reason to read nothing.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_wait_for_those_before_them() {
+        let pace = Pace::new(Some(1000));
+        let started = Instant::now();
+        for _ in 0..3 {
+            pace.wait_for(50);
+        }
+        // The third waits for the two before it. Only a lower bound: sleeping may take longer.
+        assert!(started.elapsed() >= Duration::from_millis(99));
+        Pace::new(None).wait_for(u64::MAX);
+    }
+}

@@ -1,0 +1,324 @@
+//! One process that is read: its memory, and the part that KSM could merge.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use ksmith_core::kernel::{CommandLine, Ineligible, KsmStat, Mapping, PidStat};
+use rustix::fs::{Mode, OFlags, open, openat};
+
+use super::error::Unreadable;
+use crate::hypervisor::GuestName;
+use crate::proc_file::{self, ADDRESSES, MAPPINGS, OverBudget, lossy};
+
+/// A process by its open /proc directory, so that a PID that is used again is never taken for it.
+#[derive(Debug)]
+pub struct Process {
+    /// The process's PID.
+    pub pid: u32,
+    /// The guest's name, or the program's.
+    pub name: Arc<str>,
+    /// The program's name.
+    pub program: Arc<str>,
+    /// Whether it runs a virtual machine.
+    pub is_vm: bool,
+    directory: OwnedFd,
+}
+
+/// The part of a process that can be read, ready to be read.
+#[derive(Debug)]
+pub struct Memory {
+    /// The PID of its process, as long as that is alive.
+    pub pid: u32,
+    /// The process's memory by address.
+    pub mem: File,
+    /// What is present there.
+    pub pagemap: File,
+    /// Stretches with anonymous pages that KSM could merge, the largest first: that order tells clones'
+    /// stretches which belongs to which.
+    pub stretches: Vec<Stretch>,
+    /// Anonymous bytes in them.
+    pub anonymous_bytes: u64,
+    /// Bytes that can't be merged.
+    pub ineligible: BTreeMap<Ineligible, u64>,
+    /// Whether any of it is marked mergeable.
+    pub is_mergeable: bool,
+    /// What KSM did for this process by then.
+    pub ksm: KsmStat,
+}
+
+/// A run of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// The first address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+}
+
+/// How much to find out about mappings before reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// What is resident in each and which are marked mergeable: `smaps`, for which the kernel walks all page
+    /// tables.
+    Figures,
+    /// Where they are: `maps`. A sample is faster than a walk over all page tables. Then memory counts whether it is
+    /// marked mergeable or not.
+    Headings,
+}
+
+impl Process {
+    /// Opens a process.
+    ///
+    /// # Errors
+    /// There is none, it is a kernel thread, it is dead, or /proc hides it.
+    pub fn open(pid: u32) -> Result<Self, Unreadable> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| Unreadable::NoSuchProcess)?;
+        let mut process = Self { pid, name: "".into(), program: "".into(), is_vm: false, directory };
+        let text = process.text("stat").map_err(Unreadable::of)?;
+        let stat = PidStat::parse(&text).map_err(|why| Unreadable::Malformed { file: "stat", why })?;
+        if stat.is_kernel_thread {
+            return Err(Unreadable::KernelThread);
+        }
+        if stat.is_zombie {
+            return Err(Unreadable::Exited);
+        }
+        let line = CommandLine::parse(&process.bytes("cmdline").unwrap_or_default());
+        let named = GuestName::of(&stat.comm, &line);
+        process.name = named.name.into();
+        process.program = GuestName::of(&stat.comm, &CommandLine::default()).name.into();
+        process.is_vm = named.is_vm;
+        Ok(process)
+    }
+
+    /// What KSM does for it. Nothing known where the kernel does not show it.
+    pub fn ksm(&self) -> KsmStat {
+        self.text("ksm_stat").ok().and_then(|text| KsmStat::parse(&text).ok()).unwrap_or_default()
+    }
+
+    /// Whether the kernel refuses to tell us what KSM does for it.
+    pub fn hides_ksm(&self) -> bool {
+        self.file("ksm_stat").is_err_and(|error| Unreadable::of(error) == Unreadable::Denied)
+    }
+
+    /// Whether any of its memory is marked mergeable, as cheaply as this kernel tells.
+    pub fn is_involved(&self) -> bool {
+        let ksm = self.ksm();
+        ksm.is_involved()
+            || ksm.mergeable.is_none()
+                && self.text("smaps").is_ok_and(|text| {
+                    let marked = |line: &str| line.split_ascii_whitespace().any(|flag| flag == "mg");
+                    text.lines().any(|line| line.starts_with("VmFlags:") && marked(line))
+                })
+    }
+
+    /// The user that owns it, as a number.
+    pub fn user(&self) -> Option<u32> {
+        let status = self.text("status").ok()?;
+        status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
+    }
+
+    /// Whether `user` might read its memory: by all its rights it is that user's.
+    pub fn is_of(&self, user: u32) -> bool {
+        is_of(&self.directory, user)
+    }
+
+    /// Its control group in the unified hierarchy.
+    pub fn cgroup(&self) -> Option<String> {
+        let text = self.text("cgroup").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
+    }
+
+    /// Opens its memory and finds out what can be merged.
+    ///
+    /// # Errors
+    /// We may not read it, or it is gone.
+    pub fn memory(&self, detail: Detail) -> Result<Memory, Unreadable> {
+        let mem = self.file("mem").map_err(Unreadable::of)?;
+        let pagemap = self.file("pagemap").map_err(Unreadable::of)?;
+        let file = if detail == Detail::Figures { "smaps" } else { "maps" };
+        let text = self.text(file).map_err(Unreadable::of)?;
+        let mappings = Mapping::parse_all(&text).map_err(|why| Unreadable::Malformed { file, why })?;
+        if mappings.len() as u64 > MAPPINGS {
+            return Err(OverBudget::new(self.pid, file, MAPPINGS, "mappings").into());
+        }
+        // Not knowing counts as no.
+        let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
+        let is_mergeable = mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true));
+        let mut memory = Memory {
+            pid: self.pid,
+            mem,
+            pagemap,
+            stretches: Vec::new(),
+            anonymous_bytes: 0,
+            ineligible: BTreeMap::new(),
+            is_mergeable,
+            ksm: self.ksm(),
+        };
+        for mapping in &mappings {
+            memory.take(mapping, is_locked);
+        }
+        if detail == Detail::Headings {
+            self.rough_figures(&mut memory, is_locked)?;
+        }
+        let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
+        if addresses.fold(0, u64::saturating_add) > ADDRESSES {
+            return Err(OverBudget::new(self.pid, file, ADDRESSES, "bytes of address space").into());
+        }
+        // Ties by address, so that the order is the same in clones.
+        memory.stretches.sort_by_key(|stretch| (std::cmp::Reverse(stretch.end - stretch.start), stretch.start));
+        Ok(memory)
+    }
+
+    /// Fills in from the kernel's counters what the headings alone do not say.
+    fn rough_figures(&self, memory: &mut Memory, is_locked: bool) -> Result<(), Unreadable> {
+        let text = self.text("status").map_err(Unreadable::of)?;
+        let bytes = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+        };
+        let anonymous = bytes("RssAnon:").unwrap_or(0);
+        let lost = [
+            (Ineligible::File, bytes("RssFile:")),
+            (Ineligible::Shared, bytes("RssShmem:")),
+            (Ineligible::Hugetlb, bytes("HugetlbPages:")),
+            (Ineligible::Vfio, is_locked.then_some(anonymous)),
+        ];
+        memory
+            .ineligible
+            .extend(lost.into_iter().filter_map(|(reason, bytes)| Some((reason, bytes.filter(|&b| b > 0)?))));
+        memory.anonymous_bytes = if is_locked { 0 } else { anonymous };
+        memory.is_mergeable = memory.ksm.mergeable.unwrap_or_else(|| memory.ksm.is_involved());
+        Ok(())
+    }
+
+    fn file(&self, name: &str) -> io::Result<File> {
+        Ok(File::from(openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
+        proc_file::read(self.file(name)?, self.pid, name)
+    }
+
+    fn text(&self, name: &str) -> io::Result<String> {
+        self.bytes(name).map(lossy)
+    }
+}
+
+/// Whether the process of an open /proc directory has the rights of `user` only: as real, effective, saved and file
+/// system's user. The real one alone stays when a set-user-id program is begun.
+pub fn has_rights_of(directory: &OwnedFd, user: u32) -> bool {
+    let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(Some(text)) = file
+        .map_err(io::Error::from)
+        .and_then(|file| proc_file::read_within(File::from(file), proc_file::budget("status")))
+    else {
+        return false;
+    };
+    let text = lossy(text);
+    let users = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.is_some_and(|users| users.split_ascii_whitespace().all(|word| word.parse() == Ok(user)))
+}
+
+/// Whether `user` might read the memory of the process of an open /proc directory. Of one that is not dumpable (it
+/// is or was set-user-id or set-group-id, or its file can't be read) the kernel gives the files to root.
+pub fn is_of(directory: &OwnedFd, user: u32) -> bool {
+    let owner = rustix::fs::statat(directory, "status", rustix::fs::AtFlags::empty());
+    owner.is_ok_and(|found| found.st_uid == user) && has_rights_of(directory, user)
+}
+
+impl Memory {
+    /// Whether the memory still belongs to a process: if so, its PID was not given to another meanwhile.
+    ///
+    /// # Errors
+    /// It does not: `ESRCH`.
+    pub fn is_alive(&self) -> io::Result<()> {
+        // A page map without memory behind it reads as empty.
+        match self.pagemap.read_at(&mut [0; 8], 0)? {
+            0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sorts one mapping's pages into what can be merged and what can't, and why.
+    fn take(&mut self, mapping: &Mapping, is_locked: bool) {
+        let Some(figures) = &mapping.figures else {
+            // Files that were mapped privately and written to are left out: their number is known only from
+            // the page tables, and they are few.
+            let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
+            if is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none() {
+                self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
+            }
+            return;
+        };
+        let mut lose = |reason, bytes: u64| {
+            if bytes > 0 {
+                *self.ineligible.entry(reason).or_default() += bytes;
+            }
+        };
+        if let Some(reason) = mapping.ineligible() {
+            return lose(reason, if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss });
+        }
+        lose(Ineligible::File, figures.rss.saturating_sub(figures.anonymous));
+        // QEMU marks the guest's RAM and not its own heap; a process that has marked nothing might opt in whole.
+        if self.is_mergeable && mapping.is_mergeable() == Some(false) {
+            return lose(Ineligible::NotMergeable, figures.anonymous);
+        }
+        if is_locked {
+            return lose(Ineligible::Vfio, figures.anonymous);
+        }
+        // KSM's zero pages are not counted as anonymous: a stretch may consist of nothing else.
+        if figures.anonymous > 0 || self.ksm.zero_pages.unwrap_or(0) > 0 {
+            self.anonymous_bytes += figures.anonymous;
+            self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process with these mappings has lost, and how many stretches are left.
+    fn sorted(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, usize, u64) {
+        let own = || File::open("/proc/self/pagemap").unwrap();
+        let mappings = Mapping::parse_all(smaps).unwrap();
+        let mut memory = Memory {
+            pid: std::process::id(),
+            mem: own(),
+            pagemap: own(),
+            stretches: Vec::new(),
+            anonymous_bytes: 0,
+            ineligible: BTreeMap::new(),
+            is_mergeable: mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true)),
+            ksm: KsmStat::default(),
+        };
+        for mapping in &mappings {
+            memory.take(mapping, is_locked);
+        }
+        (memory.ineligible.into_iter().collect(), memory.stretches.len(), memory.anonymous_bytes)
+    }
+
+    const RAM: &str = "1000-9000 rw-p 0 0:0 0\nRss: 8 kB\nAnonymous: 8 kB\nVmFlags: rd wr mg\n";
+    const HEAP: &str = "a000-b000 rw-p 0 0:0 0 [heap]\nRss: 4 kB\nAnonymous: 4 kB\nVmFlags: rd wr\n";
+    const SHARED: &str = "c000-d000 rw-s 0 0:0 7 /memfd:ram\nRss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd wr sh\n";
+    const HUGE: &str =
+        "200000-400000 rw-p 0 0:0 0 /anon_hugepage\nRss: 0 kB\nPrivate_Hugetlb: 2048 kB\nVmFlags: ht\n";
+    const LIBRARY: &str = "e000-10000 rw-p 0 8:1 9 /lib\nRss: 8 kB\nAnonymous: 4 kB\nVmFlags: rd wr\n";
+
+    #[test]
+    fn each_mapping_goes_where_it_belongs() {
+        let all = [HEAP, SHARED, HUGE, LIBRARY].concat();
+        let lost = [(Ineligible::Shared, 4096), (Ineligible::Hugetlb, 2 << 20), (Ineligible::File, 4096)];
+        assert_eq!(sorted(&all, false), (lost.to_vec(), 2, 8192), "nothing marked: all that is private counts");
+        let marked = [RAM, HEAP].concat();
+        assert_eq!(sorted(&marked, false), (vec![(Ineligible::NotMergeable, 4096)], 1, 8192));
+        assert_eq!(sorted(RAM, true), (vec![(Ineligible::Vfio, 8192)], 0, 0));
+    }
+}

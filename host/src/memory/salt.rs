@@ -1,0 +1,97 @@
+//! The salt of a run: fingerprints mean nothing without it, and it is never stored.
+
+use std::io;
+
+use ksmith_core::sketch::{ZERO, fingerprint};
+use rustix::rand::{GetRandomFlags, getrandom};
+use twox_hash::XxHash3_64;
+
+/// XXH3's secret, drawn at random.
+#[derive(Clone)]
+pub struct Salt {
+    secret: [u8; Self::BYTES],
+    seed: u64,
+}
+
+impl Salt {
+    /// The length of XXH3's own secret.
+    const BYTES: usize = 192;
+
+    /// A new salt from the kernel's random numbers.
+    ///
+    /// # Errors
+    /// The kernel has none (which no kernel since 3.17 says).
+    pub fn new() -> io::Result<Self> {
+        let mut secret = [0; Self::BYTES];
+        let mut filled = 0;
+        while filled < secret.len() {
+            filled += getrandom(&mut secret[filled..], GetRandomFlags::empty())?;
+        }
+        let mut seed = [0; 8];
+        seed.copy_from_slice(&secret[..8]);
+        Ok(Self { secret, seed: u64::from_ne_bytes(seed) })
+    }
+
+    /// A page's fingerprint, or [`ZERO`].
+    #[inline]
+    pub fn fingerprint(&self, page: &[u8]) -> u64 {
+        if is_zero(page) {
+            return ZERO;
+        }
+        match XxHash3_64::oneshot_with_seed_and_secret(self.seed, &self.secret, page) {
+            Ok(hash) => fingerprint(hash),
+            // The secret is longer than the least that XXH3 takes.
+            Err(_) => fingerprint(0),
+        }
+    }
+
+    /// A number for drawing places.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What tells salts apart and gives nothing away: the fingerprint of a fixed text.
+    pub fn tag(&self) -> u64 {
+        self.fingerprint(b"ksmith content sketch")
+    }
+}
+
+impl std::fmt::Debug for Salt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Salt")
+    }
+}
+
+/// Most pages that are not zero differ from it early, so the whole page is rarely looked at.
+fn is_zero(page: &[u8]) -> bool {
+    let (first, rest) = page.split_at(page.len().min(32));
+    first.iter().all(|&byte| byte == 0)
+        && rest.chunks(256).all(|chunk| chunk.iter().fold(0, |all, &byte| all | byte) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_pages_have_equal_fingerprints_under_one_salt_only() {
+        let (one, other) = (Salt::new().unwrap(), Salt::new().unwrap());
+        let page = [7_u8; 4096];
+        assert_eq!(one.fingerprint(&page), one.fingerprint(&page));
+        assert_ne!(one.fingerprint(&page), other.fingerprint(&page));
+        assert_ne!(one.tag(), other.tag());
+        assert_eq!(format!("{one:?}"), "Salt");
+    }
+
+    #[test]
+    fn one_bit_anywhere_makes_a_page_not_zero() {
+        let salt = Salt::new().unwrap();
+        let mut page = [0_u8; 4096];
+        assert_eq!(salt.fingerprint(&page), ZERO);
+        for at in [0, 7, 31, 32, 33, 287, 288, 2048, 4095] {
+            page[at] = 0x80;
+            assert_ne!(salt.fingerprint(&page), ZERO, "{at}");
+            page[at] = 0;
+        }
+    }
+}

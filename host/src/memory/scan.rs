@@ -1,0 +1,314 @@
+//! Reading a stretch of a process's memory without disturbing it.
+//!
+//! Only pages that pagemap says are present and anonymous are read, so nothing is faulted in and no userfaultfd
+//! handler is woken. They are read through `/proc/PID/mem`, which takes no pins, so that merged pages stay merged;
+//! [`super::pinned`] says when something faster may be used. A page that goes away in between costs at most
+//! one fault.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use ksmith_core::kernel::{FrameFlags, PageEntry};
+use ksmith_core::sketch::ZERO;
+
+use super::frames::Frames;
+use super::pace::Pace;
+use super::pinned::{self, Quiet};
+use super::process::Memory;
+use super::salt::Salt;
+
+/// What all threads share.
+#[derive(Debug)]
+pub struct Context {
+    /// The salt of the run.
+    pub salt: Salt,
+    /// How fast to read.
+    pub pace: Pace,
+    /// The flags of frames, and the frames that were seen.
+    pub frames: Frames,
+    /// Whether anything is merged on this host.
+    pub quiet: Quiet,
+    /// Bytes in a page.
+    pub page_size: u64,
+}
+
+/// What one thread needs again and again.
+#[derive(Debug)]
+pub struct Scratch {
+    buffer: Vec<u8>,
+    entries: Vec<u8>,
+    frames: Vec<u64>,
+    flags: Vec<FrameFlags>,
+    /// Whether pages may be pinned, as of a few milliseconds ago, and for how many looks that holds.
+    may_pin: bool,
+    looks: u32,
+    /// Whether frames that were seen before may be read: they were, at the first look.
+    is_second_look: bool,
+}
+
+/// What was found besides the fingerprints, in pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pages that were read.
+    pub read: u64,
+    /// Pages that are merged with others by KSM.
+    pub merged: u64,
+    /// Pages that map the kernel's zero page, KSM's work or never written to: not reported as pages. Where
+    /// frames are hidden from us, pages of zeros that are not mapped here alone are taken for such.
+    pub zero_mapped: u64,
+    /// Pages left out because another page of ours is in the same frame since a fork.
+    pub forked: u64,
+}
+
+impl Tally {
+    /// Adds another process's pages.
+    pub fn add(&mut self, other: &Self) {
+        self.read += other.read;
+        self.merged += other.merged;
+        self.zero_mapped += other.zero_mapped;
+        self.forked += other.forked;
+    }
+}
+
+/// Why reading a stretch ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// The process is gone.
+    Exited,
+}
+
+impl Scratch {
+    /// Bytes read at once: the second-level cache holds them until they are hashed.
+    const READ: usize = 256 << 10;
+
+    /// Pages looked up at once.
+    const LOOKED_UP: u64 = 4096;
+
+    /// Looks at single pages between which it is looked up whether they may be pinned.
+    const LOOKS: u32 = 256;
+
+    /// Buffers for one thread.
+    pub fn new() -> Self {
+        Self {
+            buffer: vec![0; Self::READ],
+            entries: Vec::new(),
+            frames: Vec::new(),
+            flags: Vec::new(),
+            may_pin: false,
+            looks: 0,
+            is_second_look: false,
+        }
+    }
+
+    /// From now on pages are looked at again.
+    pub fn look_again(&mut self) {
+        self.is_second_look = true;
+    }
+
+    /// Reads all of `addresses` that may be read and calls `page` with the address and the fingerprint of each
+    /// page, in order.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn scan(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        addresses: Range<u64>,
+        page: impl FnMut(u64, u64),
+    ) -> Result<Tally, Stopped> {
+        self.may_pin = context.quiet.is_certain();
+        self.pages(context, memory, addresses, page)
+    }
+
+    fn pages(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        addresses: Range<u64>,
+        mut page: impl FnMut(u64, u64),
+    ) -> Result<Tally, Stopped> {
+        let size = context.page_size;
+        let mut tally = Tally::default();
+        let mut first = addresses.start / size;
+        let end = addresses.end / size;
+        while first < end {
+            let count = Self::LOOKED_UP.min(end - first);
+            let found = self.look_up(&memory.pagemap, first, count)?;
+            self.find_frames(context, found);
+            let mut at = 0;
+            while at < found {
+                let run = self.run(context, at, found, &mut tally);
+                if run > 0 {
+                    let from = (first + at as u64) * size;
+                    self.read(context, memory, from, run, at, &mut tally, &mut page)?;
+                }
+                at += run.max(1);
+            }
+            first += count;
+        }
+        Ok(tally)
+    }
+
+    /// Reads what pagemap says about `count` pages from page number `first` on. Gives the number of pages told.
+    fn look_up(&mut self, pagemap: &File, first: u64, count: u64) -> Result<usize, Stopped> {
+        self.entries.resize(count as usize * 8, 0);
+        // A mapping may have been taken away: no entries then, which is no reason to stop. A process that is gone
+        // has no entries anywhere.
+        match pagemap.read_at(&mut self.entries, first * 8) {
+            Ok(0) => Err(Stopped::Exited),
+            Ok(bytes) => Ok(bytes / 8),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(Stopped::Exited),
+            Err(_) => Ok(0),
+        }
+    }
+
+    fn entry(&self, at: usize) -> PageEntry {
+        let word = self.entries.get(at * 8..).and_then(<[u8]>::first_chunk::<8>);
+        word.map_or(PageEntry::default(), |word| PageEntry::from_bytes(*word))
+    }
+
+    /// Looks up the frames of all pages that others may map as well.
+    fn find_frames(&mut self, context: &Context, found: usize) {
+        self.frames.clear();
+        for at in 0..found {
+            let entry = self.entry(at);
+            if entry.is_anonymous() && !entry.is_exclusive() && entry.frame() > 0 {
+                self.frames.push(entry.frame());
+            }
+        }
+        if self.frames.is_empty() {
+            return;
+        }
+        self.frames.sort_unstable();
+        self.frames.dedup();
+        context.frames.flags(&self.frames, &mut self.flags);
+    }
+
+    fn flags_of(&self, entry: PageEntry) -> FrameFlags {
+        match entry.is_exclusive() {
+            true => FrameFlags::default(),
+            false => self.frames.binary_search(&entry.frame()).map_or(FrameFlags::default(), |at| self.flags[at]),
+        }
+    }
+
+    /// The number of pages from `at` on that can be read in one go; 0 if this one is not to be read.
+    fn run(&self, context: &Context, at: usize, found: usize, tally: &mut Tally) -> usize {
+        let most = Self::READ / context.page_size as usize;
+        let mut run = 0;
+        let is_exclusive = self.entry(at).is_exclusive();
+        while at + run < found && run < most {
+            let entry = self.entry(at + run);
+            // Where pinning is possible, only runs of exclusive pages are read by it.
+            if !entry.is_anonymous() || self.may_pin && entry.is_exclusive() != is_exclusive {
+                break;
+            }
+            let flags = self.flags_of(entry);
+            if flags.is_zero_page() {
+                tally.zero_mapped += u64::from(run == 0);
+                break;
+            }
+            // Without flags a merged page could not be told from one that a fork shares.
+            let is_told_apart = context.frames.are_visible() && entry.frame() > 0;
+            let is_shared = is_told_apart && !entry.is_exclusive() && !flags.is_merged();
+            if is_shared && !self.is_second_look && !context.frames.see(entry.frame()) {
+                // It is seen for good: it will be met again as the first of a run, and passed over.
+                tally.forked += u64::from(run == 0);
+                break;
+            }
+            tally.merged += u64::from(flags.is_merged());
+            run += 1;
+        }
+        run
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the state of one loop")]
+    fn read(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        from: u64,
+        pages: usize,
+        at: usize,
+        tally: &mut Tally,
+        page: &mut impl FnMut(u64, u64),
+    ) -> Result<(), Stopped> {
+        let size = context.page_size as usize;
+        let wanted = pages * size;
+        let is_exclusive = self.entry(at).is_exclusive();
+        context.pace.wait_for(wanted as u64);
+        let buffer = &mut self.buffer[..wanted];
+        let result = match self.may_pin && is_exclusive {
+            // It may be refused where the file is not: seccomp, a user namespace.
+            true => match pinned::read(memory.pid, from, buffer) {
+                Ok(got) => memory.is_alive().map(|()| got),
+                Err(_) => memory.mem.read_at(buffer, from),
+            },
+            false => memory.mem.read_at(buffer, from),
+        };
+        let got = match result {
+            // The memory of a process that ended reads as empty.
+            Ok(0) => return Err(Stopped::Exited),
+            Ok(got) => got,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(Stopped::Exited),
+            // The mapping was taken away since pagemap was read.
+            Err(_) => 0,
+        };
+        let hides_frames = !context.frames.are_visible() || self.entry(at).frame() == 0;
+        for (index, bytes) in self.buffer[..got].chunks_exact(size).enumerate() {
+            let fingerprint = context.salt.fingerprint(bytes);
+            if hides_frames && fingerprint == ZERO && !self.entry(at + index).is_exclusive() {
+                tally.zero_mapped += 1;
+                continue;
+            }
+            page(from + (index * size) as u64, fingerprint);
+        }
+        tally.read += (got / size) as u64;
+        Ok(())
+    }
+
+    /// Looks at one page: its fingerprint, or `None` if there is nothing to read, and why.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn look(
+        &mut self,
+        context: &Context,
+        memory: &Memory,
+        address: u64,
+    ) -> Result<(Option<u64>, Tally), Stopped> {
+        if self.looks == 0 {
+            self.may_pin = context.quiet.is_certain();
+            self.looks = Self::LOOKS;
+        }
+        self.looks -= 1;
+        let mut look = None;
+        let page = address..address + context.page_size;
+        let tally = self.pages(context, memory, page, |_, fingerprint| look = Some(fingerprint))?;
+        Ok((look, tally))
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The size of a page.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// CPU time that this process has used, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Maps an I/O error that should not happen.
+pub fn unexpected(what: &'static str) -> impl FnOnce(io::Error) -> super::error::EstimateError {
+    move |why| super::error::EstimateError::System { what, why }
+}

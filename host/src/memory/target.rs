@@ -1,0 +1,186 @@
+//! The processes to read, and the guests to which they belong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::error::{EstimateError, Skipped, Unreadable};
+use super::process::{Detail, Memory, Process};
+use crate::users::user_name;
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// The PIDs of processes to read.
+    pub pids: Vec<u32>,
+    /// Guests by name.
+    pub guests: Vec<String>,
+    /// Every process with mergeable memory, or every virtual machine if there is none. So it is, too, if nothing
+    /// else is asked for.
+    pub all: bool,
+    /// What counts as one guest.
+    pub by: By,
+    /// For [`By::Domain`]: the domain of each process, by its PID. A process that is not here has no domain and counts by
+    /// itself.
+    pub domains: BTreeMap<u32, String>,
+}
+
+/// What counts as one guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// Each process is one guest.
+    #[default]
+    Process,
+    /// All processes of a program.
+    Program,
+    /// All processes of a user.
+    User,
+    /// All processes of a control group.
+    Cgroup,
+    /// All processes of a trust domain.
+    Domain,
+}
+
+/// One process that is read.
+#[derive(Debug)]
+pub struct Target {
+    /// The process's PID.
+    pub pid: u32,
+    /// The number of its guest.
+    pub guest: u32,
+    /// The process's memory.
+    pub memory: Memory,
+    exited: AtomicBool,
+}
+
+impl Target {
+    /// Whether it ended while it was read.
+    pub fn has_exited(&self) -> bool {
+        self.exited.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it ended.
+    pub fn note_exit(&self) {
+        self.exited.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A guest: one process, or those that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// The guest's name.
+    pub name: Arc<str>,
+    /// The PIDs of its processes.
+    pub pids: Vec<u32>,
+}
+
+/// Everything that will be read.
+#[derive(Debug, Default)]
+pub struct Targets {
+    /// Guests, in the order in which they will be shown.
+    pub guests: Vec<Guest>,
+    /// The processes of the guests.
+    pub targets: Vec<Target>,
+    /// What was asked for and can't be had.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Targets {
+    /// Finds the processes and opens their memory.
+    ///
+    /// # Errors
+    /// There is nothing that can be read.
+    pub fn select(selection: &Selection, detail: Detail) -> Result<Self, EstimateError> {
+        let mut found = Self::default();
+        let mut processes = Vec::new();
+        for &pid in &selection.pids {
+            match Process::open(pid) {
+                Ok(process) => processes.push(process),
+                Err(why) => found.skipped.push(Skipped { pid, why }),
+            }
+        }
+        if !selection.guests.is_empty() {
+            let all = every_process();
+            for name in &selection.guests {
+                let before = processes.len();
+                let named = all.iter().filter(|process| *process.name == **name).map(|process| process.pid);
+                processes.extend(named.filter_map(|pid| Process::open(pid).ok()));
+                if processes.len() == before {
+                    return Err(EstimateError::NoSuchGuest(name.clone()));
+                }
+            }
+        }
+        if selection.all || (selection.pids.is_empty() && selection.guests.is_empty()) {
+            processes.extend(mergeable_or_machines()?);
+        }
+        processes.sort_by_key(|process| process.pid);
+        processes.dedup_by_key(|process| process.pid);
+        found.open(processes, selection, detail);
+        let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
+        match found.targets.is_empty() {
+            true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
+            true => Err(EstimateError::NoneLeft(std::mem::take(&mut found.skipped))),
+            false => Ok(found),
+        }
+    }
+
+    fn open(&mut self, processes: Vec<Process>, selection: &Selection, detail: Detail) {
+        let mut numbers: BTreeMap<(bool, String), u32> = BTreeMap::new();
+        for process in processes {
+            let memory = match process.memory(detail) {
+                Ok(memory) => memory,
+                Err(why) => {
+                    self.skipped.push(Skipped { pid: process.pid, why });
+                    continue;
+                }
+            };
+            let domain = selection.domains.get(&process.pid).filter(|_| selection.by == By::Domain);
+            let is_alone = domain.is_none() && matches!(selection.by, By::Process | By::Domain);
+            let key = match selection.by {
+                By::Process | By::Domain => domain.map_or_else(|| process.pid.to_string(), Clone::clone),
+                By::Program => process.program.to_string(),
+                By::User => process.user().map_or_else(
+                    || "unknown user".to_owned(),
+                    |uid| user_name(uid).unwrap_or_else(|| uid.to_string()),
+                ),
+                By::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
+            };
+            let guest = *numbers.entry((is_alone, key.clone())).or_insert_with(|| {
+                let name = if is_alone { Arc::clone(&process.name) } else { key.into() };
+                self.guests.push(Guest { name, pids: Vec::new() });
+                (self.guests.len() - 1) as u32
+            });
+            if let Some(guest) = self.guests.get_mut(guest as usize) {
+                guest.pids.push(process.pid);
+            }
+            self.targets.push(Target { pid: process.pid, guest, memory, exited: AtomicBool::new(false) });
+        }
+    }
+}
+
+/// Every process of this host that is not the kernel's, oneself left out.
+fn every_process() -> Vec<Process> {
+    let own = std::process::id();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| pid != own).filter_map(|pid| Process::open(pid).ok()).collect()
+}
+
+fn mergeable_or_machines() -> Result<Vec<Process>, EstimateError> {
+    let (mergeable, others): (Vec<_>, Vec<_>) = every_process().into_iter().partition(Process::is_involved);
+    if !mergeable.is_empty() {
+        return Ok(mergeable);
+    }
+    let hidden = others.iter().filter(|process| process.hides_ksm()).count();
+    let machines: Vec<_> = others.into_iter().filter(|process| process.is_vm).collect();
+    match machines.is_empty() {
+        false => Ok(machines),
+        true if hidden > 0 && !rustix::process::geteuid().is_root() => Err(EstimateError::NoPrivilege(hidden)),
+        true => Err(EstimateError::NothingFound),
+    }
+}
+
+/// The text without control characters: any user with the right to make a control group chooses its name.
+fn printable(text: String) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}

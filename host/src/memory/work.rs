@@ -1,0 +1,92 @@
+//! The reading, spread over threads: a list of chunks, taken one after another by the threads that are free.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::pace::be_humble;
+use super::progress::Progress;
+use super::scan::{Context, Scratch, Stopped, Tally};
+use super::target::Target;
+
+/// A piece of one process's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Which process, by its place in the list of targets.
+    pub target: usize,
+    /// The rank of the stretch in its process: the same in clones.
+    pub stretch: u64,
+    /// Offset of the chunk in its stretch.
+    pub offset: u64,
+    /// Where in memory.
+    pub addresses: Range<u64>,
+}
+
+/// Cuts all stretches into chunks of at most `bytes`.
+pub fn chunks(targets: &[Target], bytes: u64) -> Vec<Chunk> {
+    let mut chunks = Vec::new();
+    for (target, it) in targets.iter().enumerate() {
+        for (rank, stretch) in (0..).zip(&it.memory.stretches) {
+            let starts = (stretch.start..stretch.end).step_by(bytes.max(1) as usize);
+            chunks.extend(starts.map(|start| Chunk {
+                target,
+                stretch: rank,
+                offset: start - stretch.start,
+                addresses: start..(start + bytes).min(stretch.end),
+            }));
+        }
+    }
+    chunks
+}
+
+/// Does `work` for each number below `count`, on `threads` threads.
+pub fn share_out(count: usize, threads: usize, work: impl Fn(&mut Scratch, usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            scope.spawn(|| {
+                be_humble();
+                let mut scratch = Scratch::new();
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= count {
+                        break;
+                    }
+                    work(&mut scratch, at);
+                }
+            });
+        }
+    });
+}
+
+/// Does `work` for each chunk of a process that still lives. Returns what was found in each target.
+pub fn read_chunks(
+    context: &Context,
+    targets: &[Target],
+    chunks: &[Chunk],
+    threads: usize,
+    progress: &Progress<'_>,
+    work: impl Fn(&mut Scratch, &Target, usize) -> Result<Tally, Stopped> + Sync,
+) -> Vec<Tally> {
+    let tallies = Mutex::new(vec![Tally::default(); targets.len()]);
+    share_out(chunks.len(), threads, |scratch, at| {
+        let Some((chunk, target)) = chunks.get(at).and_then(|chunk| Some((chunk, targets.get(chunk.target)?)))
+        else {
+            return;
+        };
+        if target.has_exited() {
+            return;
+        }
+        match work(scratch, target, at) {
+            Ok(tally) => {
+                progress.add(tally.read * context.page_size);
+                let mut tallies = tallies.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(sum) = tallies.get_mut(chunk.target) {
+                    sum.add(&tally);
+                }
+            }
+            Err(Stopped::Exited) => target.note_exit(),
+        }
+    });
+    tallies.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

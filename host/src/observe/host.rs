@@ -1,0 +1,78 @@
+//! The figures of the host: memory, events, CPU, pressure, and the CPU time of ksmd.
+
+use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, Vmstat};
+use ksmith_core::sample::Sample;
+
+use super::kept_file::KeptFile;
+use super::ksmd::Ksmd;
+use super::scratch::{End, Scratch};
+use crate::root::Root;
+
+/// The files of `/proc` that describe the host.
+pub(super) struct Host {
+    memory: KeptFile,
+    vmstat: KeptFile,
+    cpu: KeptFile,
+    memory_pressure: KeptFile,
+    cpu_pressure: KeptFile,
+    ksmd: Ksmd,
+}
+
+impl Host {
+    pub(super) fn new(root: &Root) -> Self {
+        let whole = |relative| KeptFile::new(root, relative, End::ShortRead);
+        Self {
+            memory: whole("proc/meminfo"),
+            vmstat: KeptFile::new(root, "proc/vmstat", End::EmptyRead),
+            // On a large host the lines of interrupts, after those of the CPUs, are many times as long.
+            cpu: KeptFile::new(root, "proc/stat", End::Before("\nintr ")),
+            memory_pressure: whole("proc/pressure/memory"),
+            cpu_pressure: whole("proc/pressure/cpu"),
+            ksmd: Ksmd::new(root),
+        }
+    }
+
+    /// Fills in the host's figures of a sample.
+    pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
+        sample.memory = self.memory.read(scratch).and_then(Meminfo::parse);
+        sample.vmstat = self.vmstat.read(scratch).and_then(Vmstat::parse);
+        sample.cpu = self.cpu.read(scratch).and_then(CpuTimes::parse);
+        sample.memory_pressure = self.memory_pressure.read(scratch).and_then(Psi::parse);
+        sample.cpu_pressure = self.cpu_pressure.read(scratch).and_then(Psi::parse);
+        sample.ksmd_cpu_ns = self.ksmd.cpu_ns(scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use ksmith_core::reading::Reading;
+
+    use super::*;
+
+    #[test]
+    fn one_bad_source_leaves_the_others_alone() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |relative: &str, text: &str| {
+            let path = tree.path().join(relative);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("proc/meminfo", "MemTotal: 100 kB\n");
+        put("proc/vmstat", "cow_ksm x\n");
+        put("proc/stat", "cpu  1 2 3 4\ncpu0 1 2 3 4\n");
+        put("proc/pressure/memory", "some avg10=1.00 avg60=0.00 avg300=0.00 total=5\n");
+        put("proc/33/stat", "33 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 1");
+        put("proc/33/schedstat", "77 1 1\n");
+        let mut host = Host::new(&Root::at(tree.path()));
+        let mut sample = Sample::default();
+        host.read(&mut Scratch::new(), &mut sample);
+        assert_eq!(sample.memory.value().unwrap().total, Some(102_400));
+        assert!(matches!(sample.vmstat, Reading::Malformed(_)));
+        assert_eq!(sample.cpu.value().unwrap().cpus, 1);
+        assert_eq!(sample.memory_pressure.value().unwrap().some.total_us, 5);
+        assert_eq!(sample.cpu_pressure, Reading::Absent);
+        assert_eq!(sample.ksmd_cpu_ns, Reading::Value(77));
+    }
+}

@@ -1,0 +1,70 @@
+//! The directory `/sys/kernel/mm/ksm`, with its files kept open.
+
+use std::collections::BTreeMap;
+
+use ksmith_core::kernel::{FIELDS, Files};
+use ksmith_core::reading::Reading;
+
+use super::kept_file::KeptFile;
+use super::scratch::{End, Scratch};
+use crate::root::Root;
+
+/// Path of the KSM directory, relative to the root.
+const DIRECTORY: &str = "sys/kernel/mm/ksm";
+
+/// Every file of [`FIELDS`], each with its own outcome.
+pub(super) struct KsmDir {
+    files: BTreeMap<&'static str, KeptFile>,
+}
+
+impl KsmDir {
+    pub(super) fn new(root: &Root) -> Self {
+        let kept = |name| (name, KeptFile::new(root, &format!("{DIRECTORY}/{name}"), End::ShortRead));
+        Self { files: FIELDS.iter().map(|field| kept(field.name)).collect() }
+    }
+
+    /// The directory together with a buffer, as `Ksm::read` needs them.
+    pub(super) fn with<'a>(&'a mut self, scratch: &'a mut Scratch) -> impl Files + 'a {
+        Reader { directory: self, scratch }
+    }
+}
+
+struct Reader<'a> {
+    directory: &'a mut KsmDir,
+    scratch: &'a mut Scratch,
+}
+
+impl Files for Reader<'_> {
+    fn text(&mut self, name: &'static str) -> Reading<&str> {
+        match self.directory.files.get_mut(name) {
+            Some(file) => file.read(self.scratch),
+            None => Reading::Absent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use ksmith_core::kernel::Ksm;
+
+    use super::*;
+
+    #[test]
+    fn each_file_has_its_own_outcome() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = tree.path().join(DIRECTORY);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("run"), "1\n").unwrap();
+        fs::write(directory.join("pages_shared"), "many\n").unwrap();
+        let mut ksm_dir = KsmDir::new(&Root::at(tree.path()));
+        let mut scratch = Scratch::new();
+        let ksm = Ksm::read(&mut ksm_dir.with(&mut scratch));
+        assert_eq!(ksm.run, Reading::Value(1));
+        assert_eq!(ksm.smart_scan, Reading::Absent);
+        assert!(matches!(ksm.pages_shared, Reading::Malformed(_)));
+        fs::remove_file(directory.join("run")).unwrap();
+        assert_eq!(Ksm::read(&mut ksm_dir.with(&mut scratch)).run, Reading::Absent);
+    }
+}

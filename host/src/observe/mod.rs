@@ -1,0 +1,174 @@
+//! Observes the host and takes one [`Sample`] per tick.
+//!
+//! This module owns the table of processes and every descriptor under `/proc` and `/sys` that is read repeatedly.
+//! To be cheap on a host with many processes, it reads only hypervisors and processes with mergeable memory at
+//! each tick, through kept descriptors. All others are read a few times when they are new and then about once a
+//! minute. The kernel reports starts and exits ([`ProcessEvents`]); without its events a scan of `/proc` every
+//! few seconds finds them.
+//!
+//! Reading a process's KSM figures waits for the lock of its memory map (6.14 and later). A process that holds
+//! the lock for long delays the sample. Nothing else here waits.
+
+mod batch;
+mod connector;
+mod descriptors;
+mod discovery;
+mod events;
+mod figures;
+mod host;
+mod kept_file;
+mod ksm_dir;
+mod ksmd;
+mod plain;
+mod proc_dir;
+mod processes;
+mod schedule;
+mod scratch;
+mod watched;
+
+pub use connector::ProcessEvent;
+pub use events::{NoEvents, ProcessEvents};
+
+use std::fmt;
+use std::time::Duration;
+
+use ksmith_core::kernel::{Ksm, Run};
+use ksmith_core::sample::Sample;
+use rustix::time::{ClockId, clock_gettime};
+
+use self::descriptors::Descriptors;
+use self::host::Host;
+use self::ksm_dir::KsmDir;
+use self::processes::Processes;
+use self::scratch::Scratch;
+use crate::root::Root;
+
+/// The page size of every captured tree.
+const CAPTURED_PAGE_SIZE: u64 = 4096;
+
+/// The observer of one host. On the live host it raises this process's soft limit on open files.
+pub struct Observer {
+    clock: Clock,
+    page_size: u64,
+    scratch: Scratch,
+    ksm: KsmDir,
+    host: Host,
+    processes: Processes,
+    /// Shortness of the host's pool, which the caller sets and every sample holds.
+    pub pool_shortness: f64,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+/// The source of [`Sample::at`].
+enum Clock {
+    /// The kernel's `CLOCK_BOOTTIME`, which goes on while the host is suspended.
+    Boot,
+    /// A counter for captured trees: the first sample is at 0, and each next is a second later.
+    Counter(Duration),
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        match self {
+            // The clock counts from boot and is never negative.
+            Self::Boot => clock_gettime(ClockId::Boottime).try_into().unwrap_or_default(),
+            Self::Counter(now) => *now,
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Self::Counter(now) = self {
+            *now += Duration::from_secs(1);
+        }
+    }
+}
+
+impl Observer {
+    /// Makes an observer of the host or of a captured tree. It reads nothing yet.
+    pub fn new(root: Root) -> Self {
+        let (clock, page_size, descriptors) = if root.is_host() {
+            (Clock::Boot, rustix::param::page_size() as u64, Descriptors::of_host())
+        } else {
+            // The tree may be edited between two samples, so no file stays open.
+            (Clock::Counter(Duration::ZERO), CAPTURED_PAGE_SIZE, Descriptors::with(0))
+        };
+        Self {
+            clock,
+            page_size,
+            scratch: Scratch::new(),
+            ksm: KsmDir::new(&root),
+            host: Host::new(&root),
+            processes: Processes::new(&root, descriptors),
+            pool_shortness: 0.0,
+        }
+    }
+
+    /// Takes a sample. It never fails: each source in the sample has its own outcome.
+    ///
+    /// The first sample reads every process. Before Linux 6.14, mergeable memory that ksmd has not visited yet is
+    /// found only some samples later.
+    pub fn sample(&mut self) -> Sample {
+        let mut sample = Sample {
+            at: self.clock.now(),
+            page_size: self.page_size,
+            pool_shortness: self.pool_shortness,
+            ..Sample::default()
+        };
+        sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
+        self.processes.read(&mut self.scratch, &mut sample);
+        if sample.ksm.run_state() == Some(Run::Running) {
+            // Read after the processes, so that their figures are not newer than the count of passes.
+            sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
+        }
+        self.host.read(&mut self.scratch, &mut sample);
+        sample.took = self.clock.now().saturating_sub(sample.at);
+        self.clock.advance();
+        sample
+    }
+
+    /// Notes an event from [`ProcessEvents`].
+    pub fn notice(&mut self, event: ProcessEvent) {
+        self.processes.notice(event, self.clock.now());
+    }
+
+    /// Notes a batch of events. Returns whether to take a sample at once, because a virtual machine may have
+    /// started or a process with mergeable memory has ended.
+    pub fn notice_all(&mut self, events: impl IntoIterator<Item = ProcessEvent>) -> bool {
+        self.processes.notice_all(events, self.clock.now(), &mut self.scratch)
+    }
+
+    /// Makes the next sample read every process with mergeable memory. Otherwise, while ksmd sleeps, a part of
+    /// many processes is copied from one of the last few samples.
+    pub fn look_closely(&mut self) {
+        self.processes.look_closely();
+    }
+
+    /// Time until the first reading of a process that an event has reported.
+    pub fn next_glance(&self) -> Option<Duration> {
+        self.processes.next_young().map(|due| due.saturating_sub(self.clock.now()))
+    }
+
+    /// Reads only the processes that have just started. Returns whether one of them has mergeable memory, so that
+    /// a sample should be taken at once.
+    pub fn glance(&mut self) -> bool {
+        self.processes.look_at_young(self.clock.now(), &mut self.scratch)
+    }
+
+    /// Makes the next sample scan all of `/proc`, regardless of events and schedules.
+    pub fn refresh(&mut self) {
+        self.processes.refresh();
+    }
+
+    /// Makes the next sample read every process, regardless of schedules. Each costs some 10 us.
+    pub fn look_at_all(&mut self) {
+        self.processes.look_at_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The directory `/proc`, kept open, and the files of one process in it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ksmith_core::reading::Reading;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::kept_file::READ;
+use super::scratch::{End, Scratch};
+use crate::root::{Root, outcome};
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The directory `/proc`.
+pub(super) struct ProcDir(OwnedFd);
+
+/// The directory of one process. It stays that of this process: after the PID is reused, its files are gone.
+pub(super) struct ProcessDir(OwnedFd);
+
+impl ProcDir {
+    pub(super) fn open(root: &Root) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(openat(CWD, root.path("proc"), flags, Mode::empty())?))
+    }
+
+    /// Lists the PIDs of all visible processes.
+    pub(super) fn pids(&self) -> io::Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            if let Ok(pid) = entry.file_name().to_str().unwrap_or_default().parse() {
+                pids.push(pid);
+            }
+        }
+        Ok(pids)
+    }
+
+    /// Opens the directory of one process.
+    pub(super) fn process(&self, pid: u32) -> io::Result<ProcessDir> {
+        Ok(ProcessDir(openat(&self.0, pid.to_string(), DIRECTORY, Mode::empty())?))
+    }
+
+    /// Opens a file of the process that has this PID now.
+    pub(super) fn open_file(&self, pid: u32, name: &str) -> io::Result<OwnedFd> {
+        open_in(self.0.as_fd(), &format!("{pid}/{name}"))
+    }
+
+    /// Reads a file of the process that has this PID now.
+    pub(super) fn read<'a>(&self, pid: u32, name: &str, scratch: &'a mut Scratch) -> Reading<&'a str> {
+        text(self.open_file(pid, name), scratch)
+    }
+}
+
+impl ProcessDir {
+    /// Opens a file of this process.
+    pub(super) fn open_file(&self, name: &str) -> io::Result<OwnedFd> {
+        open_in(self.0.as_fd(), name)
+    }
+
+    /// Reads a file of this process.
+    pub(super) fn read<'a>(&self, name: &str, scratch: &'a mut Scratch) -> Reading<&'a str> {
+        text(self.open_file(name), scratch)
+    }
+}
+
+fn open_in(directory: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    Ok(openat(directory, path, READ, Mode::empty())?)
+}
+
+/// Reads a file that holds one record.
+pub(super) fn text(file: io::Result<impl AsFd>, scratch: &mut Scratch) -> Reading<&str> {
+    match file.and_then(|file| scratch.fill(file, End::ShortRead)) {
+        Ok(()) => Reading::Value(scratch.text()),
+        Err(error) => outcome(&error),
+    }
+}

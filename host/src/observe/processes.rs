@@ -1,0 +1,429 @@
+//! The table of processes. The few with mergeable memory are read at each tick, the many others rarely.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ksmith_core::kernel::{Ksm, PidStat, Run};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::{ProcessId, Sample};
+
+use super::connector::ProcessEvent;
+use super::descriptors::Descriptors;
+use super::discovery::Discovery;
+use super::figures::{Figures, smaps_say_mergeable};
+use super::plain::{PlainTable, State};
+use super::proc_dir::ProcDir;
+use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
+use super::scratch::Scratch;
+use super::watched::{Seen, Watched};
+use crate::hypervisor::may_be_vm;
+use crate::root::Root;
+
+/// The plain processes that one sample may always read. On a host with many processes it may read more.
+const LOOKS_LEAST: usize = 200;
+
+/// The most `smaps` files that one sample reads. Kernels before 6.14 show mergeable memory that ksmd has not
+/// visited only in `smaps`, which is expensive.
+const FLAG_LOOKS: usize = 4;
+const FLAG_DELAY: Duration = Duration::from_secs(5);
+const FLAG_ROUND: Duration = Duration::from_secs(600);
+
+/// The resident bytes after which a sample reads no further `smaps`. The kernel walks the page tables for
+/// `smaps`, which takes some 3 ms per GiB.
+const FLAG_BYTES: u64 = 1 << 30;
+/// The largest process for which `smaps` is read. Memory of a larger one counts from ksmd's first visit.
+const FLAG_LARGEST: u64 = 8 << 30;
+
+/// While ksmd sleeps, each watched process is read in full once in this many samples.
+const FULL_ROUND: u32 = 16;
+
+/// While ksmd sleeps and the kernel reports exits, this many watched processes are read in each sample. Of more
+/// processes each is read once in this many samples. The kernel takes 1.4 us to write the state of one process if
+/// it is in the CPU's caches, and several times as long after ksmith has slept for a second.
+const ALWAYS_READ: usize = 32;
+const STATE_ROUND: u32 = 4;
+
+/// The executed programs of one batch of events for which the name is read at once. The others wait for their
+/// schedule.
+const NAMES_READ: u32 = 16;
+
+/// Without events, the time after which the PID of a kernel thread or a zombie is read again, because it may be
+/// reused.
+const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
+
+/// The outcome of reading a plain process.
+enum Look {
+    /// Mergeable memory, or a program that may be a hypervisor.
+    Promising,
+    /// No mergeable memory. `is_sure` if this kernel would have shown it.
+    Nothing {
+        is_sure: bool,
+    },
+    Hidden,
+    Memoryless,
+    Gone,
+}
+
+impl<T> From<Reading<T>> for Look {
+    /// Converts a reading without a value.
+    fn from(reading: Reading<T>) -> Self {
+        match reading {
+            Reading::Value(_) | Reading::Malformed(_) => Self::Nothing { is_sure: true },
+            Reading::Absent => Self::Gone,
+            Reading::Denied => Self::Hidden,
+        }
+    }
+}
+
+/// Every known process.
+pub(super) struct Processes {
+    root: Root,
+    proc: Option<ProcDir>,
+    watched: BTreeMap<ProcessId, Watched>,
+    plain: PlainTable,
+    schedule: Schedule,
+    /// The first two readings of processes that an event reported, which do not wait for a sample.
+    young: Schedule,
+    flag_schedule: Schedule,
+    discovery: Discovery,
+    descriptors: Descriptors,
+    scans: u32,
+    samples: u32,
+    last: Duration,
+    /// KSM at the previous sample.
+    ksm: Ksm,
+    /// Whether the next sample reads every watched process.
+    is_close: bool,
+    /// Whether the next sample reads every process.
+    is_for_all: bool,
+}
+
+impl Processes {
+    pub(super) fn new(root: &Root, descriptors: Descriptors) -> Self {
+        Self {
+            root: root.clone(),
+            proc: None,
+            watched: BTreeMap::new(),
+            plain: PlainTable::default(),
+            schedule: Schedule::default(),
+            young: Schedule::default(),
+            flag_schedule: Schedule::default(),
+            discovery: Discovery::new(root),
+            descriptors,
+            scans: 0,
+            samples: 0,
+            last: Duration::ZERO,
+            ksm: Ksm::default(),
+            is_close: false,
+            is_for_all: false,
+        }
+    }
+
+    /// Notes a batch of events. Returns whether to take a sample at once, because a possible hypervisor was
+    /// executed or a watched process has ended.
+    pub(super) fn notice_all(
+        &mut self,
+        events: impl IntoIterator<Item = ProcessEvent>,
+        now: Duration,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let (mut names, mut is_urgent) = (0, false);
+        for event in events {
+            let is_watched = matches!(event, ProcessEvent::Exited(pid) if self.watched_mut(pid).is_some());
+            self.notice(event, now);
+            let mut is_machine = false;
+            if let ProcessEvent::Exec(pid) = event
+                && names < NAMES_READ
+                && let Some(proc) = &self.proc
+            {
+                names += 1;
+                is_machine = proc.read(pid, "comm", scratch).value().is_some_and(|comm| may_be_vm(comm.trim_end()));
+                if is_machine && self.watched_mut(pid).is_none() {
+                    self.enter(pid, 0, now);
+                }
+            }
+            is_urgent |= is_watched || is_machine;
+        }
+        is_urgent
+    }
+
+    /// Notes that a process has started, executed a program or exited.
+    pub(super) fn notice(&mut self, event: ProcessEvent, now: Duration) {
+        match event {
+            ProcessEvent::Started(pid) => {
+                self.forget(pid);
+                self.enter_young(pid, now);
+            }
+            ProcessEvent::Exec(pid) => match self.watched_mut(pid) {
+                Some(watched) => watched.rename(),
+                None => self.enter_young(pid, now),
+            },
+            ProcessEvent::Exited(pid) => self.forget(pid),
+            ProcessEvent::Lost => {
+                self.discovery.set_events(true);
+                self.discovery.demand();
+                self.plain.drop_memoryless();
+            }
+            // Kernel threads wait for an event, and no event will come: drop them.
+            ProcessEvent::Ended => {
+                self.discovery.set_events(false);
+                self.discovery.demand();
+                self.plain.clear();
+                self.schedule.clear();
+                self.young.clear();
+                self.flag_schedule.clear();
+            }
+        }
+    }
+
+    /// Makes the next sample scan all of `/proc`.
+    pub(super) fn refresh(&mut self) {
+        self.discovery.demand();
+    }
+
+    /// Makes the next sample read every watched process, whether ksmd sleeps or not.
+    pub(super) fn look_closely(&mut self) {
+        self.is_close = true;
+    }
+
+    /// Makes the next sample read every process.
+    pub(super) fn look_at_all(&mut self) {
+        self.is_for_all = true;
+        self.discovery.demand();
+    }
+
+    /// Fills in the processes of a sample.
+    pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
+        let now = sample.at;
+        if self.proc.is_none() {
+            self.proc = ProcDir::open(&self.root).ok();
+        }
+        let Some(proc) = self.proc.take() else { return };
+        let is_first = self.scans == 0;
+        if self.discovery.is_due(now, scratch) {
+            self.scan(&proc, now);
+        }
+        let is_for_all = std::mem::take(&mut self.is_for_all);
+        if is_for_all {
+            self.plain.make_due(now).into_iter().for_each(|pid| self.schedule.push(now, pid));
+        }
+        let limit = if is_first || is_for_all { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
+        self.look_at_due(&proc, now, limit, scratch);
+        self.look_at_flags(&proc, now, sample.page_size, scratch);
+        self.read_watched(&proc, scratch, sample);
+        sample.hidden_processes += self.plain.hidden();
+        self.proc = Some(proc);
+        self.last = now;
+    }
+
+    /// Twice the readings that a round needs in `elapsed`, so that a burst of new processes is worked off.
+    fn looks_for(&self, elapsed: Duration) -> usize {
+        let rounds = elapsed.as_secs_f64() / round(self.plain.len()).as_secs_f64();
+        LOOKS_LEAST.max((2.0 * rounds * self.plain.len() as f64) as usize)
+    }
+
+    /// Finds processes that no event reported, and drops those that have ended. It can't see that a PID was
+    /// reused.
+    fn scan(&mut self, proc: &ProcDir, now: Duration) {
+        let Ok(pids) = proc.pids() else { return };
+        let looks = if self.scans == 0 { OLD } else { 0 };
+        self.scans = self.scans.wrapping_add(1);
+        for pid in pids {
+            if self.watched_mut(pid).is_some() {
+                continue;
+            }
+            match self.plain.get_mut(pid) {
+                Some(plain) => plain.scan = self.scans,
+                None => self.enter(pid, looks, now),
+            }
+        }
+        self.plain.keep_found_by(self.scans);
+    }
+
+    fn enter(&mut self, pid: u32, looks: u8, due: Duration) {
+        self.plain.enter(pid, looks, due, self.scans);
+        self.schedule.push(due, pid);
+    }
+
+    fn enter_young(&mut self, pid: u32, now: Duration) {
+        self.enter(pid, 0, now + FIRST_DELAY);
+        self.young.push(now + FIRST_DELAY, pid);
+    }
+
+    /// When the first reading of a process that an event reported is due.
+    pub(super) fn next_young(&self) -> Option<Duration> {
+        self.young.next()
+    }
+
+    /// Reads the new processes that are due. Returns whether one of them has mergeable memory or may get some.
+    pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
+        let Some(proc) = self.proc.take() else { return false };
+        let before = self.watched.len();
+        for _ in 0..LOOKS_LEAST {
+            let Some((due, pid)) = self.young.pop_due(now) else { break };
+            // A process that a sample has read meanwhile is due at another time.
+            if self.plain.get(pid).is_some_and(|plain| plain.due == due) {
+                let found = look(&proc, pid, true, scratch);
+                self.conclude(&proc, pid, now, found, scratch);
+            }
+        }
+        self.proc = Some(proc);
+        self.watched.len() > before
+    }
+
+    fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut Scratch) {
+        let mut looks = 0;
+        while looks < limit {
+            let Some((due, pid)) = self.schedule.pop_due(now) else { return };
+            let Some(plain) = self.plain.get(pid).filter(|plain| plain.due == due) else { continue };
+            looks += 1;
+            // Events report a new program. Without events only the name shows it.
+            let with_name = plain.looks <= OLD || !self.discovery.has_events();
+            let found = look(proc, pid, with_name, scratch);
+            self.conclude(proc, pid, now, found, scratch);
+        }
+    }
+
+    fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, found: Look, scratch: &mut Scratch) {
+        let is_watched = matches!(found, Look::Promising) && self.watch(proc, pid, false, scratch);
+        if is_watched || matches!(found, Look::Gone) {
+            self.plain.remove(pid);
+            return;
+        }
+        let has_events = self.discovery.has_events();
+        let round = round(self.plain.len());
+        let state = match found {
+            Look::Hidden => State::Hidden,
+            Look::Memoryless => State::Memoryless,
+            _ => State::Open,
+        };
+        self.plain.set_state(pid, state);
+        let Some(plain) = self.plain.get_mut(pid) else { return };
+        let is_new = plain.looks <= OLD;
+        // Spreads old processes over the round.
+        let pause = match plain.looks {
+            OLD => spread(pid, round),
+            looks => delay(looks.saturating_add(1)).unwrap_or(round),
+        };
+        plain.looks = plain.looks.saturating_add(1);
+        plain.due = match state {
+            // An event will report the reuse of the PID.
+            State::Memoryless if has_events => return,
+            State::Memoryless => now + MEMORYLESS_ROUND,
+            _ => now + pause,
+        };
+        self.schedule.push(plain.due, pid);
+        if plain.looks == 1 && has_events {
+            self.young.push(plain.due, pid);
+        }
+        if matches!(found, Look::Nothing { is_sure: false }) && is_new && plain.flags_due.is_zero() {
+            plain.flags_due = now + FLAG_DELAY;
+            self.flag_schedule.push(plain.flags_due, pid);
+        }
+    }
+
+    /// Reads the mapping flags of a few processes. Hypervisors are left out: they are watched anyway, and their
+    /// `smaps` takes long.
+    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut Scratch) {
+        let (mut looks, mut walked) = (0, 0);
+        while looks < FLAG_LOOKS && walked < FLAG_BYTES {
+            let Some((due, pid)) = self.flag_schedule.pop_due(now) else { return };
+            let Some(plain) = self.plain.get_mut(pid).filter(|plain| plain.flags_due == due) else { continue };
+            looks += 1;
+            plain.flags_due = now + FLAG_ROUND;
+            self.flag_schedule.push(plain.flags_due, pid);
+            let stat = proc.read(pid, "stat", scratch).and_then(PidStat::parse);
+            let resident = stat.value().map(|stat| stat.rss_pages.saturating_mul(page_size));
+            let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
+            walked += resident;
+            let is_marked = proc.open_file(pid, "smaps").is_ok_and(smaps_say_mergeable);
+            if is_marked && self.watch(proc, pid, true, scratch) {
+                self.plain.remove(pid);
+            }
+        }
+    }
+
+    /// Watches a process from now on, unless it has no mergeable memory and its program is no hypervisor after
+    /// all.
+    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> bool {
+        let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, scratch) else { return false };
+        let worth = watched.is_vm() || matches!(watched.read(proc, 1, false, scratch), Seen::Here(_));
+        if worth {
+            if self.descriptors.take(Watched::descriptors_wanted()) {
+                let unused = Watched::descriptors_wanted() - watched.keep_open(proc);
+                self.descriptors.give_back(unused);
+            }
+            self.watched.insert(watched.id, watched);
+        }
+        worth
+    }
+
+    fn read_watched(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
+        let mut leaving = Vec::new();
+        // If ksmd slept and no process left the zero page, no figure of a process has changed. The memory that a
+        // process offers may still change, so each is read in full once in `FULL_ROUND` samples.
+        let sleeps = matches!(sample.ksm.run_state(), Some(Run::Stopped | Run::Unmerged));
+        let has_slept = sleeps && sample.ksm == self.ksm;
+        self.samples = self.samples.wrapping_add(1);
+        let is_close = std::mem::take(&mut self.is_close);
+        let spares = has_slept && !is_close && self.discovery.has_events() && self.watched.len() > ALWAYS_READ;
+        for (id, watched) in &mut self.watched {
+            let turn = id.pid.wrapping_add(self.samples);
+            if spares
+                && turn % STATE_ROUND != 0
+                && let Some(process) = watched.as_before()
+            {
+                sample.processes.push(process);
+                continue;
+            }
+            let stood_still = has_slept && turn % FULL_ROUND != 0;
+            match watched.read(proc, sample.page_size, stood_still, scratch) {
+                Seen::Here(process) => sample.processes.push(process),
+                Seen::Denied => sample.hidden_processes += 1,
+                Seen::Malformed(why) => tracing::debug!(pid = id.pid, %why, "a process's files make no sense"),
+                Seen::Uninvolved => leaving.push((*id, FIRST_DELAY)),
+                // The PID may be reused already.
+                Seen::Gone => leaving.push((*id, Duration::ZERO)),
+            }
+        }
+        for (id, pause) in leaving {
+            self.forget(id.pid);
+            self.enter(id.pid, 0, sample.at + pause);
+        }
+        self.ksm = sample.ksm.clone();
+    }
+
+    fn watched_mut(&mut self, pid: u32) -> Option<&mut Watched> {
+        let all_of_pid = ProcessId { pid, start_ticks: 0 }..=ProcessId { pid, start_ticks: u64::MAX };
+        self.watched.range_mut(all_of_pid).next().map(|(_, watched)| watched)
+    }
+
+    /// Drops the entry of this PID.
+    fn forget(&mut self, pid: u32) {
+        self.plain.remove(pid);
+        while let Some(id) = self.watched_mut(pid).map(|watched| watched.id) {
+            if let Some(watched) = self.watched.remove(&id) {
+                self.descriptors.give_back(watched.descriptors());
+            }
+        }
+    }
+}
+
+fn look(proc: &ProcDir, pid: u32, with_name: bool, scratch: &mut Scratch) -> Look {
+    if with_name {
+        match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
+            Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => return Look::Memoryless,
+            Reading::Value(stat) if may_be_vm(&stat.comm) => return Look::Promising,
+            Reading::Absent => return Look::Gone,
+            _ => {}
+        }
+    }
+    let mut figures = Figures::default();
+    match figures.read(|name| proc.open_file(pid, name), scratch) {
+        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => Look::Gone,
+        Reading::Value(Some(ksm)) if ksm.is_involved() => Look::Promising,
+        Reading::Value(Some(ksm)) => Look::Nothing { is_sure: ksm.mergeable.is_some() },
+        Reading::Value(None) => Look::Memoryless,
+        other => other.into(),
+    }
+}

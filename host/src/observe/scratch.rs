@@ -1,0 +1,142 @@
+//! The buffer that every kernel file is read into. It grows once, so that ticks allocate nothing.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::{pread, retry_on_intr};
+
+/// The longest text that is read. The parsed fields stand near the beginning.
+const LONGEST: usize = 1 << 20;
+
+/// Size of the first read, into which most files fit.
+const FIRST: usize = 16 << 10;
+
+/// How the kernel marks the end of a file's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// A short read is the end: files with one record (sysfs, most of /proc) and regular files.
+    ShortRead,
+    /// Only an empty read is the end: a file of many records gives them page by page (`/proc/vmstat`).
+    EmptyRead,
+    /// The text after this marker is not needed. Each piece is searched by itself, so that a marker across two
+    /// pieces is missed and more is read than needed.
+    Before(&'static str),
+}
+
+impl End {
+    fn is_in(self, piece: &[u8]) -> bool {
+        match self {
+            Self::ShortRead | Self::EmptyRead => false,
+            Self::Before(text) => piece.windows(text.len()).any(|window| window == text.as_bytes()),
+        }
+    }
+}
+
+/// A buffer with the text of the newest file read.
+pub(super) struct Scratch {
+    bytes: Vec<u8>,
+    length: usize,
+    /// A copy of the text in UTF-8, where it was not UTF-8.
+    replaced: String,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; FIRST], length: 0, replaced: String::new() }
+    }
+
+    /// Reads a file from its beginning, regardless of its position.
+    pub(super) fn fill(&mut self, file: impl AsFd, end: End) -> io::Result<()> {
+        self.length = 0;
+        loop {
+            let longest = if matches!(end, End::Before(_)) { self.length + FIRST } else { usize::MAX };
+            let until = longest.min(self.bytes.len());
+            let room = &mut self.bytes[self.length..until];
+            let wanted = room.len();
+            let count = retry_on_intr(|| pread(&file, &mut *room, self.length as u64))?;
+            let begin = self.length;
+            self.length += count;
+            let is_short = count < wanted && end != End::EmptyRead;
+            if count == 0 || is_short || end.is_in(&self.bytes[begin..self.length]) {
+                return Ok(());
+            }
+            if self.length == self.bytes.len() {
+                if self.length >= LONGEST {
+                    return Ok(());
+                }
+                self.bytes.resize(self.bytes.len() * 2, 0);
+            }
+        }
+    }
+
+    /// The bytes read last.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// The bytes read last as text. Bytes that are not UTF-8, as in a process name, are replaced.
+    pub(super) fn text(&mut self) -> &str {
+        match std::str::from_utf8(&self.bytes[..self.length]) {
+            Ok(text) => text,
+            Err(_) => {
+                self.replaced = String::from_utf8_lossy(&self.bytes[..self.length]).into_owned();
+                &self.replaced
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_again_from_its_beginning() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut scratch = Scratch::new();
+        file.write_all(b"one\n").unwrap();
+        for end in [End::ShortRead, End::EmptyRead] {
+            scratch.fill(&file, end).unwrap();
+            assert_eq!(scratch.text(), "one\n");
+        }
+    }
+
+    #[test]
+    fn a_long_file_grows_the_buffer_up_to_its_bound() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut scratch = Scratch::new();
+        file.write_all(&vec![b'x'; FIRST * 3]).unwrap();
+        scratch.fill(&file, End::ShortRead).unwrap();
+        assert_eq!(scratch.bytes().len(), FIRST * 3);
+        file.write_all(&vec![b'x'; LONGEST]).unwrap();
+        scratch.fill(&file, End::EmptyRead).unwrap();
+        assert_eq!(scratch.bytes().len(), LONGEST);
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut scratch = Scratch::new();
+        // A buffer that another file has grown does not make the pieces larger.
+        file.write_all(&vec![b'a'; FIRST * 8]).unwrap();
+        scratch.fill(&file, End::ShortRead).unwrap();
+        file.write_all(b"\nintr 1").unwrap();
+        file.write_all(&vec![b'b'; FIRST * 8]).unwrap();
+        scratch.fill(&file, End::Before("\nintr ")).unwrap();
+        assert_eq!(scratch.bytes().len(), FIRST * 9);
+        assert!(scratch.text().contains("aa\nintr 1bb"));
+        scratch.fill(&file, End::Before("nowhere")).unwrap();
+        assert_eq!(scratch.bytes().len(), FIRST * 16 + 7);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut scratch = Scratch::new();
+        file.write_all(b"a\xffb").unwrap();
+        scratch.fill(&file, End::ShortRead).unwrap();
+        assert_eq!(scratch.text(), "a\u{fffd}b");
+    }
+}

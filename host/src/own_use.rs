@@ -1,0 +1,52 @@
+//! CPU and memory of ksmith itself.
+
+use std::fs;
+use std::time::Duration;
+
+use ksmith_core::kernel::PidStat;
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time and memory of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnUse {
+    /// User and system CPU time of all threads since the start.
+    pub cpu: Duration,
+    /// Resident memory in bytes, or 0 if /proc is not readable.
+    pub rss_bytes: u64,
+}
+
+impl OwnUse {
+    /// Reads the present values.
+    pub fn now() -> Self {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default();
+        let stat = fs::read_to_string("/proc/self/stat").ok();
+        let pages = stat.and_then(|text| PidStat::parse(&text).ok()).map_or(0, |stat| stat.rss_pages);
+        Self { cpu, rss_bytes: pages.saturating_mul(rustix::param::page_size() as u64) }
+    }
+}
+
+/// CPU time of the calling thread since its start, without the time that it waited.
+pub fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_sleeps_uses_next_to_nothing() {
+        let (before, started) = (thread_cpu(), std::time::Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(thread_cpu() - before < started.elapsed() / 2);
+    }
+
+    #[test]
+    fn a_process_that_runs_has_used_something() {
+        let mut use_now = OwnUse::now();
+        while use_now.cpu.is_zero() {
+            use_now = OwnUse::now();
+        }
+        assert!(use_now.rss_bytes > 100_000);
+    }
+}

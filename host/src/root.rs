@@ -1,0 +1,102 @@
+//! The place of the kernel's files: the live host, or a captured tree.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ksmith_core::reading::{Malformed, Reading};
+
+use crate::proc_file::{self, OverBudget, lossy};
+
+/// The directory that holds `proc` and `sys`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+/// The longest file that is read. Files of processes have budgets of their own: see [`proc_file::budget`].
+const LONGEST_FILE: u64 = 16 << 20;
+
+impl Root {
+    /// The root of the running host.
+    pub fn host() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// The root of a captured tree, such as `testdata/linux-6.18`.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self(directory.into())
+    }
+
+    /// Whether this is the running host. Only that one has settings to write.
+    pub fn is_host(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
+    /// The path of `relative`, such as `proc/meminfo`.
+    pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.0.join(relative)
+    }
+
+    /// Reads the whole text of a file. Bytes that are not UTF-8 are replaced. A file over its budget is malformed.
+    pub fn text(&self, relative: impl AsRef<Path>) -> Reading<String> {
+        let relative = relative.as_ref();
+        match File::open(self.path(relative)).and_then(|file| read(file, relative)) {
+            Ok(bytes) => Reading::Value(lossy(bytes)),
+            Err(error) => outcome(&error),
+        }
+    }
+}
+
+fn read(file: File, relative: &Path) -> io::Result<Vec<u8>> {
+    if let Some((pid, name, _)) = proc_file::budget_of_path(relative) {
+        return proc_file::read(file, pid, name);
+    }
+    proc_file::read_within(file, LONGEST_FILE)?.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+}
+
+/// Converts an error to one of three outcomes. A process that has ended and a source that is off (PSI answers
+/// `EOPNOTSUPP`) are absent. A file over its budget and an undocumented error are malformed.
+pub fn outcome<T>(error: &io::Error) -> Reading<T> {
+    const ABSENT: [i32; 5] = [libc::ENOENT, libc::ENOTDIR, libc::ESRCH, libc::EOPNOTSUPP, libc::ENODEV];
+    match error.raw_os_error() {
+        Some(code) if ABSENT.contains(&code) => Reading::Absent,
+        Some(libc::EACCES | libc::EPERM) => Reading::Denied,
+        _ if OverBudget::of(error).is_some() => {
+            Reading::Malformed(Malformed::new(1, "a file within its budget", &error.to_string()))
+        }
+        _ => Reading::Malformed(Malformed::new(1, "readable text", &error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_has_its_outcome() {
+        let of = |code| outcome::<u64>(&io::Error::from_raw_os_error(code));
+        assert_eq!(of(libc::ENOENT), Reading::Absent);
+        assert_eq!(of(libc::ESRCH), Reading::Absent);
+        assert_eq!(of(libc::EACCES), Reading::Denied);
+        assert!(matches!(of(libc::EIO), Reading::Malformed(_)));
+    }
+
+    #[test]
+    fn a_process_with_an_enormous_command_line_is_given_up_and_named() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(tree.path().join("proc/812")).unwrap();
+        let file = File::create(tree.path().join("proc/812/cmdline")).unwrap();
+        file.set_len(20 << 20).unwrap();
+        let Reading::Malformed(why) = Root::at(tree.path()).text("proc/812/cmdline") else { panic!("it is read") };
+        assert!(why.to_string().contains("cmdline of process 812"), "{why}");
+    }
+
+    #[test]
+    fn a_tree_is_read_and_what_it_lacks_is_absent() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::write(tree.path().join("run"), b"1\xff\n").unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(root.text("run"), Reading::Value("1\u{fffd}\n".to_owned()));
+        assert_eq!(root.text("proc/meminfo"), Reading::Absent);
+        assert!(!root.is_host() && Root::host().is_host());
+    }
+}

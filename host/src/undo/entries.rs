@@ -1,0 +1,114 @@
+//! The entries of the undo store, by kind.
+
+use ksmith_core::sample::ProcessId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What is to be undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A setting of KSM has another value.
+    Setting,
+    /// A process is stopped.
+    Paused,
+    /// The thread ksmd is bound to CPUs.
+    KsmdCpus,
+    /// Merging of a guest is switched off.
+    SwitchedOff,
+    /// A guest has less memory than it was started with.
+    GuestMemory,
+}
+
+impl Kind {
+    /// Kinds that are about KSM itself, not about a guest.
+    pub const OF_KSM: [Self; 3] = [Self::Setting, Self::Paused, Self::KsmdCpus];
+
+    /// Its name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Setting => "setting",
+            Self::Paused => "paused_process",
+            Self::KsmdCpus => "ksmd_cpus",
+            Self::SwitchedOff => "switched_off",
+            Self::GuestMemory => "guest_memory",
+        }
+    }
+}
+
+/// An entry of one kind.
+pub trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
+    /// Its kind.
+    const KIND: Kind;
+}
+
+/// All entries of the store. Kinds that this build does not know are kept.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Entries {
+    /// The process that wrote the file last.
+    pub(super) owner: Option<ProcessId>,
+    /// The entries as they stand in the file.
+    pub(super) all: Vec<Value>,
+}
+
+impl Entries {
+    /// The process that wrote the store last.
+    pub fn owner(&self) -> Option<ProcessId> {
+        self.owner
+    }
+
+    /// Whether there is nothing to undo.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The number of entries of a kind.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.all.iter().filter(|entry| is(entry, kind)).count()
+    }
+
+    /// The entries of a kind.
+    ///
+    /// # Errors
+    /// One of them is not understood.
+    pub fn of<E: Entry>(&self) -> Result<Vec<E>, serde_json::Error> {
+        let of_kind = self.all.iter().filter(|entry| is(entry, E::KIND)).cloned();
+        let without_kind = of_kind.map(|mut entry| {
+            entry.as_object_mut().map(|fields| fields.remove(KIND));
+            entry
+        });
+        without_kind.map(serde_json::from_value).collect()
+    }
+
+    /// Replaces the entries of a kind.
+    ///
+    /// # Errors
+    /// One of them can't be written as JSON.
+    pub fn set<E: Entry>(&mut self, entries: &[E]) -> Result<(), serde_json::Error> {
+        let new: Vec<Value> = entries
+            .iter()
+            .map(|entry| Ok(tagged(E::KIND, serde_json::to_value(entry)?)))
+            .collect::<Result<_, _>>()?;
+        self.remove(E::KIND);
+        self.all.extend(new);
+        Ok(())
+    }
+
+    /// Removes all entries of a kind.
+    pub(super) fn remove(&mut self, kind: Kind) {
+        self.all.retain(|entry| !is(entry, kind));
+    }
+}
+
+/// The field of an entry that holds its kind. An entry may have a field `kind` of its own.
+const KIND: &str = "entry";
+
+fn is(entry: &Value, kind: Kind) -> bool {
+    entry.get(KIND).and_then(Value::as_str) == Some(kind.name())
+}
+
+/// An entry with its kind in it.
+pub(super) fn tagged(kind: Kind, entry: Value) -> Value {
+    let fields = entry.as_object().cloned().unwrap_or_default();
+    std::iter::once((KIND.to_owned(), kind.name().into())).chain(fields).collect::<serde_json::Map<_, _>>().into()
+}

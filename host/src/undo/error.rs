@@ -1,0 +1,45 @@
+//! What can go wrong with the undo store.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the undo store can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// The directory is missing and can't be made, or others can write to it.
+    #[error("{path} can't be used to keep what is to be undone: {source}", path = .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file can't be read.
+    #[error("can't read the undo store {path}: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file can't be written or removed.
+    #[error("can't write the undo store {path}: {source}; nothing was changed", path = .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is not an undo store. It stays until a person has looked at it.
+    #[error("the undo store {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: compare \
+             it with /sys/kernel/mm/ksm and put right what differs; give guests the memory that they lack (restart them, \
+             or use virsh setmem, QMP's balloon, mconsole's config mem=+SIZE, a cgroup's memory.high); then give it up \
+             by: ksmith restore --discard",
+            path = .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}

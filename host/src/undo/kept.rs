@@ -1,0 +1,80 @@
+//! The entries of one kind, in memory and in the store.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::entries::{Entries, Entry};
+use super::store::UndoStore;
+use super::{StateDir, UndoError};
+
+/// The entries of one kind, of which this process is the only writer. Clones are the same list; threads may share it.
+#[derive(Debug, Clone)]
+pub struct Kept<E>(Arc<Mutex<Inner<E>>>);
+
+#[derive(Debug)]
+struct Inner<E> {
+    store: UndoStore,
+    entries: Vec<E>,
+    /// Whether changes are written.
+    is_written: bool,
+}
+
+impl<E: Entry> Kept<E> {
+    /// Reads the entries.
+    ///
+    /// # Errors
+    /// The store can't be read or is damaged.
+    pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
+        let store = UndoStore::new(directory);
+        let entries = store.read()?;
+        Self::new(store, &entries, true)
+    }
+
+    /// Reads the entries for a process that changes nothing and so need not hold the lock: the file stays as it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_to_read(directory: &StateDir) -> Result<Self, UndoError> {
+        let store = UndoStore::new(directory);
+        let entries = store.read()?;
+        Self::new(store, &entries, false)
+    }
+
+    /// The entries of this kind among those that were read from `store`.
+    ///
+    /// # Errors
+    /// One of them is not understood.
+    pub fn new(store: UndoStore, entries: &Entries, is_written: bool) -> Result<Self, UndoError> {
+        let entries = entries
+            .of::<E>()
+            .map_err(|why| UndoError::Damaged { path: store.path(), why: format!("{}: {why}", E::KIND.name()) })?;
+        Ok(Self(Arc::new(Mutex::new(Inner { store, entries, is_written }))))
+    }
+
+    /// A copy of the entries.
+    pub fn entries(&self) -> Vec<E> {
+        self.lock().entries.clone()
+    }
+
+    /// Changes the entries, first in the store.
+    ///
+    /// # Errors
+    /// The store can't be written. Then nothing has changed.
+    pub fn change(&self, change: impl FnOnce(&mut Vec<E>)) -> Result<(), UndoError> {
+        let mut inner = self.lock();
+        let mut entries = inner.entries.clone();
+        change(&mut entries);
+        if entries == inner.entries {
+            return Ok(());
+        }
+        if inner.is_written {
+            inner.store.change(|all| all.set(&entries))?;
+        }
+        inner.entries = entries;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<E>> {
+        // The entries are changed last, after the file: a thread that panicked left them whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,79 @@
+//! The directory in which ksmith keeps what must outlive it: the undo store and the lock.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::root::Root;
+
+/// `/run/ksmith`, or where a test puts it. Emptied by a reboot, like the settings that it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateDir(PathBuf);
+
+impl StateDir {
+    /// `run/ksmith` under `root`.
+    pub fn of(root: &Root) -> Self {
+        Self(root.path("run/ksmith"))
+    }
+
+    /// The state directory at `path`.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path of the undo store.
+    pub fn undo(&self) -> PathBuf {
+        self.0.join("undo.json")
+    }
+
+    /// The lock's path.
+    pub fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    /// Makes the directory, for its owner only. One that exists must not be writable by others: write access to
+    /// the undo store decides what root writes to KSM, and which processes it continues.
+    ///
+    /// # Errors
+    /// It can't be made, or others may write to it.
+    pub fn make(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let found = fs::metadata(&self.0)?;
+        let ours = rustix::process::geteuid().as_raw();
+        if found.uid() != ours && found.uid() != 0 || found.mode() & 0o022 != 0 {
+            let what =
+                format!("it can be written by others (owner {}, mode {:o})", found.uid(), found.mode() & 0o7777);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_made_for_its_owner_only() {
+        let tree = tempfile::tempdir().unwrap();
+        let dir = StateDir::of(&Root::at(tree.path()));
+        dir.make().unwrap();
+        dir.make().unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn one_that_others_can_write_is_refused() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(StateDir::at(tree.path()).make().unwrap_err().to_string().contains("mode 777"));
+    }
+}

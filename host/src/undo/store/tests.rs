@@ -1,0 +1,201 @@
+use serde_json::json;
+
+use super::super::{Entry, Kept};
+use super::*;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Setting {
+    knob: String,
+    original: String,
+}
+
+impl Entry for Setting {
+    const KIND: Kind = Kind::Setting;
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Guest {
+    name: String,
+    /// As entries of guests have it.
+    kind: String,
+}
+
+impl Entry for Guest {
+    const KIND: Kind = Kind::SwitchedOff;
+}
+
+fn directory() -> (tempfile::TempDir, StateDir) {
+    let tree = tempfile::tempdir().unwrap();
+    let directory = StateDir::at(tree.path().join("state"));
+    (tree, directory)
+}
+
+fn run(original: &str) -> Setting {
+    Setting { knob: "run".to_owned(), original: original.to_owned() }
+}
+
+fn guest(name: &str) -> Guest {
+    Guest { name: name.to_owned(), kind: "uml".to_owned() }
+}
+
+fn add<E: Entry>(directory: &StateDir, entry: E) {
+    Kept::open(directory).unwrap().change(|all| all.push(entry)).unwrap();
+}
+
+#[test]
+fn kinds_share_a_file_and_do_not_overwrite_each_other() {
+    let (_tree, directory) = directory();
+    let settings = Kept::<Setting>::open(&directory).unwrap();
+    let guests = Kept::<Guest>::open(&directory).unwrap();
+    settings.change(|all| all.push(run("0"))).unwrap();
+    guests.change(|all| all.push(guest("a"))).unwrap();
+    settings.change(|all| all.push(run("1"))).unwrap();
+    let entries = UndoStore::new(&directory).read().unwrap();
+    assert_eq!((entries.count(Kind::Setting), entries.count(Kind::SwitchedOff)), (2, 1));
+    assert_eq!(entries.owner(), Some(identity::own().unwrap()));
+    settings.change(Vec::clear).unwrap();
+    assert_eq!(UndoStore::new(&directory).read().unwrap().of::<Guest>().unwrap(), [guest("a")]);
+    guests.change(Vec::clear).unwrap();
+    assert!(!directory.undo().exists());
+}
+
+#[test]
+fn threads_change_the_file_in_turn() {
+    let (_tree, directory) = directory();
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let store = UndoStore::new(&directory);
+            scope.spawn(move || {
+                store.change(|all| {
+                    let mut guests = all.of::<Guest>()?;
+                    guests.push(guest(&n.to_string()));
+                    all.set(&guests)
+                })
+            });
+        }
+    });
+    assert_eq!(UndoStore::new(&directory).read().unwrap().count(Kind::SwitchedOff), 8);
+}
+
+#[test]
+fn kinds_that_are_not_known_stay() {
+    let (_tree, directory) = directory();
+    add(&directory, run("0"));
+    let text = fs::read_to_string(directory.undo()).unwrap();
+    fs::write(directory.undo(), text.replace("\"setting\"", "\"of a newer build\"")).unwrap();
+    add(&directory, guest("a"));
+    assert!(fs::read_to_string(directory.undo()).unwrap().contains("of a newer build"));
+}
+
+#[test]
+fn entries_from_before_the_boot_are_void() {
+    let (_tree, directory) = directory();
+    add(&directory, run("0"));
+    let mut text: Value = serde_json::from_slice(&fs::read(directory.undo()).unwrap()).unwrap();
+    text["boot_id"] = json!("another");
+    fs::write(directory.undo(), text.to_string()).unwrap();
+    assert!(UndoStore::new(&directory).read().unwrap().is_empty());
+}
+
+#[test]
+fn a_file_cut_anywhere_is_damaged_and_never_half_believed() {
+    let (_tree, directory) = directory();
+    add(&directory, run("0"));
+    add(&directory, guest("a"));
+    let text = fs::read(directory.undo()).unwrap();
+    let store = UndoStore::new(&directory);
+    for length in 0..text.len() - 1 {
+        // Without the closing brace nothing is complete.
+        assert!(store.parse(&text[..length]).is_err() || text[..length].ends_with(b"}"), "{length}");
+    }
+    assert!(store.parse(&text).is_ok());
+}
+
+#[test]
+fn what_an_older_build_left_is_taken_over_once() {
+    let (_tree, directory) = directory();
+    directory.make().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let journal = json!({
+        "version": 1, "pid": 7, "start_ticks": 70, "boot_id": identity::boot_id(),
+        "originals": { "run": "0" }, "paused": [{ "pid": 8, "start_ticks": 80, "what": "ksmtuned" }],
+        "ksmd_cpus": "0-3",
+    });
+    fs::write(path("journal.json"), journal.to_string()).unwrap();
+    fs::write(path("guests.json"), r#"[{"name":"a","kind":"uml"}]"#).unwrap();
+    fs::write(path("balance.json"), r#"[{"key":"b"}]"#).unwrap();
+    let store = UndoStore::new(&directory);
+    let entries = store.read().unwrap();
+    let all = [Kind::Setting, Kind::Paused, Kind::KsmdCpus, Kind::SwitchedOff, Kind::GuestMemory];
+    assert_eq!(all.map(|kind| entries.count(kind)), [1; 5]);
+    assert_eq!(entries.owner().map(|owner| owner.pid), Some(7));
+    assert_eq!(
+        (entries.of::<Setting>().unwrap(), entries.of::<Guest>().unwrap()),
+        (vec![run("0")], vec![guest("a")])
+    );
+    add(&directory, guest("c"));
+    assert!(!["journal.json", "guests.json", "balance.json"].iter().any(|name| path(name).exists()));
+    assert_eq!(all.map(|kind| store.read().unwrap().count(kind)), [1, 1, 1, 2, 1]);
+    // A kill before the old files are removed leaves both.
+    fs::write(path("journal.json"), journal.to_string()).unwrap();
+    assert_eq!(store.read().unwrap().count(Kind::Setting), 1);
+    let mut void = journal;
+    void["boot_id"] = json!("another");
+    fs::write(path("journal.json"), void.to_string()).unwrap();
+    fs::remove_file(directory.undo()).unwrap();
+    assert!(store.read().unwrap().is_empty());
+}
+
+#[test]
+fn a_damaged_file_stays_until_it_is_given_up() {
+    let (_tree, directory) = directory();
+    let store = UndoStore::new(&directory);
+    assert_eq!(store.discard().unwrap(), [""; 0].map(PathBuf::from));
+    directory.make().unwrap();
+    for name in ["undo.json", "journal.json", "guests.json", "balance.json"] {
+        let path = directory.path().join(name);
+        for (n, bad) in ["", "{", "null", r#"{"version":1}"#].into_iter().enumerate() {
+            fs::write(&path, bad).unwrap();
+            for _ in 0..2 {
+                let error = store.read().unwrap_err();
+                assert!(matches!(&error, UndoError::Damaged { path: found, .. } if *found == path), "{error}");
+                assert_eq!(fs::read_to_string(&path).unwrap(), bad);
+            }
+            let aside = store.discard().unwrap();
+            assert_eq!(aside, [path.with_extension(format!("json.discarded-{}", n + 1))]);
+            assert_eq!(fs::read_to_string(&aside[0]).unwrap(), bad);
+            assert!(store.read().unwrap().is_empty());
+        }
+    }
+}
+
+#[test]
+fn discarding_a_sound_store_keeps_what_it_says_about_guests() {
+    let (_tree, directory) = directory();
+    add(&directory, run("0"));
+    add(&directory, guest("a"));
+    let store = UndoStore::new(&directory);
+    let aside = store.discard().unwrap();
+    assert!(fs::read_to_string(&aside[0]).unwrap().contains("\"run\""));
+    let entries = store.read().unwrap();
+    assert_eq!((entries.count(Kind::Setting), entries.count(Kind::SwitchedOff)), (0, 1));
+    assert!(store.discard().unwrap().is_empty());
+}
+
+#[test]
+fn a_change_that_can_not_be_written_is_an_error_and_not_noted() {
+    let (_tree, directory) = directory();
+    fs::create_dir_all(directory.path().join("undo.json.new")).unwrap();
+    let kept = Kept::open(&directory).unwrap();
+    let error = kept.change(|all| all.push(run("0"))).unwrap_err();
+    assert!(matches!(error, UndoError::Directory { .. } | UndoError::Write { .. }), "{error}");
+    assert!(kept.entries().is_empty());
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+        let _ = UndoStore::new(&StateDir::at("/nonexistent")).parse(&text);
+    }
+}

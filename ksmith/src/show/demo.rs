@@ -1,0 +1,48 @@
+//! `ksmith demo` as text.
+
+use std::fmt::{self, Write};
+
+use ksmith_core::units::Bytes;
+use ksmith_lab::demo::{Mode, Report};
+
+use super::Table;
+
+/// The text for people.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // A String takes all that is written to it.
+    let _ = write_text(report, &mut text);
+    text
+}
+
+fn write_text(report: &Report, f: &mut String) -> fmt::Result {
+    let percent = 100.0 * report.saved_bytes as f64 / report.mergeable_bytes.max(1) as f64;
+    let seconds = |seconds: Option<f64>| seconds.map_or("not reached".to_owned(), |s| format!("{s:.1} s"));
+    let mut table = Table::new([
+        match report.mode {
+            Mode::Live => "measured on this kernel",
+            Mode::Simulated => "SIMULATED",
+        },
+        "",
+    ]);
+    let label = |text: &str| match report.mode {
+        Mode::Live => text.to_owned(),
+        Mode::Simulated => format!("SIMULATED {text}"),
+    };
+    table.row([label("mergeable, known beforehand"), Bytes::from(report.mergeable_bytes).to_string()]);
+    table.row([label("saved"), format!("{} ({percent:.1} %)", Bytes::from(report.saved_bytes))]);
+    table.row([label("time to 90 %"), seconds(report.seconds_to_90)]);
+    table.row([label("the late guest's part, after its start"), seconds(report.late_seconds_to_90)]);
+    table.row([label("ksmd's CPU"), format!("{:.2} s", report.ksmd_cpu_seconds)]);
+    table.row([label("ksmith's own CPU"), format!("{:.2} s", report.ksmith_cpu_seconds)]);
+    table.row([label("ksmith's own memory"), Bytes::from(report.ksmith_rss_bytes).to_string()]);
+    write!(f, "{table}")?;
+    if report.wrong_pages > 0 {
+        writeln!(f, "{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages)?;
+    }
+    f.write_str(if report.restored {
+        "all settings restored"
+    } else {
+        "settings are NOT all restored: ksmith restore"
+    })
+}

@@ -1,0 +1,88 @@
+//! `ksmith estimate` as text.
+
+use std::fmt::{self, Write};
+
+use ksmith_core::kernel::Ineligible;
+use ksmith_core::units::{Bytes, Span};
+use ksmith_host::estimate::{GuestReport, MatrixReport, Report};
+
+use super::Table;
+
+/// More guests than this do not fit side by side.
+const MOST_IN_TABLE: usize = 16;
+
+/// The text for people.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // A String takes all that is written to it.
+    let _ = write_text(report, &mut text);
+    text
+}
+
+fn write_text(report: &Report, f: &mut String) -> fmt::Result {
+    let mut table =
+        Table::new(["guest", "pid", "present", "zero", "equal within", "across", "merged", "changing", "saves"]);
+    let (shown, empty): (Vec<_>, Vec<_>) = report.guests.iter().partition(|guest| guest.present_bytes > 0);
+    for guest in shown {
+        table.cells(row(guest));
+    }
+    if report.guests.len() > 1 {
+        table.cells(row(&report.total));
+    }
+    writeln!(f, "{table}")?;
+    if !empty.is_empty() {
+        writeln!(f, "{} more have nothing that could be merged.", empty.len())?;
+    }
+    let lost = report.total.ineligible.iter().filter(|(_, bytes)| **bytes > 0);
+    let words = |key: &str| Ineligible::ALL.into_iter().find(|reason| reason.key() == key).map(Ineligible::words);
+    let lost: Vec<String> =
+        lost.filter_map(|(key, &bytes)| Some(format!("{} {}", Bytes::from(bytes), words(key)?))).collect();
+    if !lost.is_empty() {
+        writeln!(f, "Can't be merged: {}.", lost.join(", "))?;
+    }
+    if let Some(matrix) = &report.matrix {
+        match matrix.guests.len() {
+            0..=MOST_IN_TABLE => {
+                writeln!(f, "\nShared by two guests (on the diagonal: within one):\n{}", matrix_table(matrix))?
+            }
+            guests => writeln!(f, "\n{guests} guests are too many for a table: see --json or --matrix=FILE.svg.")?,
+        }
+    }
+    for skipped in &report.skipped {
+        writeln!(f, "Process {} is left out: {}.", skipped.pid, skipped.reason)?;
+    }
+    let took = Span(std::time::Duration::try_from_secs_f64(report.seconds).unwrap_or_default());
+    let mode = match report.rate {
+        Some(rate) => format!("sample of {} %; the interval is a bound, its middle no estimate", rate * 100.0),
+        None => report.mode.to_owned(),
+    };
+    writeln!(f, "{} read in {took} ({mode}).\n\n{}", Bytes::from(report.read_bytes), report.verdict)
+}
+
+fn row(guest: &GuestReport) -> Vec<String> {
+    let show = |bytes: u64| Bytes::from(bytes).to_string();
+    let pid = guest.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+    let [expected, low, high] = [guest.expected_saved_bytes, guest.low_bytes, guest.high_bytes].map(show);
+    let saved = if low == high { expected } else { format!("{expected} ({low} to {high})") };
+    vec![
+        guest.name.clone(),
+        pid,
+        show(guest.present_bytes),
+        show(guest.zero_bytes),
+        show(guest.equal_within_bytes),
+        show(guest.equal_across_bytes),
+        show(guest.merged_bytes),
+        guest.changing_bytes.map_or_else(|| "-".to_owned(), show),
+        saved,
+    ]
+}
+
+fn matrix_table(matrix: &MatrixReport) -> Table {
+    let names = std::iter::once(String::new()).chain(matrix.guests.iter().cloned()).collect();
+    let mut table = Table::of_columns(names);
+    for (name, row) in matrix.guests.iter().zip(&matrix.shared_bytes) {
+        let cells = row.iter().map(|&bytes| Bytes::from(bytes).to_string());
+        table.cells(std::iter::once(name.clone()).chain(cells).collect());
+    }
+    table
+}

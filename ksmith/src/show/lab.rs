@@ -1,0 +1,115 @@
+//! The JSON Schemas of `ksmith lab`.
+
+use ksmith_core::figures::schema::{document, list, map, object, plains, texts};
+use serde_json::Value;
+
+/// The schema of `ksmith lab list --json`.
+pub fn list_schema() -> Value {
+    let scenario = plains(
+        &[
+            ("name", "string", "Name of the scenario."),
+            ("about", "string", "What the scenario is about."),
+            ("path", "string", "Path of its file."),
+            ("short_seconds", "number", "Time of a run in the short form."),
+            ("long_seconds", "number", "Time of a run in the long form."),
+            ("short_peak_bytes", "integer", "Most memory of the guests in the short form."),
+            ("long_peak_bytes", "integer", "Most memory of the guests in the long form."),
+        ],
+        [],
+    );
+    let parts = [
+        ("scenarios", list("Scenarios that were found.", scenario)),
+        ("competitors", texts("Competitors that can run here.")),
+    ];
+    document("ksmith lab list --json", object([], parts))
+}
+
+/// Plain figures of a run.
+const RUN: [(&str, &str, &str); 17] = [
+    ("attainable_bytes", "integer", "Most memory that could be saved at any time."),
+    ("saved_bytes", "integer", "Memory saved at the end, as far as it was attainable."),
+    ("seconds_to_50", "number?", "Time to half of the slowest rise; null where that was not reached."),
+    ("seconds_to_90", "number?", "Time to 90 % of the slowest rise."),
+    ("seconds_to_99", "number?", "Time to 99 % of the slowest rise."),
+    ("gib_seconds", "number", "Memory saved, integrated over time."),
+    ("attainable_gib_seconds", "number", "Attainable memory, integrated over time."),
+    ("ksmd_cpu_seconds", "number", "CPU time of ksmd."),
+    ("ksmd_peak_percent", "number", "Most of a CPU that ksmd used over 5 seconds."),
+    ("late_percent", "number", "CPU use of ksmd and controller in the last third of the run."),
+    ("controller_cpu_seconds", "number", "CPU time of the controller."),
+    ("controller_rss_bytes", "integer", "Most resident memory of the controller."),
+    ("breaks", "integer", "Merged pages that were copied on a write."),
+    ("passes", "integer", "Full passes of ksmd."),
+    ("work_pages", "integer", "Pages that the guests' workers went through."),
+    ("rewrite_seconds", "number", "Time that guests took to rewrite and refill parts."),
+    ("wrong_pages", "integer", "Pages of guests that did not hold what they should."),
+];
+
+/// The schema of `ksmith lab run --json` and of `results.json`.
+pub fn run_schema() -> Value {
+    let rise = plains(
+        &[
+            ("at", "number", "Time at which all of it could be saved."),
+            ("missing_bytes", "integer", "Attainable memory that was not yet saved."),
+            RUN[2],
+            RUN[3],
+            RUN[4],
+        ],
+        [],
+    );
+    let point = plains(
+        &[
+            ("at", "number", "Time since the start."),
+            ("saved_bytes", "integer", "Memory saved."),
+            ("ksmd_cpu_seconds", "number", "CPU time of ksmd."),
+            ("controller_cpu_seconds", "number", "CPU time of the controller."),
+            ("breaks", "integer", "Merged pages that were copied on a write."),
+        ],
+        [],
+    );
+    let at = ("at", "number", "Time since the start.");
+    let step = plains(&[at, ("bytes", "integer", "Memory that can be saved from then on.")], []);
+    let series = object(
+        [],
+        [("points", list("Samples.", point)), ("attainable", list("Changes of attainable memory.", step))],
+    );
+    let run = plains(&RUN, [("rises", list("Each rise of what could be saved.", rise)), ("series", series)]);
+    let spread = plains(
+        &[
+            ("median", "number?", "Median over the runs."),
+            ("min", "number?", "Least of the runs."),
+            ("max", "number?", "Greatest of the runs."),
+        ],
+        [],
+    );
+    let competitor = plains(
+        &[
+            ("name", "string", "Name of the competitor."),
+            ("share_of_reference", "number?", "Median GiB-seconds divided by those of the reference."),
+            ("cpu_of_reference", "number?", "Median CPU time of ksmd divided by the reference's."),
+            ("work_ratio", "number?", "Work of the guests divided by their work without KSM."),
+            ("rewrite_ratio", "number?", "Time for rewriting divided by that without KSM."),
+        ],
+        [("summary", map("Each figure over all runs.", spread)), ("runs", list("Runs.", run))],
+    );
+    let scenario = plains(
+        &[
+            ("name", "string", "Name of the scenario."),
+            ("about", "string", "What the scenario is about."),
+            ("seconds", "number", "Time of a run."),
+            ("is_attainable_known", "boolean", "Whether attainable memory is known from the guests' contents."),
+            ("attainable_bytes", "integer", "Most memory that can be saved at any time."),
+        ],
+        [("competitors", list("Competitors, in the order of the command line.", competitor))],
+    );
+    let host = plains(&[("kernel", "string", "Release of the kernel."), ("cpus", "integer", "CPUs online.")], []);
+    let whole = plains(
+        &[
+            ("ksmith", "string", "Version of ksmith."),
+            ("form", "string", "Form of the scenarios: short or long."),
+            ("repeat", "integer", "Runs of each scenario under each competitor."),
+        ],
+        [("host", host), ("scenarios", list("Scenarios, in the order of the runs.", scenario))],
+    );
+    document("ksmith lab run --json", whole)
+}

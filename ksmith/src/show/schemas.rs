@@ -1,0 +1,272 @@
+//! The JSON Schema of what each command prints with `--json`.
+
+use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
+use serde_json::{Value, json};
+
+use super::{balance, guests, lab, status};
+
+/// A schema by its command.
+pub type Schema = (&'static str, fn() -> Value);
+
+/// Every command that prints JSON, with its schema.
+pub const SCHEMAS: &[Schema] = &[
+    ("status", status::schema),
+    ("guests", guests::schema),
+    ("balance", balance::schema),
+    ("doctor", doctor),
+    ("estimate", estimate),
+    ("demo", demo),
+    ("scan", scan),
+    ("enable", || settings("enable")),
+    ("disable", || settings("disable")),
+    ("set", || settings("set")),
+    ("merge", merge),
+    ("hold", hold),
+    ("give", || resize("give")),
+    ("take", || resize("take")),
+    ("unmerge", unmerge),
+    ("optin", optin),
+    ("restore", restore),
+    ("config check", config_check),
+    ("lab list", lab::list_schema),
+    ("lab run", lab::run_schema),
+];
+
+/// The schema of a command.
+pub fn of(command: &str) -> Option<Value> {
+    SCHEMAS.iter().find(|(name, _)| *name == command).map(|(_, schema)| schema())
+}
+
+const DRY_RUN: (&str, &str, &str) = ("dry_run", "boolean", "Whether nothing was done.");
+
+fn doctor() -> Value {
+    let finding = plains(
+        &[
+            ("code", "string", "Stable word for the finding."),
+            ("severity", "string", "Weight of the finding: problem, warning or note."),
+            ("what", "string", "The finding, with the figures that show it."),
+            ("remedy", "string", "What to do."),
+        ],
+        [],
+    );
+    let part = [("cause", "string", "Stable word for the cause."), ("bytes", "integer", "Memory with this cause.")];
+    let cause = plains(
+        &[
+            part[0],
+            part[1],
+            ("what", "string", "The cause in a sentence."),
+            ("evidence", "string?", "The figures that show it."),
+            ("remedy", "string?", "What to do."),
+        ],
+        [],
+    );
+    let mapping = plains(
+        &[
+            ("start", "string", "First address, as in smaps."),
+            ("end", "string", "Address behind the last."),
+            ("path", "string", "The file or area that is mapped."),
+            ("is_marked", "boolean", "Whether it is marked mergeable."),
+        ],
+        [("parts", list("Memory of the mapping by cause, most first.", plains(&part, [])))],
+    );
+    let process = plains(
+        &[
+            ("pid", "integer", "PID of the process."),
+            ("name", "string", "Name of the guest or the program."),
+            ("main", "string?", "Cause that matters most."),
+            ("huge_bytes", "integer", "Memory in huge pages that are not merged."),
+            ("watched_seconds", "number", "Time between the first and the last reading of pages."),
+            ("searched_bytes", "integer", "Memory of all mergeable processes that was searched for equal pages."),
+            ("searchable_bytes", "integer", "Memory that could be searched."),
+        ],
+        [
+            ("causes", list("Causes over all mappings, most memory first.", cause)),
+            ("mappings", list("Mappings with memory in them.", mapping)),
+            ("unseen", texts("What could not be seen.")),
+        ],
+    );
+    let host = object([], [("findings", list("Findings of the host, the worst first.", finding))]);
+    let processes = object([], [("processes", list("The processes named.", process))]);
+    document("ksmith doctor --json", json!({ "anyOf": [host, processes] }))
+}
+
+fn estimate() -> Value {
+    let pids = list("PIDs of the guest.", json!({ "type": "integer" }));
+    let lost = map("Memory that can't be merged, by reason.", json!({ "type": "integer" }));
+    let guest = plains(
+        &[
+            ("name", "string", "Name of the guest."),
+            ("pid", "integer?", "PID, where the guest is one process."),
+            ("present_bytes", "integer", "Anonymous memory that is present and could be merged."),
+            ("zero_bytes", "integer", "Pages of zeros."),
+            ("equal_within_bytes", "integer", "Copies within the guest, beyond the first of each content."),
+            ("equal_across_bytes", "integer", "Contents that another guest has too."),
+            ("merged_bytes", "integer", "Memory that is merged now."),
+            ("changing_bytes", "integer?", "Memory that changed between two readings; null after one."),
+            ("is_mergeable", "boolean", "Whether the guest has memory that is marked mergeable."),
+            ("expected_saved_bytes", "integer", "Memory that merging saves, with what it saves now."),
+            ("low_bytes", "integer", "Lower end of the 95 % interval."),
+            ("high_bytes", "integer", "Upper end of the 95 % interval."),
+            ("metadata_bytes", "integer", "KSM's metadata."),
+            ("net_profit_bytes", "integer", "Memory saved less metadata."),
+            ("ksmd_cpu_seconds", "number", "CPU time of ksmd until all is merged."),
+        ],
+        [("pids", pids), ("ineligible", lost)],
+    );
+    let row = list("One guest with each.", json!({ "type": "integer" }));
+    let matrix = object(
+        [],
+        [
+            ("guests", texts("Guests, in the order of rows and columns.")),
+            ("shared_bytes", list("What each two guests share, in bytes.", row)),
+        ],
+    );
+    let skipped = plains(&[("pid", "integer", "PID."), ("reason", "string", "Why it was left out.")], []);
+    let whole = plains(
+        &[
+            ("mode", "string", "How memory was read: exact, sketch or sample."),
+            ("rate", "number", "Probability with which each page was read, in sample mode."),
+            ("read_bytes", "integer", "Memory that was read."),
+            ("seconds", "number", "Time that it took."),
+            ("cpu_seconds", "number", "CPU time that it took."),
+            ("sketch_bytes", "integer", "Most memory of the sketch, in sketch mode."),
+            ("advice", "string", "The verdict in a word."),
+            ("ksmd_cpu_seconds_per_day", "number", "CPU time of ksmd per day, once all is merged."),
+            ("verdict", "string", "The verdict in a sentence."),
+        ],
+        [
+            ("guests", list("Guests.", guest.clone())),
+            ("total", guest),
+            ("matrix", matrix),
+            ("skipped", list("Processes that were left out.", skipped)),
+        ],
+    );
+    document("ksmith estimate --json", ["rate", "sketch_bytes", "matrix"].into_iter().fold(whole, optional))
+}
+
+fn demo() -> Value {
+    let keys = [
+        ("mode", "string", "Whether the figures are measured (live) or simulated."),
+        ("mergeable_bytes", "integer", "Memory that merging can save, known from the guests' contents."),
+        ("saved_bytes", "integer", "Memory that it saved."),
+        ("seconds_to_90", "number?", "Time until 90 % was saved; null where that was not reached."),
+        ("late_seconds_to_90", "number?", "Time from the late guest's start until 90 % of its part was saved."),
+        ("seconds", "number", "Time in all."),
+        ("ksmd_cpu_seconds", "number", "CPU time of ksmd under the policy."),
+        ("ksmith_cpu_seconds", "number", "CPU time of ksmith."),
+        ("ksmith_rss_bytes", "integer", "Resident memory of ksmith."),
+        ("wrong_pages", "integer", "Pages of guests that do not hold what they should: 0, or KSM is at fault."),
+        ("restored", "boolean", "Whether every setting is as it was."),
+    ];
+    document("ksmith demo --json", plains(&keys, []))
+}
+
+fn scan() -> Value {
+    let keys = [
+        ("passes", "integer", "Passes that were asked for."),
+        ("saved_bytes_before", "integer", "Memory saved before the first pass."),
+        ("saved_bytes", "integer", "Memory saved after the last pass."),
+        ("profit_bytes", "integer", "Memory saved less KSM's metadata, after the last pass."),
+        ("ksmd_cpu_seconds", "number", "CPU time of ksmd for the passes."),
+        ("seconds", "number", "Time that they took."),
+    ];
+    document("ksmith scan --json", plains(&keys, []))
+}
+
+fn settings(command: &str) -> Value {
+    let change = plains(
+        &[
+            ("setting", "string", "Name of the setting."),
+            ("old", "string", "Value before."),
+            ("new", "string", "Value after."),
+        ],
+        [],
+    );
+    let whole = plains(&[DRY_RUN], [("changes", list("Settings that changed.", change))]);
+    document(&format!("ksmith {command} --json"), whole)
+}
+
+fn merge() -> Value {
+    let keys = [
+        ("guest", "string", "Name of the guest."),
+        ("pid", "integer", "PID of its first process."),
+        ("merge", "string", "What was asked: on or off."),
+        ("unmerged_bytes", "integer", "Memory that was unmerged."),
+        ("left_bytes", "integer", "Merged memory that is left."),
+        (
+            "permanent_changed",
+            "boolean?",
+            "Whether libvirt's configuration was changed; null where it was not asked.",
+        ),
+        DRY_RUN,
+    ];
+    document("ksmith merge --json", plains(&keys, [("backends", texts("Memory backends that were switched."))]))
+}
+
+fn hold() -> Value {
+    let keys = [
+        ("guest", "string", "The guest as it was named."),
+        ("held", "boolean", "Whether balance leaves it alone now."),
+        ("message", "string", "What was done, in a sentence."),
+    ];
+    document("ksmith hold --json", plains(&keys, []))
+}
+
+fn resize(command: &str) -> Value {
+    let keys = [
+        ("guest", "string", "Name of the guest."),
+        ("from_bytes", "integer", "Memory that it had."),
+        ("wanted_bytes", "integer", "Memory that it was to have."),
+        ("given_bytes", "integer", "Memory that it has."),
+    ];
+    document(&format!("ksmith {command} --json"), plains(&keys, []))
+}
+
+fn unmerge() -> Value {
+    let keys = [
+        DRY_RUN,
+        ("run_before", "integer?", "Value of run before."),
+        ("returned_bytes", "integer", "Memory that went back to the processes."),
+    ];
+    document("ksmith unmerge --json", plains(&keys, []))
+}
+
+fn optin() -> Value {
+    let keys = [
+        ("unit", "string", "The systemd unit."),
+        ("drop_in", "string", "Path of the drop-in."),
+        ("memory_ksm", "boolean", "Whether the unit is to have MemoryKSM=yes."),
+        ("changed", "boolean", "Whether the drop-in changed."),
+        DRY_RUN,
+    ];
+    document("ksmith optin --json", plains(&keys, []))
+}
+
+fn restore() -> Value {
+    let lacking = plains(
+        &[
+            ("name", "string", "Name of the guest."),
+            ("pid", "integer?", "PID of its first process; null for a cgroup."),
+            ("given_bytes", "integer", "Memory that it has at least."),
+            ("whole_bytes", "integer", "Memory that it was started with."),
+            ("why", "string", "Why it has not got the rest, and what to do."),
+        ],
+        [],
+    );
+    let restored = object(
+        [],
+        [
+            ("changes", texts("Settings that were restored.")),
+            ("notes", texts("What else was done, one sentence each.")),
+            ("left", texts("Settings that could not be restored.")),
+            ("lacking", list("Guests that still have less memory than at their start.", lacking)),
+        ],
+    );
+    let discarded = object([], [("discarded", plain("string?", "Where the damaged journal was moved to."))]);
+    document("ksmith restore --json", json!({ "anyOf": [restored, discarded] }))
+}
+
+fn config_check() -> Value {
+    let keys = [("path", "string", "Path of the configuration."), ("policy", "string", "Policy that it chooses.")];
+    document("ksmith config check --json", plains(&keys, []))
+}

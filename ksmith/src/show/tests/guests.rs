@@ -1,0 +1,97 @@
+use ksmith_core::decide::domains::{Held, Sharing};
+use ksmith_core::figures::{GUEST, find};
+use ksmith_core::model::GuestsReport;
+use serde_json::json;
+
+use super::models;
+use crate::show::guests::{Order, json, text};
+
+fn order(by: &str, sort: &str) -> Order {
+    Order { by: find(GUEST, by), sort: find(GUEST, sort).expect(sort) }
+}
+
+fn names(by: &str, sort: &str) -> Vec<String> {
+    let json = json(&models::guests(), order(by, sort));
+    let rows = json.get("guests").or_else(|| json.get("groups")).unwrap().as_array().unwrap().clone();
+    rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn rows_come_in_the_order_of_any_figure() {
+    assert_eq!(names("guest", "saved"), ["a", "c", "b"]);
+    assert_eq!(names("guest", "saved_bytes"), ["a", "c", "b"]);
+    assert_eq!(names("guest", "profit"), ["c", "b", "a"]);
+    assert_eq!(names("guest", "name"), ["a", "b", "c"]);
+    assert_eq!(names("guest", "pss_bytes"), ["a", "b", "c"], "where it is unknown, by name");
+    assert_eq!(names("user", "saved"), ["x", "y"]);
+    assert_eq!(names("user", "profit"), ["y", "x"]);
+    assert_eq!(names("cgroup", "saved"), ["-"]);
+    assert_eq!(names("kind", "name"), ["qemu"]);
+}
+
+#[test]
+fn groups_are_sums() {
+    let json = json(&models::guests(), order("user", "name"));
+    assert_eq!(json["groups"][0]["guests"], 2);
+    assert_eq!(json["groups"][0]["saved_bytes"], 4 << 20);
+    assert_eq!(json["groups"][0]["profit_bytes"], -(1 << 20));
+    assert_eq!(json["groups"][0]["pss_bytes"], json!(null), "a sum with an unknown part is unknown");
+}
+
+#[test]
+fn the_json_of_a_guest_has_every_figure() {
+    let json = json(&models::guests(), order("guest", "saved"));
+    let guest = json["guests"][0].as_object().unwrap();
+    for key in GUEST.iter().map(|figure| figure.field.name).chain(["pids", "errors"]) {
+        assert!(guest.contains_key(key), "{key}");
+    }
+    assert_eq!(guest["kind"], "qemu");
+}
+
+#[test]
+fn people_see_a_table_and_what_is_wrong() {
+    let shown = text(&models::guests(), order("guest", "name"));
+    assert!(shown.starts_with("guest  kind  pid       rss  private  shared  merged  zero     saved"), "{shown}");
+    assert!(shown.contains("a (pid 2): it hangs") && shown.contains("sharing per shared"), "{shown}");
+    let groups = text(&models::guests(), order("user", "saved"));
+    assert!(groups.starts_with("user  guests         rss  private"), "{groups}");
+}
+
+#[test]
+fn guests_with_firmware_that_stays_mergeable_are_named() {
+    let mut report = models::guests();
+    assert!(!text(&report, order("guest", "name")).contains("firmware"));
+    report.guests[1].has_remaining_mergeable = true;
+    let shown = text(&report, order("domain", "name"));
+    assert!(shown.contains("note  the RAM of a (pid 2) is not offered"), "{shown}");
+    let json = json(&report, order("guest", "name"));
+    let guest = &json["guests"][0];
+    assert_eq!((&guest["has_remaining_mergeable"], &guest["has_residue"]), (&json!(true), &json!(true)));
+}
+
+#[test]
+fn domains_are_shown_with_what_they_share() {
+    let mut report = models::guests();
+    for (guest, domain) in report.guests.iter_mut().zip([Some("one"), Some("two"), None]) {
+        guest.domain = domain.map(str::to_owned);
+    }
+    let by_domain = order("domain", "name");
+    assert!(json(&report, by_domain)["sharing"].is_null() && !text(&report, by_domain).contains("across"));
+    let held = |guest| Held { frame: 1, guest, pages: 256 };
+    report.sharing = Some(Sharing::of(&[Some("one"), Some("two"), None], vec![held(0), held(1)], 4096));
+    let whole = json(&report, by_domain);
+    let across: Vec<_> = whole["groups"].as_array().unwrap().iter().map(|group| &group["across_bytes"]).collect();
+    assert_eq!(across, [0, 1 << 20, 1 << 20]);
+    assert_eq!(whole["sharing"]["pairs"][0]["domains"], json!(["one", "two"]));
+    let shown = text(&report, by_domain);
+    assert!(shown.contains("across domains 4.00 KiB are shared now: one and two share 4.00 KiB"), "{shown}");
+    assert!(!text(&report, order("guest", "name")).contains("across"));
+    report.sharing = Some(Sharing::default());
+    assert!(text(&report, by_domain).contains("no merged page is shared across"));
+}
+
+#[test]
+fn a_report_comes_back_from_the_wire() {
+    let text = serde_json::to_string(&models::guests()).unwrap();
+    assert_eq!(serde_json::from_str::<GuestsReport>(&text).unwrap(), models::guests());
+}

@@ -1,0 +1,7 @@
+//! Made-up models, and what is shown of them.
+
+mod balance;
+mod guests;
+mod models;
+mod schemas;
+mod status;

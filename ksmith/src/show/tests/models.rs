@@ -1,0 +1,150 @@
+//! Models with every part filled in.
+
+use ksmith_core::balance::{Class, GuestView, Inside, KsmStep, PoolView};
+use ksmith_core::decide::domains::{DomainFigures, DomainMode, DomainsReport};
+use ksmith_core::guest::{Figures, Guest, Kind};
+use ksmith_core::kernel::{KsmStat, Meminfo, Vmstat};
+use ksmith_core::model::{BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, Status};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::{Process, ProcessId, Sample};
+
+pub const MIB: u64 = 1 << 20;
+
+fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> Guest {
+    Guest {
+        name: name.to_owned(),
+        uuid: None,
+        kind: Kind::new("qemu"),
+        processes: vec![ProcessId { pid, start_ticks: 1 }],
+        program: "qemu".to_owned(),
+        memory_bytes: Some(1 << 30),
+        cgroup: None,
+        user: Some(user.to_owned()),
+        metadata: None,
+        domain: None,
+        mergeable: Some(true),
+        offered: None,
+        has_remaining_mergeable: false,
+        obstacle: None,
+        figures: Figures {
+            rss_bytes: MIB,
+            saved_bytes: saved_mib << 20,
+            profit_bytes: profit_mib << 20,
+            ..Figures::default()
+        },
+        errors: vec!["it hangs".to_owned()],
+    }
+}
+
+pub fn guests() -> GuestsReport {
+    let mut report = GuestsReport::new(
+        &Sample { page_size: 4096, ..Sample::default() },
+        vec![guest("b", 1, "x", 1, 1), guest("a", 2, "x", 3, -2), guest("c", 3, "y", 2, 5)],
+        0,
+    );
+    report.efficiency.sharing_per_shared = Some(2.5);
+    report
+}
+
+pub fn balance() -> BalanceReport {
+    let guest = |name: &str, to: Option<u64>| GuestRow {
+        guest: GuestView {
+            key: format!("uml:{name}:7"),
+            name: name.to_owned(),
+            class: Class { name: "gold".to_owned(), weight: 100 },
+            given_bytes: 200 * MIB,
+            whole_bytes: 256 * MIB,
+            resident_bytes: 190 * MIB,
+            inside: Inside { available_bytes: Some(90 * MIB), ..Inside::default() },
+            floor_bytes: 0,
+            ceiling_bytes: 256 * MIB,
+            step_bytes: MIB,
+            can_take: true,
+            can_give: true,
+            held: to == Some(0),
+            merged_bytes: 0,
+            giving_for: to.map(|_| std::time::Duration::from_millis(1500)),
+            trouble: to.is_none().then(|| "it gives no answer".to_owned()),
+        },
+        way: Some("mconsole".to_owned()),
+        why_not: None,
+        least_bytes: 126 * MIB,
+        to_bytes: to,
+        reason: to.map(|_| "90 MiB to spare".to_owned()),
+    };
+    BalanceReport {
+        is_enabled: false,
+        policy: "no-swap".to_owned(),
+        state: "short".to_owned(),
+        reason: "60 MiB of 1.00 GiB available".to_owned(),
+        pool_name: "host".to_owned(),
+        pool: PoolView { size_bytes: 1024 * MIB, available_bytes: 60 * MIB, ..PoolView::default() },
+        low_bytes: 102 * MIB,
+        high_bytes: 204 * MIB,
+        exposed: Some("they would need more".to_owned()),
+        guests: vec![guest("a", Some(188 * MIB)), guest("b", None), guest("c", Some(0))],
+        merging: vec![
+            (KsmStep::RefuseSwitches, "exposed".to_owned()),
+            (KsmStep::Unmerge { key: "uml:a:7".to_owned() }, "exposed".to_owned()),
+        ],
+        recent: vec![Done {
+            key: "uml:a:7".to_owned(),
+            name: "a".to_owned(),
+            seconds_ago: 3.2,
+            from_bytes: 256 * MIB,
+            to_bytes: 200 * MIB,
+            got_bytes: Some(204 * MIB),
+            error: None,
+            reason: "short".to_owned(),
+        }],
+    }
+}
+
+/// A host with readings of every outcome.
+pub fn status() -> Status {
+    let mut sample = Sample { page_size: 4096, hidden_processes: 1, ..Sample::default() };
+    sample.ksm.run = Reading::Value(1);
+    sample.ksm.pages_shared = Reading::Value(10);
+    sample.ksm.pages_sharing = Reading::Value(512);
+    sample.ksm.general_profit = Reading::Value(-4096);
+    sample.ksm.smart_scan = Reading::Denied;
+    sample.ksm.full_scans = Reading::from(ksmith_core::kernel::number("many"));
+    sample.memory = Reading::Value(Meminfo { available: Some(MIB), ..Meminfo::default() });
+    sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
+    sample.processes = vec![Process {
+        id: ProcessId { pid: 42, start_ticks: 1 },
+        name: "web".into(),
+        is_vm: true,
+        rss_bytes: 8 * MIB,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: KsmStat { merging_pages: Some(522), rmap_items: Some(522), ..KsmStat::default() },
+    }];
+    let domain = DomainFigures {
+        domain: Some("one".to_owned()),
+        guests: 1,
+        mergeable_guests: 1,
+        merged_bytes: 522 * 4096,
+        saved_bytes: 512 * 4096,
+    };
+    Status {
+        sample,
+        ksmd_cpu_percent: Some(2.5),
+        daemon: Some(DaemonStatus {
+            pid: 7,
+            policy: "profit".to_owned(),
+            state: "quiet".to_owned(),
+            reason: "no guest is new".to_owned(),
+            cpu_seconds: 0.5,
+            rss_bytes: 9 * MIB,
+            uptime_seconds: 60.0,
+        }),
+        domains: Some(DomainsReport {
+            mode: DomainMode::One,
+            domains: vec![domain],
+            may_share_across: false,
+            meaning: "one domain alone may merge".to_owned(),
+        }),
+        balance: Some(balance().status()),
+    }
+}

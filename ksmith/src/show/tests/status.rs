@@ -1,0 +1,42 @@
+use ksmith_core::figures::HOST;
+use ksmith_core::kernel::FIELDS;
+use ksmith_core::model::Status;
+use serde_json::json;
+
+use super::models;
+use crate::show::status::{json, text};
+
+#[test]
+fn the_status_crosses_the_control_socket_whole() {
+    let line = serde_json::to_string(&models::status()).unwrap();
+    assert_eq!(serde_json::from_str::<Status>(&line).unwrap(), models::status());
+}
+
+#[test]
+fn every_figure_of_the_host_is_in_the_json() {
+    let json = json(&models::status());
+    for name in FIELDS.iter().map(|field| field.name).chain(HOST.iter().map(|figure| figure.field.name)) {
+        assert!(json.get(name).is_some(), "{name}");
+    }
+    assert_eq!((&json["pages_sharing"], &json["general_profit"]), (&json!(512), &json!(-4096)));
+    assert_eq!((&json["smart_scan"], &json["full_scans"]), (&json!(null), &json!(null)));
+    assert_eq!(json["daemon"]["state"], "quiet");
+    assert_eq!(json["domains"]["mode"], "one");
+    assert_eq!(json["processes"][0]["saved_bytes"], 512 * 4096);
+    let errors = json["errors"].to_string();
+    assert!(errors.contains("smart_scan: permission denied") && errors.contains("full_scans: line 1"), "{errors}");
+}
+
+#[test]
+fn people_see_the_daemon_the_totals_and_the_processes() {
+    let text = text(&models::status());
+    for part in [
+        "KSM is running; ksmd uses 2.5 % of a CPU\npolicy    profit: quiet, no guest is new\nsaved     2.00 MiB",
+        "(headroom 1.00 MiB)  WARNING: more than the host has",
+        "domains   one domain alone may merge\nbalance   no-swap: short",
+        "process  pid       rss    merged     saved    profit\nweb       42  8.00 MiB  2.04 MiB  2.00 MiB  1.97 MiB",
+        "note      1 processes do not show",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}

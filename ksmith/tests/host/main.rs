@@ -1,0 +1,17 @@
+//! Tests that need the machine, its programs or captured trees, but not its KSM: they run in parallel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod balance_qemu;
+mod balance_service;
+mod balance_uml;
+mod captured_trees;
+mod cgroup;
+mod hpc_packaging;
+mod ksmtuned_oracle;
+mod observe_descriptors;
+mod optin_packaging;
+mod systemd_packaging;

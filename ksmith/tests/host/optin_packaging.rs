@@ -1,0 +1,33 @@
+//! What is packaged for the socket for users: `packaging/sysusers.d` makes the group of the users that may ask there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::skipped;
+use ksmith_service::config::Config;
+
+fn packaged(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(file)
+}
+
+#[test]
+fn the_group_that_is_packaged_is_the_one_that_the_daemon_looks_for() {
+    let text = fs::read_to_string(packaged("sysusers.d/ksmith.conf")).unwrap();
+    let entries: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(entries, [format!("g {} -", Config::default().optin.group)]);
+    let listed = fs::read_to_string(packaged("README.md")).unwrap();
+    assert!(listed.contains("| `sysusers.d/*` | `/usr/lib/sysusers.d/` |"), "a package must hold it");
+}
+
+#[test]
+fn systemd_makes_the_group_of_it() {
+    let image = tempfile::tempdir().unwrap();
+    fs::create_dir(image.path().join("etc")).unwrap();
+    let mut command = Command::new("systemd-sysusers");
+    command.arg("--root").arg(image.path()).arg(packaged("sysusers.d/ksmith.conf").canonicalize().unwrap());
+    let Ok(output) = command.output() else { return skipped("there is no systemd-sysusers") };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let groups = fs::read_to_string(image.path().join("etc/group")).unwrap();
+    assert!(groups.lines().any(|line| line.starts_with("ksmith:") && line.ends_with(':')), "{groups}");
+}

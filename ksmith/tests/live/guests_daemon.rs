@@ -1,0 +1,143 @@
+//! The daemon's view of guests: it lists hundreds, switches off those that only cost, and gives them back.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::support::program::{Running, SOCKET, config_file, ksmith, status};
+use crate::support::vm::{PAGE, Qemu, content, has};
+use crate::support::{A_HANDFUL, KernelLock, guest, number, wait_until};
+use ksmith_lab::Part;
+use ksmith_service::control::Client;
+use serde_json::Value;
+
+/// Settings held for as long as the daemon runs.
+const SCANNING: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\n\
+    settings = { pages_to_scan = 20000, sleep_millisecs = 5, smart_scan = 0, run = 1 }\n";
+const PARKED: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n";
+const PRUNING: &str = "[guests]\nprune = true\nprune_after_passes = 2\n";
+
+const LIST: &str = "/run/ksmith/undo.json";
+
+fn guests() -> Value {
+    let (code, out, err) = ksmith(&["guests", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn sum(report: &Value) -> u64 {
+    let rows = report["guests"].as_array().unwrap();
+    let saved: u64 = rows.iter().map(|row| row["saved_bytes"].as_u64().unwrap()).sum();
+    saved + report["unattributed_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn hundreds_of_guests_are_all_listed() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let many: Vec<_> = (0..250).map(|_| guest(&[Part::Equal { seed: 3, pages: 4 }])).collect();
+    let daemon = Running::daemon(SCANNING, &[]);
+    wait_until("all have merged", || number("pages_sharing") + A_HANDFUL >= 249 * 4);
+    wait_until("all are listed", || {
+        let report = guests();
+        let pids: Vec<u64> =
+            report["guests"].as_array().unwrap().iter().map(|row| row["pids"][0].as_u64().unwrap()).collect();
+        assert_eq!(sum(&report), report["saved_bytes"].as_u64().unwrap());
+        many.iter().all(|guest| pids.contains(&guest.pid().into()))
+    });
+    daemon.end();
+}
+
+#[test]
+fn the_column_adds_up_to_what_status_says() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let _guests: Vec<_> = (0..3).map(|_| guest(&[Part::Equal { seed: 9, pages: 1024 }])).collect();
+    let first = Running::daemon(SCANNING, &[]);
+    wait_until("they have merged", || number("pages_sharing") == 2 * 1024);
+    first.end();
+    let daemon = Running::daemon(PARKED, &[]);
+    let report = guests();
+    assert_eq!(sum(&report), 2 * 1024 * PAGE as u64);
+    assert_eq!(sum(&report), status().unwrap()["saved_bytes"].as_u64().unwrap());
+    daemon.end();
+}
+
+/// Whether a guest's RAM, of 64 MiB, is offered to KSM.
+fn is_offered(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut size = 0;
+    text.lines().any(|line| {
+        if let Some(rest) = line.strip_prefix("Size:") {
+            size = rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+        }
+        size >= 32_768 && line.starts_with("VmFlags:") && line.split(' ').any(|flag| flag == "mg")
+    })
+}
+
+#[test]
+fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::take() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (content(directory.path(), 21), content(directory.path(), 22));
+    let more = format!("loader,file={},addr=0x2000000,force-raw=on", two.display());
+    // 32 MiB that no other guest has: half a megabyte of metadata for nothing.
+    let qemu = Qemu::start(directory.path(), "costly", Some(&one), &["-device", &more]);
+    // QEMU answers before its memory is laid out as it will stay.
+    wait_until("its memory is offered", || is_offered(qemu.pid()));
+    let daemon = Running::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
+    daemon.wait_for("merging off: it cost");
+    wait_until("it is switched off", || !is_offered(qemu.pid()));
+    assert!(std::fs::read_to_string(LIST).unwrap().contains("costly"));
+    let report = guests();
+    let row = report["guests"].as_array().unwrap().iter().find(|row| row["pids"][0] == qemu.pid()).cloned();
+    assert!(row.is_some(), "it is listed all the same: {report}");
+    let log = daemon.end();
+    assert!(log.contains(&format!("merging of costly (pid {}) is on again", qemu.pid())), "{log}");
+    assert!(is_offered(qemu.pid()) && !Path::new(LIST).exists());
+
+    // After SIGKILL `ksmith restore` does it.
+    let (_file, config) = config_file(&format!("{SCANNING}{PRUNING}"));
+    let mut daemon = Running::start(&["daemon", "--config", &config]);
+    daemon.wait_ready();
+    wait_until("it is switched off", || !is_offered(qemu.pid()));
+    daemon.kill();
+    let (code, out, err) = ksmith(&["restore"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("merging of costly") && is_offered(qemu.pid()), "{out}");
+    assert!(!Path::new(LIST).exists());
+}
+
+/// Started, switched and ended by others: the daemon's list follows before its next look.
+#[test]
+fn the_daemon_sees_starts_switches_and_exits_at_once() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::take() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = Running::daemon(PARKED, &[]);
+    let row = |pid: u32| {
+        let report = Client::connect(SOCKET.as_ref()).unwrap().guests().unwrap();
+        report.guests.into_iter().find(|guest| guest.id().pid() == pid)
+    };
+    let qemu = Qemu::start(directory.path(), "swift", None, &[]);
+    let started = Instant::now();
+    wait_until("it is listed", || row(qemu.pid()).is_some());
+    let listed = started.elapsed();
+    wait_until("its monitor has told", || row(qemu.pid()).is_some_and(|guest| guest.offered == Some(true)));
+    let pid = qemu.pid().to_string();
+    for (word, on) in [("off", false), ("on", true)] {
+        let (code, _, err) = ksmith(&["merge", word, &pid]);
+        assert_eq!(code, 0, "{err}");
+        // Not some time: the very next answer.
+        assert_eq!(row(qemu.pid()).unwrap().offered, Some(on), "{word}");
+    }
+    let pid = qemu.pid();
+    drop(qemu);
+    let ended = Instant::now();
+    wait_until("it is gone", || row(pid).is_none());
+    // Not judged: figures for the log. Counted from when QEMU served QMP, and from its end.
+    eprintln!("listed after {listed:?}, gone after {:?}", ended.elapsed());
+    daemon.end();
+}

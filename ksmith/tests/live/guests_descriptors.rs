@@ -1,0 +1,49 @@
+//! Guests that start and end leave no descriptor, thread or entry behind.
+
+use std::time::Duration;
+
+use crate::support::vm::{Qemu, has};
+use crate::support::{KernelLock, in_own_process};
+use ksmith_host::guests::{Guest, Guests, Kind, Uri};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+
+fn find(observer: &mut Observer, guests: &mut Guests, pid: &str) -> Option<Guest> {
+    observer.refresh();
+    let list = guests.list_within(&observer.sample(), Duration::from_secs(10));
+    ksmith_host::guests::find(&list.guests, pid).ok().cloned()
+}
+
+#[test]
+fn twenty_starts_and_exits_leave_nothing_behind() {
+    in_own_process(|| {
+        if !has("qemu-system-x86_64") {
+            return;
+        }
+        let Some(_lock) = KernelLock::take() else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let mut observer = Observer::new(Root::host());
+        let mut guests = Guests::new(Root::host(), Uri::default());
+        // The first one starts the threads that ask.
+        let first = Qemu::start(directory.path(), "cycle", None, &[]);
+        assert!(find(&mut observer, &mut guests, &first.pid().to_string()).is_some());
+        drop(first);
+        find(&mut observer, &mut guests, "0");
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let before = (descriptors(), threads());
+        for _ in 0..20 {
+            let qemu = Qemu::start(directory.path(), "cycle", None, &[]);
+            let pid = qemu.pid().to_string();
+            let found = find(&mut observer, &mut guests, &pid).expect("the guest");
+            assert_eq!(
+                (found.name.as_str(), found.kind, found.errors.len()),
+                ("cycle", Kind::new("qemu"), 0),
+                "{found:?}"
+            );
+            drop(qemu);
+            assert!(find(&mut observer, &mut guests, &pid).is_none(), "a stale entry");
+        }
+        assert_eq!((descriptors(), threads()), before, "descriptors and threads");
+    });
+}

@@ -1,0 +1,35 @@
+//! Tests on the live kernel, in one binary: most hold the machine's one KSM (`KernelLock`), so they queue anyway.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+#[path = "../../../preload/tests/support/mod.rs"]
+mod preload_library;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod act;
+mod balance_daemon;
+mod daemon;
+mod demo;
+mod doctor;
+mod domains;
+mod domains_report;
+mod estimate;
+mod estimate_vm;
+mod guests;
+mod guests_daemon;
+mod guests_descriptors;
+mod guided;
+mod lab;
+mod lab_run;
+mod observe;
+mod observe_reused_pid;
+mod page_samples;
+mod policies;
+mod preload;
+mod ranges;
+mod restore;
+mod run;
+mod services;
+mod settings;
+mod sim_vs_kernel;

@@ -1,0 +1,177 @@
+//! The observer on the running kernel. Nothing here writes to KSM, except where the kernel lock is taken.
+
+use crate::support;
+use std::collections::HashSet;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{KernelLock, guest, hold_off_others, passes_until, wait_until};
+use crossbeam_channel::{Receiver, TryRecvError, unbounded};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::{Process, Sample};
+use ksmith_host::observe::{NoEvents, Observer, ProcessEvent, ProcessEvents};
+use ksmith_host::root::Root;
+use ksmith_lab::Part;
+
+fn of(sample: &Sample, pid: u32) -> Option<&Process> {
+    sample.processes.iter().find(|process| process.id.pid == pid)
+}
+
+/// A process without mergeable memory that ends when its input is closed.
+fn sleeper() -> Child {
+    Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn end(mut child: Child) {
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+/// Events, or `None`, said loudly, where this machine has none for us.
+fn events() -> Option<(ProcessEvents, Receiver<Vec<ProcessEvent>>)> {
+    let (sender, receiver) = unbounded();
+    match ProcessEvents::listen(sender) {
+        Ok(events) => Some((events, receiver)),
+        Err(why @ (NoEvents::Denied | NoEvents::Unavailable)) if !should_have_events() => {
+            support::skipped(&why.to_string());
+            None
+        }
+        Err(why) => panic!("{why:?}"),
+    }
+}
+
+/// Whether this kernel has the connector and we are root in the host's own PID namespace.
+fn should_have_events() -> bool {
+    let has_connector = std::fs::read_to_string("/proc/net/connector").is_ok_and(|text| text.contains("cn_proc"));
+    // The first PID namespace has a fixed number: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    has_connector && rustix::process::geteuid().is_root() && namespace.as_os_str() == "pid:[4026531836]"
+}
+
+/// A value, or a file that this kernel lacks.
+fn is_well<T>(reading: &Reading<T>) -> bool {
+    matches!(reading, Reading::Value(_) | Reading::Absent)
+}
+
+#[test]
+fn the_host_is_all_there() {
+    let mut observer = Observer::new(Root::host());
+    let first = observer.sample();
+    let second = observer.sample();
+    assert!(first.at > Duration::ZERO && second.at > first.at);
+    for sample in [first, second] {
+        assert_eq!(sample.page_size, rustix::param::page_size() as u64);
+        assert!(sample.memory.value().unwrap().total.unwrap() > 0);
+        assert!(sample.cpu.value().unwrap().cpus > 0);
+        assert!(matches!(sample.vmstat, Reading::Value(_)));
+        assert!(is_well(&sample.memory_pressure) && is_well(&sample.cpu_pressure));
+        if sample.ksm.is_present() {
+            let faults: Vec<_> = sample.ksm.entries().filter(|(_, reading)| !is_well(reading)).collect();
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+    }
+}
+
+#[test]
+fn a_guest_is_seen_as_long_as_it_lives_and_its_figures_move_with_ksmd() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let mut observer = Observer::new(Root::host());
+    let before = observer.sample();
+    let pages = 256;
+    let guest = guest(&[Part::Equal { seed: 1, pages }, Part::Equal { seed: 1, pages }]);
+    observer.refresh();
+    let sample = observer.sample();
+    let process = of(&sample, guest.pid()).expect("the guest");
+    assert_eq!(process.ksm.rmap_items, Some(0));
+    assert_eq!(process.ksm.mergeable, Some(true));
+    assert!(process.rss_bytes >= 2 * 256 * 4096 && !process.is_vm);
+    passes_until("all are merged", || {
+        of(&observer.sample(), guest.pid()).is_some_and(|process| process.merging_pages() == 2 * 256)
+    });
+    let sample = observer.sample();
+    assert!(sample.ksm.pages_sharing.get().unwrap() >= 256);
+    assert!(sample.ksmd_cpu_ns.get().unwrap() > before.ksmd_cpu_ns.get().unwrap());
+    let pid = guest.pid();
+    drop(guest);
+    assert_eq!(of(&observer.sample(), pid), None);
+}
+
+#[test]
+fn without_events_a_start_is_found_and_an_exit_noticed() {
+    let _others_wait = hold_off_others();
+    let mut observer = Observer::new(Root::host());
+    observer.sample();
+    let guest = guest(&[Part::Unique { pages: 16 }]);
+    let pid = guest.pid();
+    wait_until("the guest is found", || of(&observer.sample(), pid).is_some());
+    drop(guest);
+    assert_eq!(of(&observer.sample(), pid), None);
+}
+
+#[test]
+fn with_events_a_start_is_found_without_a_scan() {
+    let _others_wait = hold_off_others();
+    let Some((_events, receiver)) = events() else { return };
+    let mut observer = Observer::new(Root::host());
+    assert_eq!(receiver.recv().unwrap(), [ProcessEvent::Lost]);
+    observer.notice(ProcessEvent::Lost);
+    observer.sample();
+    let guest = guest(&[Part::Unique { pages: 16 }]);
+    let pid = guest.pid();
+    wait_until("the guest is found", || {
+        let batches: Vec<_> = receiver.try_iter().flatten().collect();
+        assert!(!batches.contains(&ProcessEvent::Lost), "a scan would find it too");
+        observer.notice_all(batches);
+        of(&observer.sample(), pid).is_some()
+    });
+    drop(guest);
+    wait_until("the exit is told", || {
+        receiver.try_iter().flatten().any(|event| event == ProcessEvent::Exited(pid))
+    });
+    assert_eq!(of(&observer.sample(), pid), None);
+}
+
+#[test]
+fn fork_exec_and_exit_of_a_child_are_told() {
+    let Some((_events, receiver)) = events() else { return };
+    let child = sleeper();
+    let pid = child.id();
+    let mut told = HashSet::new();
+    let mut collect = |event: ProcessEvent| {
+        wait_until(&format!("{event:?} is told"), || {
+            told.extend(receiver.try_iter().flatten().map(|event| format!("{event:?}")));
+            told.contains(&format!("{event:?}"))
+        });
+    };
+    collect(ProcessEvent::Started(pid));
+    collect(ProcessEvent::Exec(pid));
+    end(child);
+    collect(ProcessEvent::Exited(pid));
+}
+
+#[test]
+fn threads_are_not_told() {
+    let Some((_events, receiver)) = events() else { return };
+    let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32).join().unwrap();
+    // A process that starts after the thread: when it is told, the thread would have been.
+    let child = sleeper();
+    let marker = ProcessEvent::Started(child.id());
+    let mut told = Vec::new();
+    wait_until("the child is told", || {
+        told.extend(receiver.try_iter().flatten());
+        told.contains(&marker)
+    });
+    end(child);
+    let of_thread = [ProcessEvent::Started(thread), ProcessEvent::Exited(thread)];
+    assert!(!told.iter().any(|event| of_thread.contains(event)), "{told:?}");
+}
+
+#[test]
+fn dropping_the_events_ends_their_thread_and_closes_the_channel() {
+    let Some((events, receiver)) = events() else { return };
+    drop(events);
+    assert_eq!(receiver.try_recv().unwrap(), [ProcessEvent::Lost]);
+    // What other tests have started meanwhile may have been told as well.
+    receiver.try_iter().for_each(drop);
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+}

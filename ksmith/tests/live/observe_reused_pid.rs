@@ -1,0 +1,44 @@
+//! A PID that is given out again.
+
+use std::time::Duration;
+
+use crate::support::{guest, hold_off_others, in_own_process, skipped, wait_until};
+use ksmith_core::sample::{Process, Sample};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_lab::Part;
+
+fn of(sample: &Sample, pid: u32) -> Option<&Process> {
+    sample.processes.iter().find(|process| process.id.pid == pid)
+}
+
+#[test]
+fn a_reused_pid_is_another_process() {
+    in_own_process(|| {
+        const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+        // Processes that other tests start get PIDs that have just ended, too.
+        let _lock = hold_off_others();
+        let mut observer = Observer::new(Root::host());
+        let old = guest(&[Part::Unique { pages: 1 }]);
+        let pid = old.pid();
+        let old_id = of(&observer.sample(), pid).expect("the old guest").id;
+        drop(old);
+        // Within one clock tick (10 ms) the two can't be told apart.
+        std::thread::sleep(Duration::from_millis(20));
+        if let Err(why) = std::fs::write(LAST_PID, pid.to_string()) {
+            return skipped(&format!("{LAST_PID} can't be written ({why})"));
+        }
+        let mut new = None;
+        wait_until("the PID is given out again", || {
+            std::fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
+            let guest = guest(&[Part::Unique { pages: 1 }]);
+            let has_pid = guest.pid() == pid;
+            new = has_pid.then_some(guest);
+            has_pid
+        });
+        assert_eq!(of(&observer.sample(), pid), None, "the old one's files must not show the new one");
+        observer.refresh();
+        let new_id = of(&observer.sample(), pid).expect("the new guest").id;
+        assert!(new_id.start_ticks > old_id.start_ticks);
+    });
+}

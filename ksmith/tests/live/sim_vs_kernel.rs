@@ -1,0 +1,324 @@
+//! The simulated ksmd against the real one: the same guests, the same writes, pass by pass, and the same figures.
+//!
+//! ksmd is led through single passes: its batch is larger than any pass, so that it sleeps after each, and a
+//! changed `sleep_millisecs` wakes it for the next.
+
+use crate::support;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::support::{KernelLock, ksm, number, wait_until, zero_pages, zero_pages_at_first};
+use ksmith_core::field::{KernelVersion, Kind};
+use ksmith_core::kernel::{KsmStat, Value};
+use ksmith_core::knobs::Knob;
+use ksmith_core::sim::{Config, GuestId, Machine, ZERO};
+use ksmith_host::root::Root;
+use ksmith_lab::{MemoryGuest, Part};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+/// Long enough that ksmd never wakes by itself. Only a change wakes it, and no value comes twice: a ksmd that has not yet
+/// run since it was woken would find the value that it sleeps for, and sleep on.
+fn next_sleep() -> u64 {
+    static SLEEP_MS: AtomicU64 = AtomicU64::new(600_000);
+    SLEEP_MS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Every counter by its kernel name, and each guest's `ksm_stat`.
+type Figures = (BTreeMap<&'static str, u64>, Vec<[u64; 3]>);
+
+/// The same guests on the kernel and in the simulator.
+struct Both {
+    kernel: Vec<Option<MemoryGuest>>,
+    machine: Machine,
+    /// Each part with how often it was rewritten since it held its first content.
+    ids: Vec<(GuestId, Vec<(Part, u64)>)>,
+    before: Figures,
+    passes: u64,
+    log: String,
+    ksmd: Option<u32>,
+}
+
+/// Whether ksmd sleeps, or can't be seen.
+fn is_asleep(ksmd: Option<u32>) -> bool {
+    ksmd.is_none_or(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S "))
+}
+
+impl Both {
+    /// Counters start at zero on both sides: `run` = 2 has ksmd forget everything.
+    fn new() -> Self {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let kernel = KernelVersion::parse(&release).unwrap();
+        support::write("run", "2");
+        let machine = Machine::new(Config { kernel, ..Config::default() });
+        let mut both = Self {
+            kernel: Vec::new(),
+            machine,
+            ids: Vec::new(),
+            before: <_>::default(),
+            passes: 0,
+            log: String::new(),
+            ksmd: ksmith_host::ksmd::pid(&Root::host()),
+        };
+        for (knob, value) in [
+            (Knob::SmartScan, 0),
+            (Knob::UseZeroPages, 0),
+            (Knob::MaxPageSharing, 256),
+            (Knob::PagesToScan, 1_000_000),
+        ] {
+            both.write(knob, value);
+        }
+        both.before = both.on_kernel();
+        both
+    }
+
+    fn write(&mut self, knob: Knob, value: u64) {
+        let file = fs::write(format!("{}/{}", support::KSM, knob.name()), knob.text(value));
+        let simulated = self.machine.write(knob, value);
+        assert_eq!(file.is_ok(), simulated.is_ok(), "{knob}={value}: kernel {file:?}, simulated {simulated:?}");
+        self.log.push_str(&format!("; {knob}={value}"));
+    }
+
+    fn add(&mut self, parts: &[Part]) -> usize {
+        self.kernel.push(Some(support::guest(parts)));
+        let guest = self.ids.len();
+        let parts: Vec<_> = parts.iter().map(|&part| (part, 0)).collect();
+        let pages = parts.iter().enumerate().flat_map(|(index, &part)| contents(guest, index, part));
+        self.ids.push((self.machine.add_guest("guest", pages), parts.clone()));
+        self.log.push_str(&format!("; add {parts:?}"));
+        guest
+    }
+
+    fn remove(&mut self, guest: usize) {
+        self.kernel[guest] = None;
+        assert!(self.machine.remove_guest(self.ids[guest].0));
+        self.log.push_str(&format!("; remove {guest}"));
+    }
+
+    /// Rewrites a part with new content, or with what it held at first.
+    fn rewrite(&mut self, guest: usize, part: usize, refill: bool) {
+        let process = self.kernel[guest].as_mut().unwrap();
+        if refill { process.refill(part) } else { process.rewrite(part) }.unwrap();
+        let (id, parts) = &mut self.ids[guest];
+        let generation = &mut parts[part].1;
+        *generation = if refill { 0 } else { *generation + 1 };
+        let first: usize = parts[..part].iter().map(|(part, _)| part.pages()).sum();
+        for (page, new) in contents(guest, part, parts[part]).enumerate() {
+            assert!(self.machine.write_page(*id, first + page, new));
+        }
+        self.log.push_str(&format!("; rewrite {guest}.{part} {refill}"));
+    }
+
+    /// One pass more on both sides, and all figures compared.
+    fn passes(&mut self, count: u64) {
+        for _ in 0..count {
+            let before = number("full_scans");
+            let simulated = self.simulated_scans();
+            // ksmd counts the pass, and then reads how long it is to sleep: a value written in between does not wake it.
+            wait_until("ksmd sleeps", || is_asleep(self.ksmd));
+            self.write(Knob::SleepMillisecs, next_sleep());
+            // `run` itself does not wake ksmd from the sleep that it may still be in.
+            if ksm("run") != "1" {
+                self.write(Knob::Run, 1);
+            }
+            wait_until("the pass is over", || number("full_scans") > before);
+            self.machine.advance(std::time::Duration::from_secs(30));
+            assert_eq!((number("full_scans"), self.simulated_scans()), (before + 1, simulated + 1));
+            self.passes += 1;
+            self.compare();
+        }
+    }
+
+    fn simulated_scans(&self) -> u64 {
+        self.machine.sample().ksm.full_scans.get().unwrap()
+    }
+
+    fn compare(&self) {
+        let (mut kernel, kernel_guests) = self.on_kernel();
+        for name in ["pages_scanned", "pages_skipped", "cow_ksm"] {
+            if let Some(value) = kernel.get_mut(name) {
+                *value -= self.before.0[name];
+            }
+        }
+        let (simulated, simulated_guests) = self.on_machine();
+        assert_eq!(kernel, simulated, "kernel, simulated after pass {}{}", self.passes, self.log);
+        assert_eq!(kernel_guests, simulated_guests, "after pass {}{}", self.passes, self.log);
+    }
+
+    fn on_kernel(&self) -> Figures {
+        let sample = self.machine.sample();
+        let names = sample.ksm.entries().filter(|(field, reading)| {
+            field.kind != Kind::State && field.name != "general_profit" && reading.value().is_some()
+        });
+        let mut figures: BTreeMap<_, _> = names.map(|(field, _)| (field.name, number(field.name))).collect();
+        let profit = ksm("general_profit").parse::<i64>().unwrap() - zero_pages_at_first() * 4096;
+        figures.insert("profit", profit.cast_unsigned());
+        figures.entry("ksm_zero_pages").and_modify(|pages| *pages = zero_pages());
+        figures.insert("cow_ksm", support::vmstat("cow_ksm"));
+        let guests = self.kernel.iter().flatten().map(|guest| {
+            let text = fs::read_to_string(format!("/proc/{}/ksm_stat", guest.pid())).unwrap();
+            three(KsmStat::parse(&text).unwrap())
+        });
+        (figures, guests.collect())
+    }
+
+    fn on_machine(&self) -> Figures {
+        let sample = self.machine.sample();
+        let mut figures = BTreeMap::new();
+        for (field, reading) in sample.ksm.entries() {
+            let value = match reading.value() {
+                Some(Value::Unsigned(value)) if field.kind != Kind::State => *value,
+                Some(Value::Signed(value)) if field.name != "general_profit" => value.cast_unsigned(),
+                _ => continue,
+            };
+            figures.insert(field.name, value);
+        }
+        figures.insert("profit", sample.ksm.general_profit.get().unwrap() as u64);
+        figures.insert("cow_ksm", sample.vmstat.value().unwrap().cow_ksm.unwrap());
+        (figures, sample.processes.iter().map(|process| three(process.ksm)).collect())
+    }
+}
+
+fn three(stat: KsmStat) -> [u64; 3] {
+    [stat.rmap_items, stat.merging_pages, stat.zero_pages].map(|figure| figure.unwrap())
+}
+
+/// A number for each page's content, equal where the guests' own contents are.
+fn contents(guest: usize, index: usize, (part, generation): (Part, u64)) -> impl Iterator<Item = u64> {
+    let own = 1 << 62 | (guest as u64) << 48 | (index as u64) << 40 | generation << 20;
+    (0..part.pages() as u64).map(move |page| match part {
+        Part::Equal { seed, .. } if generation == 0 => 1 << 60 | seed << 32 | page,
+        Part::Zero { .. } if generation == 0 => ZERO,
+        _ => own | page,
+    })
+}
+
+fn equal(seed: u64, pages: usize) -> Part {
+    Part::Equal { seed, pages }
+}
+
+#[test]
+fn clean_passes_give_the_same_figures() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let mut both = Both::new();
+    let a = both.add(&[equal(1, 500), Part::Zero { pages: 50 }, Part::Unique { pages: 200 }, equal(2, 30)]);
+    let b = both.add(&[equal(1, 300), equal(2, 30), Part::Unique { pages: 10 }]);
+    both.passes(3);
+    // A new guest, writes to merged and to unshared pages, the old content again, an end.
+    both.add(&[equal(1, 500), Part::Zero { pages: 20 }]);
+    both.passes(1);
+    both.rewrite(a, 0, false);
+    both.rewrite(a, 2, false);
+    both.compare();
+    both.passes(2);
+    both.rewrite(a, 0, true);
+    both.passes(2);
+    both.remove(b);
+    both.passes(2);
+    // The zero page, for pages that are not merged yet and for rewritten ones.
+    both.write(Knob::UseZeroPages, 1);
+    both.add(&[Part::Zero { pages: 64 }, equal(3, 5), equal(3, 5)]);
+    both.rewrite(a, 1, false);
+    both.rewrite(a, 1, true);
+    both.passes(4);
+    both.write(Knob::MaxPageSharing, 128);
+    both.write(Knob::Run, 2);
+    both.compare();
+    both.passes(3);
+}
+
+#[test]
+fn smart_scan_skips_the_same_pages_in_the_same_passes() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let mut both = Both::new();
+    both.write(Knob::SmartScan, 1);
+    let a = both.add(&[equal(1, 400), Part::Unique { pages: 100 }]);
+    both.passes(13);
+    both.add(&[equal(1, 400)]);
+    both.passes(3);
+    both.add(&[equal(1, 200), Part::Zero { pages: 9 }]);
+    both.passes(10);
+    both.rewrite(a, 1, false);
+    both.rewrite(a, 0, false);
+    both.passes(20);
+    both.write(Knob::SmartScan, 0);
+    both.passes(2);
+    both.write(Knob::SmartScan, 1);
+    both.passes(12);
+}
+
+#[test]
+fn full_frames_make_chains_of_the_same_length() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let mut both = Both::new();
+    both.write(Knob::MaxPageSharing, 3);
+    let a = both.add(&[Part::Zero { pages: 100 }, equal(1, 40)]);
+    both.passes(3);
+    for pages in [1, 2, 5] {
+        both.add(&[Part::Zero { pages }, equal(1, 40), equal(1, 40)]);
+        both.passes(3);
+    }
+    both.remove(a);
+    both.passes(2);
+}
+
+/// What may happen between two passes; guests and parts are named modulo how many there are.
+#[derive(Debug, Clone)]
+enum Step {
+    Add(Vec<Part>),
+    Rewrite(usize, usize, bool),
+    Remove(usize),
+    Write(Knob, u64),
+    Passes(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let part = prop_oneof![
+        (0_u64..4, 1_usize..60).prop_map(|(seed, pages)| equal(seed, pages)),
+        (1_usize..40).prop_map(|pages| Part::Zero { pages }),
+        (1_usize..40).prop_map(|pages| Part::Unique { pages }),
+    ];
+    let write = prop_oneof![
+        2 => (0_u64..2).prop_map(|on| (Knob::SmartScan, on)),
+        1 => (0_u64..2).prop_map(|on| (Knob::UseZeroPages, on)),
+        1 => (2_u64..9).prop_map(|most| (Knob::MaxPageSharing, most)),
+        1 => Just((Knob::Run, 2)),
+    ];
+    prop_oneof![
+        2 => prop::collection::vec(part, 1..5).prop_map(Step::Add),
+        3 => (any::<usize>(), any::<usize>(), any::<bool>()).prop_map(|(g, p, old)| Step::Rewrite(g, p, old)),
+        1 => any::<usize>().prop_map(Step::Remove),
+        1 => write.prop_map(|(knob, value)| Step::Write(knob, value)),
+        4 => (1_u64..6).prop_map(Step::Passes),
+    ]
+}
+
+/// Stories by chance, the same ones each time.
+#[test]
+fn arbitrary_stories_give_the_same_figures() {
+    let Some(_lock) = KernelLock::take() else { return };
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..8 {
+        let story = prop::collection::vec(step(), 25).new_tree(&mut runner).unwrap().current();
+        let mut both = Both::new();
+        both.add(&[equal(0, 64), Part::Zero { pages: 16 }]);
+        for step in story {
+            let alive: Vec<usize> = (0..both.kernel.len()).filter(|&guest| both.kernel[guest].is_some()).collect();
+            match step {
+                Step::Add(parts) => drop(both.add(&parts)),
+                Step::Rewrite(guest, part, refill) => {
+                    let guest = alive[guest % alive.len()];
+                    both.rewrite(guest, part % both.ids[guest].1.len(), refill);
+                }
+                // One always stays: without guests there are no passes.
+                Step::Remove(guest) if alive.len() > 1 => both.remove(alive[guest % alive.len()]),
+                Step::Remove(_) => {}
+                Step::Write(knob, value) => both.write(knob, value),
+                Step::Passes(count) => both.passes(count),
+            }
+            both.compare();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! `ksmith demo` shows merging on four small guests with known memory.
+
+mod live;
+mod report;
+mod script;
+mod simulated;
+mod stage;
+mod view;
+
+use std::io;
+use std::time::Duration;
+
+use ksmith_core::decide::{Fixed, Limits, Policy, Profit, ProfitConfig};
+use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::units::Bytes;
+
+pub use live::LiveStage;
+pub use report::Report;
+pub use script::Script;
+pub use simulated::SimulatedStage;
+pub use stage::{Mode, Stage};
+pub use view::View;
+
+use self::view::Moment;
+use crate::GuestError;
+use ksmith_core::controller::{Controller, Tick};
+use ksmith_host::act::RestoreError;
+use ksmith_host::own_use::OwnUse;
+
+/// Why the demo ended early. The settings are restored in any case.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// A guest did not start or did not obey.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The path of the ksmith program, which runs as the guests, is not known.
+    #[error("can't find the ksmith program, which guests are started with: {0}")]
+    Program(#[source] io::Error),
+    /// A setting could not be changed.
+    #[error("{0}; the settings are being put back")]
+    Setting(String),
+    /// Ctrl-C or SIGTERM ended the demo.
+    #[error("interrupted; the settings are being put back")]
+    Interrupted,
+    /// A setting could not be restored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+}
+
+/// The longest that a part of the demo takes, whether or not all is saved.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The share of the attainable savings at which a part of the demo ends.
+const ENOUGH: f64 = 0.995;
+
+/// Plays the demo.
+///
+/// # Errors
+/// A guest or a setting failed, or the user interrupted the demo.
+pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Report, DemoError> {
+    let own_before = OwnUse::now();
+    let mode = stage.mode();
+    let profit = Box::new(Profit::new(ProfitConfig::default()));
+    let mut act =
+        Act { controller: Controller::new(stage, profit, Limits::default()), view: &mut view, script, state: "" };
+
+    let (early, late) = script.guests().split_at(script::EARLY);
+    for (number, contents) in early.iter().enumerate() {
+        act.controller.host_mut().start(&format!("guest-{}", number + 1), contents)?;
+    }
+    act.view.say(&format!("{} guests have started; the policy is profit", early.len()));
+    let first = act.until_saved(early.len(), 1.0)?;
+
+    // Ages pages in a second as hours under the kernel's own settings would.
+    act.view.say(&format!(
+        "ksmd makes {} passes the kernel's way (smart_scan=1), after which it hardly visits old pages",
+        script::AGEING_PASSES
+    ));
+    let ageing_cpu = act.age()?;
+
+    for contents in late {
+        act.controller.host_mut().start(&format!("guest-{}", script.guests().len()), contents)?;
+    }
+    let late_start = act.controller.host_mut().elapsed();
+    act.view.say("the late guest has started; an eighth of its memory equals old pages of the first guest");
+    let second = act.until_saved(script.guests().len(), act.part_before(early.len()))?;
+
+    let mut stage = act.controller.into_host();
+    let wrong_pages = stage.wrong_pages()?;
+    let seconds = stage.elapsed().as_secs_f64();
+    view.finish();
+    let restored = stage.strike()?;
+    let own = OwnUse::now();
+    Ok(Report {
+        mode,
+        mergeable_bytes: second.mergeable_bytes,
+        saved_bytes: second.saved_bytes,
+        seconds_to_90: second.reached_90.map(|at| at.as_secs_f64()),
+        late_seconds_to_90: second.reached_part.map(|at| at.saturating_sub(late_start).as_secs_f64()),
+        seconds,
+        ksmd_cpu_seconds: second
+            .ksmd_cpu
+            .saturating_sub(first.ksmd_cpu_before)
+            .saturating_sub(ageing_cpu)
+            .as_secs_f64(),
+        ksmith_cpu_seconds: own.cpu.saturating_sub(own_before.cpu).as_secs_f64(),
+        ksmith_rss_bytes: own.rss_bytes,
+        wrong_pages,
+        restored,
+    })
+}
+
+/// A demo in progress.
+struct Act<'a, S> {
+    controller: Controller<S>,
+    view: &'a mut View,
+    script: &'a Script,
+    state: &'static str,
+}
+
+/// How one part of the demo ended.
+struct Ending {
+    mergeable_bytes: u64,
+    saved_bytes: u64,
+    reached_90: Option<Duration>,
+    reached_part: Option<Duration>,
+    ksmd_cpu_before: Duration,
+    ksmd_cpu: Duration,
+}
+
+impl<S: Stage> Act<'_, S> {
+    /// Runs the policy until nearly all is saved that `guests` guests can save. Notes when 90 % and when `part`
+    /// of it is saved.
+    fn until_saved(&mut self, guests: usize, part: f64) -> Result<Ending, DemoError> {
+        let began = self.controller.host_mut().elapsed();
+        let (mut reached_90, mut reached_part, mut ksmd_cpu_before) = (None, None, None);
+        loop {
+            let tick = self.turn(guests)?;
+            let at = self.controller.host_mut().elapsed();
+            let saved_bytes = tick.sample.ksm.saved_pages() * tick.sample.page_size;
+            let mergeable_bytes = self.mergeable_bytes(guests, &tick);
+            let ksmd_cpu = Duration::from_nanos(tick.sample.ksmd_cpu_ns.get().unwrap_or(0));
+            let before = *ksmd_cpu_before.get_or_insert(ksmd_cpu);
+            let saved_part = saved_bytes as f64 / mergeable_bytes.max(1) as f64;
+            if saved_part >= 0.9 {
+                reached_90.get_or_insert(at);
+            }
+            if saved_part >= part {
+                reached_part.get_or_insert(at);
+            }
+            let is_parked = tick.decision.reason.state == "parked";
+            if saved_part >= ENOUGH && is_parked || at.saturating_sub(began) > PATIENCE {
+                let ending = Ending {
+                    mergeable_bytes,
+                    saved_bytes,
+                    reached_90,
+                    reached_part,
+                    ksmd_cpu_before: before,
+                    ksmd_cpu,
+                };
+                return Ok(ending);
+            }
+            self.controller.host_mut().wait(tick.decision.check_after)?;
+        }
+    }
+
+    /// Makes ksmd do passes with `smart_scan`, as it does by itself over hours. Returns the CPU time of these
+    /// passes.
+    fn age(&mut self) -> Result<Duration, DemoError> {
+        let kernels_way = Knobs::none()
+            .with(Knob::SmartScan, 1)
+            .with(Knob::PagesToScan, 20_000)
+            .with(Knob::SleepMillisecs, 1)
+            .with(Knob::Run, 1);
+        let profit = self.controller.replace(Box::new(Fixed::new(kernels_way)), Limits::default());
+        let began = self.controller.host_mut().elapsed();
+        let mut first = None;
+        let cpu = loop {
+            let tick = self.turn(script::EARLY)?;
+            let passes = tick.sample.ksm.full_scans.get().unwrap_or(0);
+            let cpu = tick.sample.ksmd_cpu_ns.get().unwrap_or(0);
+            let (passes_before, cpu_before) = *first.get_or_insert((passes, cpu));
+            let is_done = passes.saturating_sub(passes_before) >= script::AGEING_PASSES;
+            if is_done || self.controller.host_mut().elapsed().saturating_sub(began) > PATIENCE {
+                break cpu.saturating_sub(cpu_before);
+            }
+            self.controller.host_mut().wait(Duration::from_millis(50))?;
+        };
+        self.controller.replace(profit as Box<dyn Policy>, Limits::default());
+        Ok(Duration::from_nanos(cpu))
+    }
+
+    fn turn(&mut self, guests: usize) -> Result<Tick, DemoError> {
+        let tick = self.controller.tick();
+        if let Some(error) = tick.applied.errors.first() {
+            return Err(DemoError::Setting(error.clone()));
+        }
+        let reason = &tick.decision.reason;
+        let moment = Moment {
+            at: self.controller.host_mut().elapsed(),
+            state: reason.state,
+            reason: &reason.text,
+            saved_bytes: tick.sample.ksm.saved_pages() * tick.sample.page_size,
+            mergeable_bytes: self.mergeable_bytes(guests, &tick),
+            ksmd_share: self.controller.history().ksmd_share().unwrap_or(0.0),
+        };
+        self.view.show(moment, reason.state != self.state);
+        self.state = reason.state;
+        Ok(tick)
+    }
+
+    fn mergeable_bytes(&self, guests: usize, tick: &Tick) -> u64 {
+        let ksm = &tick.sample.ksm;
+        let uses_zero_pages = ksm.ksm_zero_pages.get().is_some();
+        let limit = ksm.max_page_sharing.get().unwrap_or(u64::MAX);
+        self.script.mergeable_pages(guests, limit, uses_zero_pages) * tick.sample.page_size
+    }
+
+    /// The share of all savings when 90 % of the late guest's own savings are reached, with all of the `early`
+    /// guests'.
+    fn part_before(&self, early: usize) -> f64 {
+        let pages = |guests| self.script.mergeable_pages(guests, 256, true) as f64;
+        let (before, all) = (pages(early), pages(self.script.guests().len()));
+        (before + 0.9 * (all - before)) / all
+    }
+}
+
+/// The first sentence of the demo.
+pub fn opening(mode: Mode, guest_bytes: u64) -> String {
+    let size = Bytes::from(guest_bytes);
+    match mode {
+        Mode::Live => format!("ksmith demo: four guests of {size} on this host's KSM; every setting is put back"),
+        Mode::Simulated => {
+            format!("ksmith demo: four guests of {size} on a SIMULATED ksmd; this host is not touched")
+        }
+    }
+}

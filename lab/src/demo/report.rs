@@ -1,0 +1,37 @@
+//! The model of the result of `ksmith demo`.
+
+use serde::{Serialize, Serializer};
+
+use super::stage::Mode;
+
+/// The result of a demo.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether the figures are measured or simulated.
+    #[serde(serialize_with = "word")]
+    pub mode: Mode,
+    /// Attainable savings, known from the guests' contents.
+    pub mergeable_bytes: u64,
+    /// Bytes saved at the end.
+    pub saved_bytes: u64,
+    /// Seconds from the start until 90 % of `mergeable_bytes` were saved. `None` if that was not reached.
+    pub seconds_to_90: Option<f64>,
+    /// Seconds from the late guest's start until 90 % of its own savings were reached.
+    pub late_seconds_to_90: Option<f64>,
+    /// Duration of the demo in seconds.
+    pub seconds: f64,
+    /// CPU time of ksmd under the policy, without the passes that aged the pages.
+    pub ksmd_cpu_seconds: f64,
+    /// CPU time of ksmith, with this view.
+    pub ksmith_cpu_seconds: f64,
+    /// Resident memory of ksmith.
+    pub ksmith_rss_bytes: u64,
+    /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
+    pub wrong_pages: usize,
+    /// Whether every setting has its value from before the demo.
+    pub restored: bool,
+}
+
+fn word<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(mode.word())
+}

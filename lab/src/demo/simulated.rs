@@ -1,0 +1,84 @@
+//! The demo without KSM or without root: the same guests on a simulated ksmd, in simulated time.
+
+use std::time::Duration;
+
+use ksmith_core::knobs::Knobs;
+use ksmith_core::sample::Sample;
+use ksmith_core::sim::{Config, Machine, Plan};
+
+use super::DemoError;
+use super::stage::{Mode, Stage};
+use crate::{Contents, Part};
+use ksmith_core::controller::{Applied, Host};
+
+/// A simulated host for the demo.
+#[derive(Debug)]
+pub struct SimulatedStage {
+    machine: Machine,
+    before: Knobs,
+}
+
+/// Makes a host as after boot.
+impl Default for SimulatedStage {
+    fn default() -> Self {
+        let machine = Machine::new(Config::default());
+        let before = Knobs::current(&machine.sample().ksm);
+        Self { machine, before }
+    }
+}
+
+impl Host for SimulatedStage {
+    fn sample(&mut self) -> Sample {
+        self.machine.sample()
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        let mut applied = Applied::default();
+        let before = Knobs::current(&self.machine.sample().ksm);
+        for (knob, value) in knobs.iter() {
+            let old = before.get(knob).map(|old| knob.text(old)).unwrap_or_default();
+            match self.machine.write(knob, value) {
+                Ok(()) => applied.changes.push(format!("{knob} {old} -> {}", knob.text(value))),
+                Err(error) => applied.errors.push(error.to_string()),
+            }
+        }
+        applied
+    }
+}
+
+impl Stage for SimulatedStage {
+    fn mode(&self) -> Mode {
+        Mode::Simulated
+    }
+
+    fn start(&mut self, name: &str, contents: &Contents) -> Result<(), DemoError> {
+        let count = |pages: usize| u32::try_from(pages).unwrap_or(u32::MAX);
+        let plan = contents.0.iter().fold(Plan::new(name), |plan, part| match *part {
+            Part::Equal { seed, pages } => plan.equal(seed as u16, count(pages)),
+            Part::Zero { pages } => plan.zero(count(pages)),
+            Part::Churn { pages, every } => plan.rewritten(count(pages), every),
+            other => plan.unique(count(other.pages())),
+        });
+        self.machine.start(plan);
+        Ok(())
+    }
+
+    fn wait(&mut self, time: Duration) -> Result<(), DemoError> {
+        self.machine.advance(time);
+        Ok(())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.machine.now()
+    }
+
+    fn wrong_pages(&mut self) -> Result<usize, DemoError> {
+        Ok(0)
+    }
+
+    fn strike(mut self) -> Result<bool, DemoError> {
+        let before = self.before.clone();
+        let errors = self.apply(&before).errors;
+        Ok(errors.is_empty() && Knobs::current(&self.machine.sample().ksm) == self.before)
+    }
+}

@@ -1,0 +1,28 @@
+//! The lab plays scenarios on the live kernel under competing policies and measures them. Its guests hold known
+//! memory contents, so that the effect of KSM can be judged.
+//!
+//! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
+//! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them.
+//!
+//! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
+//! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
+
+pub mod competitor;
+mod contents;
+pub mod demo;
+mod filled;
+mod inside;
+pub mod live_bench;
+pub mod measure;
+mod memory_guest;
+mod opt_out;
+pub mod play;
+mod region;
+pub mod report;
+pub mod results;
+pub mod scenario;
+mod worker;
+
+pub use contents::{BadPart, Contents, Part};
+pub use inside::serve;
+pub use memory_guest::{GuestError, MemoryGuest};

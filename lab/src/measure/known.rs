@@ -1,0 +1,107 @@
+//! The attainable savings, known from the guests' contents.
+
+use std::collections::BTreeMap;
+
+use crate::filled::page_size;
+use crate::{Contents, Part};
+
+/// The most copies that share one frame: the kernel's default for `max_page_sharing`.
+const MAX_PAGE_SHARING: u64 = 256;
+
+/// The running guests, and which of their parts have been rewritten.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    guests: BTreeMap<usize, (Contents, Vec<bool>)>,
+}
+
+impl Known {
+    /// Notes that a guest with these contents has started.
+    pub fn start(&mut self, guest: usize, contents: &Contents) {
+        self.guests.insert(guest, (contents.clone(), vec![false; contents.0.len()]));
+    }
+
+    /// Notes that a guest has ended.
+    pub fn stop(&mut self, guest: usize) {
+        self.guests.remove(&guest);
+    }
+
+    /// Notes that a part has unique content now, or (`false`) its first content again.
+    pub fn rewritten(&mut self, guest: usize, part: usize, is_rewritten: bool) {
+        if let Some(mark) = self.guests.get_mut(&guest).and_then(|(_, marks)| marks.get_mut(part)) {
+            *mark = is_rewritten;
+        }
+    }
+
+    /// The most bytes that merging can save now.
+    ///
+    /// Of `c` equal pages `c - ceil(c / max_page_sharing)` are saved, and every page of zeros, as with
+    /// `use_zero_pages`. Parts that change all the time do not count.
+    pub fn attainable_bytes(&self) -> u64 {
+        let mut parts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut saved = 0;
+        let pristine = self.guests.values().flat_map(|(contents, rewritten)| {
+            contents.0.iter().zip(rewritten).filter(|(_, rewritten)| !**rewritten).map(|(part, _)| *part)
+        });
+        for part in pristine {
+            match part {
+                Part::Equal { seed, pages } => parts.entry(seed).or_default().push(pages as u64),
+                Part::Zero { pages } => saved += pages as u64,
+                // No other part can be saved.
+                _ => {}
+            }
+        }
+        // Page n of a seed is in every part of this seed with more than n pages.
+        for sizes in parts.values_mut() {
+            sizes.sort_unstable();
+            let mut below = 0;
+            for (place, size) in sizes.iter().enumerate() {
+                let copies = (sizes.len() - place) as u64;
+                saved += (size - below) * (copies - copies.div_ceil(MAX_PAGE_SHARING));
+                below = *size;
+            }
+        }
+        saved * page_size() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(known: &Known) -> u64 {
+        known.attainable_bytes() / page_size() as u64
+    }
+
+    #[test]
+    fn what_can_be_saved_follows_the_guests() {
+        let contents = |equal| {
+            Contents(vec![
+                Part::Equal { seed: 1, pages: equal },
+                Part::Zero { pages: 10 },
+                Part::Unique { pages: 500 },
+                Part::Work { pages: 500, percent: 1 },
+            ])
+        };
+        let mut known = Known::default();
+        known.start(0, &contents(100));
+        assert_eq!(pages(&known), 10);
+        known.start(1, &contents(100));
+        known.start(2, &contents(40));
+        assert_eq!(pages(&known), 100 + 40 + 30);
+        known.rewritten(0, 0, true);
+        known.rewritten(1, 1, true);
+        assert_eq!(pages(&known), 40 + 20);
+        known.rewritten(0, 0, false);
+        known.stop(1);
+        assert_eq!(pages(&known), 40 + 20);
+    }
+
+    #[test]
+    fn a_frame_serves_no_more_than_256() {
+        let mut known = Known::default();
+        for guest in 0..257 {
+            known.start(guest, &Contents(vec![Part::Equal { seed: 1, pages: 3 }]));
+        }
+        assert_eq!(pages(&known), 3 * (257 - 2));
+    }
+}

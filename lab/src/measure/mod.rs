@@ -1,0 +1,135 @@
+//! The figures of one run, derived from its series. The same series always gives the same figures.
+
+mod known;
+mod rise;
+mod series;
+mod spread;
+
+use serde::Serialize;
+
+pub use known::Known;
+pub use rise::{Rise, rises};
+pub use series::{Point, Series, Step};
+pub use spread::Spread;
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Figures of one run that are not in its series.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Counted {
+    /// Pages that the guests' workers processed.
+    pub work_pages: u64,
+    /// Seconds that guests took to rewrite and refill parts.
+    pub rewrite_seconds: f64,
+    /// Peak resident memory of the controller.
+    pub controller_rss_bytes: u64,
+    /// Complete passes of ksmd.
+    pub passes: u64,
+    /// Pages of guests with wrong content.
+    pub wrong_pages: usize,
+}
+
+/// The figures of one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measures {
+    /// The most bytes that could be saved at any time.
+    pub attainable_bytes: u64,
+    /// Bytes saved at the end, at most the attainable ones.
+    pub saved_bytes: u64,
+    /// Each rise of the attainable savings, and the time until they were saved.
+    pub rises: Vec<Rise>,
+    /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    pub seconds_to_50: Option<f64>,
+    /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    pub seconds_to_90: Option<f64>,
+    /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    pub seconds_to_99: Option<f64>,
+    /// Integral of the saved memory over time.
+    pub gib_seconds: f64,
+    /// Integral of the attainable savings over time.
+    pub attainable_gib_seconds: f64,
+    /// CPU time of ksmd.
+    pub ksmd_cpu_seconds: f64,
+    /// Peak CPU share of ksmd over 5 seconds, in per cent of a CPU.
+    pub ksmd_peak_percent: f64,
+    /// CPU share of ksmd and the controller in the last third of the run, in per cent of a CPU.
+    pub late_percent: f64,
+    /// CPU time of the controller.
+    pub controller_cpu_seconds: f64,
+    /// Peak resident memory of the controller.
+    pub controller_rss_bytes: u64,
+    /// Merged pages that were copied on a write.
+    pub breaks: u64,
+    /// Complete passes of ksmd.
+    pub passes: u64,
+    /// Pages that the guests' workers processed.
+    pub work_pages: u64,
+    /// Seconds that guests took to rewrite and refill parts.
+    pub rewrite_seconds: f64,
+    /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
+    pub wrong_pages: usize,
+}
+
+impl Measures {
+    /// Derives the figures of a run.
+    pub fn of(series: &Series, counted: &Counted) -> Self {
+        let last = series.points.last().copied().unwrap_or_default();
+        let rises = rises(series);
+        let slowest = |time: fn(&Rise) -> Option<f64>| {
+            let times: Option<Vec<f64>> = rises.iter().map(time).collect();
+            times.and_then(|times| times.into_iter().reduce(f64::max))
+        };
+        let cpu = |point: &Point| point.ksmd_cpu_seconds + point.controller_cpu_seconds;
+        Self {
+            attainable_bytes: series.attainable.iter().map(|step| step.bytes).max().unwrap_or(0),
+            saved_bytes: last.saved_bytes.min(series.attainable_at(last.at)),
+            seconds_to_50: slowest(|rise| rise.seconds_to_50),
+            seconds_to_90: slowest(|rise| rise.seconds_to_90),
+            seconds_to_99: slowest(|rise| rise.seconds_to_99),
+            rises,
+            gib_seconds: series.integral(f64::min) / GIB,
+            attainable_gib_seconds: series.integral(|_, attainable| attainable) / GIB,
+            ksmd_cpu_seconds: last.ksmd_cpu_seconds,
+            ksmd_peak_percent: 100.0 * series.peak_rate(5.0, |point| point.ksmd_cpu_seconds),
+            late_percent: 100.0 * series.rate_since(last.at * 2.0 / 3.0, cpu),
+            controller_cpu_seconds: last.controller_cpu_seconds,
+            controller_rss_bytes: counted.controller_rss_bytes,
+            breaks: last.breaks,
+            passes: counted.passes,
+            work_pages: counted.work_pages,
+            rewrite_seconds: counted.rewrite_seconds,
+            wrong_pages: counted.wrong_pages,
+        }
+    }
+}
+
+/// A figure that is summarised over repeats.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    /// Key in `results.json`.
+    pub key: &'static str,
+    /// Reads the figure from a run. `None` if the run did not reach it.
+    pub of: fn(&Measures) -> Option<f64>,
+}
+
+/// All figures of a summary, in the order of `results.json`.
+pub const FIGURES: [Figure; 15] = [
+    Figure { key: "saved_bytes", of: |m| Some(m.saved_bytes as f64) },
+    Figure { key: "seconds_to_50", of: |m| m.seconds_to_50 },
+    Figure { key: "seconds_to_90", of: |m| m.seconds_to_90 },
+    Figure { key: "seconds_to_99", of: |m| m.seconds_to_99 },
+    Figure { key: "gib_seconds", of: |m| Some(m.gib_seconds) },
+    Figure { key: "ksmd_cpu_seconds", of: |m| Some(m.ksmd_cpu_seconds) },
+    Figure { key: "ksmd_peak_percent", of: |m| Some(m.ksmd_peak_percent) },
+    Figure { key: "late_percent", of: |m| Some(m.late_percent) },
+    Figure { key: "controller_cpu_seconds", of: |m| Some(m.controller_cpu_seconds) },
+    Figure { key: "controller_rss_bytes", of: |m| Some(m.controller_rss_bytes as f64) },
+    Figure { key: "breaks", of: |m| Some(m.breaks as f64) },
+    Figure { key: "passes", of: |m| Some(m.passes as f64) },
+    Figure { key: "work_pages", of: |m| Some(m.work_pages as f64) },
+    Figure { key: "rewrite_seconds", of: |m| Some(m.rewrite_seconds) },
+    Figure { key: "wrong_pages", of: |m| Some(m.wrong_pages as f64) },
+];
+
+#[cfg(test)]
+mod tests;

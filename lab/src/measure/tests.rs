@@ -1,0 +1,155 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn point(at: f64, saved_mib: u64, cpu: f64) -> Point {
+    Point { at, saved_bytes: saved_mib * MIB, ksmd_cpu_seconds: cpu, ..Point::default() }
+}
+
+fn series(points: &[(f64, u64, f64)], attainable: &[(f64, u64)]) -> Series {
+    Series {
+        points: points.iter().map(|&(at, saved, cpu)| point(at, saved, cpu)).collect(),
+        attainable: attainable.iter().map(|&(at, mib)| Step { at, bytes: mib * MIB }).collect(),
+    }
+}
+
+fn measures(series: &Series) -> Measures {
+    Measures::of(series, &Counted::default())
+}
+
+#[test]
+fn time_and_gib_seconds_of_a_burst() {
+    let s = series(
+        &[(0.0, 0, 0.0), (1.0, 0, 0.1), (2.0, 500, 0.6), (3.0, 900, 1.2), (4.0, 1000, 1.4), (10.0, 1024, 1.4)],
+        &[(1.0, 512), (1.5, 1024)],
+    );
+    let m = measures(&s);
+    assert_eq!((m.attainable_bytes, m.saved_bytes), (1024 * MIB, 1024 * MIB));
+    assert_eq!((m.seconds_to_50, m.seconds_to_90, m.seconds_to_99), (Some(1.5), Some(2.5), Some(8.5)));
+    assert_eq!((m.rises.len(), m.rises[0].at, m.rises[0].missing_bytes), (1, 1.5, 1024 * MIB));
+    let expected = (250.0 + 700.0 + 950.0 + 6.0 * 1012.0) / 1024.0;
+    assert!((m.gib_seconds - expected).abs() < 1e-9, "{}", m.gib_seconds);
+    assert!((m.attainable_gib_seconds - (0.25 + 8.5)).abs() < 1e-9);
+    assert_eq!(m.ksmd_cpu_seconds, 1.4);
+}
+
+#[test]
+fn each_late_clone_is_a_rise_of_its_own_and_the_slowest_counts() {
+    let s = series(
+        &[(0.0, 0, 0.0), (5.0, 100, 0.0), (20.0, 100, 0.0), (29.0, 199, 0.0), (40.0, 200, 0.0), (60.0, 240, 0.0)],
+        &[(1.0, 100), (20.0, 200), (40.0, 300)],
+    );
+    let m = measures(&s);
+    let ninety: Vec<_> = m.rises.iter().map(|rise| rise.seconds_to_90).collect();
+    assert_eq!(ninety, [Some(4.0), Some(9.0), None]);
+    assert_eq!((m.seconds_to_50, m.seconds_to_90), (None, None));
+    assert_eq!(m.rises[2].missing_bytes, 100 * MIB);
+}
+
+#[test]
+fn what_the_gauge_says_beyond_the_attainable_does_not_count() {
+    // The guests end at 5 s, which a parked ksmd does not notice.
+    let m = measures(&series(&[(0.0, 1024, 0.0), (10.0, 1024, 0.0)], &[(0.0, 1024), (5.0, 0)]));
+    assert_eq!((m.gib_seconds, m.saved_bytes, m.rises.len()), (5.0, 0, 0));
+}
+
+#[test]
+fn a_fall_ends_a_rise() {
+    let s = series(&[(0.0, 0, 0.0), (9.0, 50, 0.0), (11.0, 100, 0.0)], &[(0.0, 100), (10.0, 60)]);
+    assert_eq!(measures(&s).rises[0].seconds_to_99, None);
+    assert_eq!(measures(&s).rises[0].seconds_to_50, Some(9.0));
+}
+
+#[test]
+fn peaks_and_late_use_are_rates() {
+    let s = series(&[(0.0, 0, 0.0), (5.0, 0, 1.0), (10.0, 0, 5.0), (15.0, 0, 5.0), (30.0, 0, 5.3)], &[]);
+    let m = measures(&s);
+    assert!((m.ksmd_peak_percent - 80.0).abs() < 1e-9, "{}", m.ksmd_peak_percent);
+    assert_eq!(m.late_percent, 0.0, "the last look alone is no stretch of time");
+    assert!((s.rate_since(15.0, |p| p.ksmd_cpu_seconds) - 0.02).abs() < 1e-9);
+    assert_eq!(s.peak_rate(60.0, |p| p.ksmd_cpu_seconds), 0.0);
+}
+
+#[test]
+fn an_empty_run_amounts_to_nothing() {
+    let m = measures(&Series::default());
+    assert_eq!((m.gib_seconds, m.seconds_to_50, m.ksmd_peak_percent, m.late_percent), (0.0, None, 0.0, 0.0));
+}
+
+#[test]
+fn every_figure_is_a_key_of_a_run() {
+    let run = serde_json::to_value(measures(&Series::default())).unwrap();
+    for figure in FIGURES {
+        assert!(run.get(figure.key).is_some(), "{}", figure.key);
+    }
+}
+
+prop_compose! {
+    fn any_series()(
+        looks in prop::collection::vec((0.01..3.0_f64, 0_u64..2000, 0.0..1.0_f64), 0..40),
+        steps in prop::collection::vec((0.0..20.0_f64, 0_u64..2000), 0..8),
+    ) -> Series {
+        let (mut at, mut cpu) = (0.0, 0.0);
+        let points = looks.into_iter().map(|(gap, saved, share)| {
+            at += gap;
+            cpu += gap * share;
+            point(at, saved, cpu)
+        }).collect();
+        let mut when = 0.0;
+        let attainable = steps.into_iter().map(|(gap, mib)| {
+            when += gap;
+            Step { at: when, bytes: mib * MIB }
+        }).collect();
+        Series { points, attainable }
+    }
+}
+
+#[test]
+fn what_was_rewritten_and_came_back_counts_only_once_ksmd_has_been_there() {
+    let steps = [(0.0, 100), (10.0, 40), (20.0, 100)].map(|(at, mib)| Step { at, bytes: mib * MIB });
+    // The kernel counts all of the part as merged all the time.
+    let looks = [(5.0, 0.0), (15.0, 4.0), (25.0, 4.0), (30.0, 22.0)];
+    let points = looks.map(|(at, known_since)| Point { known_since, ..point(at, 100, 0.0) });
+    let series = Series::new(points.to_vec(), steps.to_vec());
+    let saved: Vec<_> = series.points.iter().map(|point| point.saved_bytes / MIB).collect();
+    assert_eq!(saved, [100, 40, 40, 100]);
+}
+
+proptest! {
+    #[test]
+    fn no_run_saves_more_than_there_is_nor_uses_more_than_a_cpu(s in any_series()) {
+        let m = measures(&s);
+        prop_assert!(m.gib_seconds >= 0.0 && m.gib_seconds <= m.attainable_gib_seconds + 1e-9);
+        prop_assert!(m.saved_bytes <= m.attainable_bytes);
+        prop_assert!((0.0..=100.0 + 1e-6).contains(&m.ksmd_peak_percent));
+        prop_assert!((0.0..=100.0 + 1e-6).contains(&m.late_percent));
+    }
+
+    #[test]
+    fn more_takes_longer(s in any_series()) {
+        for rise in measures(&s).rises {
+            prop_assert!(rise.missing_bytes > 0);
+            let times = [rise.seconds_to_50, rise.seconds_to_90, rise.seconds_to_99];
+            let times = times.map(|time| time.unwrap_or(f64::INFINITY));
+            prop_assert!(times.is_sorted() && times[0] >= 0.0, "{times:?}");
+        }
+    }
+
+    #[test]
+    fn saving_more_gives_more_gib_seconds(s in any_series(), more in 0_u64..100) {
+        let mut richer = s.clone();
+        richer.points.iter_mut().for_each(|point| point.saved_bytes += more * MIB);
+        prop_assert!(measures(&richer).gib_seconds >= measures(&s).gib_seconds - 1e-9);
+    }
+
+    #[test]
+    fn a_run_is_the_sum_of_its_parts(s in any_series(), cut in 0_usize..40) {
+        let cut = cut.min(s.points.len().saturating_sub(1));
+        let part = |points: &[Point]| measures(&Series { points: points.to_vec(), ..s.clone() }).gib_seconds;
+        let whole = part(&s.points);
+        let parts = part(s.points.get(..=cut).unwrap_or(&[])) + part(s.points.get(cut..).unwrap_or(&[]));
+        prop_assert!((whole - parts).abs() < 1e-6, "{whole} {parts}");
+    }
+}

@@ -1,0 +1,146 @@
+//! A competitor at work. It is a process of its own, so that its costs can be measured.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ksmith_core::decide::Limits;
+
+use super::LabError;
+use super::group::Group;
+use super::usage::Measured;
+use crate::competitor::{Competitor, CompetitorKind, limits_table};
+
+/// The longest that a controller may take until it is ready.
+const TO_START: Duration = Duration::from_secs(20);
+/// The longest that a controller may take to end. A batch of the hand settings is a whole pass, and writing
+/// `run` waits for its end.
+const TO_END: Duration = Duration::from_secs(60);
+
+/// A running controller, which is ended on drop.
+#[derive(Debug)]
+pub(super) struct Contender {
+    name: String,
+    group: Option<Group>,
+    measured: Measured,
+    log: PathBuf,
+}
+
+impl Contender {
+    /// Starts `competitor`, with its files in the empty directory `place`, and waits until it is ready. Its
+    /// output goes to `log`.
+    pub(super) fn start(
+        program: &Path,
+        competitor: &Competitor,
+        limits: &Limits,
+        place: &Path,
+        log: &Path,
+    ) -> Result<Self, LabError> {
+        let mut contender =
+            Self { name: competitor.name.clone(), group: None, measured: Measured::Nothing, log: log.to_owned() };
+        match &competitor.kind {
+            CompetitorKind::Off => {}
+            CompetitorKind::Daemon { policy } => {
+                contender.daemon(program, format!("{policy}{}", limits_table(limits)), place)?;
+            }
+            CompetitorKind::Configured { file } => {
+                let text = configured(file).map_err(|why| contender.failed(&why))?;
+                contender.daemon(program, text, place)?;
+            }
+            CompetitorKind::Ksmtuned { script, is_eager } => contender.ksmtuned(script, *is_eager, place)?,
+        }
+        Ok(contender)
+    }
+
+    pub(super) fn measured(&self) -> Measured {
+        self.measured
+    }
+
+    /// Ends the controller.
+    ///
+    /// # Errors
+    /// The controller ended before or failed.
+    pub(super) fn end(mut self) -> Result<(), LabError> {
+        let Some(mut group) = self.group.take() else { return Ok(()) };
+        if let Some(status) = group.ended().map_err(LabError::System)? {
+            return Err(self.failed(&format!("it ended during the run: {status}")));
+        }
+        let status = group.end(TO_END).map_err(LabError::System)?;
+        // The status of a shell that is killed is not 0; the daemon ends with 0 when it is asked to.
+        match self.measured {
+            Measured::Process(_) if !status.success() => Err(self.failed(&format!("it ended badly: {status}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn daemon(&mut self, program: &Path, config: String, place: &Path) -> Result<(), LabError> {
+        let (file, socket) = (place.join("ksmith.toml"), place.join("control"));
+        let config = format!("{config}\n[daemon]\ncontrol_socket = {:?}\n", socket.display().to_string());
+        fs::write(&file, config).map_err(LabError::System)?;
+        let mut command = Command::new(program);
+        command.args(["daemon", "-v", "--config"]).arg(&file).arg("--state-dir").arg(place.join("state"));
+        let group = self.launch(&mut command)?;
+        self.measured = Measured::Process(group.pid());
+        self.group = Some(group);
+        self.wait_for(&socket)
+    }
+
+    fn ksmtuned(&mut self, script: &Path, is_eager: bool, place: &Path) -> Result<(), LabError> {
+        let pid_file = place.join("ksmtuned.pid");
+        let mut command = Command::new("bash");
+        // The script leaves its loop in the background and ends. Sourced into this shell, the loop ends with the
+        // shell.
+        command.args(["-c", "trap 'trap - TERM; kill 0' TERM; . \"$0\"; wait"]).arg(script);
+        command.env("PIDFILE", &pid_file);
+        if is_eager {
+            command.env("KSM_THRES_COEF", "100");
+        }
+        let group = self.launch(&mut command)?;
+        self.measured = Measured::Group(group.pid());
+        self.group = Some(group);
+        self.wait_for(&pid_file)
+    }
+
+    fn launch(&self, command: &mut Command) -> Result<Group, LabError> {
+        let log = || File::create(&self.log).and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = log().map_err(LabError::System)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("JOURNAL_STREAM");
+        Group::start(command).map_err(|why| self.failed(&format!("it can't be started: {why}")))
+    }
+
+    /// Waits for a file that appears when the controller is ready.
+    fn wait_for(&mut self, file: &Path) -> Result<(), LabError> {
+        let began = Instant::now();
+        while !file.exists() {
+            let ended = self.group.as_mut().and_then(|group| group.ended().transpose()).transpose();
+            if let Some(status) = ended.map_err(LabError::System)? {
+                return Err(self.failed(&format!("it ended at once: {status}")));
+            }
+            if began.elapsed() > TO_START {
+                return Err(self.failed("it does not get ready"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn failed(&self, why: &str) -> LabError {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let last = said.lines().last().unwrap_or("nothing").chars().take(400).collect();
+        LabError::Competitor { name: self.name.clone(), why: why.to_owned(), said: last }
+    }
+}
+
+/// The text of a configuration file, without the places where its daemon listens.
+fn configured(file: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(file).map_err(|why| format!("can't read {}: {why}", file.display()))?;
+    let mut table: toml::Table = text.parse().map_err(|why| format!("{}: {why}", file.display()))?;
+    table.remove("daemon");
+    Ok(table.to_string())
+}

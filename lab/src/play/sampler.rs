@@ -1,0 +1,215 @@
+//! Samples KSM and the controller five times a second during a run. It reads nothing else, so as not to disturb
+//! the run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use ksmith_core::kernel::{self, Vmstat};
+
+use super::LabError;
+use super::usage::{Measured, Usage};
+use crate::measure::Point;
+use ksmith_host::ksmd;
+use ksmith_host::root::Root;
+
+/// Time between two samples.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The samples of a run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Seen {
+    pub(super) points: Vec<Point>,
+    pub(super) passes: u64,
+    pub(super) controller_rss_bytes: u64,
+}
+
+/// A thread that samples until it is told to end.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    saved: Arc<AtomicU64>,
+    end: Sender<()>,
+    thread: JoinHandle<Result<Seen, LabError>>,
+}
+
+impl Sampler {
+    /// Starts the thread. Time counts from `began`.
+    pub(super) fn start(measured: Measured, began: Instant) -> Result<Self, LabError> {
+        let (end, is_ended) = bounded::<()>(0);
+        let saved = Arc::new(AtomicU64::new(0));
+        let latest = Arc::clone(&saved);
+        let mut eye = Eye::new(Root::host(), measured)?;
+        let watch = move || {
+            let mut next = began;
+            loop {
+                let point = eye.look(began, false)?;
+                latest.store(point.saved_bytes, Ordering::Relaxed);
+                next = Instant::now().max(next + EVERY);
+                if is_ended.recv_deadline(next) != Err(RecvTimeoutError::Timeout) {
+                    eye.look(began, true)?;
+                    return Ok(eye.seen);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(watch);
+        Ok(Self { saved, end, thread: thread.map_err(LabError::System)? })
+    }
+
+    /// Bytes saved at the newest sample.
+    pub(super) fn saved_bytes(&self) -> u64 {
+        self.saved.load(Ordering::Relaxed)
+    }
+
+    /// Takes a last sample and returns all of them.
+    pub(super) fn finish(self) -> Result<Seen, LabError> {
+        drop(self.end);
+        self.thread.join().map_err(|_| LabError::Unseen("the sampling thread panicked".to_owned()))?
+    }
+}
+
+struct Eye {
+    root: Root,
+    measured: Measured,
+    ksmd: u32,
+    controller: Usage,
+    first: Option<First>,
+    progress: Passes,
+    seen: Seen,
+}
+
+/// The counters at the first sample.
+#[derive(Clone, Copy)]
+struct First {
+    ksmd_ns: u64,
+    controller: Duration,
+    breaks: u64,
+    passes: u64,
+    zero_pages: i64,
+}
+
+/// Merged zero pages: the kernel's count less its value when nothing was merged. The count can stay below zero
+/// (`Ksm::zero_pages`).
+fn zero_pages(now: i64, at_first: i64) -> u64 {
+    u64::try_from(now.saturating_sub(at_first.min(0))).unwrap_or(0)
+}
+
+/// When the last complete pass began. Each page that the kernel counts as merged was merged at some moment
+/// since.
+#[derive(Debug, Default)]
+struct Passes {
+    ended: u64,
+    visited: u64,
+    /// Whether ksmd has visited no page since the last pass ended.
+    stands: bool,
+    /// Start of the pass under way; the field below holds that of the pass before.
+    began: f64,
+    began_before: f64,
+}
+
+impl Passes {
+    fn look(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
+        if ended != self.ended {
+            self.began_before = if ended == self.ended + 1 { self.began } else { at };
+            self.began = at;
+            self.stands = true;
+        } else if visited != self.visited {
+            self.stands = false;
+        } else if self.stands {
+            self.began = at;
+        }
+        (self.ended, self.visited) = (ended, visited);
+        self.began_before
+    }
+}
+
+impl Eye {
+    fn new(root: Root, measured: Measured) -> Result<Self, LabError> {
+        let ksmd = ksmd::pid(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
+        Ok(Self {
+            root,
+            measured,
+            ksmd,
+            controller: Usage::default(),
+            first: None,
+            progress: Passes::default(),
+            seen: Seen::default(),
+        })
+    }
+
+    fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
+        let root = &self.root;
+        let page = rustix::param::page_size() as u64;
+        let ksmd_ns = self.read(&format!("proc/{}/schedstat", self.ksmd), |t| kernel::cpu_ns(t).ok())?;
+        let sharing = self.read("sys/kernel/mm/ksm/pages_sharing", |t| kernel::number(t).ok())?;
+        let passes = self.read("sys/kernel/mm/ksm/full_scans", |t| kernel::number(t).ok())?;
+        // Kernels before 6.6 lack this file.
+        let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| t.trim().parse::<i64>().ok()).unwrap_or(0);
+        let visited = self.read("sys/kernel/mm/ksm/pages_scanned", |t| kernel::number(t).ok()).unwrap_or(0);
+        let breaks = self.read("proc/vmstat", |t| Vmstat::parse(t).ok())?.cow_ksm.unwrap_or(0);
+        let at = began.elapsed().as_secs_f64();
+        // A group is found by reading all of /proc, which would disturb the run at every sample. Once a second
+        // suffices.
+        let is_due =
+            is_last || !matches!(self.measured, Measured::Group(_)) || self.seen.points.len().is_multiple_of(5);
+        if is_due {
+            self.controller = Usage::now(root, self.measured);
+        }
+        let controller = self.controller;
+        let first = *self.first.get_or_insert(First {
+            ksmd_ns,
+            controller: controller.cpu,
+            breaks,
+            passes,
+            zero_pages: zero,
+        });
+        let point = Point {
+            at,
+            saved_bytes: (sharing + zero_pages(zero, first.zero_pages)) * page,
+            known_since: self.progress.look(at, passes, visited),
+            ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
+            controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
+            breaks: breaks.saturating_sub(first.breaks),
+        };
+        let seen = &mut self.seen;
+        seen.points.push(point);
+        seen.passes = passes.saturating_sub(first.passes);
+        seen.controller_rss_bytes = seen.controller_rss_bytes.max(controller.rss_bytes);
+        Ok(point)
+    }
+
+    fn read<T>(&self, file: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, LabError> {
+        let text = self.root.text(file);
+        let unseen = || LabError::Unseen(format!("/{file} is {}", text.as_ref().map(|_| "not what it should be")));
+        text.value().and_then(|text| parse(text)).ok_or_else(unseen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_pages_are_counted_from_the_first_value() {
+        assert_eq!((zero_pages(5, 0), zero_pages(5, -16), zero_pages(-20, -16)), (5, 21, 0));
+        assert_eq!(zero_pages(5, 3), 5, "merged before, and merged still");
+    }
+
+    #[test]
+    fn kernel_counts_date_from_the_start_of_the_last_complete_pass() {
+        let mut passes = Passes::default();
+        assert_eq!(passes.look(1.0, 0, 0), 0.0);
+        assert_eq!(passes.look(2.0, 0, 50), 0.0);
+        assert_eq!(passes.look(3.0, 1, 100), 0.0, "the first pass began at 0");
+        // ksmd is parked where the pass ended, and begins the next at 9.
+        assert_eq!(passes.look(9.0, 1, 100), 0.0);
+        assert_eq!(passes.look(10.0, 1, 150), 0.0);
+        assert_eq!(passes.look(11.0, 2, 200), 9.0);
+        // Parked in the middle of a pass: that began when the one before ended.
+        assert_eq!(passes.look(12.0, 2, 210), 9.0);
+        assert_eq!(passes.look(20.0, 2, 210), 9.0);
+        assert_eq!(passes.look(21.0, 3, 300), 11.0);
+        assert_eq!(passes.look(22.0, 9, 900), 22.0, "several short ones");
+    }
+}

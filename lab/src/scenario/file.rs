@@ -1,0 +1,116 @@
+//! The text form of a scenario file, as serde reads it before its meaning is checked.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ksmith_core::decide::Limits;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::size::Size;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    /// Description in one sentence.
+    pub(super) about: String,
+    pub(super) long: Long,
+    pub(super) short: Short,
+    /// Limits of every ksmith daemon in this scenario.
+    #[serde(default)]
+    pub(super) limits: Limits,
+    pub(super) guests: BTreeMap<String, Spanned<Guest>>,
+    pub(super) timeline: Vec<Spanned<Step>>,
+}
+
+/// The form that the times and sizes in the file are written for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Long {
+    pub(super) seconds: f64,
+}
+
+/// The short form. Times are scaled so that it ends after `seconds`, sizes by the factor `memory`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Short {
+    pub(super) seconds: f64,
+    #[serde(default = "whole")]
+    pub(super) memory: f64,
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// One kind of guest: exactly one of `parts`, `qemu` and `command`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Guest {
+    pub(super) parts: Option<Vec<Part>>,
+    pub(super) qemu: Option<Qemu>,
+    pub(super) command: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Part {
+    pub(super) kind: PartKind,
+    pub(super) size: Size,
+    pub(super) seed: Option<u64>,
+    pub(super) every_ms: Option<u64>,
+    pub(super) percent: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PartKind {
+    Equal,
+    Zero,
+    Unique,
+    Churn,
+    Work,
+}
+
+/// A QEMU guest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Qemu {
+    pub(super) kernel: Option<PathBuf>,
+    pub(super) initrd: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) append: String,
+    pub(super) disk: Option<PathBuf>,
+    pub(super) memory: Size,
+    #[serde(default = "tcg")]
+    pub(super) accel: String,
+    /// Hint on what to install if a file is missing.
+    #[serde(default)]
+    pub(super) hint: String,
+}
+
+fn tcg() -> String {
+    "tcg".to_owned()
+}
+
+/// One line of the timeline: exactly one of `start`, `stop`, `rewrite`, `refill` and `work`, each with a guest's name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    pub(super) at: f64,
+    pub(super) start: Option<String>,
+    pub(super) stop: Option<String>,
+    pub(super) rewrite: Option<String>,
+    pub(super) refill: Option<String>,
+    pub(super) work: Option<String>,
+    /// Number of repetitions.
+    pub(super) times: Option<u32>,
+    /// Seconds between two repetitions.
+    pub(super) every: Option<f64>,
+    /// For `start`: seconds until the guest is stopped.
+    pub(super) lifetime: Option<f64>,
+    /// For `rewrite` and `refill`: index of the part, from 0.
+    pub(super) part: Option<usize>,
+    /// For `work`: load in per cent, from 0 to 100.
+    pub(super) percent: Option<u8>,
+}

@@ -1,0 +1,152 @@
+use super::*;
+use crate::{Contents, Part};
+
+const GOOD: &str = r#"
+about = "Two clones, one of which leaves"
+long = { seconds = 300 }
+short = { seconds = 30, memory = 0.5 }
+limits = { max_cpu = "20%" }
+
+[guests.clone]
+parts = [
+  { kind = "equal", size = "8 MiB", seed = 1 },
+  { kind = "churn", size = "64 KiB", every_ms = 20 },
+  { kind = "work", size = "32 KiB" },
+]
+
+[[timeline]]
+at = 10
+start = "clone"
+times = 2
+every = 20
+
+[[timeline]]
+at = 100
+rewrite = "clone"
+part = 0
+
+[[timeline]]
+at = 200
+stop = "clone-1"
+
+[[timeline]]
+at = 210
+work = "clone"
+percent = 30
+"#;
+
+fn parse(text: &str, form: Form) -> Result<Scenario, String> {
+    Scenario::parse(Path::new("dir/two.toml"), text, form).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_scenario_means_what_it_says() {
+    let scenario = parse(GOOD, Form::Long).unwrap();
+    assert_eq!((scenario.name.as_str(), scenario.duration), ("two", Duration::from_secs(300)));
+    assert_eq!(scenario.limits.max_cpu.part(), 0.2);
+    let parts = vec![
+        Part::Equal { seed: 1, pages: 2048 },
+        Part::Churn { pages: 16, every: Duration::from_millis(20) },
+        Part::Work { pages: 8, percent: 0 },
+    ];
+    let names: Vec<_> = scenario.instances.iter().map(|i| i.name.as_str()).collect();
+    assert_eq!(names, ["clone-1", "clone-2"]);
+    assert_eq!(scenario.instances[0].kind, Kind::Memory(Contents(parts)));
+    let deeds: Vec<_> = scenario.actions.iter().map(|a| (a.at.as_secs(), a.deed.clone())).collect();
+    let expected = [
+        (10, Deed::Start(0)),
+        (30, Deed::Start(1)),
+        (100, Deed::Rewrite { guest: 0, part: 0 }),
+        (100, Deed::Rewrite { guest: 1, part: 0 }),
+        (200, Deed::Stop(0)),
+        (210, Deed::Work { guest: 1, percent: 30 }),
+    ];
+    assert_eq!(deeds, expected);
+    assert_eq!(scenario.peak_bytes(), 2 * 2072 * 4096);
+}
+
+#[test]
+fn the_short_form_shrinks_time_and_memory() {
+    let short = parse(GOOD, Form::Short).unwrap();
+    assert_eq!(short.duration, Duration::from_secs(30));
+    assert_eq!(short.actions[1].at, Duration::from_secs(3));
+    assert_eq!(short.instances[0].kind.contents().unwrap().0[0], Part::Equal { seed: 1, pages: 1024 });
+}
+
+#[test]
+fn a_lifetime_ends_a_guest_unless_it_ends_later_than_the_scenario() {
+    let text =
+        GOOD.replace("every = 20\n", "every = 20\nlifetime = 275\n").replace("at = 200\nstop", "at = 250\nstop");
+    let scenario = parse(&text, Form::Long).unwrap();
+    let stops: Vec<_> = scenario.actions.iter().filter(|a| matches!(a.deed, Deed::Stop(_))).collect();
+    // The first guest is stopped before its lifetime ends; the second would end after the scenario.
+    assert_eq!(stops.len(), 1, "{stops:?}");
+    assert_eq!(stops[0].at, Duration::from_secs(250));
+}
+
+#[test]
+fn every_mistake_is_refused_with_its_place() {
+    for (from, to, place, why) in [
+        ("about = ", "abot = ", "line 2, column 1", "unknown field `abot`"),
+        ("memory = 0.5", "memroy = 0.5", "line 4", "unknown field `memroy`"),
+        ("seed = 1", "sed = 1", "line 9", "unknown field `sed`"),
+        ("8 MiB", "8 MB", "line 9, column 28", "not a size"),
+        (", seed = 1", "", "line 7, column 1", "equal a seed"),
+        ("every_ms = 20", "every_ms = 0", "line 7, column 1", "over 0"),
+        ("seconds = 300", "seconds = 0", "line 1, column 1", "over 0"),
+        ("at = 10", "at = 299", "line 14, column 1", "after the end"),
+        ("times = 2", "times = 0", "line 14, column 1", "times goes from 1"),
+        ("start = \"clone\"", "start = \"klon\"", "line 14, column 1", "no guest \"klon\""),
+        ("part = 0", "part = 1", "line 20, column 1", "no part 1"),
+        ("part = 0", "", "line 20, column 1", "take a part"),
+        ("rewrite = \"clone\"", "rewrite = \"clone\"\nstop = \"clone\"", "line 20, column 1", "exactly one of"),
+        ("stop = \"clone-1\"", "stop = \"clone-3\"", "line 25, column 1", "no guest \"clone-3\" at 200 s"),
+        ("at = 210", "at = 1", "line 29, column 1", "no guest \"clone\" at 1 s"),
+        ("percent = 30", "percent = 130", "line 29, column 1", "at most 100"),
+        ("max_cpu = \"20%\"", "max_cpu = 20", "line 5", "max_cpu"),
+        ("[guests.clone]\n", "[guests.clone]\ncommand = [\"x\"]\n", "line 7, column 1", "exactly one of parts"),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        let error = parse(&GOOD.replacen(from, to, 1), Form::Long).unwrap_err();
+        assert!(error.starts_with("dir/two.toml: "), "{error}");
+        assert!(error.contains(place) && error.contains(why), "{to:?} gave {error}");
+    }
+}
+
+#[test]
+fn a_name_is_looked_for_and_the_known_ones_are_listed() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::write(tree.path().join("two.toml"), GOOD).unwrap();
+    let places = [tree.path().join("none"), tree.path().to_owned()];
+    assert_eq!(find("two", &places).unwrap(), tree.path().join("two.toml"));
+    assert_eq!(find("my/own.toml", &places).unwrap(), Path::new("my/own.toml"));
+    assert_eq!(find("three", &places).unwrap_err().to_string(), "there is no scenario \"three\"; there are: two");
+}
+
+#[test]
+fn every_shipped_scenario_can_be_played_in_both_forms() {
+    let places = [Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")];
+    let all = list(&places);
+    let names: Vec<_> = all.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
+    let shipped =
+        ["build", "burst", "capped", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
+    assert_eq!(names, shipped);
+    for path in all {
+        let short = Scenario::load(&path, Form::Short).unwrap();
+        let long = Scenario::load(&path, Form::Long).unwrap();
+        assert!((30..=90).contains(&short.duration.as_secs()), "{}", short.name);
+        assert!((240..=360).contains(&long.duration.as_secs()), "{}", long.name);
+        // The memory of a small host.
+        assert!(short.peak_bytes() <= 4 << 30 && long.peak_bytes() <= 8 << 30, "{}", long.name);
+    }
+}
+
+#[test]
+fn the_example_of_the_documentation_can_be_played() {
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lab.md")).unwrap();
+    let blocks: Vec<&str> = docs.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert_eq!(blocks.len(), 2);
+    let scenario = parse(&blocks.concat(), Form::Short).unwrap();
+    assert_eq!(scenario.instances.len(), 4);
+    assert_eq!(scenario.limits.max_cpu.part(), 0.2);
+}

@@ -1,0 +1,73 @@
+//! One guest's entry in the ledger, as its actuator keeps it.
+
+use std::io;
+
+use ksmith_core::guest::Kind;
+use ksmith_core::sample::ProcessId;
+
+use super::ActuatorError;
+use super::ledger::{CgroupWas, Entry, Ledger};
+use ksmith_host::undo::UndoError;
+
+/// The memory of an actuator's guest, always as the ledger has it.
+#[derive(Debug)]
+pub(super) struct Account {
+    ledger: Ledger,
+    entry: Entry,
+}
+
+impl Account {
+    /// Opens the account of a guest: the ledger's entry, or one with all memory given.
+    pub(super) fn open(
+        ledger: &Ledger,
+        key: &str,
+        name: &str,
+        kind: Kind,
+        process: ProcessId,
+        whole_bytes: u64,
+    ) -> Self {
+        let fresh = Entry {
+            key: key.to_owned(),
+            name: name.to_owned(),
+            kind,
+            process,
+            whole_bytes,
+            given_bytes: whole_bytes,
+            cgroup: None,
+        };
+        let entry =
+            ledger.entry(key, process).filter(|entry| entry.given_bytes <= entry.whole_bytes).unwrap_or(fresh);
+        Self { ledger: ledger.clone(), entry }
+    }
+
+    /// The memory that the guest was started with.
+    pub(super) fn whole(&self) -> u64 {
+        self.entry.whole_bytes
+    }
+
+    /// A lower bound of what the guest has.
+    pub(super) fn given(&self) -> u64 {
+        self.entry.given_bytes
+    }
+
+    /// The cgroup's state before the first take.
+    pub(super) fn cgroup(&self) -> Option<&CgroupWas> {
+        self.entry.cgroup.as_ref()
+    }
+
+    /// Notes what the guest has: before a take, and after a give.
+    pub(super) fn note(&mut self, given_bytes: u64) -> Result<(), ActuatorError> {
+        self.entry.given_bytes = given_bytes.min(self.entry.whole_bytes);
+        self.ledger.note(self.entry.clone()).map_err(unusable)
+    }
+
+    /// Notes the cgroup's state before the first take, and what it is given now. `None` settles the account.
+    pub(super) fn note_cgroup(&mut self, was: Option<CgroupWas>, given_bytes: u64) -> Result<(), ActuatorError> {
+        self.entry.cgroup = was;
+        self.note(given_bytes)
+    }
+}
+
+fn unusable(error: UndoError) -> ActuatorError {
+    ActuatorError::Io { what: "nothing was taken".to_owned(), source: io::Error::other(error) }
+}

@@ -1,0 +1,95 @@
+//! Taking memory from one guest and giving it back, whatever the guest is.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use ksmith_core::balance::Inside;
+
+/// One guest's memory.
+///
+/// Every call ends in bounded time, whatever the guest does: a look in about two seconds, a resize in ten. The host's own
+/// measure goes before the guest's figures: `given_bytes` is what the hypervisor or the ledger says, `resident_bytes` is
+/// the host's.
+pub trait Actuator: Send + fmt::Debug {
+    /// Looks at the guest, and changes nothing.
+    ///
+    /// # Errors
+    /// See [`ActuatorError`]. A figure that the guest does not report is `None` in [`Look::inside`], and no error.
+    fn look(&mut self) -> Result<Look, ActuatorError>;
+
+    /// Resizes the guest towards `to_bytes` in verified steps, and stops early where a step has no effect.
+    ///
+    /// Returns the verified amount afterwards, which may be any between the one before and `to_bytes`.
+    ///
+    /// # Errors
+    /// See [`ActuatorError`]. Changes before the failure are in the ledger.
+    fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError>;
+
+    /// The abilities of the actuator, known without asking.
+    fn abilities(&self) -> Abilities;
+}
+
+/// The figures of one guest at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Look {
+    /// The memory that its hypervisor lets it have now.
+    pub given_bytes: u64,
+    /// The memory that it was started with.
+    pub whole_bytes: u64,
+    /// The memory that the host spends on it.
+    pub resident_bytes: u64,
+    /// The guest's own figures. Rates are since the look before.
+    pub inside: Inside,
+}
+
+/// The abilities of an actuator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abilities {
+    /// The mechanism: `mconsole`, `virtio-balloon`, `cgroup`. A stable name for columns and JSON.
+    pub way: &'static str,
+    /// Whether memory can be taken.
+    pub can_take: bool,
+    /// Whether memory can be given back.
+    pub can_give: bool,
+    /// The granule of resizes.
+    pub step_bytes: u64,
+    /// Why one of them is impossible, and the remedy.
+    pub why_not: Option<String>,
+}
+
+/// Why a guest could not be looked at or resized.
+#[derive(Debug, thiserror::Error)]
+pub enum ActuatorError {
+    /// The guest has ended.
+    #[error("it has ended")]
+    Gone,
+    /// The guest does not answer.
+    #[error("it gave no answer within {patience:?}")]
+    Silent {
+        /// The time that was allowed.
+        patience: Duration,
+    },
+    /// The guest or its hypervisor refuses.
+    #[error("it refuses {what}: {why}")]
+    Refused {
+        /// The request that was refused.
+        what: String,
+        /// The reason, in the words of the other side.
+        why: String,
+    },
+    /// The answer is impossible.
+    #[error("its answer makes no sense: {0}")]
+    Nonsense(String),
+    /// The guest has no means of being resized; the sentence names the remedy.
+    #[error("it can't be resized: {0}")]
+    Unable(String),
+    /// A file or socket fails.
+    #[error("{what}: {source}")]
+    Io {
+        /// The file or socket.
+        what: String,
+        /// The failure of that file or socket.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,244 @@
+//! Guests, their threads, the pool and a policy: one turn looks at all, decides within the bounds, and acts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use ksmith_core::balance::{self, Action, Backoff, BalanceConfig, BalancePolicy, Bounds, Pool, PoolView, View};
+use ksmith_core::model::Done;
+use ksmith_host::root::Root;
+use tracing::info;
+
+use super::member::{Member, Resizing};
+use super::pool::{PoolError, PoolReader};
+use super::worker::{Answer, Worker};
+use super::{Holds, Ledger};
+
+mod answers;
+mod give_back;
+mod members;
+mod orders;
+mod report;
+
+pub use orders::Ordered;
+
+/// The number of resizes that are kept for reports.
+const REMEMBERED: usize = 32;
+
+/// Balances the guests of one pool.
+pub struct Balancer {
+    root: Root,
+    config: BalanceConfig,
+    ledger: Ledger,
+    holds: Holds,
+    pool: PoolReader,
+    policy: Box<dyn BalancePolicy>,
+    bounds: Bounds,
+    backoff: Backoff,
+    members: BTreeMap<String, Member>,
+    numbers: u64,
+    sender: Sender<Answer>,
+    answers: Receiver<Answer>,
+    started: Instant,
+    turn: Option<Turn>,
+    done: VecDeque<(Duration, Done)>,
+    has_first_answer: bool,
+    polls_new_guests: bool,
+}
+
+impl fmt::Debug for Balancer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Balancer").field("members", &self.members.keys()).finish_non_exhaustive()
+    }
+}
+
+/// One turn: the view and the plan.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// The pool and its guests.
+    pub view: View,
+    /// The plan, within the bounds.
+    pub plan: balance::Plan,
+}
+
+impl Balancer {
+    /// Creates a balancer without guests.
+    pub fn new(root: Root, config: BalanceConfig, ledger: Ledger, holds: Holds) -> Self {
+        let (sender, answers) = unbounded();
+        Self {
+            pool: PoolReader::new(root.clone(), config.pool.clone()),
+            policy: balance::policy(&config),
+            root,
+            config,
+            ledger,
+            holds,
+            bounds: Bounds::default(),
+            backoff: Backoff::default(),
+            members: BTreeMap::new(),
+            numbers: 0,
+            sender,
+            answers,
+            started: Instant::now(),
+            turn: None,
+            done: VecDeque::new(),
+            has_first_answer: false,
+            polls_new_guests: false,
+        }
+    }
+
+    /// Changes the configuration.
+    pub fn configure(&mut self, config: BalanceConfig) {
+        if config == self.config {
+            return;
+        }
+        self.pool = PoolReader::new(self.root.clone(), config.pool.clone());
+        self.policy = balance::policy(&config);
+        self.config = config;
+        // While nothing is balanced, new guests are looked at like all others.
+        self.polls_new_guests = false;
+    }
+
+    /// The channel of the guests' answers, to wait on: hand them to [`accept`](Self::accept).
+    pub fn answers(&self) -> Receiver<Answer> {
+        self.answers.clone()
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Asks the new guests that are due, without waiting for their answers; from now on no look waits for one. Returns
+    /// the time until the next one is due.
+    pub fn poll_new_guests(&mut self) -> Option<Duration> {
+        let now = self.now();
+        self.polls_new_guests = true;
+        let mut next: Option<Duration> = None;
+        for member in self.members.values_mut() {
+            let Some(first_poll) = member.first_poll.filter(|_| !member.is_busy()) else { continue };
+            if first_poll.due <= now {
+                member.looking = member.worker.as_ref().is_some_and(Worker::look);
+            } else {
+                next = Some(next.map_or(first_poll.due, |next| next.min(first_poll.due)));
+            }
+        }
+        next.map(|due| due - now)
+    }
+
+    /// Whether a new guest has answered for the first time since the last call.
+    pub fn take_first_answer(&mut self) -> bool {
+        std::mem::take(&mut self.has_first_answer)
+    }
+
+    /// Asks all guests that are not busy, and waits for their answers for at most `patience`. A guest that has not
+    /// answered by then is in trouble until it does.
+    pub fn look(&mut self, patience: Duration) {
+        let now = self.now();
+        let polls_new_guests = self.polls_new_guests;
+        let is_new = |member: &Member| polls_new_guests && member.first_poll.is_some();
+        for member in self.members.values_mut().filter(|member| !is_new(member)) {
+            // A guest that answers and does not follow is still asked: it may come under memory pressure.
+            let may_ask = member.error.is_none() || self.backoff.trouble(&member.candidate.key, now).is_none();
+            if may_ask && !member.is_busy() && member.worker.as_ref().is_some_and(Worker::look) {
+                member.looking = true;
+            }
+        }
+        let deadline = Instant::now() + patience;
+        while self.members.values().any(|member| member.looking && !is_new(member))
+            && let Ok(answer) = self.answers.recv_deadline(deadline)
+        {
+            self.accept(answer);
+        }
+    }
+
+    /// The pool and the guests as a policy sees them now.
+    ///
+    /// # Errors
+    /// The pool can't be read.
+    pub fn view(&mut self) -> Result<View, PoolError> {
+        let now = self.now();
+        let mut pool = self.pool.read(now)?;
+        let guests: Vec<_> = self
+            .members
+            .values()
+            .map(|member| {
+                let candidate = &member.candidate;
+                let terms = self.config.terms(&candidate.name, candidate.uuid.as_deref());
+                let is_held = self.holds.has(candidate.names_in_holds());
+                member.view(terms, is_held, self.backoff.trouble(&candidate.key, now), now)
+            })
+            .collect();
+        if self.config.pool != Pool::Host {
+            // KSM's own figures are the host's: this pool has no more of that than its guests have merged.
+            let merged = guests.iter().fold(0_u64, |sum, guest| sum.saturating_add(guest.merged_bytes));
+            pool.exposure_bytes = pool.exposure_bytes.min(merged);
+        }
+        Ok(View { now, pool, guests })
+    }
+
+    /// Reads the pool alone, which is cheap.
+    ///
+    /// # Errors
+    /// As [`view`](Self::view).
+    pub fn pool(&mut self) -> Result<PoolView, PoolError> {
+        let now = self.now();
+        self.pool.read(now)
+    }
+
+    /// Looks at the pool and all guests, and decides. Nothing is done yet.
+    ///
+    /// # Errors
+    /// As [`view`](Self::view).
+    pub fn decide(&mut self, patience: Duration) -> Result<&Turn, PoolError> {
+        self.look(patience);
+        // An old turn must not be reported as the present one.
+        self.turn = None;
+        let view = self.view()?;
+        let plan = self.bounds.hold(self.policy.decide(&view), &view, &self.config);
+        Ok(self.turn.insert(Turn { view, plan }))
+    }
+
+    /// Starts the resizes that the last turn decided, each in its guest's thread.
+    pub fn carry_out(&mut self) {
+        let Some(turn) = &self.turn else { return };
+        let actions = turn.plan.actions.clone();
+        for action in actions {
+            let Action::Resize { key, from_bytes, to_bytes, reason } = action else { continue };
+            self.resize(&key, from_bytes, to_bytes, reason);
+        }
+    }
+
+    fn resize(&mut self, key: &str, from_bytes: u64, to_bytes: u64, reason: String) {
+        let now = self.now();
+        let Some(member) = self.members.get_mut(key) else { return };
+        if member.is_busy() || !member.worker.as_ref().is_some_and(|worker| worker.resize(from_bytes, to_bytes)) {
+            return;
+        }
+        member.resizing = Some(Resizing { since: now, takes: to_bytes < from_bytes });
+        let name = member.candidate.name.clone();
+        let mib = |bytes: u64| bytes >> 20;
+        info!("{name}: memory {} -> {} MiB ({reason})", mib(from_bytes), mib(to_bytes));
+        let done = Done {
+            key: key.to_owned(),
+            name,
+            seconds_ago: 0.0,
+            from_bytes,
+            to_bytes,
+            got_bytes: None,
+            error: None,
+            reason,
+        };
+        self.done.push_back((now, done));
+        if self.done.len() > REMEMBERED {
+            self.done.pop_front();
+        }
+    }
+
+    /// Whether a resize is under way.
+    pub fn is_acting(&self) -> bool {
+        self.members.values().any(|member| member.resizing.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests;

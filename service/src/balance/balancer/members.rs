@@ -1,0 +1,107 @@
+//! Which guests a balancer has: those of its pool, and the cgroups that the configuration names.
+
+use ksmith_core::guest::Guest;
+use ksmith_host::guests::Target;
+use ksmith_host::hypervisor::{Resize, of_kind};
+use tracing::{debug, warn};
+
+use super::super::first_poll::FirstPoll;
+use super::super::member::{Candidate, Member, is_machine};
+use super::super::pool::is_inside;
+use super::super::worker::{MakeActuator, Worker};
+use super::super::{actuator, cgroup_actuator};
+use super::Balancer;
+
+impl Balancer {
+    /// Takes over these guests, with what is needed to reach them, and drops all others.
+    ///
+    /// Of them, virtual machines and user-mode Linux of the pool count. The cgroups that the configuration names are added.
+    pub fn discover<'a>(&mut self, guests: impl IntoIterator<Item = (&'a Guest, Option<Target>)>) {
+        let mut found: Vec<(Candidate, Option<MakeActuator>)> = Vec::new();
+        for (guest, target) in guests {
+            if !is_machine(guest.kind) || !is_inside(&self.root, &self.config.pool, guest.id().pid()) {
+                continue;
+            }
+            let candidate = Candidate::of(guest);
+            // A console may appear later than its guest.
+            let is_known =
+                |member: &Member| member.worker.is_some() || of_kind(guest.kind).resize() != Resize::Console;
+            let is_known = self.members.get(&candidate.key).is_some_and(is_known);
+            let make = target.filter(|_| !is_known).map(|target| {
+                let (root, key, ledger) = (self.root.clone(), candidate.key.clone(), self.ledger.clone());
+                Box::new(move || actuator(&root, &target, &key, &ledger)) as MakeActuator
+            });
+            found.push((candidate, make));
+        }
+        for path in &self.config.cgroups {
+            let candidate = Candidate::of_cgroup(path);
+            if found.iter().any(|(it, _)| it.key == candidate.key) {
+                continue;
+            }
+            let (root, key, ledger) = (self.root.clone(), candidate.key.clone(), self.ledger.clone());
+            let path = candidate.cgroup().unwrap_or_default().to_owned();
+            let make = Box::new(move || cgroup_actuator(&root, &path, &key, &ledger)) as MakeActuator;
+            found.push((candidate, Some(make)));
+        }
+        self.update_members(found);
+    }
+
+    /// Takes over guests with actuators of the caller's.
+    #[cfg(test)]
+    pub(in super::super) fn discover_with(&mut self, guests: Vec<(Candidate, MakeActuator)>) {
+        self.update_members(guests.into_iter().map(|(candidate, make)| (candidate, Some(make))).collect());
+    }
+
+    fn update_members(&mut self, found: Vec<(Candidate, Option<MakeActuator>)>) {
+        let now = self.now();
+        let mut known = std::mem::take(&mut self.members);
+        for (candidate, make) in found {
+            let member = match known.remove(&candidate.key) {
+                Some(member) if member.worker.is_some() || make.is_none() => Member { candidate, ..member },
+                // A new guest, or one that could not be resized and perhaps can now.
+                old => {
+                    self.numbers += 1;
+                    let worker = make.and_then(|make| {
+                        let started = Worker::start(self.numbers, make, self.sender.clone());
+                        started.inspect_err(|why| warn!("{} can't be watched: {why}", candidate.name)).ok()
+                    });
+                    Member {
+                        number: self.numbers,
+                        candidate,
+                        worker,
+                        known: None,
+                        error: old.and_then(|old| old.error),
+                        looking: false,
+                        resizing: None,
+                        ordered: None,
+                        first_poll: Some(FirstPoll::new(now)),
+                    }
+                }
+            };
+            self.members.insert(member.candidate.key.clone(), member);
+        }
+        for gone in known.into_values() {
+            debug!("{} is not balanced any more", gone.candidate.name);
+        }
+        self.remove_ended();
+        let members = &self.members;
+        self.backoff.keep(|key| members.contains_key(key));
+    }
+
+    /// Removes ended guests from the ledger. A guest that is only not seen (in another pool now, or missed in a sample)
+    /// must still get its memory back.
+    pub(super) fn remove_ended(&self) {
+        // All entries, since a thread that was resizing a guest as it ended may have noted a last step since.
+        if let Err(error) = self.ledger.strike_ended(&self.root) {
+            warn!("{error}");
+        }
+    }
+
+    /// Removes one ended guest from the ledger and the members.
+    pub(super) fn remove(&mut self, key: &str) {
+        self.members.remove(key);
+        if let Err(error) = self.ledger.strike(key) {
+            warn!("{error}");
+        }
+    }
+}

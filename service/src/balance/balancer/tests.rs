@@ -1,0 +1,335 @@
+//! The balancer with actuators that follow, and with some that do not.
+
+use std::sync::{Arc, Mutex};
+
+use ksmith_core::balance::Inside;
+use ksmith_host::act::StateDir;
+use tempfile::TempDir;
+
+use super::super::member::Candidate;
+use super::super::worker::MakeActuator;
+use super::super::{Abilities, Actuator, ActuatorError, Look};
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const SOON: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(200);
+
+/// How a fake guest answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Manner {
+    Honest,
+    Hangs,
+    Ignores,
+    Garbage,
+    ExitsWhenResized,
+}
+
+#[derive(Debug)]
+struct Fake {
+    given: Arc<Mutex<u64>>,
+    used: u64,
+    manner: Manner,
+}
+
+const WHOLE: u64 = 1000 * MIB;
+
+impl Actuator for Fake {
+    fn look(&mut self) -> Result<Look, ActuatorError> {
+        match self.manner {
+            Manner::Hangs => std::thread::sleep(SOON * 3),
+            Manner::Garbage => return Err(ActuatorError::Nonsense("blah".to_owned())),
+            _ => {}
+        }
+        let given_bytes = *self.given.lock().unwrap();
+        let inside = Inside { available_bytes: Some(given_bytes - self.used), ..Inside::default() };
+        Ok(Look { given_bytes, whole_bytes: WHOLE, resident_bytes: given_bytes, inside })
+    }
+
+    fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
+        match self.manner {
+            Manner::ExitsWhenResized => return Err(ActuatorError::Gone),
+            Manner::Ignores => {}
+            _ => *self.given.lock().unwrap() = to_bytes,
+        }
+        Ok(*self.given.lock().unwrap())
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { way: "fake", can_take: true, can_give: true, step_bytes: MIB, why_not: None }
+    }
+}
+
+struct Stage {
+    tree: TempDir,
+    balancer: Balancer,
+    given: BTreeMap<String, Arc<Mutex<u64>>>,
+}
+
+impl Stage {
+    fn new(guests: &[(&str, u64, Manner)]) -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        let (ledger, holds) = (Ledger::open(&directory).unwrap(), Holds::open(&directory).unwrap());
+        let config = BalanceConfig { cooldown_seconds: 0.001, ..BalanceConfig::default() };
+        let mut stage = Self {
+            balancer: Balancer::new(Root::at(tree.path()), config, ledger, holds),
+            tree,
+            given: BTreeMap::new(),
+        };
+        stage.pool(10_000, 5000);
+        let mut found = Vec::new();
+        for &(name, used, manner) in guests {
+            let given = Arc::new(Mutex::new(WHOLE));
+            stage.given.insert(name.to_owned(), Arc::clone(&given));
+            let candidate = Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup(name) };
+            let make = Box::new(move || {
+                Ok(Box::new(Fake { given: Arc::clone(&given), used: used * MIB, manner }) as Box<dyn Actuator>)
+            }) as MakeActuator;
+            found.push((candidate, make));
+        }
+        stage.balancer.discover_with(found);
+        stage
+    }
+
+    fn pool(&self, total: u64, available: u64) {
+        let proc = self.tree.path().join("proc");
+        std::fs::create_dir_all(&proc).unwrap();
+        let text = format!("MemTotal: {} kB\nMemAvailable: {} kB\n", total << 10, available << 10);
+        std::fs::write(proc.join("meminfo"), text).unwrap();
+    }
+
+    fn given(&self, name: &str) -> u64 {
+        *self.given[name].lock().unwrap() / MIB
+    }
+
+    /// One turn, with all that it decides carried out.
+    fn turn(&mut self, patience: Duration) -> Turn {
+        std::thread::sleep(Duration::from_millis(2));
+        let turn = self.balancer.decide(patience).unwrap().clone();
+        self.balancer.carry_out();
+        self.settle();
+        turn
+    }
+
+    fn settle(&mut self) {
+        let answers = self.balancer.answers();
+        while self.balancer.is_acting() {
+            self.balancer.accept(answers.recv_timeout(SOON).unwrap());
+        }
+    }
+
+    fn trouble(&self, name: &str) -> Option<String> {
+        let report = self.balancer.report().unwrap();
+        report.guests.iter().find(|row| row.guest.name == name).unwrap().guest.trouble.clone()
+    }
+
+    fn ordered(&mut self, name: &str, gives: bool, mib: u64) -> Result<u64, String> {
+        let ordered = self.balancer.order(name, gives, mib * MIB)?;
+        let answers = self.balancer.answers();
+        loop {
+            if let Some(outcome) = self.balancer.ordered(&ordered.key) {
+                return outcome.map(|bytes| bytes / MIB);
+            }
+            self.balancer.accept(answers.recv_timeout(SOON).unwrap());
+        }
+    }
+}
+
+#[test]
+fn memory_is_taken_while_the_pool_is_short_and_comes_back() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("b", 900, Manner::Honest)]);
+    assert_eq!(stage.turn(SOON).plan.actions, []);
+    stage.pool(10_000, 900);
+    stage.turn(SOON);
+    stage.turn(SOON);
+    // Each in proportion to what it can give; the first is held to its step.
+    assert_eq!(stage.given("a"), 900);
+    assert!((950..960).contains(&stage.given("b")), "{}", stage.given("b"));
+    let report = stage.balancer.report().unwrap();
+    assert_eq!(
+        (report.state.as_str(), report.recent.len(), report.recent[0].got_bytes.is_some()),
+        ("short", 4, true)
+    );
+    stage.pool(10_000, 5000);
+    assert!(stage.balancer.give_back(SOON).is_empty());
+    assert_eq!((stage.given("a"), stage.given("b")), (1000, 1000));
+}
+
+#[test]
+fn a_guest_that_hangs_does_not_delay_the_others() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("hangs", 200, Manner::Hangs)]);
+    stage.pool(10_000, 900);
+    stage.turn(SHORT);
+    assert_eq!(stage.given("a"), 950);
+    assert_eq!(stage.trouble("hangs").as_deref(), Some("it gives no answer"));
+    stage.turn(SHORT);
+    assert_eq!((stage.given("a"), stage.given("hangs")), (900, 1000));
+}
+
+#[test]
+fn a_guest_that_ignores_its_balloon_or_answers_garbage_is_left_alone() {
+    let mut stage = Stage::new(&[("ignores", 200, Manner::Ignores), ("garbage", 200, Manner::Garbage)]);
+    stage.pool(10_000, 900);
+    for _ in 0..4 {
+        stage.turn(SOON);
+    }
+    assert!(stage.trouble("ignores").unwrap().starts_with("it does not follow"));
+    assert!(stage.trouble("garbage").unwrap().contains("blah"));
+    assert_eq!(stage.balancer.report().unwrap().recent.len(), 3, "asked three times, and then no more");
+}
+
+#[test]
+fn a_guest_that_exits_during_a_resize_is_removed_and_no_other() {
+    let mut stage = Stage::new(&[("exits", 200, Manner::ExitsWhenResized), ("a", 200, Manner::Honest)]);
+    stage.pool(10_000, 900);
+    stage.turn(SOON);
+    stage.turn(SOON);
+    let names: Vec<String> =
+        stage.balancer.report().unwrap().guests.into_iter().map(|row| row.guest.name).collect();
+    assert_eq!(names, ["a"]);
+    assert_eq!(stage.given("a"), 900);
+}
+
+#[test]
+fn an_order_may_take_down_to_the_floor_and_give_up_to_the_whole() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("b", 200, Manner::Ignores)]);
+    stage.balancer.look(SOON);
+    assert_eq!(stage.ordered("a", false, 120), Ok(880));
+    assert_eq!(stage.ordered("a", true, 20), Ok(900));
+    // Its use, and a reserve of 50 MiB.
+    assert_eq!(stage.ordered("a", false, 5000), Ok(250));
+    assert_eq!(stage.ordered("a", true, 5000), Ok(1000));
+    assert_eq!(stage.ordered("b", false, 100), Ok(1000), "a guest that does not follow is not waited for");
+    assert!(stage.ordered("none", true, 1).unwrap_err().contains("there is no guest"));
+}
+
+#[test]
+fn a_held_guest_is_left_alone_by_the_policy_and_not_by_an_order() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("b", 200, Manner::Honest)]);
+    assert!(stage.balancer.hold("a", true).unwrap().contains("left alone from now on"));
+    stage.pool(10_000, 900);
+    stage.turn(SOON);
+    assert_eq!((stage.given("a"), stage.given("b")), (1000, 950));
+    assert_eq!(stage.ordered("a", false, 100), Ok(900));
+    stage.balancer.hold("a", false).unwrap();
+    stage.turn(SOON);
+    assert_eq!(stage.given("a"), 850);
+}
+
+#[test]
+fn at_the_end_no_more_is_given_back_than_the_pool_has() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.balancer.look(SOON);
+    stage.ordered("a", false, 700).unwrap();
+    stage.pool(10_000, 600);
+    let notes = stage.balancer.give_back(SOON);
+    assert!(notes[0].contains("a gets back 100 of 700 MiB"), "{notes:?}");
+    assert_eq!(stage.given("a"), 400);
+}
+
+#[test]
+fn at_the_end_guests_that_could_not_be_asked_are_named() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    let path = stage.tree.path().join("sys/fs/cgroup/other");
+    std::fs::create_dir_all(&path).unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+    let entry = super::super::ledger::Entry {
+        key: "cgroup:other".to_owned(),
+        name: "other".to_owned(),
+        kind: ksmith_core::guest::Kind::new("container"),
+        process: ksmith_core::sample::ProcessId { pid: 0, start_ticks: 0 },
+        whole_bytes: 100 * MIB,
+        given_bytes: 40 * MIB,
+        cgroup: Some(super::super::ledger::CgroupWas { path: "other".to_owned(), inode, high: "max".to_owned() }),
+    };
+    stage.balancer.ledger.note(entry).unwrap();
+    assert_eq!(stage.balancer.give_back(SOON), ["other has 40 of its 100 MiB; later: ksmith restore"]);
+}
+
+#[test]
+fn a_pool_that_has_lost_its_limit_does_not_keep_what_was_taken() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.balancer.look(SOON);
+    stage.ordered("a", false, 100).unwrap();
+    let pool = Pool::Cgroup("gone".to_owned());
+    stage.balancer.configure(BalanceConfig { pool, ..stage.balancer.config.clone() });
+    assert!(stage.balancer.decide(SOON).is_err());
+    assert_eq!(stage.balancer.give_back(SOON), [] as [String; 0]);
+    assert_eq!(stage.given("a"), 1000);
+}
+
+#[test]
+fn a_guest_that_does_not_follow_is_still_asked() {
+    let mut stage = Stage::new(&[("ignores", 200, Manner::Ignores)]);
+    stage.pool(10_000, 900);
+    for _ in 0..4 {
+        stage.turn(SOON);
+    }
+    assert!(stage.trouble("ignores").is_some());
+    *stage.given["ignores"].lock().unwrap() = 700 * MIB;
+    stage.turn(SOON);
+    assert_eq!(stage.balancer.report().unwrap().guests[0].guest.given_bytes, 700 * MIB);
+}
+
+#[test]
+fn an_order_during_a_planned_step_is_carried_out_after_it() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.balancer.look(SOON);
+    stage.ordered("a", false, 500).unwrap();
+    // The policy gives while the operator takes.
+    stage.balancer.resize("cgroup:a", 500 * MIB, 600 * MIB, String::new());
+    assert_eq!(stage.ordered("a", false, 100), Ok(400));
+}
+
+#[test]
+fn a_new_guest_that_could_not_be_resized_at_first_is_tried_again() {
+    let mut stage = Stage::new(&[]);
+    let candidate = Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup("late") };
+    let tries = Arc::new(Mutex::new(0));
+    let make = Box::new(move || {
+        *tries.lock().unwrap() += 1;
+        match *tries.lock().unwrap() {
+            1..5 => Err(ActuatorError::Unable("there is no cgroup late".to_owned())),
+            _ => {
+                let given = Arc::new(Mutex::new(WHOLE));
+                Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest }) as Box<dyn Actuator>)
+            }
+        }
+    }) as MakeActuator;
+    stage.balancer.discover_with(vec![(candidate, make)]);
+    stage.turn(SOON);
+    assert!(stage.trouble("late").unwrap().contains("no cgroup"));
+    // It is not discovered again, and no turn asks it.
+    let answers = stage.balancer.answers();
+    while !stage.balancer.take_first_answer() {
+        let soon = stage.balancer.poll_new_guests().unwrap_or(SOON);
+        if let Ok(answer) = answers.recv_timeout(soon) {
+            stage.balancer.accept(answer);
+        }
+    }
+    stage.turn(SOON);
+    assert_eq!(stage.trouble("late"), None, "a new guest's first failures do not count");
+}
+
+#[test]
+fn no_turn_waits_for_a_new_guest_that_hangs() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("hangs", 200, Manner::Hangs)]);
+    stage.balancer.poll_new_guests();
+    stage.pool(10_000, 900);
+    let answers = stage.balancer.answers();
+    stage.balancer.accept(answers.recv_timeout(SOON).unwrap());
+    let started = Instant::now();
+    stage.turn(SOON);
+    assert!(started.elapsed() < SOON, "the turn waited for it");
+    assert_eq!((stage.given("a"), stage.given("hangs")), (950, 1000));
+}
+
+#[test]
+fn a_pool_that_cannot_be_looked_at_is_an_error_and_nothing_is_done() {
+    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    stage.turn(SOON);
+    std::fs::remove_file(stage.tree.path().join("proc/meminfo")).unwrap();
+    assert!(stage.balancer.decide(SOON).is_err());
+    assert!(stage.balancer.report().is_none());
+}

@@ -1,0 +1,298 @@
+//! QEMU's virtio balloon, by QMP: the guest's driver inflates it, and QEMU drops the pages.
+//!
+//! `balloon` sets a target and returns at once. The guest's driver then moves `actual` of `query-balloon`, which is QEMU's
+//! count of pages. So each resize waits for `actual`, and a target that is not reached in time is reset to it: a driver that
+//! wakes up later must take nothing.
+//!
+//! Statistics are the guest's own figures. Its driver sends them every `guest-stats-polling-interval` seconds; the default
+//! of 0 means never.
+//!
+//! Source: QEMU `qapi/machine.json`, `docs/interop/virtio-balloon-stats.rst`.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ksmith_core::balance::Inside;
+use ksmith_core::kernel::SmapsRollup;
+use ksmith_core::sample::ProcessId;
+use serde_json::{Value, json};
+
+use super::account::Account;
+use super::ledger::Ledger;
+use super::rates::{Counts, Rates};
+use super::{Abilities, Actuator, ActuatorError, Look};
+use ksmith_host::guests::{Monitor, MonitorError, Target, has_ended};
+use ksmith_host::root::Root;
+
+/// The granule of resizes. The driver itself moves pages of 4 KiB.
+const STEP: u64 = 1 << 20;
+
+/// The time that QEMU's monitor has for an answer.
+const PATIENCE: Duration = Duration::from_millis(1000);
+
+/// The longest resize.
+const LONGEST: Duration = Duration::from_secs(8);
+/// The time without progress after which a resize ends.
+/// The time without progress after which a resize ends.
+const STANDSTILL: Duration = Duration::from_secs(2);
+
+/// The interval between two queries of the balloon.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The interval of the driver's statistics, in seconds.
+const POLLING: u64 = 2;
+
+/// The age from which statistics do not count: the driver has stopped.
+const STALE_SECONDS: u64 = 15;
+
+/// One QEMU with a balloon.
+#[derive(Debug)]
+pub(super) struct Balloon {
+    root: Root,
+    target: Target,
+    /// The device's path in QEMU's object tree, if found.
+    device: Option<String>,
+    account: Account,
+    rates: Rates<3>,
+    takes: Takes,
+}
+
+/// The recent takes and their times: statistics may be older.
+#[derive(Debug, Default)]
+struct Takes(Vec<(u64, u64)>);
+
+impl Takes {
+    /// Notes what was taken up to the second `at`.
+    fn note(&mut self, at: u64, bytes: u64) {
+        self.0.retain(|(then, _)| at.saturating_sub(*then) <= STALE_SECONDS);
+        self.0.push((at, bytes));
+    }
+
+    /// The bytes taken since statistics of this second. A take in the same second may count twice, which is safe.
+    fn since(&self, second: u64) -> u64 {
+        self.0.iter().filter(|(at, _)| *at >= second).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+}
+
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl Balloon {
+    /// Creates the actuator of this guest. Asks its QEMU.
+    pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
+        let mut monitor = connect(root, target)?;
+        let monitor = monitor.as_mut();
+        let actual = actual(monitor)?;
+        // The operator may have given it less than its RAM. That is not ksmith's to give back.
+        let account = Account::open(ledger, key, &target.name, target.identity.kind, target.id.process(), actual);
+        let device = find(monitor);
+        if let Some(path) = &device {
+            let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
+            if ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
+                let wanted = json!({ "path": path, "property": "guest-stats-polling-interval", "value": POLLING });
+                // It has a balloon even without statistics.
+                let _ = ask(monitor, "qom-set", wanted);
+            }
+        }
+        // Another ksmith may have taken that a moment ago, and the statistics may be older.
+        let mut takes = Takes::default();
+        takes.note(clock(), account.whole() - account.given());
+        Ok(Self { root: root.clone(), target: target.clone(), device, account, rates: Rates::default(), takes })
+    }
+
+    fn process(&self) -> ProcessId {
+        self.target.id.process()
+    }
+
+    /// Connects to its monitor, for one request: QEMU's socket serves one peer at a time, and others need it too.
+    fn monitor(&self) -> Result<Box<dyn Monitor>, ActuatorError> {
+        if has_ended(&self.root, self.process()) {
+            return Err(ActuatorError::Gone);
+        }
+        connect(&self.root, &self.target)
+    }
+
+    /// Replaces a failure by the end of the guest, if that explains it.
+    fn explain<T>(&self, result: Result<T, ActuatorError>) -> Result<T, ActuatorError> {
+        match result {
+            Err(_) if has_ended(&self.root, self.process()) => Err(ActuatorError::Gone),
+            other => other,
+        }
+    }
+
+    /// The guest's figures and counters, and the second of its statistics.
+    fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
+        let path = self.device.as_ref()?;
+        let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
+        let (mut inside, counts, told_at) = read_statistics(&told, clock())?;
+        // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest.
+        let since = self.takes.since(told_at);
+        // A take that counts twice must not look like memory pressure, so a minimum stays.
+        let least = (8 << 20) + self.account.whole() / 40;
+        for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
+            *figure = figure.map(|bytes| bytes.saturating_sub(since).max(bytes.min(least)));
+        }
+        Some((inside, counts, told_at))
+    }
+
+    /// The guest's figures with rates, which are between two of its own statistics and not between two looks.
+    fn inside(&mut self, monitor: &mut dyn Monitor) -> Inside {
+        let Some((mut inside, counts, told_at)) = self.statistics(monitor) else { return Inside::default() };
+        self.rates.fill(Duration::from_secs(told_at), counts, &mut inside);
+        inside
+    }
+
+    fn do_resize(&mut self, monitor: &mut dyn Monitor, to: u64) -> Result<u64, ActuatorError> {
+        let mut to = to;
+        let mut now = actual(monitor)?;
+        if let Some((Inside { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
+            let spare = available.saturating_sub(reserve(self.account.whole()));
+            to = if to < now { to.max(now.saturating_sub(spare)) } else { to };
+        }
+        if to == now {
+            self.account.note(now)?;
+            return Ok(now);
+        }
+        // The target before a take, the present amount before a give.
+        self.account.note(to.min(now))?;
+        let before = now;
+        ask(monitor, "balloon", json!({ "value": to }))?;
+        let deadline = Instant::now() + LONGEST;
+        let mut moved = Instant::now();
+        while now != to && Instant::now() < deadline && moved.elapsed() < STANDSTILL {
+            sleep(PAUSE);
+            let next = actual(monitor)?;
+            if next != now {
+                (now, moved) = (next, Instant::now());
+            }
+        }
+        if now > to {
+            // The driver has stopped short of the target. It must not go on later, unobserved.
+            ask(monitor, "balloon", json!({ "value": now }))?;
+            now = actual(monitor)?;
+        }
+        if now < before {
+            self.takes.note(clock(), before - now);
+        }
+        self.account.note(now)?;
+        Ok(now)
+    }
+}
+
+impl Actuator for Balloon {
+    fn look(&mut self) -> Result<Look, ActuatorError> {
+        let mut monitor = self.explain(self.monitor())?;
+        let given_bytes = self.explain(actual(monitor.as_mut()))?;
+        let inside = self.inside(monitor.as_mut());
+        drop(monitor);
+        let sums = self.root.text(format!("proc/{}/smaps_rollup", self.process().pid));
+        let sums = sums.and_then(|text| SmapsRollup::parse(&text));
+        let resident_bytes = sums.value().and_then(|sums| sums.pss.or(sums.rss)).unwrap_or(0);
+        Ok(Look { given_bytes, whole_bytes: self.account.whole(), resident_bytes, inside })
+    }
+
+    fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
+        let mut monitor = self.explain(self.monitor())?;
+        let outcome = self.do_resize(monitor.as_mut(), rounded(to_bytes, self.account.whole()));
+        self.explain(outcome)
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { way: "virtio-balloon", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
+    }
+}
+
+/// Rounds to whole steps, except for the whole: a guest gets its last part back even if that is no step.
+fn rounded(to: u64, whole: u64) -> u64 {
+    if to >= whole { whole } else { (to / STEP * STEP).max(STEP).min(whole) }
+}
+
+/// The memory that a guest of this size keeps available in any case.
+fn reserve(whole: u64) -> u64 {
+    (8 << 20) + whole / 64
+}
+
+fn connect(root: &Root, target: &Target) -> Result<Box<dyn Monitor>, ActuatorError> {
+    target.monitor(root).map_err(translate)
+}
+
+fn ask(monitor: &mut dyn Monitor, command: &str, arguments: Value) -> Result<Value, ActuatorError> {
+    monitor.execute(command, arguments, PATIENCE).map_err(translate)
+}
+
+/// The memory that the guest has now, by QEMU's count.
+fn actual(monitor: &mut dyn Monitor) -> Result<u64, ActuatorError> {
+    let told = match ask(monitor, "query-balloon", json!({})) {
+        Err(ActuatorError::Refused { why, .. }) => {
+            return Err(ActuatorError::Unable(format!(
+                "QEMU says {why:?}: start it with -device virtio-balloon-pci, and with the driver in the guest"
+            )));
+        }
+        told => told?,
+    };
+    told.get("actual").and_then(Value::as_u64).ok_or_else(|| ActuatorError::Nonsense(short(&told)))
+}
+
+/// Finds the path of the balloon device, which may have an id or not.
+fn find(monitor: &mut dyn Monitor) -> Option<String> {
+    ["/machine/peripheral", "/machine/peripheral-anon"].iter().find_map(|place| {
+        let list = ask(monitor, "qom-list", json!({ "path": place })).ok()?;
+        list.as_array()?.iter().find_map(|child| {
+            let kind = child.get("type")?.as_str()?;
+            let name = child.get("name")?.as_str()?;
+            kind.contains("virtio-balloon").then(|| format!("{place}/{name}"))
+        })
+    })
+}
+
+/// Reads the guest's figures and the second of its statistics. `None` without recent statistics.
+fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
+    let last = told.get("last-update").and_then(Value::as_u64).filter(|last| *last > 0)?;
+    // Statistics from the future are from before the clock was set back: their age is unknown.
+    if now.abs_diff(last) > STALE_SECONDS {
+        return None;
+    }
+    // The driver sends -1 for figures that it does not have.
+    let number =
+        |key: &str| told.pointer(&format!("/stats/{key}"))?.as_u64().filter(|value| *value < u64::MAX >> 1);
+    let inside = Inside {
+        available_bytes: number("stat-available-memory"),
+        free_bytes: number("stat-free-memory"),
+        cache_bytes: number("stat-disk-caches"),
+        ..Inside::default()
+    };
+    let counts = Counts {
+        major_faults: number("stat-major-faults"),
+        swap_in_bytes: number("stat-swap-in"),
+        swap_out_bytes: number("stat-swap-out"),
+    };
+    Some((inside, counts, last))
+}
+
+fn translate(error: MonitorError) -> ActuatorError {
+    match error {
+        MonitorError::Refused { command, why } => ActuatorError::Refused { what: command, why },
+        MonitorError::Socket { source, .. } if source.kind() == std::io::ErrorKind::TimedOut => {
+            ActuatorError::Silent { patience: PATIENCE }
+        }
+        MonitorError::Socket { path, source } => {
+            ActuatorError::Io { what: format!("the QMP socket {}", path.display()), source }
+        }
+        MonitorError::NoMonitor => ActuatorError::Unable(
+            "its QEMU has no QMP socket: start it with -qmp unix:PATH,server=on,wait=off, or under libvirt"
+                .to_owned(),
+        ),
+        MonitorError::Foreign { .. } | MonitorError::Garbage { .. } => ActuatorError::Nonsense(error.to_string()),
+        MonitorError::Manager(source) => {
+            ActuatorError::Io { what: "libvirt".to_owned(), source: std::io::Error::other(source) }
+        }
+    }
+}
+
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A QEMU in memory: its balloon goes where it is told, as far as `stops_at` lets it.
+#[derive(Debug, Clone)]
+struct Qemu(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    actual: u64,
+    stops_at: u64,
+    available: u64,
+    /// How many seconds ago it said so.
+    age: u64,
+    targets: Vec<u64>,
+    major_faults: u64,
+}
+
+impl Monitor for Qemu {
+    fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
+        let mut qemu = self.0.lock().unwrap();
+        Ok(match (command, arguments.get("property").and_then(Value::as_str)) {
+            ("query-balloon", _) => json!({ "actual": qemu.actual }),
+            ("balloon", _) => {
+                let target = arguments["value"].as_u64().unwrap();
+                qemu.targets.push(target);
+                qemu.actual = if target < qemu.actual { target.max(qemu.stops_at) } else { target };
+                json!({})
+            }
+            ("qom-get", Some("guest-stats")) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+                let stats =
+                    json!({ "stat-available-memory": qemu.available, "stat-major-faults": qemu.major_faults });
+                json!({ "last-update": now - qemu.age, "stats": stats })
+            }
+            other => panic!("unexpected request {other:?}"),
+        })
+    }
+}
+
+fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, Ledger) {
+    let tree = tempfile::tempdir().unwrap();
+    let ledger = Ledger::open(&ksmith_host::act::StateDir::at(tree.path().join("state"))).unwrap();
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let id = ProcessId {
+        pid: std::process::id(),
+        start_ticks: ksmith_core::kernel::PidStat::parse(&text).unwrap().start_ticks,
+    };
+    let guests = ksmith_host::guests::Guests::new(Root::host(), ksmith_host::guests::Uri::default());
+    let target = guests.target_by_id(id.into()).unwrap();
+    let qemu = Inner { actual: 100 * MIB, stops_at, available, age: 0, targets: Vec::new(), major_faults: 0 };
+    let qemu = Qemu(Arc::new(Mutex::new(qemu)));
+    let account = Account::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
+    let device = Some("/machine/peripheral/b".to_owned());
+    let balloon =
+        Balloon { root: Root::host(), target, device, account, rates: Rates::default(), takes: Takes::default() };
+    (tree, qemu, balloon, ledger)
+}
+
+#[test]
+fn a_balloon_that_stands_still_is_taken_back_to_where_it_is() {
+    let (_tree, mut qemu, mut balloon, ledger) = balloon(90 * MIB, 90 * MIB);
+    assert_eq!(balloon.do_resize(&mut qemu, 50 * MIB).unwrap(), 90 * MIB);
+    assert_eq!(qemu.0.lock().unwrap().targets, [50 * MIB, 90 * MIB]);
+    assert_eq!(ledger.entries()[0].given_bytes, 90 * MIB);
+    assert_eq!(balloon.do_resize(&mut qemu, 100 * MIB).unwrap(), 100 * MIB);
+    assert!(ledger.entries().is_empty());
+}
+
+#[test]
+fn a_guest_gets_its_whole_back_to_the_byte() {
+    let whole = 100 * MIB + 4096;
+    assert_eq!(
+        [u64::MAX, whole, whole - 1, 5, 0].map(|to| rounded(to, whole)),
+        [whole, whole, 100 * MIB, MIB, MIB]
+    );
+}
+
+#[test]
+fn an_old_word_is_not_taken_twice() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+    qemu.0.lock().unwrap().age = 5;
+    assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
+    let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
+    assert_eq!(inside.available_bytes, Some(50 * MIB), "40 MiB were taken since it said 90");
+    // 50 MiB are left, whatever it goes on saying.
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 10 * MIB + reserve(100 * MIB));
+    let mut takes = Takes::default();
+    (0..3).for_each(|second| takes.note(10 + second, 1 << second));
+    assert_eq!([9, 11, 12, 13].map(|second| takes.since(second)), [7, 6, 4, 0]);
+}
+
+#[test]
+fn no_guest_is_squeezed_below_its_reserve() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 30 * MIB);
+    let reserve = reserve(100 * MIB);
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 70 * MIB + reserve);
+    qemu.0.lock().unwrap().available = 0;
+    assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 70 * MIB + reserve, "nothing can be spared");
+}
+
+#[test]
+fn old_and_missing_statistics_tell_nothing() {
+    let told = |last: u64, stats: Value| json!({ "last-update": last, "stats": stats });
+    assert_eq!(read_statistics(&told(0, json!({})), 100), None);
+    assert_eq!(read_statistics(&told(50, json!({})), 100), None);
+    assert_eq!(read_statistics(&told(4000, json!({})), 100), None, "the clock was set back");
+    assert_eq!(read_statistics(&json!("what?"), 100), None);
+    let stats = json!({ "stat-free-memory": 5, "stat-available-memory": u64::MAX, "stat-swap-in": -1 });
+    let (inside, counts, at) = read_statistics(&told(99, stats), 100).unwrap();
+    assert_eq!(at, 99);
+    assert_eq!((inside.free_bytes, inside.available_bytes, counts.swap_in_bytes), (Some(5), None, None));
+}
+
+#[test]
+fn faults_are_counted_over_the_time_between_two_tellings_of_the_guest() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+    let mut told = |age: u64, major_faults: u64| {
+        (qemu.0.lock().unwrap().age, qemu.0.lock().unwrap().major_faults) = (age, major_faults);
+        balloon.inside(&mut qemu).major_faults_per_second
+    };
+    // The looks are milliseconds apart; the guest's tellings ten seconds, and what passes between the two lines.
+    assert_eq!(told(12, 1000), None);
+    let rate = told(2, 1500).unwrap();
+    assert!((25.0..=50.0).contains(&rate), "500 faults in ten seconds: {rate}");
+}

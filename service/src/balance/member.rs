@@ -1,0 +1,161 @@
+//! One guest of the balancer.
+
+use std::time::Duration;
+
+use ksmith_core::balance::{GuestView, Inside, Terms};
+use ksmith_core::guest::{Guest, Kind};
+
+use super::first_poll::FirstPoll;
+use super::worker::Worker;
+use super::{Abilities, Look};
+
+/// A guest that may be balanced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub key: String,
+    pub name: String,
+    pub kind: Kind,
+    pub uuid: Option<String>,
+    pub pid: Option<u32>,
+    /// The memory that it was started with, by its command line: the guest itself may not answer.
+    pub whole_bytes: u64,
+    pub resident_bytes: u64,
+    pub merged_bytes: u64,
+}
+
+impl Candidate {
+    pub(super) fn of(guest: &Guest) -> Self {
+        Self {
+            key: guest.id().to_string(),
+            name: guest.name.clone(),
+            kind: guest.kind,
+            uuid: guest.uuid.clone(),
+            pid: Some(guest.id().pid()),
+            whole_bytes: guest.memory_bytes.unwrap_or(guest.figures.rss_bytes),
+            resident_bytes: guest.figures.rss_bytes,
+            merged_bytes: guest.figures.merged_bytes,
+        }
+    }
+
+    pub(super) fn of_cgroup(path: &str) -> Self {
+        let path = path.trim_start_matches("/sys/fs/cgroup").trim_matches('/');
+        Self {
+            key: format!("cgroup:{path}"),
+            name: path.rsplit('/').next().unwrap_or(path).to_owned(),
+            kind: Kind::new("container"),
+            uuid: None,
+            pid: None,
+            whole_bytes: 0,
+            resident_bytes: 0,
+            merged_bytes: 0,
+        }
+    }
+
+    /// The path, if it is a cgroup from the configuration.
+    pub(super) fn cgroup(&self) -> Option<&str> {
+        self.key.strip_prefix("cgroup:")
+    }
+
+    /// The names under which the list of held guests may have it. The first is the one that is written: a guest with a
+    /// UUID stays held when it is started again. The last is that of an earlier release.
+    pub(super) fn names_in_holds(&self) -> impl Iterator<Item = String> + use<> {
+        let old = self.pid.map(|pid| format!("{}:{}:{pid}", self.kind.word(), self.name));
+        self.uuid.clone().into_iter().chain([self.key.clone()]).chain(old)
+    }
+
+    /// Whether the operator means it by this text.
+    pub(super) fn is_meant(&self, wanted: &str) -> bool {
+        self.key == wanted
+            || self.name == wanted
+            || self.pid.is_some_and(|pid| wanted.parse() == Ok(pid))
+            || self.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted))
+    }
+}
+
+/// Whether guests of this kind are balanced without being named: they have a balloon or the like.
+pub(super) fn is_machine(kind: Kind) -> bool {
+    ksmith_host::hypervisor::of_kind(kind).is_machine()
+}
+
+/// The amount that the operator wants a guest to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub gives: bool,
+    pub wanted_bytes: u64,
+}
+
+impl Order {
+    /// Whether a change from one amount to another is in the wanted direction.
+    pub(super) fn moves(self, from: u64, to: u64) -> bool {
+        if self.gives { to > from } else { to < from }
+    }
+}
+
+/// A resize under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Resizing {
+    pub since: Duration,
+    /// Whether it takes memory.
+    pub takes: bool,
+}
+
+/// One guest with its thread.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub number: u64,
+    pub candidate: Candidate,
+    pub worker: Option<Worker>,
+    /// The last answer.
+    pub known: Option<(Look, Abilities)>,
+    /// Why the last look failed.
+    pub error: Option<String>,
+    /// Whether a look is under way.
+    pub looking: bool,
+    /// The resize under way.
+    pub resizing: Option<Resizing>,
+    /// The operator's order.
+    pub ordered: Option<Order>,
+    /// The first poll, until the guest has answered or its time is over.
+    pub first_poll: Option<FirstPoll>,
+}
+
+impl Member {
+    pub(super) fn is_busy(&self) -> bool {
+        self.looking || self.resizing.is_some()
+    }
+
+    /// The guest as a policy sees it. `backoff` says why it is left alone in any case.
+    pub(super) fn view(&self, terms: Terms, is_held: bool, backoff: Option<String>, now: Duration) -> GuestView {
+        let candidate = &self.candidate;
+        let look = self.known.as_ref().map_or_else(
+            || Look {
+                given_bytes: candidate.whole_bytes,
+                whole_bytes: candidate.whole_bytes,
+                resident_bytes: candidate.resident_bytes,
+                inside: Inside::default(),
+            },
+            |(look, _)| *look,
+        );
+        let silent = self.looking.then(|| "it gives no answer".to_owned());
+        let abilities = self.known.as_ref().map(|(_, abilities)| abilities);
+        let free = !self.is_busy() && self.ordered.is_none() && self.error.is_none();
+        GuestView {
+            key: candidate.key.clone(),
+            name: candidate.name.clone(),
+            class: terms.class,
+            given_bytes: look.given_bytes,
+            whole_bytes: look.whole_bytes,
+            resident_bytes: look.resident_bytes,
+            inside: look.inside,
+            floor_bytes: terms.floor_bytes.unwrap_or(0),
+            ceiling_bytes: terms.ceiling_bytes.unwrap_or(look.whole_bytes),
+            step_bytes: abilities.map_or(1 << 20, |it| it.step_bytes),
+            can_take: free && abilities.is_some_and(|it| it.can_take),
+            can_give: free && abilities.is_some_and(|it| it.can_give),
+            held: is_held || terms.is_held,
+            merged_bytes: candidate.merged_bytes,
+            giving_for: self.resizing.filter(|it| it.takes).map(|it| now.saturating_sub(it.since)),
+            trouble: silent.or_else(|| self.error.clone()).or(backoff),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Balance on the live host: the guests of a pool are looked at and resized through actuators.
+//!
+//! Each guest has a thread of its own, so that a guest that hangs delays no other.
+//!
+//! Its actuator notes each take in the ledger (in the undo store) before the take. So the next daemon
+//! goes on where a killed one ended, and `ksmith restore` gives everything back.
+
+mod account;
+mod actuator;
+mod actuators;
+mod balancer;
+mod balloon;
+mod cgroup;
+mod first_poll;
+mod given_back;
+mod holds;
+mod ledger;
+mod member;
+mod pool;
+mod rates;
+mod restore;
+mod uml;
+mod worker;
+
+pub use actuator::{Abilities, Actuator, ActuatorError, Look};
+pub use actuators::{actuator, cgroup_actuator};
+pub use balancer::{Balancer, Ordered, Turn};
+pub use given_back::{GivenBack, Lacking};
+pub use holds::{Holds, HoldsError};
+pub use ledger::{CgroupWas, Entry, Ledger};
+pub use pool::{PoolError, PoolReader};
+pub use worker::Answer;

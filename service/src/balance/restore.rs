@@ -1,0 +1,80 @@
+//! Gives guests back the memory that was taken from them, as the ledger has it.
+
+use super::actuators::{actuator, cgroup_actuator};
+use super::ledger::{Entry, Ledger};
+use super::{Actuator, ActuatorError, GivenBack, Lacking};
+use ksmith_host::guests::{Guests, Uri, has_ended};
+use ksmith_host::root::Root;
+
+impl Ledger {
+    /// Gives all guests all their memory back, and says what came of it. Ended guests are removed.
+    pub fn restore(&self, root: &Root, libvirt: &Uri, dry_run: bool) -> GivenBack {
+        let guests = Guests::new(root.clone(), libvirt.clone());
+        self.restore_with(dry_run, |entry| match &entry.cgroup {
+            Some(was) if was.has_ended(root) => Err(ActuatorError::Gone),
+            Some(was) => cgroup_actuator(root, &was.path, &entry.key, self),
+            None => {
+                let target = guests.target_by_id(entry.process.into()).ok_or_else(|| {
+                    match has_ended(root, entry.process) {
+                        true => ActuatorError::Gone,
+                        false => ActuatorError::Unable("what it is can't be read".to_owned()),
+                    }
+                })?;
+                actuator(root, &target, &entry.key, self)
+            }
+        })
+    }
+
+    fn restore_with(
+        &self,
+        dry_run: bool,
+        actuator: impl Fn(&Entry) -> Result<Box<dyn Actuator>, ActuatorError> + Sync,
+    ) -> GivenBack {
+        let entries = self.entries();
+        let settle = |entry: &Entry| {
+            let mut actuator = actuator(entry)?;
+            if dry_run { Ok(entry.whole_bytes) } else { actuator.resize(entry.whole_bytes) }
+        };
+        // At once: one that hangs must not make the others wait.
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = entries.iter().map(|entry| scope.spawn(|| settle(entry))).collect();
+            threads.into_iter().map(|thread| thread.join().ok()).collect()
+        });
+        let mut all = GivenBack::default();
+        for (entry, outcome) in entries.iter().zip(outcomes) {
+            let (name, whole) = (&entry.name, entry.whole_bytes >> 20);
+            // As its actuator has noted it by now.
+            let given = || self.entry(&entry.key, entry.process).map_or(entry.given_bytes, |now| now.given_bytes);
+            match outcome {
+                Some(Ok(_)) if dry_run => {
+                    all.notes.push(format!("{name} would get its {whole} MiB again"));
+                    continue;
+                }
+                Some(Ok(given)) if given >= entry.whole_bytes => {
+                    all.notes.push(format!("{name} has its {whole} MiB again"));
+                }
+                Some(Ok(given)) => {
+                    let why = "it takes no more for now: its driver does not follow, or its host has no more";
+                    all.lacking.push(Lacking::of(entry, given, why.to_owned()));
+                    continue;
+                }
+                Some(Err(ActuatorError::Gone)) => {}
+                Some(Err(error)) => {
+                    all.lacking.push(Lacking::for_error(entry, given(), &error));
+                    continue;
+                }
+                None => {
+                    all.lacking.push(Lacking::of(entry, given(), "the attempt broke off".to_owned()));
+                    continue;
+                }
+            }
+            if !dry_run && let Err(error) = self.strike(&entry.key) {
+                all.faults.push(error.to_string());
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

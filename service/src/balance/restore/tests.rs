@@ -1,0 +1,72 @@
+use std::fs;
+
+use ksmith_core::sample::ProcessId;
+
+use super::super::ledger::CgroupWas;
+use super::super::ledger::tests::{directory, entry};
+use super::super::{Abilities, Look};
+use super::*;
+
+#[test]
+fn a_cgroup_that_is_gone_is_owed_nothing() {
+    let (tree, directory) = directory();
+    let root = Root::at(tree.path());
+    let path = tree.path().join("sys/fs/cgroup/db");
+    fs::create_dir_all(&path).unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+    let was = CgroupWas { path: "db".into(), inode, high: "max".into() };
+    let no_process = ProcessId { pid: 0, start_ticks: 0 };
+    let ledger = Ledger::open(&directory).unwrap();
+    ledger.note(Entry { process: no_process, cgroup: Some(was), ..entry("c", 10) }).unwrap();
+    ledger.strike_ended(&root).unwrap();
+    assert_eq!(ledger.entries().len(), 1);
+    fs::remove_dir(&path).unwrap();
+    assert_eq!(ledger.restore(&root, &Uri::default(), false), GivenBack::default());
+    assert!(ledger.entries().is_empty() && !directory.undo().exists());
+}
+
+/// Ends in one of the ways in which a guest can.
+#[derive(Debug)]
+struct Guest(Result<u64, fn() -> ActuatorError>);
+
+impl Actuator for Guest {
+    fn look(&mut self) -> Result<Look, ActuatorError> {
+        unreachable!("it is not polled")
+    }
+    fn resize(&mut self, _to_bytes: u64) -> Result<u64, ActuatorError> {
+        self.0.map_err(|error| error())
+    }
+    fn abilities(&self) -> Abilities {
+        unreachable!("they are not asked for")
+    }
+}
+
+#[test]
+fn restoring_settles_the_guests_that_answer_and_keeps_the_rest() {
+    let (_tree, directory) = directory();
+    let ledger = Ledger::open(&directory).unwrap();
+    for key in ["well", "gone", "half", "mute"] {
+        ledger.note(entry(key, 10)).unwrap();
+    }
+    let act = |entry: &Entry| -> Result<Box<dyn Actuator>, ActuatorError> {
+        Ok(Box::new(Guest(match entry.key.as_str() {
+            "well" => Ok(100),
+            "half" => Ok(50),
+            "gone" => return Err(ActuatorError::Gone),
+            _ => Err(|| ActuatorError::Nonsense("moo".into())),
+        })))
+    };
+    let all = ledger.restore_with(true, act);
+    assert_eq!((all.notes.len(), all.notes[0].as_str()), (3, "well would get its 0 MiB again"));
+    assert_eq!((all.lacking.len(), ledger.entries().len()), (0, 4), "a dry run keeps all");
+    let all = ledger.restore_with(false, act);
+    assert_eq!(all.notes, ["well has its 0 MiB again"]);
+    let lacking: Vec<_> = all.lacking.iter().map(|it| (it.name.as_str(), it.given_bytes)).collect();
+    assert_eq!(lacking, [("half", 50), ("mute", 10)]);
+    let said = all.lacking[1].to_string();
+    assert!(said.contains("(pid 7000109) has 0 of its 0 MiB: its answer makes no sense: moo; "), "{said}");
+    assert_eq!(all.sentences().len(), 3);
+    let left: Vec<String> =
+        Ledger::open(&directory).unwrap().entries().into_iter().map(|entry| entry.key).collect();
+    assert_eq!(left, ["half", "mute"]);
+}

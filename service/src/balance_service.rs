@@ -1,0 +1,454 @@
+//! The daemon's balance, in a thread of its own: neither a guest that hangs nor a step that takes seconds delays a turn
+//! of the daemon.
+//!
+//! It looks at the pool every second and at the guests when the policy wants to, or at once when the pool falls below
+//! its low mark. What it wants of merging it sends to the daemon; how short the pool is, and whether more memory may be
+//! offered to merging, others read where they like.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
+use ksmith_core::balance::{Action, BalanceConfig, KsmStep, PoolView, shortness};
+use tracing::{debug, info, warn};
+
+use crate::balance::{Balancer, Holds, Ledger};
+use crate::control::{Answer, ResizedAnswer};
+use crate::registry::Published;
+use ksmith_core::model::BalanceStatus;
+use ksmith_host::act::StateDir;
+use ksmith_host::guests::Uri;
+use ksmith_host::root::Root;
+
+/// The pool is looked at this often: that costs three small files.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// How long a turn waits for guests. Their threads wait on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the end waits for guests to take their memory back.
+const LAST_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Orders that may wait; askers are told when there is no room.
+const INBOX: usize = 16;
+
+/// How often a pool that can't be looked at is worth a line.
+const SAME_WARNING: Duration = Duration::from_secs(600);
+
+/// What others may know at any time.
+#[derive(Debug, Clone, Default)]
+pub struct Shared {
+    shortness: Arc<AtomicU64>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Shared {
+    /// How short the pool is, from 0 to 1; 0 while balance is off.
+    pub fn shortness(&self) -> f64 {
+        f64::from_bits(self.shortness.load(Ordering::Relaxed))
+    }
+
+    /// Whether no more memory is to be offered to merging.
+    pub fn refuses_switches(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, shortness: f64, refuses: bool) {
+        self.shortness.store(shortness.to_bits(), Ordering::Relaxed);
+        self.refuses.store(refuses, Ordering::Relaxed);
+    }
+}
+
+/// The daemon's end. Dropping it gives guests their memory back, if the configuration says so, and waits for that.
+#[derive(Debug)]
+pub struct BalanceService {
+    orders: Sender<Order>,
+    shared: Shared,
+    status: Arc<ArcSwapOption<BalanceStatus>>,
+    thread: Option<JoinHandle<()>>,
+    waker: Sender<()>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Ask(Ask, Sender<Answer>),
+    Configure(Box<BalanceConfig>, Uri),
+    End,
+}
+
+/// What may be asked of balance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// The plan of balance.
+    Report,
+    /// Leave a guest alone, or no longer.
+    Hold {
+        /// Which.
+        guest: String,
+        /// Whether it is let go.
+        release: bool,
+    },
+    /// Give a guest memory, or take some.
+    Resize {
+        /// Which.
+        guest: String,
+        /// Whether it gets.
+        give: bool,
+        /// How much.
+        bytes: u64,
+    },
+}
+
+impl BalanceService {
+    /// Starts the thread. `merging` takes what it wants of merging; it must not wait.
+    ///
+    /// # Errors
+    /// The host has no thread for us, or the ledger or the list of holds can't be used: a sentence says so.
+    pub fn start(
+        root: &Root,
+        directory: &StateDir,
+        (config, libvirt): (BalanceConfig, Uri),
+        guests: Published,
+        merging: impl Fn(KsmStep) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let ledger = Ledger::open(directory)?;
+        let holds = Holds::open(directory)?;
+        let (orders, inbox) = bounded(INBOX);
+        let (waker, woken) = bounded(1);
+        let (shared, status) = (Shared::default(), Arc::new(ArcSwapOption::empty()));
+        let worker = Worker {
+            balancer: Balancer::new(root.clone(), config.clone(), ledger.clone(), holds),
+            guests,
+            root: root.clone(),
+            ledger,
+            config,
+            libvirt,
+            shared: shared.clone(),
+            status: Arc::clone(&status),
+            merging: Box::new(merging),
+            has_met: false,
+            due: Instant::now(),
+            turned: Instant::now(),
+            has_news: false,
+            orders_under_way: Vec::new(),
+            warned: None,
+            said: String::new(),
+        };
+        let work = move || worker.work(&inbox, &woken);
+        let thread = std::thread::Builder::new().name("balance".to_owned()).spawn(work)?;
+        Ok(Self { orders, shared, status, thread: Some(thread), waker })
+    }
+
+    /// Wakes the thread: there is a new snapshot of the guests.
+    pub fn waker(&self) -> Sender<()> {
+        self.waker.clone()
+    }
+
+    /// Has a question answered.
+    pub fn ask(&self, ask: Ask, reply: Sender<Answer>) {
+        let full = match self.orders.try_send(Order::Ask(ask, reply)) {
+            Ok(()) => return,
+            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order,
+        };
+        if let Order::Ask(_, reply) = full {
+            answer(&reply, Err("too many ask at once; try again".to_owned()));
+        }
+    }
+
+    /// Goes by another configuration from now on.
+    pub fn configure(&self, config: BalanceConfig, libvirt: Uri) {
+        let _ = self.orders.send(Order::Configure(Box::new(config), libvirt));
+    }
+
+    /// What others may know.
+    pub fn shared(&self) -> Shared {
+        self.shared.clone()
+    }
+
+    /// The last turn in short. `None` while it is not enabled, or has not looked.
+    pub fn status(&self) -> Option<BalanceStatus> {
+        self.status.load_full().map(|status| (*status).clone())
+    }
+}
+
+impl Drop for BalanceService {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Why there is no balance.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The ledger can't be used.
+    #[error(transparent)]
+    Ledger(#[from] ksmith_host::undo::UndoError),
+    /// The holds can't be used.
+    #[error(transparent)]
+    Holds(#[from] crate::balance::HoldsError),
+    /// The thread can't be started.
+    #[error("no thread for balance: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// That the peer has gone meanwhile is its own affair.
+fn answer(reply: &Sender<Answer>, outcome: Result<Answer, String>) {
+    let _ = reply.try_send(outcome.unwrap_or_else(|message| Answer::Error { message }));
+}
+
+/// A resize that a person waits for.
+struct Waiting {
+    key: String,
+    guest: String,
+    from_bytes: u64,
+    wanted_bytes: u64,
+    reply: Sender<Answer>,
+}
+
+struct Worker {
+    root: Root,
+    config: BalanceConfig,
+    libvirt: Uri,
+    balancer: Balancer,
+    guests: Published,
+    ledger: Ledger,
+    shared: Shared,
+    status: Arc<ArcSwapOption<BalanceStatus>>,
+    merging: Box<dyn Fn(KsmStep) + Send>,
+    /// Whether there was a snapshot of the guests.
+    has_met: bool,
+    /// When the policy wants to look again.
+    due: Instant,
+    /// When the last turn was taken, and whether a new guest has answered since.
+    turned: Instant,
+    has_news: bool,
+    orders_under_way: Vec<Waiting>,
+    warned: Option<Instant>,
+    said: String,
+}
+
+impl Worker {
+    fn work(mut self, inbox: &Receiver<Order>, woken: &Receiver<()>) {
+        if !self.config.enabled {
+            self.give_back_what_was_left();
+        }
+        let answers = self.balancer.answers();
+        loop {
+            let beat =
+                if self.config.enabled && self.has_met { crossbeam_channel::after(self.wait()) } else { never() };
+            select! {
+                recv(inbox) -> order => match order {
+                    Ok(Order::Ask(ask, reply)) => self.answer(ask, reply),
+                    Ok(Order::Configure(config, libvirt)) => self.configure(*config, libvirt),
+                    Ok(Order::End) | Err(_) => break,
+                },
+                recv(woken) -> _ => self.discover(),
+                recv(answers) -> told => if let Ok(told) = told {
+                    self.balancer.accept(told);
+                },
+                recv(beat) -> _ => {}
+            }
+            self.settle_orders();
+            self.beat();
+        }
+        self.end();
+    }
+
+    /// Polls new guests, and returns how long nothing else need be done.
+    fn wait(&mut self) -> Duration {
+        let beat = if self.has_news { self.due.saturating_duration_since(Instant::now()) } else { BEAT };
+        self.balancer.poll_new_guests().map_or(beat, |soon| soon.min(beat)).min(BEAT)
+    }
+
+    /// Gives back what a killed daemon has left: these guests are not balanced any more.
+    fn give_back_what_was_left(&self) {
+        if self.ledger.entries().is_empty() {
+            return;
+        }
+        for note in self.ledger.restore(&self.root, &self.libvirt, false).sentences() {
+            info!("{note}");
+        }
+    }
+
+    /// Takes the newest snapshot of the guests over.
+    fn discover(&mut self) {
+        let snapshot = self.guests.newest();
+        let guests: Vec<_> = snapshot.list.guests.iter().map(|guest| (guest, snapshot.target(guest))).collect();
+        self.balancer.discover(guests);
+        self.has_met = true;
+    }
+
+    fn configure(&mut self, config: BalanceConfig, libvirt: Uri) {
+        self.libvirt = libvirt;
+        if self.config.enabled && !config.enabled {
+            self.shared.set(0.0, false);
+            self.note(None);
+            self.give_back();
+        } else if (self.config.pool != config.pool || self.config.cgroups != config.cgroups)
+            && !self.ledger.entries().is_empty()
+        {
+            // Guests that are not in the next pool are not looked after any more.
+            self.give_back();
+        }
+        self.balancer.configure(config.clone());
+        self.config = config;
+        self.due = Instant::now();
+    }
+
+    /// Looks at the pool, and takes a turn if it is time for one or the pool is short.
+    fn beat(&mut self) {
+        if !self.config.enabled || !self.has_met {
+            return;
+        }
+        let now = Instant::now();
+        // A new guest's first answer is of use now: it may have memory to give.
+        if self.balancer.take_first_answer() {
+            self.due = self.due.min(self.turned + BEAT / 2);
+            self.has_news = true;
+        }
+        if now >= self.due {
+            self.turn();
+            return;
+        }
+        match self.balancer.pool() {
+            Ok(pool) if self.is_short(&pool) => self.turn(),
+            Ok(_) => {}
+            Err(error) => self.warn(&error.to_string()),
+        }
+    }
+
+    fn is_short(&self, pool: &PoolView) -> bool {
+        pool.available_bytes < self.config.marks(pool).low
+    }
+
+    fn turn(&mut self) {
+        // For a turn that fails to decide; a pool that is short has one at each beat and answer in any case.
+        self.turned = Instant::now();
+        self.has_news = false;
+        self.due = self.turned + BEAT / 2;
+        let turn = match self.balancer.decide(PATIENCE) {
+            Ok(turn) => turn.clone(),
+            Err(error) => {
+                self.due = Instant::now() + BEAT;
+                self.note(None);
+                self.warn(&error.to_string());
+                return;
+            }
+        };
+        self.due = Instant::now() + turn.plan.check_after.max(BEAT / 2);
+        let mut refuses = false;
+        for action in &turn.plan.actions {
+            let Action::Ksm { step, reason } = action else { continue };
+            match step {
+                KsmStep::RefuseSwitches => {
+                    refuses = true;
+                    if !self.shared.refuses_switches() {
+                        warn!("{reason}");
+                    }
+                }
+                KsmStep::BurstMerge | KsmStep::Unmerge { .. } => {
+                    info!("merging: {reason}");
+                    (self.merging)(step.clone());
+                }
+            }
+        }
+        self.shared.set(shortness(&self.config, &turn.view.pool), refuses);
+        let reason = turn.plan.reason.to_string();
+        if turn.plan.reason.state != self.said {
+            turn.plan.reason.state.clone_into(&mut self.said);
+            info!("balance: {reason}");
+        } else {
+            debug!("balance: {reason}");
+        }
+        self.balancer.carry_out();
+        self.note(self.balancer.report().map(|report| report.status()));
+    }
+
+    fn note(&self, status: Option<BalanceStatus>) {
+        self.status.store(status.map(Arc::new));
+    }
+
+    fn warn(&mut self, sentence: &str) {
+        if self.warned.is_none_or(|then| then.elapsed() >= SAME_WARNING) {
+            warn!("nothing is balanced: {sentence}");
+            self.warned = Some(Instant::now());
+        }
+    }
+
+    fn answer(&mut self, ask: Ask, reply: Sender<Answer>) {
+        match ask {
+            Ask::Report => {
+                let outcome = if self.config.enabled && self.balancer.report().is_some() {
+                    Ok(())
+                } else {
+                    self.balancer.decide(PATIENCE).map(|_| ()).map_err(|error| error.to_string())
+                };
+                let report =
+                    outcome.and_then(|()| self.balancer.report().ok_or_else(|| "nothing was seen yet".to_owned()));
+                answer(&reply, report.map(|report| Answer::Balance(Box::new(report))));
+            }
+            Ask::Hold { guest, release } => {
+                let outcome = self.balancer.hold(&guest, !release);
+                answer(&reply, outcome.map(|message| Answer::Done { message }));
+            }
+            Ask::Resize { guest, give, bytes } => {
+                if !self.config.enabled {
+                    self.balancer.look(PATIENCE);
+                }
+                match self.balancer.order(&guest, give, bytes) {
+                    Ok(ordered) => self.orders_under_way.push(Waiting {
+                        key: ordered.key,
+                        guest: ordered.name,
+                        from_bytes: ordered.from_bytes,
+                        wanted_bytes: ordered.wanted_bytes,
+                        reply,
+                    }),
+                    Err(message) => answer(&reply, Err(message)),
+                }
+            }
+        }
+    }
+
+    fn settle_orders(&mut self) {
+        let balancer = &self.balancer;
+        self.orders_under_way.retain(|waiting| {
+            let Some(outcome) = balancer.ordered(&waiting.key) else { return true };
+            let resized = outcome.map(|given_bytes| {
+                Answer::Resized(ResizedAnswer {
+                    guest: waiting.guest.clone(),
+                    from_bytes: waiting.from_bytes,
+                    wanted_bytes: waiting.wanted_bytes,
+                    given_bytes,
+                })
+            });
+            answer(&waiting.reply, resized.map_err(|why| format!("{}: {why}", waiting.guest)));
+            false
+        });
+    }
+
+    fn give_back(&mut self) {
+        for note in self.balancer.give_back(LAST_PATIENCE) {
+            warn!("{note}");
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.set(0.0, false);
+        if self.ledger.entries().is_empty() {
+            return;
+        }
+        if self.config.give_back_on_exit {
+            info!("ending; guests get their memory back");
+            self.give_back();
+        } else {
+            info!("guests keep what they have (give_back_on_exit = false); `ksmith restore` gives it back");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The configuration file: TOML in which every key has a meaning. A key or value without one is refused, with
+//! its line and column.
+
+mod renamed_keys;
+
+use std::fs;
+use std::io;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ksmith_core::balance::BalanceConfig;
+use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
+use serde::Deserialize;
+
+use crate::user_socket::OptinConfig;
+use ksmith_host::bad_file::BadFile;
+use ksmith_host::guests::Uri;
+
+/// Where the configuration is looked for when none is named. That it is not there is no error.
+pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
+
+/// Everything an operator may set.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which policy is in charge.
+    pub policy: PolicyConfig,
+    /// What no policy may exceed.
+    pub limits: Limits,
+    /// Which guests may share pages.
+    pub domains: DomainsConfig,
+    /// The daemon itself.
+    pub daemon: DaemonConfig,
+    /// The settings about guests.
+    pub guests: GuestsConfig,
+    /// Programs of ordinary users.
+    pub optin: OptinConfig,
+    /// Which guests give memory, and which get it.
+    pub balance: BalanceConfig,
+}
+
+/// The table `[guests]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GuestsConfig {
+    /// Which libvirt to ask, on this host: `qemu:///system`.
+    pub libvirt_uri: Uri,
+    /// Switch off guests that cost more than they bring, and those with memory that can't merge.
+    pub prune: bool,
+    /// Full passes over which a guest must have been at a loss.
+    pub prune_after_passes: NonZeroU64,
+    /// How long such a guest stays off before it is tried again; doubles each time.
+    pub prune_retry_seconds: u64,
+}
+
+impl Default for GuestsConfig {
+    fn default() -> Self {
+        Self {
+            libvirt_uri: Uri::default(),
+            prune: false,
+            prune_after_passes: NonZeroU64::MIN.saturating_add(9),
+            prune_retry_seconds: 6 * 3600,
+        }
+    }
+}
+
+impl GuestsConfig {
+    /// What pruning goes by. `None`: guests are left alone.
+    pub fn prune_limits(&self) -> Option<PruneLimits> {
+        self.prune.then(|| PruneLimits {
+            after_passes: self.prune_after_passes.get(),
+            retry: Duration::from_secs(self.prune_retry_seconds),
+        })
+    }
+}
+
+/// The table `[daemon]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DaemonConfig {
+    /// Where `ksmith status` asks a running daemon.
+    pub control_socket: PathBuf,
+    /// The CPUs that ksmd may use, such as `0-1`. Without it, any.
+    pub ksmd_cpus: Option<String>,
+    /// Whether pages of different NUMA nodes are merged. Without it, as the host has it.
+    pub merge_across_nodes: Option<bool>,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> Self {
+        Self { control_socket: PathBuf::from("/run/ksmith/control"), ksmd_cpus: None, merge_across_nodes: None }
+    }
+}
+
+/// Why there is no configuration to go by.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is of no use.
+    #[error(transparent)]
+    File(#[from] BadFile),
+    /// Something else than a socket is where the control socket should be.
+    #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
+    Occupied {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// The policy in charge refuses a file that its settings name.
+    #[error("{0}")]
+    Policy(String),
+}
+
+fn unreadable(path: &Path, source: io::Error) -> ConfigError {
+    BadFile::Unreadable { what: "configuration", path: path.to_owned(), source }.into()
+}
+
+impl Config {
+    /// Reads the named file, or where none is named the default one if it is there.
+    ///
+    /// # Errors
+    /// The file can't be read or is refused.
+    pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = named.unwrap_or(Path::new(DEFAULT_PATH));
+        match fs::read_to_string(path) {
+            Ok(text) => {
+                for warning in renamed_keys::warnings(&text) {
+                    tracing::warn!("{}: {warning}", path.display());
+                }
+                Self::parse(path, &text)
+            }
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(unreadable(path, source)),
+        }
+    }
+
+    /// Reads the text of the file at `path`.
+    ///
+    /// # Errors
+    /// A key that does not exist, or a value that its key does not take.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let meaningless =
+            |message: String| ConfigError::from(BadFile::Meaningless { path: path.to_owned(), message });
+        let config: Self =
+            toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
+        let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
+        if let Some(cpus) = config.daemon.ksmd_cpus.as_ref().filter(no_list) {
+            return Err(meaningless(format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4")));
+        }
+        if !(0.0..=3600.0).contains(&config.optin.cpu_seconds_per_hour) {
+            return Err(meaningless("[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds".to_owned()));
+        }
+        config
+            .domains
+            .fault()
+            .or_else(|| config.balance.fault())
+            .map_or(Ok(config), |fault| Err(meaningless(fault)))
+    }
+
+    /// The policy in charge, ready to decide.
+    ///
+    /// # Errors
+    /// A file that the policy needs is refused.
+    pub fn policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
+        self.policy.policy(&|path| fs::read_to_string(path)).map_err(ConfigError::Policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("ksmith.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        assert_eq!(parse("").unwrap(), Config::default());
+        assert_eq!(Config::default().policy().unwrap().name(), "profit");
+    }
+
+    #[test]
+    fn every_mistake_is_refused_with_line_and_column() {
+        for (text, place, why) in [
+            ("polcy = 1", "line 1, column 1", "unknown field `polcy`"),
+            ("[policy]\nkind = \"best\"", "line 2, column 8", "unknown variant `best`"),
+            ("[policy]\nkind = 3", "line 2, column 8", "invalid type: integer"),
+            ("[policy.profit]\nprice = 1", "line 2, column 1", "unknown field `price`"),
+            ("[policy.profit]\nbusy_cpu_percent = 0", "line 2, column 20", "must be over 0 and at most 100"),
+            ("[policy.profit]\ngrowth_mib = \"4\"", "line 2, column 14", "invalid type: string"),
+            ("[limits]\nmax_cpu = \"120%\"", "line 2, column 11", "is not a percentage"),
+            ("[limits]\nmax_pages_to_scan = -1", "line 2, column 21", "invalid value: integer `-1`"),
+            ("[policy.fixed]\nsettings = { pages_shared = 1 }", "line 2, column 12", "pages_shared"),
+            ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"", "line 3, column 1", "duplicate key"),
+            ("[limits\nmax_cpu = \"20%\"", "line 1, column 8", "unclosed table"),
+            ("[policy.score]\nsharing_pages_per_point = 0", "line 2, column 27", "nonzero"),
+            ("[policy.advisor]\nmax_cpu_percent = 101", "line 2, column 19", "a number from 0 to 100"),
+            ("[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"", "line 2, column 15", "no libvirt URI"),
+            ("[balance]\npolicy = \"swap\"", "line 2, column 10", "unknown variant `swap`"),
+            ("[balance]\nlow_percent = 0", "line 2, column 15", "must be over 0 and at most 100"),
+            ("[balance.squeeze]\nrest = 1", "line 2, column 1", "unknown field `rest`"),
+            ("[[balance.rule]]\nclass = \"gold\"", "line 1, column 1", "names a guest"),
+            ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with("ksmith.toml: "), "{error}");
+            assert!(error.contains(place) && error.contains(why), "{text:?} gave {error}");
+        }
+    }
+
+    #[test]
+    fn each_kind_is_the_policy_of_that_name() {
+        for kind in ["fixed", "ksmtuned", "score", "advisor", "profit"] {
+            let file = "[policy.ksmtuned]\nfile = \"/nonexistent/ksmtuned.conf\"";
+            let config = parse(&format!("[policy]\nkind = \"{kind}\"\n{file}")).unwrap();
+            assert_eq!((config.policy().unwrap().name(), config.policy.kind.name()), (kind, kind));
+        }
+    }
+
+    #[test]
+    fn the_packaged_file_says_the_defaults() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ksmith.toml");
+        assert_eq!(Config::load(Some(&path)).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn numbers_may_be_written_as_people_write_them() {
+        let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
+        assert_eq!(config.policy.profit.growth_mib, 16.0);
+        assert_eq!(config.limits.max_cpu.part(), 0.2);
+    }
+
+    #[test]
+    fn guests_are_pruned_only_when_told_to() {
+        assert_eq!(Config::default().guests.prune_limits(), None);
+        let config = parse("[guests]\nprune = true\nprune_after_passes = 2\nprune_retry_seconds = 60").unwrap();
+        let limits = config.guests.prune_limits().unwrap();
+        assert_eq!((limits.after_passes, limits.retry.as_secs()), (2, 60));
+        assert!(parse("[guests]\nprune_after_passes = 0").is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_named_must_be_there() {
+        let error = Config::load(Some(Path::new("/nonexistent/ksmith.toml"))).unwrap_err();
+        assert!(error.to_string().starts_with("can't read the configuration /nonexistent/ksmith.toml"));
+    }
+}

@@ -1,0 +1,54 @@
+//! Configuration keys that have a new name. The old one is read for one release.
+
+use toml::{Table, Value};
+
+/// The table of each key below the root, its old name and its new one.
+const RENAMED: [(&[&str], &str, &str); 3] = [
+    (&["balance"], "squeal_psi_percent", "pressure_psi_percent"),
+    (&["balance"], "squeal_faults_per_second", "pressure_faults_per_second"),
+    (&["domains"], "residue_mib", "remaining_mergeable_mib"),
+];
+
+/// Returns a warning for each old name in the text of a configuration.
+pub fn warnings(text: &str) -> Vec<String> {
+    let Ok(root) = text.parse::<Table>() else { return Vec::new() };
+    let has = |path: &[&str], key: &str| {
+        let mut tables = path.iter();
+        let table = tables.try_fold(&root, |table, name| table.get(*name).and_then(Value::as_table));
+        table.is_some_and(|table| table.contains_key(key))
+    };
+    let old = RENAMED.iter().filter(|(path, old, _)| has(path, old));
+    old.map(|(path, old, new)| {
+        let table = path.join(".");
+        format!("{table}.{old} is called {table}.{new} now; the next release refuses the old name")
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Config;
+    use super::*;
+
+    #[test]
+    fn an_old_name_is_read_and_the_new_one_is_named() {
+        let text = "[balance]\nsqueal_psi_percent = 2.5\npressure_faults_per_second = 7";
+        let config = Config::parse(Path::new("ksmith.toml"), text).unwrap();
+        assert_eq!(config.balance.pressure_psi_percent, 2.5);
+        assert_eq!(
+            warnings(text),
+            ["balance.squeal_psi_percent is called balance.pressure_psi_percent now; \
+              the next release refuses the old name"]
+        );
+    }
+
+    #[test]
+    fn every_old_name_is_accepted() {
+        for (path, old, _) in RENAMED {
+            let text = format!("[{}]\n{old} = 1", path.join("."));
+            assert!(Config::parse(Path::new("ksmith.toml"), &text).is_ok(), "{text}");
+        }
+    }
+}

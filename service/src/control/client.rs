@@ -1,0 +1,236 @@
+//! Asking a running daemon.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ksmith_core::decide::Share;
+
+use super::{Answer, Request, ResizedAnswer, STOPPED, ScanAnswer};
+use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why the daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no connection.
+    #[error("can't ask the daemon at {}: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It said nothing, or nothing that makes sense.
+    #[error("the daemon at {} does not answer as it should: {source}; {}", path.display(), remedy(source))]
+    Answer {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        source: io::Error,
+    },
+    /// It ended while a scan was in progress.
+    #[error("{STOPPED}")]
+    Stopped,
+    /// It can't do it.
+    #[error("the daemon refuses: {0}")]
+    Refused(String),
+}
+
+fn has_hung_up(source: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(source.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// What to do about an answer that does not come, or makes no sense.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it may wait for the end of ksmd's batch: try again",
+        _ if has_hung_up(source) => "it may just have been stopped: try again",
+        _ => "it may be another version of ksmith: restart it",
+    }
+}
+
+impl ClientError {
+    /// Whether the daemon is absent, or may not be asked by this user. Then the command reads the kernel itself.
+    pub fn is_absent(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
+        let Self::Connect { source, .. } = self else { return false };
+        matches!(source.kind(), NotFound | ConnectionRefused | PermissionDenied | NotADirectory)
+    }
+}
+
+/// A daemon answers between two ticks; one that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A guest that gives back gigabytes in small steps takes its time.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+
+impl Client {
+    /// Connects to the daemon's socket.
+    ///
+    /// # Errors
+    /// No daemon listens there, or this user may not ask.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        });
+        match stream {
+            Ok(stream) => Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) }),
+            Err(source) => Err(ClientError::Connect { path: path.to_owned(), source }),
+        }
+    }
+
+    /// The daemon's status.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status(&mut self) -> Result<Status, ClientError> {
+        match self.ask(Request::Status)? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The guests of the host, with their figures.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
+        match self.ask(Request::Guests)? {
+            Answer::Guests(report) => Ok(*report),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The plan of balance.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn balance(&mut self) -> Result<BalanceReport, ClientError> {
+        match self.ask(Request::Balance)? {
+            Answer::Balance(report) => Ok(*report),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has a guest left alone, or no longer. Returns its sentence.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn hold(&mut self, guest: &str, release: bool) -> Result<String, ClientError> {
+        match self.ask(Request::Hold { guest: guest.to_owned(), release })? {
+            Answer::Done { message } => Ok(message),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Gives a guest memory or takes some, and waits until that is done.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn resize(&mut self, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, ClientError> {
+        self.stream.get_ref().set_read_timeout(Some(LONG_PATIENCE)).map_err(|source| self.broken(source))?;
+        match self.ask(Request::Resize { guest: guest.to_owned(), give, bytes })? {
+            Answer::Resized(answer) => Ok(answer),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Tells that a guest was switched.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn switched(&mut self, pid: u32, on: bool) -> Result<(), ClientError> {
+        match self.ask(Request::Switched { pid, on })? {
+            Answer::Noted => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Asks for clean passes, and waits until they are done, however long that takes.
+    ///
+    /// # Errors
+    /// It refuses, or ends meanwhile.
+    pub fn scan(&mut self, passes: u64, max_cpu: Share) -> Result<ScanAnswer, ClientError> {
+        self.stream.get_ref().set_read_timeout(None).map_err(|source| self.broken(source))?;
+        match self.ask(Request::Scan { passes, max_cpu: Some(max_cpu.part()) }) {
+            Ok(Answer::Scan(answer)) => Ok(answer),
+            Ok(other) => Err(self.unexpected(&other)),
+            Err(ClientError::Answer { source, .. }) if has_hung_up(&source) => Err(ClientError::Stopped),
+            Err(ClientError::Refused(message)) if message == STOPPED => Err(ClientError::Stopped),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ask(&mut self, request: Request) -> Result<Answer, ClientError> {
+        let answer = self.exchange(request).map_err(|source| self.broken(source))?;
+        match answer {
+            Answer::Error { message } => Err(ClientError::Refused(message)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn exchange(&mut self, request: Request) -> io::Result<Answer> {
+        let mut line = serde_json::to_string(&request)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes())?;
+        line.clear();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    fn broken(&self, source: io::Error) -> ClientError {
+        ClientError::Answer { path: self.path.clone(), source }
+    }
+
+    fn unexpected(&self, answer: &Answer) -> ClientError {
+        self.broken(io::Error::other(format!("an answer to another question: {answer:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_ends_amid_a_scan_is_told_from_one_that_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let listener = UnixListener::bind(&path).unwrap();
+        let refusal = format!("{{\"answer\":\"error\",\"message\":{STOPPED:?}}}\n");
+        let peer = std::thread::spawn(move || {
+            for answer in ["", &refusal, "{\"answer\":\"error\",\"message\":\"no\"}\n"] {
+                let mut stream = BufReader::new(listener.accept().unwrap().0);
+                stream.read_line(&mut String::new()).unwrap();
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let error = || Client::connect(&path).unwrap().scan(2, Share::WHOLE).unwrap_err().to_string();
+        assert_eq!([error(), error(), error()], [STOPPED, STOPPED, "the daemon refuses: no"]);
+        peer.join().unwrap();
+    }
+
+    #[test]
+    fn each_silence_has_its_remedy() {
+        let text = |kind: io::ErrorKind| {
+            ClientError::Answer { path: PathBuf::from("/run/c"), source: kind.into() }.to_string()
+        };
+        assert!(text(io::ErrorKind::WouldBlock).ends_with("it may wait for the end of ksmd's batch: try again"));
+        assert!(text(io::ErrorKind::UnexpectedEof).ends_with("it may just have been stopped: try again"));
+        assert!(text(io::ErrorKind::InvalidData).ends_with("restart it"));
+    }
+}

@@ -1,0 +1,177 @@
+//! The control socket: how commands ask a running daemon. Root only; one JSON line each way.
+
+mod client;
+mod server;
+
+pub use crate::socket::{Peer, Waiting, waiting};
+pub use client::{Client, ClientError};
+pub use server::{Asked, serve};
+
+use ksmith_core::account::Totals;
+use ksmith_core::decide::{Limits, Share};
+use ksmith_core::sample::{Process, Sample};
+use serde::{Deserialize, Serialize};
+
+use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+
+/// What may be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// The newest sample and what was decided on it.
+    Status,
+    /// The guests of the host, with their figures.
+    Guests,
+    /// The plan of balance.
+    Balance,
+    /// Leave a guest alone, or no longer.
+    Hold {
+        /// Which: its key, UUID, name or PID.
+        guest: String,
+        /// Whether it is let go.
+        release: bool,
+    },
+    /// Give a guest memory or take some; answered when it is done.
+    Resize {
+        /// Which.
+        guest: String,
+        /// Whether it gets.
+        give: bool,
+        /// How much.
+        bytes: u64,
+    },
+    /// Tells that a guest was switched by another program than the daemon.
+    Switched {
+        /// The PID.
+        pid: u32,
+        /// Whether it is on now.
+        on: bool,
+    },
+    /// So many clean passes; answered when they are done.
+    Scan {
+        /// How many, at least 1.
+        passes: u64,
+        /// The most CPU that ksmd may use for it, over 0 and up to 1; less where the configuration says so.
+        #[serde(default)]
+        max_cpu: Option<f64>,
+    },
+}
+
+/// Why a scan that finds nothing to do is refused.
+pub const NOTHING_TO_SCAN: &str =
+    "no process offers memory to KSM, so there is nothing to scan; see `ksmith doctor`";
+
+/// Whether ksmd has nothing to scan. A hypervisor may be there that does not offer its memory.
+pub fn nothing_to_scan(sample: &Sample) -> bool {
+    sample.ksm.tracked_pages() == 0 && !sample.processes.iter().any(Process::may_merge)
+}
+
+/// Why a scan has no end: the daemon's, before it.
+const STOPPED: &str = "the daemon was stopped before the scan was done: start it, or scan again";
+
+/// The limits of a scan on demand: the operator's, and `max_cpu` if that is less than theirs.
+#[must_use]
+pub fn scan_limits(configured: &Limits, max_cpu: Share) -> Limits {
+    let max_cpu = if max_cpu < configured.max_cpu { max_cpu } else { configured.max_cpu };
+    Limits { max_cpu, ..configured.clone() }
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "lowercase")]
+pub enum Answer {
+    /// The answer to [`Request::Status`].
+    Status(Box<Status>),
+    /// The answer to [`Request::Guests`].
+    Guests(Box<GuestsReport>),
+    /// The answer to [`Request::Switched`].
+    Noted,
+    /// The answer to [`Request::Scan`].
+    Scan(ScanAnswer),
+    /// The answer to [`Request::Balance`].
+    Balance(Box<BalanceReport>),
+    /// The answer to [`Request::Hold`].
+    Done {
+        /// What was done.
+        message: String,
+    },
+    /// The answer to [`Request::Resize`].
+    Resized(ResizedAnswer),
+    /// The answer to anything that can't be done.
+    Error {
+        /// Why not.
+        message: String,
+    },
+}
+
+/// What came of giving or taking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizedAnswer {
+    /// The guest's name.
+    pub guest: String,
+    /// What it had.
+    pub from_bytes: u64,
+    /// What it was to have.
+    pub wanted_bytes: u64,
+    /// What it has.
+    pub given_bytes: u64,
+}
+
+/// Figures from before and after a scan on demand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScanAnswer {
+    /// Before the first pass.
+    pub before: Figures,
+    /// After the last.
+    pub after: Figures,
+}
+
+/// What a scan on demand is judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Saved, in bytes.
+    pub saved_bytes: u64,
+    /// Saved less metadata.
+    pub profit_bytes: i64,
+    /// CPU seconds that ksmd has used since boot.
+    pub ksmd_cpu_seconds: f64,
+}
+
+impl Figures {
+    /// The figures of a sample.
+    pub fn of(sample: &Sample) -> Self {
+        let totals = Totals::of(sample);
+        Self {
+            saved_bytes: totals.saved_bytes,
+            profit_bytes: totals.profit_bytes,
+            ksmd_cpu_seconds: sample.ksmd_cpu_ns.get().unwrap_or(0) as f64 / 1e9,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_json_object_each() {
+        let read = |text| serde_json::from_str::<Request>(text);
+        assert_eq!(read(r#"{"request":"status"}"#).unwrap(), Request::Status);
+        assert_eq!(read(r#"{"request":"scan","passes":2}"#).unwrap(), Request::Scan { passes: 2, max_cpu: None });
+        let limited = Request::Scan { passes: 2, max_cpu: Some(0.5) };
+        assert_eq!(read(r#"{"request":"scan","passes":2,"max_cpu":0.5}"#).unwrap(), limited);
+        for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""]
+        {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_scan_keeps_to_the_operators_limits() {
+        let share = |part| Share::new(part).unwrap();
+        let configured = Limits { max_cpu: share(0.5), max_pages_to_scan: 700, min_sleep_milliseconds: 9 };
+        let of = |part| scan_limits(&configured, share(part));
+        assert_eq!(of(1.0), configured);
+        assert_eq!(of(0.2), Limits { max_cpu: share(0.2), ..configured.clone() });
+    }
+}

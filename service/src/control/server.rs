@@ -1,0 +1,181 @@
+//! The daemon's end of the control socket: requests are passed on, and answers written as JSON lines.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded};
+
+use super::{Answer, Request, STOPPED};
+use crate::socket::{self, Admitted, Awaited, Limits, Peer, Protocol, Reply, Socket, answer_or_hang_up, waiting};
+
+/// A request and where its answer goes.
+#[derive(Debug)]
+pub struct Asked {
+    /// What is asked.
+    pub request: Request,
+    /// Takes one answer. That the peer has hung up is no error.
+    pub reply: Sender<Answer>,
+    peer: Peer,
+}
+
+impl Asked {
+    /// A request with its answer to go to `reply`.
+    pub fn new(request: Request, reply: Sender<Answer>, peer: Peer) -> Self {
+        Self { request, reply, peer }
+    }
+
+    /// Splits it into the request, where the answer goes, and whether the peer still waits.
+    pub fn into_parts(self) -> (Request, Sender<Answer>, Peer) {
+        (self.request, self.reply, self.peer)
+    }
+}
+
+/// Serves the control socket at `path`, to which only root may connect, and passes each request on, made into a message
+/// by `wrap`. To be called with the lock held.
+///
+/// # Errors
+/// See [`socket::serve`].
+pub fn serve<T: Send + 'static>(path: &Path, sender: Sender<T>, wrap: fn(Asked) -> T) -> io::Result<Socket> {
+    socket::serve(path, Control { sender, wrap })
+}
+
+struct Control<T> {
+    sender: Sender<T>,
+    wrap: fn(Asked) -> T,
+}
+
+impl<T: Send + 'static> Protocol for Control<T> {
+    type Peer = ();
+
+    const NAME: &'static str = "control";
+
+    /// Root alone can connect, and needs few connections.
+    const LIMITS: Limits =
+        Limits { connections: 16, of_one_user: 16, request: 4096, patience: Duration::from_secs(5) };
+
+    /// The file's mode keeps others out; a descriptor that root passed on does not.
+    fn admit(&self, stream: &UnixStream) -> Result<Admitted<()>, String> {
+        let user = rustix::net::sockopt::socket_peercred(stream).map_err(|error| refusal(error.to_string()))?.uid;
+        if user.is_root() { Ok(Admitted { peer: (), uid: 0 }) } else { Err(refusal("only root may ask")) }
+    }
+
+    fn too_many(&self, why: &str) -> String {
+        refusal(why)
+    }
+
+    fn answer(&self, request: &[u8], (): &(), stream: &UnixStream) -> Reply {
+        let request = match serde_json::from_slice(request) {
+            Ok(request) => request,
+            Err(error) => return Reply::Last(refusal(format!("no request: {error}"))),
+        };
+        let (reply, answers) = bounded(1);
+        let (waits, peer) = waiting();
+        if self.sender.send((self.wrap)(Asked { request, reply, peer })).is_err() {
+            return Reply::Last(refusal(STOPPED));
+        }
+        let answer = answer_or_hang_up(&answers, stream);
+        drop(waits);
+        match answer {
+            Awaited::Answer(answer) => Reply::Answer(line(&answer)),
+            Awaited::HungUp => Reply::Close,
+            Awaited::Ended => Reply::Answer(refusal(STOPPED)),
+        }
+    }
+}
+
+fn refusal(why: impl Into<String>) -> String {
+    line(&Answer::Error { message: why.into() })
+}
+
+/// An answer as a line of JSON.
+fn line(answer: &Answer) -> String {
+    match serde_json::to_string(answer) {
+        Ok(text) => text + "\n",
+        // Figures that are not numbers have no JSON.
+        Err(why) => format!("{{\"answer\":\"error\",\"message\":\"the answer has no JSON: {why}\"}}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::path::PathBuf;
+
+    use crossbeam_channel::unbounded;
+
+    use super::super::Client;
+    use super::*;
+
+    /// A socket that refuses all requests with the sentence "no".
+    fn refusing() -> (tempfile::TempDir, PathBuf, Socket) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let (sender, asked) = unbounded::<Asked>();
+        let socket = serve(&path, sender, |asked| asked).unwrap();
+        std::thread::spawn(move || {
+            for Asked { reply, .. } in asked {
+                let _ = reply.send(Answer::Error { message: "no".to_owned() });
+            }
+        });
+        (directory, path, socket)
+    }
+
+    #[test]
+    fn an_answer_reaches_the_process_that_asked() {
+        let (_directory, path, socket) = refusing();
+        let mut client = Client::connect(&path).unwrap();
+        let expected = if rustix::process::geteuid().is_root() { "no" } else { "only root" };
+        for _ in 0..2 {
+            let error = client.status().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        drop(socket);
+        assert!(Client::connect(&path).unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn garbage_is_answered_and_the_next_peer_served() {
+        let (_directory, path, _socket) = refusing();
+        for garbage in [&b"\n"[..], b"{}\n", b"nonsense\n", b"\0\n", b"\xff\xfe\n"] {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(garbage).unwrap();
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).unwrap();
+            assert!(line.contains("\"answer\":\"error\""), "{garbage:?} gave {line}");
+        }
+        let mut endless = UnixStream::connect(&path).unwrap();
+        let _ = endless.write_all(&[b'x'; 100_000]);
+        assert!(Client::connect(&path).unwrap().status().is_err());
+    }
+
+    #[test]
+    fn a_peer_that_hangs_up_is_noticed_and_one_that_only_listens_waits() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let (sender, asked) = unbounded::<Asked>();
+        let _socket = serve(&path, sender, |asked| asked).unwrap();
+        let ask = || {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{\"request\":\"scan\",\"passes\":2}\n").unwrap();
+            (stream, asked.recv().unwrap().into_parts())
+        };
+        let (stream, (_, _reply, peer)) = ask();
+        assert!(!peer.has_gone());
+        drop(stream);
+        while !peer.has_gone() {
+            std::thread::yield_now();
+        }
+        let (stream, (_, reply, peer)) = ask();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(!peer.has_gone());
+        drop(reply);
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains(STOPPED), "{line}");
+    }
+}

@@ -1,0 +1,53 @@
+//! What surrounds the daemon besides its host: the clock, waiting, and the service manager.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use sd_notify::NotifyState;
+use tracing::debug;
+
+use super::Message;
+
+/// The daemon's clock and service manager. Tests have both in their hands.
+pub trait Environment: fmt::Debug {
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// The next message, waited for until the deadline at most.
+    ///
+    /// # Errors
+    /// There was none, or no sender is left.
+    fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError>;
+
+    /// Tells the service manager.
+    fn notify(&mut self, states: &[NotifyState<'_>]);
+
+    /// The period within which the service manager expects a sign of life.
+    fn watchdog(&self) -> Option<Duration>;
+}
+
+/// The real clock, and the service manager that the environment variables name.
+#[derive(Debug, Default)]
+pub struct LiveEnvironment;
+
+impl Environment for LiveEnvironment {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {
+        inbox.recv_deadline(deadline)
+    }
+
+    fn notify(&mut self, states: &[NotifyState<'_>]) {
+        // Without a service manager there is nothing to tell.
+        if let Err(error) = sd_notify::notify(states) {
+            debug!("the service manager can't be told: {error}");
+        }
+    }
+
+    fn watchdog(&self) -> Option<Duration> {
+        sd_notify::watchdog_enabled()
+    }
+}

@@ -1,0 +1,105 @@
+//! What the daemon needs of a host beyond samples and settings.
+
+use std::time::Duration;
+
+use ksmith_core::controller::Host;
+use ksmith_core::sample::Sample;
+use ksmith_host::act::{self, Holder, RestoreError, StateDir};
+use ksmith_host::live::LiveHost;
+use ksmith_host::observe::ProcessEvent;
+use ksmith_host::root::Root;
+
+/// A host that the daemon can control: the live kernel, or a simulated one in tests.
+pub trait DaemonHost: Host {
+    /// Where the files of this host are.
+    fn root(&self) -> &Root;
+
+    /// Where the daemon keeps what must outlive it.
+    fn state_dir(&self) -> StateDir {
+        StateDir::of(self.root())
+    }
+
+    /// Looks at the host outside a turn. `closely`: no figure of a process is reused from an earlier sample.
+    fn look(&mut self, closely: bool) -> Sample;
+
+    /// Takes in starts and ends of processes. Returns whether a turn is worth while at once.
+    fn notice(&mut self, events: Vec<ProcessEvent>) -> bool;
+
+    /// How long it is until a new process is due for its first look.
+    fn next_glance(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Looks at new processes only. Returns whether one of them has mergeable memory.
+    fn glance(&mut self) -> bool {
+        false
+    }
+
+    /// Makes the next sample look at every process.
+    fn look_at_all(&mut self);
+
+    /// Notes in the following samples how short memory is, from 0 to 1.
+    fn set_pool_shortness(&mut self, shortness: f64);
+
+    /// Binds ksmd to a list of CPUs. Returns the list before, if that is another.
+    ///
+    /// # Errors
+    /// A sentence: the list is none, or the kernel refuses.
+    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String>;
+
+    /// Other programs that control KSM now.
+    fn holders(&self) -> Vec<Holder>;
+
+    /// Restores what was changed. Returns sentences that say what was done.
+    ///
+    /// # Errors
+    /// A setting could not be restored.
+    fn restore(self) -> Result<Vec<String>, RestoreError>;
+}
+
+impl DaemonHost for LiveHost {
+    fn root(&self) -> &Root {
+        self.control.root()
+    }
+
+    fn look(&mut self, closely: bool) -> Sample {
+        if closely {
+            self.observer.look_closely();
+        }
+        self.observer.sample()
+    }
+
+    fn notice(&mut self, events: Vec<ProcessEvent>) -> bool {
+        self.observer.notice_all(events)
+    }
+
+    fn next_glance(&self) -> Option<Duration> {
+        self.observer.next_glance()
+    }
+
+    fn glance(&mut self) -> bool {
+        self.observer.glance()
+    }
+
+    fn look_at_all(&mut self) {
+        self.observer.look_at_all();
+    }
+
+    fn set_pool_shortness(&mut self, shortness: f64) {
+        self.observer.pool_shortness = shortness;
+    }
+
+    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {
+        self.control.bind_ksmd(cpus).map_err(|why| why.to_string())
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        act::find(self.control.root())
+    }
+
+    fn restore(self) -> Result<Vec<String>, RestoreError> {
+        let restored = self.control.restore()?;
+        let changes = restored.changes.iter().map(|change| format!("restored {change}"));
+        Ok(changes.chain(restored.notes).collect())
+    }
+}

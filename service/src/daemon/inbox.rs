@@ -1,0 +1,92 @@
+//! What reaches the daemon between two turns.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use ksmith_core::balance::KsmStep;
+use ksmith_host::observe::ProcessEvent;
+use ksmith_host::signals::Signal;
+
+use super::{Daemon, DaemonHost};
+use crate::control::Asked;
+use crate::user_socket::UserScan;
+
+/// The shortest time between two looks at new processes.
+const GLANCE_PAUSE: Duration = Duration::from_millis(50);
+
+/// A message to the daemon's thread.
+#[derive(Debug)]
+pub enum Message {
+    /// Balance wants merging changed.
+    Merging(KsmStep),
+    /// A signal to the process.
+    Signal(Signal),
+    /// From the control socket.
+    Asked(Asked),
+    /// From the user socket.
+    UserScan(UserScan),
+    /// From the kernel.
+    Processes(Vec<ProcessEvent>),
+}
+
+impl From<Vec<ProcessEvent>> for Message {
+    fn from(events: Vec<ProcessEvent>) -> Self {
+        Self::Processes(events)
+    }
+}
+
+/// What follows from a message.
+enum Next {
+    Wait,
+    Turn,
+    End,
+}
+
+impl<H: DaemonHost> Daemon<H> {
+    /// Takes in messages until the deadline. Returns whether it is time to end.
+    pub(super) fn serve_until(&mut self, deadline: Instant, inbox: &Receiver<Message>) -> bool {
+        let mut next_glance = self.environment.now();
+        loop {
+            let now = self.environment.now();
+            let glance = self.controller.host().next_glance();
+            let glance = glance.map(|wait| (now + wait).max(next_glance)).filter(|at| *at < deadline);
+            let next = match self.environment.receive(inbox, glance.unwrap_or(deadline)) {
+                Ok(message) => self.take_in(message),
+                Err(RecvTimeoutError::Timeout) if glance.is_some() => {
+                    let has_found = self.controller.host_mut().glance();
+                    next_glance = self.environment.now() + GLANCE_PAUSE;
+                    if has_found { Next::Turn } else { Next::Wait }
+                }
+                Err(RecvTimeoutError::Timeout) => Next::Turn,
+                // The signal thread holds a sender for ever.
+                Err(RecvTimeoutError::Disconnected) => Next::End,
+            };
+            match next {
+                Next::End => return true,
+                Next::Turn => return false,
+                // The channel gives what it has even when the deadline has passed.
+                Next::Wait if self.environment.now() >= deadline => return false,
+                Next::Wait => {}
+            }
+        }
+    }
+
+    fn take_in(&mut self, message: Message) -> Next {
+        let is_due = match message {
+            Message::Signal(Signal::End) => return Next::End,
+            Message::Signal(Signal::Reload) => {
+                self.reload();
+                true
+            }
+            Message::Asked(asked) => self.answer(asked),
+            Message::UserScan(scan) => {
+                self.user_scans.add(scan);
+                self.serve_users()
+            }
+            Message::Merging(step) => self.change_merging(&step),
+            // A guest that has started or ended does not wait for the deadline.
+            Message::Processes(events) => self.controller.host_mut().notice(events),
+        };
+        if is_due { Next::Turn } else { Next::Wait }
+    }
+}

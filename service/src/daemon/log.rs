@@ -1,0 +1,87 @@
+//! What the daemon says of its turns: in the log, and to the service manager.
+
+use std::time::Duration;
+
+use ksmith_core::controller::Tick;
+use ksmith_host::act::Holder;
+use sd_notify::NotifyState;
+use tracing::{debug, error, info, warn};
+
+use super::{Daemon, DaemonHost};
+
+/// The shortest time between two warnings about the same setting.
+const SAME_WARNING: Duration = Duration::from_secs(60);
+
+/// The shortest time between two sentences for the service manager.
+const SAME_STATUS: Duration = Duration::from_secs(10);
+
+impl<H: DaemonHost> Daemon<H> {
+    pub(super) fn log(&mut self, tick: &Tick) {
+        let reason = &tick.decision.reason;
+        self.warn_of_other_writers(&tick.foreign);
+        for change in &tick.applied.changes {
+            // These two move with the load, many times a minute.
+            if change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ") {
+                debug!("{change} ({reason})");
+            } else {
+                info!("{change} ({reason})");
+            }
+        }
+        let before = self.last.as_ref();
+        // An error that persists is logged once, not at every turn.
+        let known = before.map_or(&[][..], |before| &before.applied.errors);
+        for error in tick.applied.errors.iter().filter(|error| !known.contains(error)) {
+            error!("{error}");
+        }
+        match before.map(|before| &before.decision.reason) {
+            Some(before) if before == reason => {}
+            Some(before) if before.state == reason.state => debug!("{reason}"),
+            _ => info!("{reason}"),
+        }
+        self.tell_service_manager(reason.to_string());
+    }
+
+    /// Warns that another program writes, and names the programs that may do so: once a minute for each setting.
+    fn warn_of_other_writers(&mut self, foreign: &[String]) {
+        let now = self.environment.now();
+        let warned = &mut self.warned;
+        let is_due = |sentence: &&String| {
+            let knob = sentence.split(' ').next().unwrap_or_default();
+            let is_due = warned.get(knob).is_none_or(|then| now.duration_since(*then) >= SAME_WARNING);
+            if is_due {
+                warned.insert(knob.to_owned(), now);
+            }
+            is_due
+        };
+        let due: Vec<&String> = foreign.iter().filter(is_due).collect();
+        if due.is_empty() {
+            return;
+        }
+        let suspects = suspects(&self.controller.host().holders());
+        for sentence in due {
+            warn!("another program changed a setting: {sentence}; setting it back; {suspects}");
+        }
+    }
+
+    /// Tells the service manager the newest sentence, at most every [`SAME_STATUS`].
+    fn tell_service_manager(&mut self, sentence: String) {
+        let now = self.environment.now();
+        let is_due = self
+            .told
+            .as_ref()
+            .is_none_or(|(then, told)| now.duration_since(*then) >= SAME_STATUS && *told != sentence);
+        if is_due {
+            self.environment.notify(&[NotifyState::Status(&sentence)]);
+            self.told = Some((now, sentence));
+        }
+    }
+}
+
+fn suspects(holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return "no program that is known to control KSM runs here".to_owned();
+    }
+    let suspects: Vec<String> =
+        holders.iter().map(|holder| format!("it may be {holder}: {}", holder.remedy())).collect();
+    suspects.join("; ")
+}

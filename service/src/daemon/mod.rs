@@ -1,0 +1,110 @@
+//! The daemon: one thread owns its state and waits on one channel with a deadline.
+//!
+//! At each deadline, which the policy sets, it takes a turn: observe, decide, act. Between two turns it answers
+//! requests and takes in process events. Threads that wait for signals, sockets, guests and the kernel's events only
+//! send. A turn waits for none of them. The settings are restored however the daemon ends:
+//! [`ksmith_host::act::Control`] does so when dropped.
+
+mod end;
+mod environment;
+mod host;
+mod inbox;
+mod log;
+mod requests;
+mod scans;
+mod source;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use self::end::Ended;
+pub use self::environment::{Environment, LiveEnvironment};
+pub use self::host::DaemonHost;
+pub use self::inbox::Message;
+pub use self::source::ConfigSource;
+
+use self::scans::Scan;
+use crate::balance_service::BalanceService;
+use crate::config::Config;
+use crate::control::Answer;
+use crate::domains::DomainGuard;
+use crate::registry::GuestRegistry;
+use crate::user_socket::{Budget, UserScans};
+use ksmith_core::controller::{Controller, Tick};
+use ksmith_core::knobs::Knobs;
+use ksmith_host::guests::{GuestSnapshot, OffList};
+use ksmith_host::live::LiveHost;
+use ksmith_host::observe::ProcessEvent;
+use sd_notify::NotifyState;
+
+/// The longest time between two turns: it bounds the age of the figures shown.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The daemon, in charge of one host.
+#[derive(Debug)]
+pub struct Daemon<H = LiveHost> {
+    controller: Controller<H>,
+    environment: Box<dyn Environment>,
+    off: Option<OffList>,
+    guard: DomainGuard,
+    config: Config,
+    source: ConfigSource,
+    started: Instant,
+    last: Option<Tick>,
+    scan: Option<Scan>,
+    budget: Budget,
+    user_scans: UserScans,
+    guests: Option<GuestRegistry>,
+    balance: Option<BalanceService>,
+    /// The newest status answer, and its time.
+    answered: Option<(Instant, Answer)>,
+    warned: BTreeMap<String, Instant>,
+    told: Option<(Instant, String)>,
+}
+
+impl<H: DaemonHost> Daemon<H> {
+    /// Observes, decides and acts once. Returns how long to wait for the next turn.
+    fn turn(&mut self) -> Duration {
+        let known = self.known_guests();
+        let Self { controller, guard, .. } = self;
+        let unknown = guard.take_unknown();
+        if !unknown.is_empty() {
+            controller.host_mut().notice(unknown.into_iter().map(ProcessEvent::Exec).collect());
+        }
+        if let Some(balance) = &self.balance {
+            controller.host_mut().set_pool_shortness(balance.shared().shortness());
+        }
+        let tick = controller.tick_guarded(|sample, decision| guard.guard(sample, &known, decision));
+        self.log(&tick);
+        let watchdog = self.environment.watchdog();
+        if watchdog.is_some() {
+            self.environment.notify(&[NotifyState::Watchdog]);
+        }
+        self.finish_scan(&tick);
+        self.answered = None;
+        if let Some(guests) = &mut self.guests {
+            for (pid, on) in self.guard.take_switched() {
+                guests.was_switched(pid, on);
+            }
+            guests.look(&tick.sample);
+        }
+        let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
+        let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
+        self.last = Some(tick);
+        wait
+    }
+
+    /// What is known of the guests now. Nothing is while there is no registry.
+    fn known_guests(&self) -> Arc<GuestSnapshot> {
+        self.guests.as_ref().map(GuestRegistry::newest).unwrap_or_default()
+    }
+}
+
+/// What a dry run shows: the decision on what is there now.
+pub fn plan(tick: &Tick) -> (String, Knobs) {
+    (tick.decision.reason.to_string(), tick.decision.knobs.differing_from(&tick.sample.ksm))
+}

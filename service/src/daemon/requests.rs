@@ -1,0 +1,111 @@
+//! Answers to requests from the control socket.
+
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use ksmith_core::decide::Share;
+use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::model::{DaemonStatus, Status};
+use ksmith_core::scan::ScanJob;
+use ksmith_host::own_use::OwnUse;
+use tracing::info;
+
+use super::scans::Requester;
+use super::{Daemon, DaemonHost};
+use crate::balance_service::{Ask, BalanceService};
+use crate::control::{self, Answer, Asked, Request};
+
+/// The greatest age of a status answer.
+const FRESH: Duration = Duration::from_millis(100);
+
+impl<H: DaemonHost> Daemon<H> {
+    /// Answers a request. Returns whether a turn is to be taken at once.
+    pub(super) fn answer(&mut self, asked: Asked) -> bool {
+        let (request, reply, peer) = asked.into_parts();
+        // A peer that has hung up meanwhile loses its answer.
+        let refuse = |message: &str| drop(reply.send(Answer::Error { message: message.to_owned() }));
+        match request {
+            Request::Status => {
+                let status = self.status();
+                let _ = reply.send(status);
+            }
+            Request::Guests => match &self.guests {
+                Some(guests) => guests.report(self.controller.host_mut().look(true), reply),
+                None => refuse("guests are not watched"),
+            },
+            Request::Balance => self.ask_balance(Ask::Report, reply),
+            Request::Hold { guest, release } => self.ask_balance(Ask::Hold { guest, release }, reply),
+            Request::Resize { guest, give, bytes } => self.ask_balance(Ask::Resize { guest, give, bytes }, reply),
+            Request::Switched { pid, on } => {
+                if let Some(guests) = &self.guests {
+                    guests.was_switched(pid, on);
+                }
+                let _ = reply.send(Answer::Noted);
+            }
+            Request::Scan { .. } if self.scan.is_some() => refuse("a scan is in progress already"),
+            Request::Scan { passes, max_cpu } => {
+                let Some(max_cpu) = max_cpu.map_or(Some(Share::WHOLE), Share::new) else {
+                    refuse("max_cpu must be over 0 and at most 1");
+                    return false;
+                };
+                let limits = control::scan_limits(&self.config.limits, max_cpu);
+                info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
+                self.begin_scan(
+                    ScanJob::all_pages(passes.clamp(1, 1000)),
+                    limits,
+                    Requester::Control { reply, peer },
+                );
+                return true;
+            }
+        }
+        false
+    }
+
+    fn ask_balance(&self, ask: Ask, reply: Sender<Answer>) {
+        match &self.balance {
+            Some(balance) => balance.ask(ask, reply),
+            None => {
+                let message = "guests are not balanced: the daemon's log says why".to_owned();
+                let _ = reply.send(Answer::Error { message });
+            }
+        }
+    }
+
+    /// The status, at most [`FRESH`] old: endless questions do not make the daemon look endlessly.
+    fn status(&mut self) -> Answer {
+        let now = self.environment.now();
+        if let Some((_, answer)) = self.answered.as_ref().filter(|(then, _)| now.duration_since(*then) < FRESH) {
+            return answer.clone();
+        }
+        let answer = self.status_now();
+        self.answered = Some((now, answer.clone()));
+        answer
+    }
+
+    fn status_now(&mut self) -> Answer {
+        let Some(tick) = &self.last else {
+            return Answer::Error { message: "the daemon has not looked yet".to_owned() };
+        };
+        let own = OwnUse::now();
+        // A new sample: the last turn's is from before its own changes.
+        let sample = self.controller.host_mut().look(true);
+        let guests = self.known_guests().name(&sample).guests;
+        let domains = DomainsReport::of(&self.config.domains, &guests, self.guard.admitted());
+        let status = Status {
+            sample,
+            domains: Some(domains),
+            balance: self.balance.as_ref().and_then(BalanceService::status),
+            ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
+            daemon: Some(DaemonStatus {
+                pid: std::process::id(),
+                policy: self.controller.policy_name().to_owned(),
+                state: tick.decision.reason.state.to_owned(),
+                reason: tick.decision.reason.text.clone(),
+                cpu_seconds: own.cpu.as_secs_f64(),
+                rss_bytes: own.rss_bytes,
+                uptime_seconds: self.environment.now().duration_since(self.started).as_secs_f64(),
+            }),
+        };
+        Answer::Status(Box::new(status))
+    }
+}

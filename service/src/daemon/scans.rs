@@ -1,0 +1,142 @@
+//! Scans on demand: for root at the control socket, for users at theirs, and for balance when memory runs short. The
+//! policy waits meanwhile, and finds the settings as it left them.
+
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use ksmith_core::balance::KsmStep;
+use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
+use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::scan::ScanJob;
+use tracing::{debug, error, info};
+
+use super::{Daemon, DaemonHost};
+use crate::control::{self, Answer, Figures, Peer, ScanAnswer};
+use ksmith_core::controller::Tick;
+
+/// A page merges on its second visit.
+const BURST_PASSES: u64 = 2;
+
+/// A scan on demand in progress, and the policy that waits for its end.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub(super) waiting: Box<dyn Policy>,
+    before: Option<Figures>,
+    requester: Requester,
+    /// What the scan changes, as it was.
+    settings: Knobs,
+    /// Whether all processes were looked at. A process that has marked memory in the last seconds shows only then.
+    has_looked: bool,
+}
+
+/// The requester of a scan.
+#[derive(Debug)]
+pub(super) enum Requester {
+    /// Root, at the control socket.
+    Control { reply: Sender<Answer>, peer: Peer },
+    /// The users that `user_scans` serves.
+    Users,
+    /// Balance, which does not wait.
+    Balance,
+}
+
+/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
+fn changed_by_scan(found: &Knobs) -> Knobs {
+    use ksmith_core::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
+    let is_on = found.get(AdvisorMode) == Some(1);
+    let restorable = |(knob, value): &(Knob, u64)| match knob {
+        // The kernel refuses it while its advisor is on.
+        PagesToScan => !is_on,
+        Run => *value <= 1,
+        AdvisorMode | SleepMillisecs | SmartScan => true,
+        _ => false,
+    };
+    found.iter().filter(restorable).collect()
+}
+
+impl<H: DaemonHost> Daemon<H> {
+    pub(super) fn begin_scan(&mut self, job: ScanJob, limits: Limits, requester: Requester) {
+        let waiting = self.controller.replace(Box::new(OnDemand::new(job)), limits);
+        let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
+        self.scan =
+            Some(Scan { waiting, before: None, requester, settings: changed_by_scan(&found), has_looked: false });
+    }
+
+    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
+    pub(super) fn serve_users(&mut self) -> bool {
+        if self.scan.is_some() {
+            return false;
+        }
+        let Some(passes) = self.user_scans.begin() else { return false };
+        let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
+        debug!("scanning for users: {passes} passes");
+        self.begin_scan(ScanJob::all_pages(passes), limits, Requester::Users);
+        true
+    }
+
+    /// Does what balance wants of merging. Returns whether a turn is to be taken at once.
+    pub(super) fn change_merging(&mut self, step: &KsmStep) -> bool {
+        match step {
+            KsmStep::BurstMerge if self.scan.is_none() => {
+                info!("merging what can be merged: the pool is short");
+                let limits = control::scan_limits(&self.config.limits, Share::WHOLE);
+                self.begin_scan(ScanJob::all_pages(BURST_PASSES), limits, Requester::Balance);
+                true
+            }
+            KsmStep::Unmerge { key } => {
+                if let Some(guests) = &self.guests {
+                    guests.switch_off(key.clone());
+                }
+                false
+            }
+            KsmStep::BurstMerge | KsmStep::RefuseSwitches => false,
+        }
+    }
+
+    pub(super) fn finish_scan(&mut self, tick: &Tick) {
+        let Some(scan) = &mut self.scan else { return };
+        let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
+        let state = tick.decision.reason.state;
+        let now = Figures::of(&tick.sample);
+        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
+        let is_wanted = match &scan.requester {
+            Requester::Control { peer, .. } => !peer.has_gone(),
+            Requester::Users => self.user_scans.go_on(spent),
+            Requester::Balance => true,
+        };
+        let outcome = if !is_wanted {
+            info!("the peer that asked for the scan has gone; it ends");
+            Err("no peer waits for the scan".to_owned())
+        } else if let Some(error) = tick.applied.errors.first() {
+            Err(format!("the scan was given up: {error}"))
+        } else if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
+            scan.has_looked = true;
+            self.controller.host_mut().look_at_all();
+            return;
+        } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
+            Err(control::NOTHING_TO_SCAN.to_owned())
+        } else if state == OnDemand::DONE {
+            Ok(())
+        } else {
+            return;
+        };
+        let Some(scan) = self.scan.take() else { return };
+        for error in self.controller.put_back(&scan.settings).errors {
+            error!("{error}");
+        }
+        self.controller.replace(scan.waiting, self.config.limits.clone());
+        match scan.requester {
+            Requester::Users => self.user_scans.finish(spent, &outcome),
+            Requester::Balance => debug!("merged what could be merged: {outcome:?}"),
+            Requester::Control { reply, .. } => {
+                let answer = match outcome {
+                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
+                    Err(message) => Answer::Error { message },
+                };
+                let _ = reply.send(answer);
+            }
+        }
+        // Users may have asked meanwhile.
+        self.serve_users();
+    }
+}

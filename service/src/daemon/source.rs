@@ -1,0 +1,77 @@
+//! The configuration's source, and taking a changed configuration over.
+
+use std::path::PathBuf;
+
+use sd_notify::NotifyState;
+use tracing::{error, info, warn};
+
+use super::{Daemon, DaemonHost};
+use crate::config::{Config, ConfigError};
+use ksmith_core::decide::{Policy, PolicyKind};
+
+/// Where the configuration comes from, to be read again on SIGHUP.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigSource {
+    /// The file named on the command line.
+    pub path: Option<PathBuf>,
+    /// The policy named on the command line; it overrides the file's.
+    pub policy: Option<PolicyKind>,
+}
+
+impl ConfigSource {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// It can't be read or is refused.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(self.path.as_deref())?;
+        if let Some(policy) = self.policy {
+            config.policy.kind = policy;
+        }
+        Ok(config)
+    }
+}
+
+impl<H: DaemonHost> Daemon<H> {
+    /// Reads the configuration again. One that is refused changes nothing.
+    pub(super) fn reload(&mut self) {
+        self.environment.notify(&[NotifyState::Reloading]);
+        match self.source.load().and_then(|config| config.policy().map(|policy| (config, policy))) {
+            Ok((config, policy)) => self.configure(config, policy),
+            Err(error) => error!("the new configuration is refused, the old one stays in force: {error}"),
+        }
+        self.environment.notify(&[NotifyState::Ready]);
+    }
+
+    fn configure(&mut self, config: Config, policy: Box<dyn Policy>) {
+        self.budget.configure(config.optin.cpu_seconds_per_hour);
+        let (old, new) = (&self.config.optin, &config.optin);
+        if (&new.socket, &new.group, new.worth_permille) != (&old.socket, &old.group, old.worth_permille) {
+            warn!("[optin] has changed; its socket, group and worth take effect when the daemon is restarted");
+        }
+        if config.daemon != self.config.daemon {
+            warn!("[daemon] has changed; that takes effect when the daemon is restarted");
+        }
+        if let Some(guests) = &mut self.guests {
+            guests.configure(config.guests.clone(), config.domains.is_enforced());
+        }
+        if let Some(balance) = &self.balance {
+            balance.configure(config.balance.clone(), config.guests.libvirt_uri.clone());
+        }
+        let limits = config.limits.clone();
+        // A policy that is the same keeps its state, unless it depends on a file, which may have changed.
+        let is_same = config.policy == self.config.policy && !config.policy.kind.has_file();
+        self.guard.configure(config.domains.clone());
+        self.config = config;
+        match &mut self.scan {
+            // A scan in progress keeps its own limits; the new policy takes over after it.
+            Some(_) if is_same => {}
+            Some(scan) => scan.waiting = policy,
+            None if is_same => self.controller.limit(limits),
+            None => {
+                self.controller.replace(policy, limits);
+            }
+        }
+        info!("configuration read again; policy {}", self.config.policy.kind.name());
+    }
+}

@@ -1,0 +1,152 @@
+//! The daemon's start, its loop, and its end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use crossbeam_channel::{Sender, bounded};
+use ksmith_core::controller::Controller;
+use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_host::guests::OffList;
+use ksmith_host::observe::ProcessEvents;
+use sd_notify::NotifyState;
+use tracing::{info, warn};
+
+use super::{ConfigSource, Daemon, DaemonHost, Ended, Environment, Message};
+use crate::balance_service::BalanceService;
+use crate::config::{Config, ConfigError};
+use crate::control;
+use crate::domains::DomainGuard;
+use crate::registry::GuestRegistry;
+use crate::user_socket::{self, Budget, UserScans};
+
+/// Messages that may wait. Process events that do not fit become a scan; other senders wait.
+const INBOX: usize = 256;
+
+impl<H: DaemonHost> Daemon<H> {
+    /// A daemon over `host` as the configuration says.
+    ///
+    /// # Errors
+    /// A file that the policy needs is refused.
+    pub fn new(
+        host: H,
+        environment: impl Environment + 'static,
+        config: Config,
+        source: ConfigSource,
+    ) -> Result<Self, ConfigError> {
+        let root = host.root().clone();
+        let off = OffList::open(&host.state_dir());
+        let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
+        let controller = Controller::new(host, config.policy()?, config.limits.clone());
+        let budget = Budget::new(config.optin.cpu_seconds_per_hour);
+        Ok(Self {
+            controller,
+            guard: DomainGuard::new(root, config.domains.clone(), off.clone()),
+            off,
+            config,
+            source,
+            started: environment.now(),
+            environment: Box::new(environment),
+            last: None,
+            scan: None,
+            user_scans: UserScans::new(budget.clone()),
+            budget,
+            guests: None,
+            balance: None,
+            answered: None,
+            warned: BTreeMap::new(),
+            told: None,
+        })
+    }
+
+    /// Works until a signal ends it, and gives the host back. `signals` starts to send signals into the inbox.
+    ///
+    /// # Errors
+    /// The control socket or the thread for signals could not be had.
+    pub fn run(mut self, signals: impl FnOnce(Sender<Message>) -> io::Result<()>) -> anyhow::Result<Ended<H>> {
+        let (sender, inbox) = bounded(INBOX);
+        signals(sender.clone())?;
+        let path = &self.config.daemon.control_socket;
+        let _socket = control::serve(path, sender.clone(), Message::Asked).map_err(|why| no_socket(path, why))?;
+        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
+        let _users =
+            users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
+        self.guests = self.start_guests();
+        self.balance = self.start_balance(&sender);
+        let is_host = self.controller.host().root().is_host();
+        let events = is_host.then(|| ProcessEvents::listen(sender));
+        let _events = events.and_then(|events| events.inspect_err(|why| info!("{why}")).ok());
+        self.prepare_ksmd();
+        if let (Some(guests), Some(balance)) = (&self.guests, &self.balance) {
+            let shared = balance.shared();
+            guests.follow(balance.waker(), move || !shared.refuses_switches());
+        }
+        info!("policy {} is in charge", self.controller.policy_name());
+        let mut is_ready = false;
+        loop {
+            let wait = self.turn();
+            if !is_ready {
+                self.environment.notify(&[NotifyState::Ready]);
+                is_ready = true;
+            }
+            let deadline = self.environment.now() + wait;
+            if self.serve_until(deadline, &inbox) {
+                break;
+            }
+        }
+        self.environment.notify(&[NotifyState::Stopping]);
+        info!("ending; restoring the settings");
+        self.balance = None;
+        self.guests = None;
+        Ok(Ended {
+            off: self.off,
+            on_exit: self.config.domains.on_exit,
+            libvirt: self.config.guests.libvirt_uri,
+            host: self.controller.into_host(),
+        })
+    }
+
+    fn start_guests(&self) -> Option<GuestRegistry> {
+        let started = GuestRegistry::start(
+            self.controller.host().root(),
+            self.off.clone(),
+            self.config.guests.clone(),
+            self.config.domains.is_enforced(),
+        );
+        started.inspect_err(|why| warn!("guests are not watched: {why}")).ok()
+    }
+
+    fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
+        let host = self.controller.host();
+        let configs = (self.config.balance.clone(), self.config.guests.libvirt_uri.clone());
+        let sender = sender.clone();
+        // Never waits: a step that does not fit is wanted again.
+        let merging = move |step| drop(sender.try_send(Message::Merging(step)));
+        let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
+        let started = BalanceService::start(host.root(), &host.state_dir(), configs, published, merging);
+        started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
+    }
+
+    /// Sets what is set once, before anything is scanned: ksmd's CPUs, and whether it merges across NUMA nodes.
+    fn prepare_ksmd(&mut self) {
+        let host = self.controller.host_mut();
+        if let Some(cpus) = &self.config.daemon.ksmd_cpus {
+            match host.bind_ksmd(cpus) {
+                Ok(Some(before)) => info!("ksmd runs on CPUs {cpus} only (before: {before})"),
+                Ok(None) => {}
+                Err(why) => warn!("{why}"),
+            }
+        }
+        let Some(across) = self.config.daemon.merge_across_nodes else { return };
+        let applied = host.apply(&Knobs::none().with(Knob::MergeAcrossNodes, u64::from(across)));
+        applied.changes.iter().for_each(|change| info!("{change} (configured)"));
+        applied.errors.iter().for_each(|why| warn!("{why}"));
+    }
+}
+
+fn no_socket(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => ConfigError::Occupied { path: path.to_owned() }.into(),
+        _ => anyhow::anyhow!("can't listen on the control socket {}: {error}", path.display()),
+    }
+}

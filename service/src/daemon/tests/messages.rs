@@ -1,0 +1,73 @@
+use std::time::Duration;
+
+use ksmith_core::knobs::Knob;
+use ksmith_host::observe::ProcessEvent;
+
+use super::HELD;
+use crate::control::{Answer, Request};
+use crate::daemon::Message;
+use crate::testing::Scene;
+
+#[test]
+fn a_process_event_that_matters_brings_the_turn_forward() {
+    let mut scene = Scene::new(HELD);
+    scene.send_at(12, Message::Processes(vec![ProcessEvent::Started(9)]));
+    scene.at(13, |world| world.is_urgent = true);
+    scene.send_at(13, Message::Processes(vec![ProcessEvent::Exec(9), ProcessEvent::Exited(10)]));
+    scene.at(14, |_| {});
+    scene.run().unwrap();
+    let world = scene.world();
+    assert_eq!(world.noticed, [ProcessEvent::Started(9), ProcessEvent::Exec(9), ProcessEvent::Exited(10)]);
+    let after = |second| world.turns.contains(&Duration::from_secs(second));
+    assert!(!after(12) && after(13), "{:?}", world.turns);
+}
+
+#[test]
+fn endless_questions_do_not_keep_the_policy_from_its_turn() {
+    let mut scene = Scene::new(HELD);
+    let mut waiting = Vec::new();
+    for second in 1..40 {
+        for _ in 0..50 {
+            waiting.push(scene.ask_at(second, Request::Status));
+        }
+    }
+    scene.at(20, |world| world.machine.write(Knob::PagesToScan, 77).unwrap());
+    scene.at(39, |world| assert_eq!(world.knob(Knob::PagesToScan), 321));
+    scene.run().unwrap();
+    assert!(waiting.iter().all(|(answers, _)| matches!(answers.recv(), Ok(Answer::Status(_)))));
+    let turns = &scene.world().turns;
+    assert!(turns.windows(2).all(|pair| pair[1] - pair[0] <= Duration::from_secs(10)), "{turns:?}");
+}
+
+#[test]
+fn the_status_names_the_policy_and_its_reason() {
+    let mut scene = Scene::new(HELD);
+    let (answers, _waiting) = scene.ask_at(3, Request::Status);
+    scene.run().unwrap();
+    let Answer::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
+    let daemon = status.daemon.unwrap();
+    assert_eq!((daemon.policy.as_str(), daemon.pid), ("fixed", std::process::id()));
+    assert_eq!(daemon.uptime_seconds, 3.0);
+    assert_eq!(status.sample.ksm.pages_to_scan.get(), Some(321));
+}
+
+#[test]
+fn guests_are_answered_by_the_registry() {
+    let mut scene = Scene::new(HELD);
+    scene.world().machine.start(ksmith_core::sim::Plan::new("one").equal(1, 16));
+    let (answers, _waiting) = scene.ask_at(3, Request::Guests);
+    let (noted, _noted_waits) = scene.ask_at(3, Request::Switched { pid: 1, on: true });
+    scene.run().unwrap();
+    let Answer::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!(report.guests.len(), 1);
+    assert_eq!(noted.recv().unwrap(), Answer::Noted);
+}
+
+#[test]
+fn balance_answers_through_the_daemon() {
+    let mut scene = Scene::new(HELD);
+    let (answers, _waiting) = scene.ask_at(3, Request::Hold { guest: "none".to_owned(), release: false });
+    scene.run().unwrap();
+    let Answer::Error { message } = answers.recv().unwrap() else { panic!("another answer") };
+    assert!(message.contains("there is no guest \"none\""), "{message}");
+}

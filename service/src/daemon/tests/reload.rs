@@ -1,0 +1,77 @@
+use ksmith_core::knobs::Knob;
+use ksmith_core::sim::Plan;
+
+use super::HELD;
+use crate::control::{Answer, Request};
+use crate::daemon::Message;
+use crate::testing::Scene;
+use ksmith_core::decide::PolicyKind;
+use ksmith_host::signals::Signal;
+
+#[test]
+fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
+    let mut scene = Scene::new(HELD);
+    scene.reload_at(5, &HELD.replace("321", "654"));
+    scene.at(6, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
+    scene.reload_at(10, &HELD.replace("321", "many"));
+    // The next turn still goes by the old one.
+    scene.at(15, |world| world.machine.write(Knob::PagesToScan, 100).unwrap());
+    scene.at(30, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
+    let file = scene.config_file();
+    scene.at(35, move |_| std::fs::remove_file(file).unwrap());
+    scene.send_at(36, Message::Signal(Signal::Reload));
+    scene.at(50, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
+    let outcome = scene.run().unwrap();
+    for said in [
+        "configuration read again; policy fixed",
+        "the new configuration is refused, the old one stays in force",
+        "line 4, column",
+        "can't read the configuration",
+    ] {
+        assert_eq!(outcome.count(said), if said.starts_with("the new") { 2 } else { 1 }, "{said}: {}", outcome.log);
+    }
+}
+
+#[test]
+fn the_policy_of_the_command_line_outlives_a_reload() {
+    let mut scene = Scene::new(HELD);
+    scene.source.policy = PolicyKind::find("score");
+    scene.reload_at(5, HELD);
+    let (answers, _waiting) = scene.ask_at(6, Request::Status);
+    let outcome = scene.run().unwrap();
+    assert!(outcome.log.contains("configuration read again; policy score"), "{}", outcome.log);
+    let Answer::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!(status.daemon.unwrap().policy, "score");
+}
+
+#[test]
+fn a_reload_that_changes_no_policy_starts_nothing_over() {
+    let mut scene = Scene::new("");
+    scene.world().machine.start(Plan::new("one").equal(1, 4096));
+    scene.world().machine.start(Plan::new("two").equal(1, 4096));
+    scene.at(59, |world| {
+        assert_eq!(world.knob(Knob::Run), 0, "parked");
+        world.told.push(world.machine.sample().ksm.full_scans.get().unwrap().to_string());
+    });
+    scene.reload_at(60, "");
+    scene.reload_at(61, "[limits]\nmax_cpu = \"50%\"\n");
+    scene.at(65, |world| {
+        let passes = world.machine.sample().ksm.full_scans.get().unwrap().to_string();
+        assert!(world.told.contains(&passes), "no pass since: {passes} of {:?}", world.told);
+        assert_eq!(world.knob(Knob::Run), 0);
+    });
+    let outcome = scene.run().unwrap();
+    assert_eq!(outcome.count("configuration read again; policy profit"), 2);
+}
+
+#[test]
+fn what_takes_effect_at_a_restart_only_is_said() {
+    let mut scene = Scene::new(HELD);
+    let (file, other) = (scene.config_file(), scene.complete(HELD).replace("/users", "/others"));
+    let other = other.replace("/control\"", "/control2\"");
+    scene.at(4, move |_| std::fs::write(file, other).unwrap());
+    scene.send_at(5, Message::Signal(Signal::Reload));
+    let log = scene.run().unwrap().log;
+    assert!(log.contains("[optin] has changed; its socket, group and worth take effect when"), "{log}");
+    assert!(log.contains("[daemon] has changed; that takes effect when"), "{log}");
+}

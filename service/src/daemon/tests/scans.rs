@@ -1,0 +1,134 @@
+use ksmith_core::balance::KsmStep;
+use ksmith_core::knobs::Knob;
+use ksmith_core::sim::Plan;
+
+use super::HELD;
+use crate::control::{Answer, NOTHING_TO_SCAN, Request};
+use crate::daemon::Message;
+use crate::testing::Scene;
+use crate::user_socket::UserScan;
+
+fn with_two_clones(config: &str) -> Scene {
+    let scene = Scene::new(config);
+    for name in ["one", "two"] {
+        scene.world().machine.start(Plan::new(name).equal(1, 4096));
+    }
+    scene
+}
+
+fn scan(passes: u64, max_cpu: Option<f64>) -> Request {
+    Request::Scan { passes, max_cpu }
+}
+
+fn refusal(answer: Answer) -> String {
+    let Answer::Error { message } = answer else { panic!("another answer: {answer:?}") };
+    message
+}
+
+#[test]
+fn a_scan_on_demand_merges_and_the_policy_goes_on_as_before() {
+    let mut scene = with_two_clones(HELD);
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.at(120, |world| {
+        assert_eq!((world.knob(Knob::PagesToScan), world.knob(Knob::Run)), (321, 0));
+        assert_eq!(world.knob(Knob::SmartScan), 1, "as before the scan");
+    });
+    let outcome = scene.run().unwrap();
+    let Answer::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!(scan.before.saved_bytes, 0);
+    assert_eq!(scan.after.saved_bytes, 4096 * 4096);
+    assert!(outcome.log.contains("scanning on demand: 2 passes with at most"), "{}", outcome.log);
+    assert!(!outcome.log.contains("another program"), "{}", outcome.log);
+}
+
+#[test]
+fn a_scan_without_mergeable_memory_is_refused() {
+    let mut scene = Scene::new(HELD);
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.at(30, |_| {});
+    scene.run().unwrap();
+    assert_eq!(refusal(answers.recv().unwrap()), NOTHING_TO_SCAN);
+}
+
+#[test]
+fn a_scan_keeps_the_operators_limits_and_ends_when_the_peer_hangs_up() {
+    // The policy leaves `run` alone: it is the scan's to put back.
+    let mut scene = with_two_clones(
+        "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 40 }\n\
+         [limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n",
+    );
+    let (answers, waiting) = scene.ask_at(5, scan(1000, Some(0.25)));
+    let (second, _second_waits) = scene.ask_at(6, scan(1, None));
+    scene.at(8, move |world| {
+        assert_eq!(world.knob(Knob::Run), 1);
+        assert!(world.knob(Knob::PagesToScan) <= 50 && world.knob(Knob::SleepMillisecs) >= 30);
+        drop(waiting);
+    });
+    scene.at(60, |world| {
+        assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 40));
+        assert_eq!((world.knob(Knob::SmartScan), world.knob(Knob::SleepMillisecs)), (1, 20));
+    });
+    let outcome = scene.run().unwrap();
+    assert!(outcome.log.contains("scanning on demand: 1000 passes with at most 25 % of a CPU"), "{}", outcome.log);
+    assert!(refusal(second.recv().unwrap()).contains("in progress already"));
+    assert!(refusal(answers.recv().unwrap()).contains("waits for the scan"));
+}
+
+#[test]
+fn a_scan_that_the_daemons_end_cuts_short_gets_no_answer_and_leaves_nothing() {
+    let mut scene = with_two_clones(HELD);
+    let (answers, _waiting) = scene.ask_at(5, scan(1000, None));
+    scene.at(6, |world| assert_eq!(world.knob(Knob::Run), 1));
+    let outcome = scene.run().unwrap();
+    assert!(answers.recv().is_err());
+    assert_eq!(scene.world().knob(Knob::Run), 0, "{:?}", outcome.restored);
+    assert_eq!(scene.world().knob(Knob::PagesToScan), 100, "{:?}", outcome.restored);
+}
+
+#[test]
+fn a_share_that_is_none_is_refused() {
+    let mut scene = with_two_clones(HELD);
+    let (answers, _waiting) = scene.ask_at(5, scan(1, Some(1.5)));
+    scene.run().unwrap();
+    assert!(refusal(answers.recv().unwrap()).contains("max_cpu must be"));
+}
+
+#[test]
+fn a_reload_during_a_scan_takes_effect_after_it() {
+    let mut scene = with_two_clones(HELD);
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.reload_at(5, &HELD.replace("321", "654"));
+    scene.at(5, |world| assert_ne!(world.knob(Knob::PagesToScan), 654));
+    scene.at(120, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
+    scene.run().unwrap();
+    assert!(matches!(answers.recv().unwrap(), Answer::Scan(_)));
+}
+
+#[test]
+fn users_that_ask_together_are_served_by_one_scan() {
+    let mut scene = with_two_clones(HELD);
+    let mut done = Vec::new();
+    for user in [7, 8] {
+        let (reply, answers) = crossbeam_channel::bounded(1);
+        let (waiting, peer) = crate::control::waiting();
+        scene.send_at(5, Message::UserScan(UserScan { passes: 2, user, reply, peer }));
+        done.push((answers, waiting));
+    }
+    scene.at(200, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 321)));
+    scene.run().unwrap();
+    for (answers, _waiting) in done {
+        let (passes, spent_ns) = answers.recv().unwrap().unwrap();
+        assert!(passes >= 2 && spent_ns > 0);
+    }
+    assert!(scene.world().machine.truly_saved_pages() >= 4096);
+}
+
+#[test]
+fn balance_has_everything_merged_when_memory_is_short() {
+    let mut scene = with_two_clones(HELD);
+    scene.send_at(5, Message::Merging(KsmStep::BurstMerge));
+    scene.at(120, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 321)));
+    let outcome = scene.run().unwrap();
+    assert!(outcome.log.contains("merging what can be merged: the pool is short"), "{}", outcome.log);
+    assert!(scene.world().machine.truly_saved_pages() >= 4096);
+}

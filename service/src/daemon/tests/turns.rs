@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use ksmith_core::knobs::Knob;
+use ksmith_core::sample::ProcessId;
+use ksmith_core::sim::Plan;
+use ksmith_host::act::{Holder, HolderKind};
+
+use super::HELD;
+use crate::testing::Scene;
+
+#[test]
+fn another_programs_write_is_set_back_and_its_writer_named_once_a_minute() {
+    let mut scene = Scene::new(HELD);
+    let id = ProcessId { pid: 812, start_ticks: 1 };
+    scene.world().holders.push(Holder { kind: HolderKind::Ksmtuned, id });
+    for second in [15, 25, 95] {
+        scene.at(second, |world| {
+            assert_eq!(world.knob(Knob::PagesToScan), 321, "it was set back");
+            world.machine.write(Knob::PagesToScan, 77).unwrap();
+        });
+    }
+    scene.at(120, |world| assert_eq!(world.knob(Knob::PagesToScan), 321));
+    let outcome = scene.run().unwrap();
+    let warning = "another program changed a setting: pages_to_scan 321 -> 77; setting it back; \
+                   it may be ksmtuned (pid 812): systemctl stop ksmtuned";
+    assert_eq!(outcome.count(warning), 2, "{}", outcome.log);
+    assert_eq!(outcome.restored, ["restored pages_to_scan 321 -> 100"]);
+}
+
+#[test]
+fn an_unknown_writer_is_warned_of_too() {
+    let mut scene = Scene::new(HELD);
+    scene.at(15, |world| world.machine.write(Knob::PagesToScan, 77).unwrap());
+    scene.at(30, |_| {});
+    let log = scene.run().unwrap().log;
+    assert!(log.contains("no program that is known to control KSM runs here"), "{log}");
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let mut scene = Scene::new(HELD);
+    scene.watchdog(Duration::from_millis(900));
+    scene.at(0, |world| {
+        assert_eq!(world.told.iter().filter(|line| *line == "READY=1").count(), 1);
+        assert_eq!(world.knob(Knob::PagesToScan), 321, "ready when in charge");
+    });
+    scene.at(9, |world| {
+        let signs = world.told.iter().filter(|line| *line == "WATCHDOG=1").count();
+        assert!((27..=32).contains(&signs), "{signs} signs of life in nine seconds");
+        world.told.clear();
+    });
+    scene.reload_at(10, HELD);
+    scene.run().unwrap();
+    let world = scene.world();
+    let states: Vec<&String> =
+        world.told.iter().filter(|line| *line != "WATCHDOG=1" && !line.starts_with("STATUS=")).collect();
+    assert_eq!(states, ["RELOADING=1", "READY=1", "STOPPING=1"]);
+}
+
+#[test]
+fn the_newest_reason_is_the_units_status() {
+    let mut scene = Scene::new(HELD);
+    scene.at(60, |_| {});
+    scene.run().unwrap();
+    let world = scene.world();
+    let mut states: Vec<&String> = world.told.iter().filter(|line| line.starts_with("STATUS=")).collect();
+    assert!(states.len() >= 2, "{states:?}");
+    states.dedup();
+    let count = world.told.iter().filter(|line| line.starts_with("STATUS=")).count();
+    assert_eq!(states.len(), count, "the same sentence is not repeated");
+}
+
+#[test]
+fn a_late_clone_is_merged_without_a_request() {
+    let mut scene = Scene::new("");
+    let guest = |name: &str| Plan::new(name).equal(1, 4096).zero(512);
+    scene.world().machine.start(guest("first"));
+    scene.at(60, move |world| {
+        assert_eq!(world.knob(Knob::Run), 0, "parked");
+        world.machine.start(guest("clone"));
+        world.is_urgent = true;
+    });
+    scene.send_at(61, super::super::Message::Processes(Vec::new()));
+    scene.at(120, |world| {
+        assert!(world.machine.truly_saved_pages() >= 4096, "{}", world.machine.truly_saved_pages());
+        assert_eq!(world.knob(Knob::Run), 0, "parked again");
+    });
+    let outcome = scene.run().unwrap();
+    // What matters to an operator is in the log without being asked for, with its reason.
+    for change in ["INFO ksmith_service::daemon::log: run 0 -> 1 (burst: ", "run 1 -> 0 (parked: "] {
+        assert!(outcome.log.contains(change), "{change}: {}", outcome.log);
+    }
+    assert_eq!(scene.world().machine.sample().ksm.run.get(), Some(0));
+}
+
+#[test]
+fn what_moves_with_the_load_is_logged_at_a_lower_level() {
+    let mut scene = Scene::new(HELD);
+    scene.at(1, |_| {});
+    let log = scene.run().unwrap().log;
+    let line = log.lines().find(|line| line.contains("pages_to_scan 100 -> 321")).unwrap();
+    assert!(line.contains("DEBUG"), "{line}");
+}
+
+#[test]
+fn an_error_that_persists_is_logged_once() {
+    let mut scene = Scene::new(HELD);
+    scene.world().refuses = Some(Knob::PagesToScan);
+    scene.at(60, |_| {});
+    let outcome = scene.run().unwrap();
+    assert_eq!(outcome.count("pages_to_scan is refused"), 1, "{}", outcome.log);
+    assert!(scene.world().turns.len() > 3);
+}
+
+#[test]
+fn ksmd_is_prepared_before_the_first_turn() {
+    let mut scene = Scene::new(HELD);
+    let text =
+        scene.complete(HELD).replace("[daemon]\n", "[daemon]\nksmd_cpus = \"0-1\"\nmerge_across_nodes = false\n");
+    std::fs::write(scene.config_file(), text).unwrap();
+    scene.at(1, |_| {});
+    let outcome = scene.run().unwrap();
+    assert_eq!(scene.world().ksmd_cpus.as_deref(), Some("0-1"));
+    assert!(outcome.log.contains("merge_across_nodes 1 -> 0 (configured)"), "{}", outcome.log);
+    assert!(outcome.restored.contains(&"restored merge_across_nodes 0 -> 1".to_owned()), "{:?}", outcome.restored);
+}

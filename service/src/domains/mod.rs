@@ -1,0 +1,206 @@
+//! The guard of the trust domains on the live host: it has guests of other domains switched off, and keeps ksmd parked
+//! as long as such a guest, or one that is not known, may merge.
+//!
+//! The decision is [`ksmith_core::decide::domains`]; here are the looks that it needs and the switches it orders. The
+//! guard names guests by the newest snapshot of the registry and never waits for it: a process that is not in the
+//! snapshot counts as outside.
+
+mod nodes;
+mod remaining;
+mod sharing;
+mod switch_off;
+mod switcher;
+mod unknown;
+mod view;
+
+use std::time::Duration;
+
+use ksmith_core::decide::Decision;
+use ksmith_core::decide::domains::{
+    Domains, DomainsConfig, GUARD_LOOK, GUARDED, PassBudget, Ruling, paced, parked,
+};
+use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::sample::Sample;
+use ksmith_core::units::Span;
+use tracing::{info, warn};
+
+pub use self::sharing::{SharingError, sharing};
+pub use self::switch_off::switch_on_again;
+
+use self::switcher::Switcher;
+use self::view::Views;
+use ksmith_host::guests::{GuestSnapshot, OffList, Why};
+use ksmith_host::root::Root;
+use ksmith_host::undo::UndoError;
+
+/// How soon to look again while ksmd is parked and a guest is being switched off.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Guards the domains of one host.
+#[derive(Debug)]
+pub struct DomainGuard {
+    root: Root,
+    domains: Domains,
+    budget: Option<PassBudget>,
+    switcher: Switcher,
+    /// The list, on disk, of guests that were switched off.
+    off: Option<OffList>,
+    views: Views,
+    /// Why ksmd was parked at the last look.
+    parked: Option<String>,
+    /// Processes that ksmd tracks and that the observer has not found yet.
+    unknown: Vec<u32>,
+    /// Guests that were switched since this was taken last, by PID, and whether on.
+    switched: Vec<(u32, bool)>,
+}
+
+impl DomainGuard {
+    /// A guard that goes by this configuration. It takes over the guests that an earlier guard switched off.
+    pub fn new(root: Root, config: DomainsConfig, off: Option<OffList>) -> Self {
+        let mut domains = Domains::new(config.clone());
+        for guest in off.iter().flat_map(|off| off.listed(Why::Domain)) {
+            domains.adopt(guest.process.into());
+        }
+        Self {
+            off,
+            domains,
+            budget: config.max_passes_per_hour.map(PassBudget::new),
+            switcher: Switcher::new(root.clone()),
+            views: Views::new(root.clone()),
+            parked: None,
+            unknown: Vec::new(),
+            switched: Vec::new(),
+            root,
+        }
+    }
+
+    /// Takes another configuration over.
+    pub fn configure(&mut self, config: DomainsConfig) {
+        if config.max_passes_per_hour != self.domains.config().max_passes_per_hour {
+            self.budget = config.max_passes_per_hour.map(PassBudget::new);
+        }
+        self.domains.configure(config);
+    }
+
+    /// Whether there is anything to guard.
+    pub fn is_on_guard(&self) -> bool {
+        self.domains.config().is_enforced() || self.budget.is_some()
+    }
+
+    /// The domain that may merge, in mode `one`.
+    pub fn admitted(&self) -> Option<&str> {
+        self.domains.admitted()
+    }
+
+    /// Why ksmd was parked at the last look; `None` if it was not.
+    pub fn parked(&self) -> Option<&str> {
+        self.parked.as_deref()
+    }
+
+    /// Processes that the observer should look at without delay.
+    pub fn take_unknown(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unknown)
+    }
+
+    /// Guests that were switched since the last call, by PID, and whether on: for the registry.
+    pub fn take_switched(&mut self) -> Vec<(u32, bool)> {
+        std::mem::take(&mut self.switched)
+    }
+
+    /// Holds the policy's decision to what the domains allow, and has guests switched.
+    pub fn guard(&mut self, sample: &Sample, known: &GuestSnapshot, decision: Decision) -> Decision {
+        if !self.is_on_guard() {
+            return decision;
+        }
+        let ruling = if self.domains.config().is_enforced() { self.rule(sample, known) } else { Ruling::default() };
+        let wait = self.budget.as_mut().and_then(|budget| budget.look(sample.at, sample.ksm.full_scans.get()));
+        let why = ruling.park.map(|why| (GUARDED, why, SOON));
+        let why = why.or_else(|| {
+            let wait = wait?;
+            let why = format!("max_passes_per_hour is reached; the next pass may begin in {}", Span(wait));
+            Some(("metered", why, wait))
+        });
+        let decision = paced(decision);
+        let before = self.parked.take();
+        match why {
+            None => decision,
+            Some((state, why, again)) => {
+                if before.as_ref() != Some(&why) && state == GUARDED {
+                    info!("ksmd is kept parked: {why}");
+                }
+                self.parked = Some(why.clone());
+                let again = again.max(SOON);
+                parked(Decision { check_after: again, ..decision }, state, why, again)
+            }
+        }
+    }
+
+    fn rule(&mut self, sample: &Sample, known: &GuestSnapshot) -> Ruling {
+        self.take_in_switches(sample.at);
+        let guests = known.name(sample).guests;
+        let views = self.views.of(sample, &guests, known, &self.domains);
+        let across = sample.ksm.merge_across_nodes.get();
+        let mut ruling = self.domains.rule(sample.at, &views, sample.hidden_processes, across);
+        self.unknown = unknown::unknown_processes(&self.root, sample);
+        if let Some(pid) = self.unknown.first() {
+            let more = format!("process {pid} offers memory to KSM and is not known yet");
+            ruling.park.get_or_insert(more);
+        }
+        // A guest that was pruned and is outside must not be switched on when pruning ends.
+        for id in &ruling.outside {
+            if self.note(|off| off.claim(id.process())) == Some(true) {
+                self.domains.adopt(*id);
+            }
+        }
+        self.order(&ruling.off, false, sample.at, &guests, known);
+        self.order(&ruling.on, true, sample.at, &guests, known);
+        ruling
+    }
+
+    /// Takes in the outcomes of the switches that were ordered.
+    fn take_in_switches(&mut self, now: Duration) {
+        while let Some(done) = self.switcher.outcome() {
+            match &done.result {
+                Ok(()) => info!("merging of {} switched {}", done.name, if done.on { "on" } else { "off" }),
+                Err(why) => warn!("{why}"),
+            }
+            self.views.forget(done.id);
+            if done.result.is_ok() {
+                self.switched.push((done.id.pid(), done.on));
+            }
+            if done.on && done.result.is_ok() {
+                self.note(|off| off.strike(done.id.process()));
+            }
+            self.domains.done(done.id, now, done.result);
+        }
+    }
+
+    /// Has guests switched.
+    fn order(&mut self, ids: &[GuestId], on: bool, now: Duration, guests: &[Guest], known: &GuestSnapshot) {
+        for id in ids {
+            let target = guests.iter().find(|guest| guest.id() == *id).and_then(|guest| known.target(guest));
+            let Some(target) = target else {
+                self.domains.done(*id, now, Err("its process is not known yet".to_owned()));
+                continue;
+            };
+            if !on {
+                self.note(|off| off.note(&target, Why::Domain));
+            }
+            self.switcher.order(target, on);
+        }
+    }
+
+    /// Changes the list. A list that can't be written does not keep a guest from being switched off: only from being
+    /// switched on again later.
+    fn note<T>(&self, change: impl FnOnce(&OffList) -> Result<T, UndoError>) -> Option<T> {
+        change(self.off.as_ref()?).inspect_err(|error| warn!("{error}")).ok()
+    }
+
+    /// The longest time between two looks at the present state.
+    pub fn longest_wait(&self) -> Duration {
+        if self.is_on_guard() { GUARD_LOOK * 8 } else { Duration::MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Where the mergeable memory of guests may lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ksmith_core::kernel::{Mapping, bound_nodes, nodes};
+use ksmith_core::sample::ProcessId;
+
+use ksmith_host::root::Root;
+
+/// A binding is looked up again after this: the kernel walks all page tables for it.
+const FRESH: Duration = Duration::from_secs(30);
+
+/// The nodes of each process, and when they were looked up.
+#[derive(Debug, Default)]
+pub struct Bindings(BTreeMap<ProcessId, (Duration, Option<BTreeSet<u32>>)>);
+
+impl Bindings {
+    /// The nodes that the mergeable memory of these processes is bound to. `None` if some of it is not bound, or that
+    /// is not known.
+    pub fn nodes(&mut self, root: &Root, processes: &[ProcessId], now: Duration) -> Option<BTreeSet<u32>> {
+        self.0.retain(|_, (at, _)| now.saturating_sub(*at) < FRESH);
+        let mut all = BTreeSet::new();
+        for id in processes {
+            let (_, found) = self.0.entry(*id).or_insert_with(|| (now, of_process(root, id.pid)));
+            all.extend(found.as_ref()?);
+        }
+        Some(all)
+    }
+}
+
+/// A process that may run on one node only gets its memory there; else each mergeable mapping must be bound.
+fn of_process(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
+    let text = |file: &str| root.text(format!("proc/{pid}/{file}"));
+    let status = text("status");
+    let allowed = status.value()?.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
+    let allowed = nodes(allowed)?;
+    if allowed.len() == 1 {
+        return Some(allowed);
+    }
+    let mappings = text("smaps").and_then(|text| Mapping::parse_all(&text));
+    let marked = mappings.value()?.iter().filter(|mapping| mapping.is_mergeable() != Some(false));
+    let maps = text("numa_maps");
+    let bound: BTreeMap<u64, Option<BTreeSet<u32>>> = bound_nodes(maps.value()?).collect();
+    let mut all = BTreeSet::new();
+    for mapping in marked {
+        all.extend(bound.get(&mapping.start)?.as_ref()?);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_bound_by_its_cpuset_or_by_each_mergeable_mapping() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = tree.path().join("proc/9");
+        std::fs::create_dir_all(&directory).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(directory.join(file), text).unwrap();
+        let root = Root::at(tree.path());
+        let nodes = || of_process(&root, 9);
+        assert_eq!(nodes(), None);
+        write("status", "Name:\tq\nMems_allowed_list:\t1\n");
+        assert_eq!(nodes(), Some(BTreeSet::from([1])));
+        write("status", "Name:\tq\nMems_allowed_list:\t0-1\n");
+        assert_eq!(nodes(), None);
+        write(
+            "smaps",
+            "1000-2000 rw-p 00000000 00:00 0 \nVmFlags: rd mg\n3000-4000 rw-p 00000000 00:00 0 \nVmFlags: rd\n",
+        );
+        write("numa_maps", "1000 bind:1 anon=1 N1=1\n3000 default anon=1 N0=1\n");
+        assert_eq!(nodes(), Some(BTreeSet::from([1])), "what is not mergeable may lie anywhere");
+        write("numa_maps", "1000 prefer:1 anon=1 N1=1\n3000 default\n");
+        assert_eq!(nodes(), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! Which merged frames the guests of this host map now. Costs a walk over the page tables of guests with merged
+//! memory, some 10 ms for each resident GiB: done when asked for.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+
+use ksmith_core::decide::domains::{DomainsConfig, Held, Sharing};
+use ksmith_core::guest::Guest;
+use ksmith_core::kernel::Mapping;
+use ksmith_core::sample::ProcessId;
+
+use ksmith_host::guests::is_alive;
+use ksmith_host::memory::entries;
+use ksmith_host::memory::frames::{Frames, SharedFrames};
+use ksmith_host::root::Root;
+
+/// Why it can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum SharingError {
+    /// Only the live host has page tables.
+    #[error("a captured tree does not hold which pages are shared")]
+    NotHost,
+    /// The kernel hides the numbers of frames.
+    #[error("which domains share pages now is shown to root only (CAP_SYS_ADMIN)")]
+    Denied,
+}
+
+/// Counts what the domains share now. A guest that ends meanwhile counts with what was seen of it.
+///
+/// # Errors
+/// See [`SharingError`].
+pub fn sharing(root: &Root, config: &DomainsConfig, guests: &[Guest]) -> Result<Sharing, SharingError> {
+    if !root.is_host() {
+        return Err(SharingError::NotHost);
+    }
+    let frames = Frames::open();
+    if !frames.are_visible() {
+        return Err(SharingError::Denied);
+    }
+    let mut held = Vec::new();
+    for (number, guest) in (0..).zip(guests) {
+        if guest.figures.merged_bytes == 0 {
+            continue;
+        }
+        let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
+        for id in &guest.processes {
+            match merged_frames(root, &frames, *id, |frame| *pages.entry(frame).or_default() += 1) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(SharingError::Denied),
+                _ => {}
+            }
+        }
+        held.extend(pages.into_iter().map(|(frame, pages)| Held { frame, guest: number, pages }));
+    }
+    let domains: Vec<Option<&str>> = guests.iter().map(|guest| config.domain_of(guest)).collect();
+    Ok(Sharing::of(&domains, held, rustix::param::page_size() as u64))
+}
+
+/// Calls `take` with the frame of each page of a process that is merged with another.
+fn merged_frames(root: &Root, frames: &Frames, id: ProcessId, mut take: impl FnMut(u64)) -> io::Result<()> {
+    let pagemap = File::open(root.path(format!("proc/{}/pagemap", id.pid)))?;
+    let smaps = root.text(format!("proc/{}/smaps", id.pid)).and_then(|text| Mapping::parse_all(&text));
+    // What was opened and read belongs to this process only if it is still there.
+    let Some(mappings) = smaps.value().filter(|_| is_alive(root, id)) else { return Ok(()) };
+    let size = rustix::param::page_size() as u64;
+    let may_be_merged = |mapping: &&Mapping| {
+        mapping.is_mergeable() != Some(false)
+            && mapping.figures.as_ref().and_then(|figures| figures.merged) != Some(0)
+    };
+    for mapping in mappings.iter().filter(may_be_merged) {
+        entries::each(&pagemap, [mapping.start, mapping.end, size], |_, entries| {
+            let shared = SharedFrames::of(frames, entries);
+            for entry in entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive()) {
+                if entry.frame() == 0 {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                let flags = shared.flags(*entry);
+                if flags.is_merged() && !flags.is_zero_page() {
+                    take(entry.frame());
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

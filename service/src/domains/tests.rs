@@ -1,0 +1,114 @@
+use ksmith_core::decide::Reason;
+use ksmith_core::decide::domains::DomainMode;
+use ksmith_core::kernel::KsmStat;
+use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::sample::{Process, ProcessId};
+use ksmith_host::guests::{Guests, Uri};
+use tempfile::TempDir;
+
+use super::*;
+
+/// A tree with two virtual machines: `web` (PID 10) and `db` (PID 11).
+fn tree() -> TempDir {
+    let tree = tempfile::tempdir().unwrap();
+    for (pid, name) in [(10, "web"), (11, "db")] {
+        let directory = tree.path().join(format!("proc/{pid}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let stat = format!("{pid} (qemu-system-x86) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 10 0\n");
+        std::fs::write(directory.join("stat"), stat).unwrap();
+        std::fs::write(directory.join("cmdline"), format!("qemu-system-x86_64\0-name\0{name}\0")).unwrap();
+        std::fs::write(directory.join("cgroup"), "0::/\n").unwrap();
+        std::fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+    }
+    tree
+}
+
+fn sample(second: u64, processes: &[(u32, &str)]) -> Sample {
+    let process = |&(pid, name): &(u32, &str)| Process {
+        id: ProcessId { pid, start_ticks: 7 },
+        name: name.into(),
+        is_vm: true,
+        rss_bytes: 0,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
+    };
+    Sample {
+        at: Duration::from_secs(second),
+        page_size: 4096,
+        processes: processes.iter().map(process).collect(),
+        ..Sample::default()
+    }
+}
+
+/// A guard that admits the domain of `web`.
+fn guard(root: &Root) -> DomainGuard {
+    let rule = |name: &str| toml::from_str(&format!("domain = {name:?}\nname = {name:?}")).unwrap();
+    let config = DomainsConfig {
+        mode: DomainMode::One,
+        admit: Some("web".to_owned()),
+        rule: vec![rule("web"), rule("db")],
+        ..DomainsConfig::default()
+    };
+    DomainGuard::new(root.clone(), config, None)
+}
+
+/// Whether ksmd may run, by the guard.
+fn may_run(guard: &mut DomainGuard, sample: &Sample, known: &GuestSnapshot) -> bool {
+    let knobs = Knobs::none().with(Knob::Run, 1);
+    let decision =
+        Decision { knobs, reason: Reason::new("burst", String::new()), check_after: Duration::from_secs(60) };
+    let decision = guard.guard(sample, known, decision);
+    let runs = decision.knobs.get(Knob::Run) == Some(1);
+    assert_eq!(runs, guard.parked().is_none());
+    assert!(runs || decision.check_after <= SOON, "a parked ksmd is looked at soon");
+    runs
+}
+
+#[test]
+fn a_process_that_the_snapshot_does_not_have_keeps_ksmd_parked() {
+    let tree = tree();
+    let root = Root::at(tree.path());
+    let (mut guard, mut guests) = (guard(&root), Guests::new(root.clone(), Uri::default()));
+    let web = sample(1, &[(10, "web")]);
+    assert!(!may_run(&mut guard, &web, &GuestSnapshot::default()), "the registry has not looked yet");
+    assert_eq!(guard.parked(), Some("web (pid 10) is not known yet"));
+    let known = guests.snapshot(&web);
+    assert!(may_run(&mut guard, &web, &known));
+
+    let both = sample(2, &[(10, "web"), (11, "db")]);
+    assert!(!may_run(&mut guard, &both, &known), "a guest has started since");
+    assert_eq!(guard.parked(), Some("db (pid 11) is not known yet"));
+    let known = guests.snapshot(&both);
+    assert!(!may_run(&mut guard, &both, &known));
+    let why = guard.parked().unwrap();
+    assert!(why.starts_with("db (pid 11) is of domain db, web is admitted"), "{why}");
+}
+
+#[test]
+fn a_process_that_executes_another_program_is_not_taken_for_the_guest_that_it_was() {
+    let tree = tree();
+    let root = Root::at(tree.path());
+    let mut guard = guard(&root);
+    let known = Guests::new(root.clone(), Uri::default()).snapshot(&sample(1, &[(10, "web")]));
+    assert!(may_run(&mut guard, &sample(2, &[(10, "web")]), &known));
+    assert!(!may_run(&mut guard, &sample(3, &[(10, "other")]), &known));
+    assert_eq!(guard.parked(), Some("other (pid 10) is not known yet"));
+}
+
+#[test]
+fn a_guest_outside_is_switched_at_the_first_look_that_knows_it() {
+    let tree = tree();
+    let root = Root::at(tree.path());
+    let mut guard = guard(&root);
+    let db = sample(1, &[(11, "db")]);
+    may_run(&mut guard, &db, &GuestSnapshot::default());
+    let known = Guests::new(root.clone(), Uri::default()).snapshot(&db);
+    may_run(&mut guard, &db, &known);
+    assert!(guard.parked().unwrap().ends_with("is being switched off"), "{:?}", guard.parked());
+    // Its QEMU has no monitor, which the next looks tell.
+    while !guard.parked().unwrap().contains("could not be switched off") {
+        may_run(&mut guard, &db, &known);
+    }
+    assert!(guard.take_switched().is_empty(), "only a switch that worked is told to the registry");
+}

@@ -1,0 +1,119 @@
+//! What the guard of the domains sees of each guest.
+
+use std::collections::BTreeMap;
+
+use ksmith_core::decide::domains::{DomainGuest, DomainMode, Domains};
+use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::kernel::RMAP_ITEM_BYTES;
+use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::units::Bytes;
+use ksmith_host::guests::GuestSnapshot;
+use ksmith_host::root::Root;
+
+use super::nodes::Bindings;
+use super::remaining::Remaining;
+
+/// Looks at guests, and remembers what takes long to find out.
+#[derive(Debug)]
+pub(super) struct Views {
+    root: Root,
+    bindings: Bindings,
+    remaining: Remaining,
+}
+
+impl Views {
+    pub(super) fn new(root: Root) -> Self {
+        Self { root, bindings: Bindings::default(), remaining: Remaining::default() }
+    }
+
+    /// Forgets what was found in a guest: it was switched since.
+    pub(super) fn forget(&mut self, id: GuestId) {
+        self.remaining.forget(id.process());
+    }
+
+    /// The guests of a sample as the decision sees them.
+    pub(super) fn of(
+        &mut self,
+        sample: &Sample,
+        guests: &[Guest],
+        known: &GuestSnapshot,
+        domains: &Domains,
+    ) -> Vec<DomainGuest> {
+        let processes: BTreeMap<ProcessId, &Process> =
+            sample.processes.iter().map(|process| (process.id, process)).collect();
+        guests.iter().map(|guest| self.one(sample, guest, known, domains, &processes)).collect()
+    }
+
+    fn one(
+        &mut self,
+        sample: &Sample,
+        guest: &Guest,
+        known: &GuestSnapshot,
+        domains: &Domains,
+        processes: &BTreeMap<ProcessId, &Process>,
+    ) -> DomainGuest {
+        let config = domains.config();
+        let of_guest = || guest.processes.iter().map(|id| processes.get(id));
+        let is_known = of_guest().flatten().all(|process| known.knows(process));
+        // Without a target nothing is known of a guest but its process: it belongs to no domain, whatever its name.
+        let target = known.target(guest).filter(|_| is_known);
+        let domain = target.as_ref().and_then(|_| config.domain_of(guest)).map(str::to_owned);
+        let mut unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
+        let mut mergeable = of_all(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
+        if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
+            let tolerated = u64::from(config.remaining_mergeable_mib) << 20;
+            let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
+            match self.remaining.bytes(&self.root, &guest.processes, sample.at, tracked) {
+                Some(left) if left <= tolerated => mergeable = Some(false),
+                Some(left) => {
+                    let left = Bytes::from(left);
+                    unswitchable = Some(format!(
+                        "{left} of its firmware's and devices' memory stays mergeable, for which QEMU has no switch; \
+                         start it with -machine mem-merge=off (libvirt: <nosharepages/>), or tolerate it by \
+                         domains.remaining_mergeable_mib"
+                    ));
+                }
+                None => {}
+            }
+        }
+        let is_node = config.mode == DomainMode::Node;
+        let nodes = if is_node { self.bindings.nodes(&self.root, &guest.processes, sample.at) } else { None };
+        DomainGuest {
+            id: guest.id(),
+            name: guest.name.clone(),
+            is_known,
+            domain,
+            mergeable,
+            unswitchable,
+            profit_bytes: guest.figures.profit_bytes,
+            rss_bytes: guest.figures.rss_bytes,
+            nodes,
+        }
+    }
+}
+
+/// Whether any process of a guest is mergeable: one that is not known leaves it unknown.
+fn of_all(processes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut all = Some(false);
+    for mergeable in processes {
+        match mergeable {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => all = None,
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_that_is_not_known_leaves_a_guest_unknown() {
+        let of = |processes: &[Option<bool>]| of_all(processes.iter().copied());
+        assert_eq!(of(&[Some(false), Some(false)]), Some(false));
+        assert_eq!(of(&[Some(false), None]), None);
+        assert_eq!(of(&[None, Some(true)]), Some(true));
+    }
+}

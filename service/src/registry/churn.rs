@@ -1,0 +1,50 @@
+//! How fast writes break merged pages.
+
+use std::time::Duration;
+
+use ksmith_core::sample::Sample;
+
+/// The rate between the last two samples.
+#[derive(Debug, Default)]
+pub(super) struct Churn {
+    before: Option<(Duration, u64)>,
+    last: Option<(Duration, u64)>,
+}
+
+impl Churn {
+    pub(super) fn see(&mut self, sample: &Sample) {
+        let cow = sample.vmstat.value().and_then(|vm| vm.cow_ksm);
+        if let Some(cow) = cow {
+            self.before = self.last.replace((sample.at, cow));
+        }
+    }
+
+    /// Pages a second.
+    pub(super) fn rate(&self) -> Option<f64> {
+        let ((before, old), (now, new)) = (self.before?, self.last?);
+        let seconds = now.checked_sub(before)?.as_secs_f64();
+        (seconds > 0.0).then(|| new.saturating_sub(old) as f64 / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::kernel::Vmstat;
+    use ksmith_core::reading::Reading;
+
+    use super::*;
+
+    #[test]
+    fn churn_is_the_difference_over_time() {
+        let mut churn = Churn::default();
+        for (second, cow) in [(10, 100), (12, 150)] {
+            assert_eq!(churn.rate(), None);
+            churn.see(&Sample {
+                at: Duration::from_secs(second),
+                vmstat: Reading::Value(Vmstat { cow_ksm: Some(cow), ..Vmstat::default() }),
+                ..Sample::default()
+            });
+        }
+        assert_eq!(churn.rate(), Some(25.0));
+    }
+}

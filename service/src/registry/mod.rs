@@ -1,0 +1,164 @@
+//! The registry of guests: a thread of its own owns all that is known of them, and publishes immutable snapshots.
+//!
+//! The daemon only hands samples over. Neither naming a thousand guests, nor a hypervisor that hangs, nor a switch that
+//! takes seconds delays a turn. The turn, the guard of the domains, balance and the answers read the newest snapshot
+//! and never wait. Each guest's files are read once, and its hypervisor is asked by this thread's helpers alone.
+//!
+//! With `[guests] prune` the thread also switches off guests that are not worth merging, each noted on disk before. When
+//! it ends they are switched on again. Guests that are off because of trust domains are left to the guard of the
+//! domains ([`crate::domains`]) as long as that is in force.
+
+mod churn;
+mod published;
+mod switches;
+mod switching;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, unbounded};
+use ksmith_core::sample::{ProcessId, Sample};
+
+pub use self::published::Published;
+use self::worker::Worker;
+use crate::config::GuestsConfig;
+use crate::control::Answer;
+use ksmith_host::guests::{GuestSnapshot, OffList};
+use ksmith_host::root::Root;
+
+/// How often a sample is handed over that pruning goes by.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// How often a sample is handed over that has the same processes as the last.
+const BETWEEN_IDLE_LOOKS: Duration = Duration::from_secs(10);
+
+/// Orders that may wait before samples and questions are refused.
+const INBOX: usize = 16;
+
+/// The daemon's end of the registry. Dropping it switches pruned guests on again, and waits for that.
+#[derive(Debug)]
+pub struct GuestRegistry {
+    orders: Sender<Order>,
+    thread: Option<JoinHandle<()>>,
+    published: Published,
+    prunes: bool,
+    last_look: Option<Duration>,
+    /// The processes of the last sample that was handed over.
+    seen: Vec<(ProcessId, Arc<str>)>,
+}
+
+/// Tells whether more memory may be offered to merging.
+type MayOffer = Box<dyn Fn() -> bool + Send>;
+
+/// A thread that reads the snapshots.
+struct Follower {
+    may_offer: MayOffer,
+    waker: Sender<()>,
+}
+
+enum Order {
+    Look(Box<Sample>),
+    Report(Box<Sample>, Sender<Answer>),
+    SwitchOff(String),
+    Follow(Follower),
+    Configure(GuestsConfig, bool),
+    Switched(u32, bool),
+    End,
+}
+
+impl GuestRegistry {
+    /// Starts the thread. `off` is the list of guests that were switched off. `guards_domains`: trust domains are kept
+    /// apart, and guests that are off because of them stay off.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start(
+        root: &Root,
+        off: Option<OffList>,
+        config: GuestsConfig,
+        guards_domains: bool,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = unbounded();
+        let prunes = config.prune;
+        let (root, published) = (root.clone(), Published::default());
+        let publisher = published.clone();
+        let work = move || Worker::new(root, publisher, off, config, guards_domains).work(&inbox);
+        let thread = std::thread::Builder::new().name("guests".to_owned()).spawn(work)?;
+        Ok(Self { orders, thread: Some(thread), published, prunes, last_look: None, seen: Vec::new() })
+    }
+
+    /// Hands over a sample: at once if a process has started, ended or executed another program, else now and then.
+    pub fn look(&mut self, sample: &Sample) {
+        let since = self.last_look.map_or(Duration::MAX, |last| sample.at.saturating_sub(last));
+        let processes = || sample.processes.iter().map(|process| (process.id, &process.name));
+        let is_same = || processes().eq(self.seen.iter().map(|(id, name)| (*id, name)));
+        if since < BETWEEN_IDLE_LOOKS && !(self.prunes && since >= BETWEEN_LOOKS) && is_same() {
+            return;
+        }
+        // A thread that is busy gets the next turn's sample.
+        if self.has_room() && self.orders.send(Order::Look(Box::new(sample.clone()))).is_ok() {
+            self.last_look = Some(sample.at);
+            self.seen = processes().map(|(id, name)| (id, Arc::clone(name))).collect();
+        }
+    }
+
+    /// The newest snapshot. Empty until the first sample was taken in.
+    pub fn newest(&self) -> Arc<GuestSnapshot> {
+        self.published.newest()
+    }
+
+    /// The place where other threads find the newest snapshot.
+    pub fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    /// Has a question answered from this sample.
+    pub fn report(&self, sample: Sample, reply: Sender<Answer>) {
+        if self.has_room() {
+            // A peer that has hung up meanwhile loses its answer, here and below.
+            let _ = self.orders.send(Order::Report(Box::new(sample), reply));
+        } else {
+            let _ = reply.try_send(Answer::Error { message: "too many ask at once; try again".to_owned() });
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.orders.len() < INBOX
+    }
+
+    /// Has a guest's merging switched off because its pages diverge. The key is balance's.
+    pub fn switch_off(&self, key: String) {
+        let _ = self.orders.send(Order::SwitchOff(key));
+    }
+
+    /// Wakes a thread after each new snapshot, and offers more memory to merging only while `may_offer` says so.
+    pub fn follow(&self, waker: Sender<()>, may_offer: impl Fn() -> bool + Send + 'static) {
+        let _ = self.orders.send(Order::Follow(Follower { may_offer: Box::new(may_offer), waker }));
+    }
+
+    /// Takes another configuration over.
+    pub fn configure(&mut self, config: GuestsConfig, guards_domains: bool) {
+        self.prunes = config.prune;
+        let _ = self.orders.send(Order::Configure(config, guards_domains));
+    }
+
+    /// Takes in that the guest with this first process was switched by another program.
+    pub fn was_switched(&self, pid: u32, on: bool) {
+        let _ = self.orders.send(Order::Switched(pid, on));
+    }
+}
+
+impl Drop for GuestRegistry {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Order::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

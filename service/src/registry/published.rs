@@ -1,0 +1,29 @@
+//! The newest snapshot, for any thread to read without waiting.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use ksmith_host::guests::GuestSnapshot;
+
+/// Holds the newest snapshot. Clones hold the same one.
+#[derive(Clone, Default)]
+pub struct Published(Arc<ArcSwap<GuestSnapshot>>);
+
+impl fmt::Debug for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Published").field(&self.newest().at).finish()
+    }
+}
+
+impl Published {
+    /// The newest snapshot.
+    pub fn newest(&self) -> Arc<GuestSnapshot> {
+        self.0.load_full()
+    }
+
+    /// Replaces the snapshot. A reader keeps the one that it has.
+    pub fn publish(&self, snapshot: GuestSnapshot) {
+        self.0.store(Arc::new(snapshot));
+    }
+}

@@ -1,0 +1,103 @@
+//! Which guests the registry switches: those that are not worth merging, and those with diverging pages.
+
+use ksmith_core::decide::{Prunable, PruneOrder};
+use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::sample::Sample;
+use ksmith_host::act::Headroom;
+use ksmith_host::guests::{GuestSnapshot, OffList, Target, Why};
+use ksmith_host::root::Root;
+use tracing::{info, warn};
+
+use super::switches::Done;
+use super::worker::Worker;
+
+/// Why a guest is not switched on.
+const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (docs/balance.md)";
+
+impl Worker {
+    pub(super) fn prune(&mut self, sample: &Sample, snapshot: &GuestSnapshot) {
+        self.now = sample.at;
+        let may_offer = self.may_offer();
+        let (Some(prune), Some(off)) = (&mut self.prune, &self.off) else { return };
+        let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
+        // A guest that is off because of its trust domain stays off, whatever merging it would save.
+        let outside: Vec<GuestId> = off.listed(Why::Domain).iter().map(|guest| guest.process.into()).collect();
+        let targets: Vec<(&Guest, Target)> = snapshot
+            .list
+            .guests
+            .iter()
+            .filter(|guest| !outside.contains(&guest.id()))
+            .filter_map(|guest| Some((guest, snapshot.target(guest)?)))
+            .filter(|(_, target)| target.check(false).is_ok())
+            .collect();
+        let candidates: Vec<Prunable> = targets.iter().map(|(guest, _)| prunable(guest)).collect();
+        self.obstacles = candidates.iter().filter(|it| it.obstacle.is_some()).map(|it| it.id).collect();
+        for PruneOrder { id, on, reason } in prune.decide(sample.at, full_scans, &candidates) {
+            let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
+            let word = if on { "on" } else { "off" };
+            let ready = match on {
+                true if !may_offer => Err(REFUSED.to_owned()),
+                true => Ok(()),
+                false => prepare_to_unmerge(&self.root, guest, target, off),
+            };
+            match ready.and_then(|()| self.switches.order(target.clone(), on)) {
+                Ok(()) => info!("{} (pid {}): merging {word}: {reason}", target.name, id.pid()),
+                Err(why) => {
+                    warn!("{} (pid {}): merging stays as it is: {why}", target.name, id.pid());
+                    prune.done(id, sample.at, false, false);
+                }
+            }
+        }
+    }
+
+    /// Switches off one guest for balance. It is switched on again when the daemon ends.
+    pub(super) fn switch_off(&mut self, key: &str) {
+        let snapshot = self.last();
+        let found = snapshot.list.guests.iter().find(|guest| key.parse() == Ok(guest.id()));
+        let target = found.and_then(|guest| Some((guest, snapshot.target(guest)?)));
+        let (Some((guest, target)), Some(off)) = (target, &self.off) else { return };
+        let ready = target.check(false).map_err(|why| why.to_string());
+        let ready = ready.and_then(|()| prepare_to_unmerge(&self.root, guest, &target, off));
+        match ready.and_then(|()| self.switches.order(target.clone(), false)) {
+            Ok(()) => info!("{} (pid {}): merging off: its pages diverge", target.name, target.id.pid()),
+            Err(why) => warn!("{}: merging stays on: {why}", target.name),
+        }
+    }
+
+    pub(super) fn settle(&mut self, (target, on, outcome): Done) {
+        self.switches.settle();
+        if let Err(error) = &outcome {
+            warn!("{error}");
+        }
+        self.guests.ask_again(target.id);
+        let has_obstacle = self.obstacles.contains(&target.id);
+        if let Some(prune) = &mut self.prune {
+            prune.done(target.id, self.now, outcome.is_ok(), has_obstacle);
+        }
+        // A switch-off that failed half way stays on the list: some of its memory may be off.
+        if on
+            && outcome.is_ok()
+            && let Some(off) = &self.off
+            && let Err(error) = off.strike(target.id.process())
+        {
+            warn!("{error}");
+        }
+    }
+}
+
+fn prunable(guest: &Guest) -> Prunable {
+    Prunable {
+        id: guest.id(),
+        profit_bytes: guest.figures.profit_bytes,
+        // A kernel that says no is right; one that says yes may mean the firmware.
+        offered: guest.offered.or(guest.mergeable.filter(|mergeable| !mergeable)),
+        obstacle: guest.obstacle.clone(),
+    }
+}
+
+/// Checks that the host can hold what is unmerged, and notes the guest on disk for a later ksmith.
+fn prepare_to_unmerge(root: &Root, guest: &Guest, target: &Target, off: &OffList) -> Result<(), String> {
+    let headroom = Headroom { exposure_bytes: guest.figures.merged_bytes, ..Headroom::now(root) };
+    headroom.check().map_err(|why| why.to_string())?;
+    off.note(target, Why::Prune).map_err(|error| error.to_string())
+}

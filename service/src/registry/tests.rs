@@ -1,0 +1,91 @@
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use ksmith_core::sample::Process;
+
+use super::*;
+
+fn registry(root: &Root) -> GuestRegistry {
+    GuestRegistry::start(root, None, GuestsConfig::default(), false).unwrap()
+}
+
+fn sample(second: u64, processes: &[(u32, &str)]) -> Sample {
+    let process = |&(pid, name): &(u32, &str)| Process {
+        id: ProcessId { pid, start_ticks: 7 },
+        name: name.into(),
+        is_vm: true,
+        rss_bytes: 0,
+        cpu_ticks: 0,
+        minor_faults: 0,
+        ksm: Default::default(),
+    };
+    let processes = processes.iter().map(process).collect();
+    Sample { at: Duration::from_secs(second), page_size: 4096, processes, ..Sample::default() }
+}
+
+/// Waits for the snapshot of that second.
+fn snapshot_of(registry: &GuestRegistry, second: u64) -> Arc<GuestSnapshot> {
+    loop {
+        let snapshot = registry.newest();
+        if snapshot.at == Duration::from_secs(second) {
+            return snapshot;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_question_is_answered_and_a_flood_refused() {
+    let tree = tempfile::tempdir().unwrap();
+    let registry = registry(&Root::at(tree.path()));
+    let (reply, answers) = bounded(1);
+    registry.report(Sample { page_size: 4096, ..Sample::default() }, reply);
+    let Answer::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
+    assert!(report.guests.is_empty());
+    let waiting: Vec<_> = (0..10 * INBOX)
+        .map(|_| {
+            let (reply, answers) = bounded(1);
+            registry.report(Sample::default(), reply);
+            answers
+        })
+        .collect();
+    drop(registry);
+    // Each was answered or, at the end, let go.
+    assert!(waiting.into_iter().all(|answers| answers.recv_timeout(Duration::from_secs(20)).is_ok()));
+}
+
+#[test]
+fn a_new_process_or_program_is_handed_over_at_once_and_the_same_now_and_then() {
+    let tree = tempfile::tempdir().unwrap();
+    let mut registry = registry(&Root::at(tree.path()));
+    let one = [(1, "one")];
+    registry.look(&sample(1, &one));
+    let first = snapshot_of(&registry, 1);
+    assert!(first.knows(&sample(1, &one).processes[0]));
+    registry.look(&sample(2, &one));
+    registry.look(&sample(3, &[(1, "one"), (2, "two")]));
+    snapshot_of(&registry, 3);
+    assert_eq!(registry.last_look, Some(Duration::from_secs(3)));
+    let other = [(1, "other"), (2, "two")];
+    assert!(!registry.newest().knows(&sample(4, &other).processes[0]));
+    registry.look(&sample(4, &other));
+    assert!(snapshot_of(&registry, 4).knows(&sample(4, &other).processes[0]));
+    registry.look(&sample(13, &other));
+    assert_eq!(registry.last_look, Some(Duration::from_secs(4)));
+    registry.look(&sample(14, &other));
+    assert_eq!(registry.last_look, Some(Duration::from_secs(14)));
+    assert_eq!(first.list.guests.len(), 1, "a snapshot never changes");
+}
+
+#[test]
+fn a_follower_is_woken_by_each_snapshot() {
+    let tree = tempfile::tempdir().unwrap();
+    let mut registry = registry(&Root::at(tree.path()));
+    let (waker, woken) = bounded(1);
+    registry.follow(waker, || true);
+    for second in 1..4 {
+        registry.look(&sample(second, &[(u32::try_from(second).unwrap(), "guest")]));
+        woken.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(registry.newest().at, Duration::from_secs(second));
+    }
+}

@@ -1,0 +1,160 @@
+//! The registry's thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, select};
+use ksmith_core::decide::Prune;
+use ksmith_core::guest::GuestId;
+use ksmith_core::model::GuestsReport;
+use ksmith_host::guests::{GuestSnapshot, Guests, List, OffList, Why};
+use ksmith_host::root::Root;
+use tracing::{info, warn};
+
+use super::churn::Churn;
+use super::switches::Switches;
+use super::{Follower, Order, Published};
+use crate::config::GuestsConfig;
+use crate::control::Answer;
+
+/// How long the end waits for a switch that is under way.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) struct Worker {
+    pub(super) root: Root,
+    config: GuestsConfig,
+    pub(super) guests: Guests,
+    published: Published,
+    followers: Vec<Follower>,
+    guards_domains: bool,
+    churn: Churn,
+    pub(super) prune: Option<Prune>,
+    pub(super) off: Option<OffList>,
+    pub(super) switches: Switches,
+    /// The time of the last look.
+    pub(super) now: Duration,
+    /// Guests with memory that can't merge.
+    pub(super) obstacles: Vec<GuestId>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        root: Root,
+        published: Published,
+        off: Option<OffList>,
+        config: GuestsConfig,
+        guards_domains: bool,
+    ) -> Self {
+        Self {
+            guests: Guests::new(root.clone(), config.libvirt_uri.clone()),
+            switches: Switches::new(&root),
+            root,
+            published,
+            followers: Vec::new(),
+            guards_domains,
+            churn: Churn::default(),
+            prune: config.prune_limits().map(Prune::new),
+            config,
+            off,
+            now: Duration::ZERO,
+            obstacles: Vec::new(),
+        }
+    }
+
+    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+        // What a killed daemon left.
+        self.switch_on_again();
+        let outcomes = self.switches.outcomes();
+        loop {
+            select! {
+                recv(inbox) -> order => match order {
+                    Ok(Order::End) | Err(_) => break,
+                    Ok(order) => self.carry_out(order),
+                },
+                recv(outcomes) -> outcome => match outcome {
+                    Ok(outcome) => self.settle(outcome),
+                    Err(_) => break,
+                },
+            }
+        }
+        let deadline = Instant::now() + LAST_PATIENCE;
+        while let Some(outcome) = self.switches.wait(deadline) {
+            self.settle(outcome);
+        }
+        self.switch_on_again();
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Look(sample) => {
+                self.churn.see(&sample);
+                let snapshot = self.guests.snapshot(&sample);
+                self.prune(&sample, &snapshot);
+                self.publish(snapshot);
+            }
+            Order::Report(sample, reply) => {
+                let List { guests, unattributed_bytes } = self.guests.list(&sample);
+                let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
+                report.cow_ksm_per_second = self.churn.rate();
+                let _ = reply.try_send(Answer::Guests(Box::new(report)));
+            }
+            Order::SwitchOff(key) => self.switch_off(&key),
+            Order::Follow(follower) => self.followers.push(follower),
+            Order::Configure(config, guards_domains) => self.configure(config, guards_domains),
+            Order::Switched(pid, on) => self.was_switched(pid, on),
+            Order::End => {}
+        }
+    }
+
+    fn publish(&mut self, snapshot: GuestSnapshot) {
+        self.published.publish(snapshot);
+        for follower in &self.followers {
+            // A reader that was woken already reads the newest snapshot all the same.
+            let _ = follower.waker.try_send(());
+        }
+    }
+
+    /// Whether more memory may be offered to merging.
+    pub(super) fn may_offer(&self) -> bool {
+        self.followers.iter().all(|follower| (follower.may_offer)())
+    }
+
+    /// The snapshot that was published last.
+    pub(super) fn last(&self) -> Arc<GuestSnapshot> {
+        self.published.newest()
+    }
+
+    fn configure(&mut self, config: GuestsConfig, guards_domains: bool) {
+        let were_guarded = std::mem::replace(&mut self.guards_domains, guards_domains);
+        if config.libvirt_uri != self.config.libvirt_uri {
+            self.guests = Guests::new(self.root.clone(), config.libvirt_uri.clone());
+        }
+        let prunes_otherwise = config.prune_limits() != self.config.prune_limits();
+        self.config = config;
+        if prunes_otherwise {
+            self.prune = self.config.prune_limits().map(Prune::new);
+        }
+        if prunes_otherwise || were_guarded && !guards_domains {
+            self.switch_on_again();
+        }
+    }
+
+    fn was_switched(&mut self, pid: u32, on: bool) {
+        let id = self.guests.was_switched(pid, on);
+        if let (Some(id), Some(off), true) = (id, &self.off, on)
+            && let Err(error) = off.strike(id.process())
+        {
+            warn!("{error}");
+        }
+    }
+
+    fn switch_on_again(&mut self) {
+        let Some(off) = &self.off else { return };
+        let whys = [Some(Why::Prune), (!self.guards_domains).then_some(Why::Domain)];
+        for why in whys.into_iter().flatten() {
+            for note in off.restore(&self.root, &self.config.libvirt_uri, why, false) {
+                info!("{note}");
+            }
+        }
+    }
+}

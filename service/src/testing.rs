@@ -1,0 +1,362 @@
+//! A simulated host for tests of the daemon: ksmd is [`ksmith_core::sim`]'s, time passes only when the daemon waits.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use ksmith_core::controller::{Applied, Host};
+use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::sample::Sample;
+use ksmith_core::sim::{Config, Machine};
+use ksmith_host::act::{Holder, RestoreError};
+use ksmith_host::observe::ProcessEvent;
+use ksmith_host::root::Root;
+use ksmith_host::signals::Signal;
+use sd_notify::NotifyState;
+use tempfile::TempDir;
+
+use crate::control::{Answer, Asked, Request, Waiting, waiting};
+use crate::daemon::{ConfigSource, Daemon, DaemonHost, Environment, Message};
+
+/// The simulated host, as the test and the daemon share it.
+pub struct World {
+    pub machine: Machine,
+    /// First values of what the daemon changed.
+    originals: Knobs,
+    /// Programs that control KSM besides.
+    pub holders: Vec<Holder>,
+    /// Process events that reached the host.
+    pub noticed: Vec<ProcessEvent>,
+    /// Whether process events are worth a turn at once.
+    pub is_urgent: bool,
+    /// The list of CPUs that ksmd was bound to.
+    pub ksmd_cpus: Option<String>,
+    /// Turns taken so far, each with its time.
+    pub turns: Vec<Duration>,
+    /// What the service manager was told, one line each.
+    pub told: Vec<String>,
+    /// Added to every sample.
+    pub hidden_processes: u64,
+    /// A setting that can't be written.
+    pub refuses: Option<Knob>,
+    pub shortness: f64,
+    watchdog: Option<Duration>,
+}
+
+impl World {
+    pub fn knob(&self, knob: Knob) -> u64 {
+        Knobs::current(&self.machine.sample().ksm).get(knob).unwrap()
+    }
+}
+
+type Shared = Arc<Mutex<World>>;
+
+/// A host over a [`World`]. Files are below a directory of the test's own.
+pub struct FakeHost {
+    root: Root,
+    world: Shared,
+}
+
+impl fmt::Debug for FakeHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FakeHost")
+    }
+}
+
+impl FakeHost {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+}
+
+impl Host for FakeHost {
+    fn sample(&mut self) -> Sample {
+        let mut world = self.world();
+        let now = world.machine.now();
+        world.turns.push(now);
+        drop(world);
+        self.look(false)
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        let mut world = self.world();
+        let before = Knobs::current(&world.machine.sample().ksm);
+        let mut applied = Applied::default();
+        for (knob, value) in knobs.iter() {
+            let Some(old) = before.get(knob).filter(|old| *old != value) else { continue };
+            if world.originals.get(knob).is_none() {
+                world.originals.set(knob, old);
+            }
+            if world.refuses == Some(knob) {
+                applied.errors.push(format!("{knob} is refused"));
+                continue;
+            }
+            match world.machine.write(knob, value) {
+                Ok(()) => applied.changes.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value))),
+                Err(error) => applied.errors.push(error.to_string()),
+            }
+        }
+        applied
+    }
+}
+
+impl DaemonHost for FakeHost {
+    fn root(&self) -> &Root {
+        &self.root
+    }
+
+    fn look(&mut self, _closely: bool) -> Sample {
+        let world = self.world();
+        let mut sample = world.machine.sample();
+        sample.hidden_processes = world.hidden_processes;
+        sample.pool_shortness = world.shortness;
+        sample
+    }
+
+    fn notice(&mut self, events: Vec<ProcessEvent>) -> bool {
+        let mut world = self.world();
+        world.noticed.extend(events);
+        world.is_urgent
+    }
+
+    fn look_at_all(&mut self) {}
+
+    fn set_pool_shortness(&mut self, shortness: f64) {
+        self.world().shortness = shortness;
+    }
+
+    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {
+        Ok(self.world().ksmd_cpus.replace(cpus.to_owned()))
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        self.world().holders.clone()
+    }
+
+    fn restore(mut self) -> Result<Vec<String>, RestoreError> {
+        let originals = self.world().originals.clone();
+        Ok(self.apply(&originals).changes.iter().map(|change| format!("restored {change}")).collect())
+    }
+}
+
+type Act = Box<dyn FnOnce(&mut World) -> Option<Message> + Send>;
+
+/// A clock that stands still unless the daemon waits, and a script of what happens at which time.
+struct FakeEnvironment {
+    base: Instant,
+    world: Shared,
+    script: VecDeque<(Duration, Act)>,
+}
+
+impl fmt::Debug for FakeEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FakeEnvironment")
+    }
+}
+
+impl Environment for FakeEnvironment {
+    fn now(&self) -> Instant {
+        self.base + self.world.lock().unwrap().machine.now()
+    }
+
+    fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {
+        loop {
+            if let Ok(message) = inbox.try_recv() {
+                return Ok(message);
+            }
+            let mut world = self.world.lock().unwrap();
+            let until = deadline.duration_since(self.base);
+            let Some((at, _)) = self.script.front() else { return Ok(Message::Signal(Signal::End)) };
+            let next = (*at).min(until);
+            let now = world.machine.now();
+            world.machine.advance(next.saturating_sub(now));
+            if *at > until {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            let act = self.script.pop_front().map(|(_, act)| act).unwrap();
+            if let Some(message) = act(&mut world) {
+                return Ok(message);
+            }
+        }
+    }
+
+    fn notify(&mut self, states: &[NotifyState<'_>]) {
+        self.world.lock().unwrap().told.extend(states.iter().map(ToString::to_string));
+    }
+
+    fn watchdog(&self) -> Option<Duration> {
+        self.world.lock().unwrap().watchdog
+    }
+}
+
+/// A daemon to be run over a [`World`], and what is to happen meanwhile.
+pub struct Scene {
+    directory: TempDir,
+    world: Shared,
+    script: Vec<(Duration, Act)>,
+    pub source: ConfigSource,
+}
+
+/// What came of a [`Scene`].
+#[derive(Debug)]
+pub struct Outcome {
+    /// The daemon's log, at the level DEBUG.
+    pub log: String,
+    /// What restoring did.
+    pub restored: Vec<String>,
+}
+
+impl Outcome {
+    /// How often the log says this.
+    pub fn count(&self, sentence: &str) -> usize {
+        self.log.matches(sentence).count()
+    }
+}
+
+impl Scene {
+    /// A host as after boot, and a daemon with this configuration.
+    pub fn new(config: &str) -> Self {
+        let world = World {
+            machine: Machine::new(Config::default()),
+            originals: Knobs::none(),
+            holders: Vec::new(),
+            noticed: Vec::new(),
+            is_urgent: false,
+            ksmd_cpus: None,
+            turns: Vec::new(),
+            told: Vec::new(),
+            hidden_processes: 0,
+            refuses: None,
+            shortness: 0.0,
+            watchdog: None,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ksmith.toml");
+        let source = ConfigSource { path: Some(file), policy: None };
+        let scene = Self { directory, world: Arc::new(Mutex::new(world)), script: Vec::new(), source };
+        scene.configure(config);
+        scene
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    pub fn watchdog(&mut self, period: Duration) {
+        self.world().watchdog = Some(period);
+    }
+
+    /// Where the host's files are.
+    pub fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn control_socket(&self) -> PathBuf {
+        self.root().join("control")
+    }
+
+    pub fn config_file(&self) -> PathBuf {
+        self.root().join("ksmith.toml")
+    }
+
+    /// The text of a configuration with sockets of the scene's own.
+    pub fn complete(&self, config: &str) -> String {
+        let optin = self.root().join("users");
+        format!("{config}\n[daemon]\ncontrol_socket = {:?}\n[optin]\nsocket = {optin:?}\n", self.control_socket())
+    }
+
+    /// Writes the configuration's file.
+    pub fn configure(&self, config: &str) {
+        fs::write(self.config_file(), self.complete(config)).unwrap();
+    }
+
+    /// Has something happen at a time in seconds.
+    pub fn at(&mut self, seconds: u64, act: impl FnOnce(&mut World) + Send + 'static) {
+        self.act(seconds, |world| {
+            act(world);
+            None
+        });
+    }
+
+    /// Has a configuration written, and the daemon told to read it.
+    pub fn reload_at(&mut self, seconds: u64, config: &str) {
+        let (file, text) = (self.config_file(), self.complete(config));
+        self.act(seconds, move |_| {
+            fs::write(file, text).unwrap();
+            Some(Message::Signal(Signal::Reload))
+        });
+    }
+
+    /// Has the daemon told something.
+    pub fn send_at(&mut self, seconds: u64, message: Message) {
+        self.act(seconds, |_| Some(message));
+    }
+
+    /// Has the daemon asked something. The peer waits as long as the last part is held.
+    pub fn ask_at(&mut self, seconds: u64, request: Request) -> (Receiver<Answer>, Waiting) {
+        let (reply, answers) = bounded(1);
+        let (waiting, peer) = waiting();
+        self.send_at(seconds, Message::Asked(Asked::new(request, reply, peer)));
+        (answers, waiting)
+    }
+
+    fn act(&mut self, seconds: u64, act: impl FnOnce(&mut World) -> Option<Message> + Send + 'static) {
+        self.script.push((Duration::from_secs(seconds), Box::new(act)));
+    }
+
+    /// The daemon, ready to run in real time.
+    pub fn host(&self) -> FakeHost {
+        FakeHost { root: Root::at(self.root()), world: Arc::clone(&self.world) }
+    }
+
+    /// Runs the daemon until everything has happened.
+    pub fn run(&mut self) -> anyhow::Result<Outcome> {
+        self.script.sort_by_key(|(at, _)| *at);
+        let script = std::mem::take(&mut self.script).into();
+        let environment = FakeEnvironment { base: Instant::now(), world: Arc::clone(&self.world), script };
+        let config = self.source.load()?;
+        let (host, source) = (self.host(), self.source.clone());
+        let log = Log::default();
+        let notes = log.gather(|| {
+            let daemon = Daemon::new(host, environment, config, source)?;
+            anyhow::Ok(daemon.run(|_| Ok(()))?.restore()?)
+        });
+        Ok(Outcome { restored: notes?, log: log.text() })
+    }
+}
+
+/// Log lines of one thread.
+#[derive(Debug, Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Gathers what is logged meanwhile.
+    pub fn gather<T>(&self, work: impl FnOnce() -> T) -> T {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, work)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

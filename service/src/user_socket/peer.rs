@@ -1,0 +1,155 @@
+//! The process at the other end of a connection, as the kernel knows it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use ksmith_core::job::{Moment, Seen, saved_bytes};
+use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
+use ksmith_core::sample::ProcessId;
+use rustix::fs::{Mode, OFlags, open, openat};
+
+use super::accountable::accountable_uid;
+use super::protocol::Saves;
+use ksmith_host::job::ksm_now;
+use ksmith_host::memory::process::{has_rights_of, is_of};
+use ksmith_host::proc_file;
+use ksmith_host::root::Root;
+
+/// A process that has connected. Its /proc directory is held open, so that a PID that is used again is never
+/// taken for it.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its user when it connected.
+    pub user: u32,
+    /// The accountable uid: its user, or the one that made that user up in a namespace.
+    pub accountable_uid: u32,
+    /// The process's PID and start.
+    pub id: ProcessId,
+    /// Its program's name.
+    pub name: String,
+    directory: OwnedFd,
+}
+
+impl Peer {
+    /// Asks the kernel which process has connected.
+    ///
+    /// # Errors
+    /// It has ended, or is in a PID namespace that can't be seen from here.
+    pub fn of(stream: &UnixStream) -> io::Result<Self> {
+        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+        Self::open(pid, credentials.uid.as_raw())
+    }
+
+    fn open(pid: u32, user: u32) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
+        let text = read(&directory, pid, "stat")?;
+        let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;
+        let accountable_uid = accountable_uid(&directory, user);
+        Ok(Self {
+            user,
+            accountable_uid,
+            id: ProcessId { pid, start_ticks: stat.start_ticks },
+            name: stat.comm,
+            directory,
+        })
+    }
+
+    /// What KSM does for it now.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel does not say.
+    pub fn saves(&self, root: &Root) -> io::Result<Saves> {
+        let page_size = rustix::param::page_size() as u64;
+        let rss_pages =
+            PidStat::parse(&read(&self.directory, self.id.pid, "stat")?).map_or(0, |stat| stat.rss_pages);
+        let ksm = KsmStat::parse(&read(&self.directory, self.id.pid, "ksm_stat")?)
+            .map_err(|why| io::Error::other(why.to_string()))?;
+        let seen = Seen { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };
+        let moment = Moment { page_size, ksm: ksm_now(root), processes: vec![seen], ..Moment::default() };
+        let saved_bytes = saved_bytes(&moment).first().copied().unwrap_or(0);
+        let (merging, zero) = (ksm.merging_pages.unwrap_or(0), ksm.zero_pages.unwrap_or(0));
+        let overhead = ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
+        Ok(Saves {
+            rss_bytes: rss_pages.saturating_mul(page_size),
+            merged_bytes: merging.saturating_add(zero).saturating_mul(page_size),
+            saved_bytes,
+            profit_bytes: i64::try_from(i128::from(saved_bytes) - i128::from(overhead)).unwrap_or(i64::MIN),
+            zero_bytes: zero.saturating_mul(page_size),
+        })
+    }
+
+    /// Whether it still has the rights of its user and no others: a program may change them, or begin another that
+    /// is set-user-id.
+    pub fn has_its_users_rights(&self) -> bool {
+        has_rights_of(&self.directory, self.user)
+    }
+
+    /// Whether its user might read its memory, too.
+    pub fn is_its_users(&self) -> bool {
+        is_of(&self.directory, self.user)
+    }
+}
+
+fn read(directory: &OwnedFd, pid: u32, name: &str) -> io::Result<String> {
+    let file = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    proc_file::read(file.into(), pid, name).map(proc_file::lossy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_the_process_that_the_kernel_names() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&ours).unwrap();
+        assert_eq!((peer.id.pid, peer.user), (std::process::id(), rustix::process::getuid().as_raw()));
+        assert!(peer.is_its_users() && peer.has_its_users_rights());
+    }
+
+    /// Connecting and then beginning passwd(1) must not show passwd's memory, though its real user is the same.
+    #[test]
+    fn a_program_that_its_user_may_not_read_is_not_its_users() {
+        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::process::CommandExt;
+
+        const OTHER_USER: u32 = 65534;
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("only root can become another user");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let program = directory.path().join("sleep");
+        // 0711 where the file system knows no set-user-id: that can't be read either.
+        for (mode, expected) in [(0o755, true), (0o711, false), (0o4711, false)] {
+            std::fs::copy("/bin/sleep", &program).unwrap();
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).unwrap();
+            let mut child = loop {
+                match std::process::Command::new(&program).arg("1000").uid(OTHER_USER).gid(OTHER_USER).spawn() {
+                    // A child of another test still has it open for writing, until it runs its own program.
+                    Err(why) if why.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                    spawned => break spawned.unwrap(),
+                }
+            };
+            let peer = Peer::open(child.id(), OTHER_USER).unwrap();
+            let found = (peer.is_its_users(), Peer::open(child.id(), 1).unwrap().is_its_users());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            std::fs::remove_file(&program).unwrap();
+            assert_eq!(found, (expected, false), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_has_ended_has_no_figures() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let peer = Peer::open(child.id(), 0).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(peer.saves(&Root::host()).is_err());
+    }
+}

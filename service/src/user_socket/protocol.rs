@@ -1,0 +1,243 @@
+//! What is said over the user socket. A request is one line; an answer is zero or more lines, of which the last
+//! begins with `ok` or `error`.
+//!
+//! | request | last line of the answer |
+//! |---|---|
+//! | `hello 1` | `ok ksmith 1` |
+//! | `scan PASSES` | `ok passes=N merged_bytes=M saved_bytes=S ksmd_cpu_ns=C`, when they are done |
+//! | `saves` | `ok rss_bytes=… merged_bytes=… saved_bytes=… profit_bytes=… zero_bytes=…` |
+//! | `ranges` | `ok ranges=N bytes=M`, after N lines `range START END SHARE_PERMILLE` (addresses in hex) |
+//!
+//! Errors are `error WORD TEXT`; the words are those of [`Refusal`].
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+/// The version of the protocol.
+pub const VERSION: u64 = 1;
+
+/// Where the daemon listens for users.
+pub const DEFAULT_PATH: &str = "/run/ksmith/user";
+
+/// The longest request.
+pub const LONGEST_REQUEST: usize = 128;
+
+/// The most passes of one scan.
+pub const MOST_PASSES: u64 = 16;
+
+/// What may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserRequest {
+    /// Whether this is ksmith, and speaks this version.
+    Hello(u64),
+    /// So many clean passes.
+    Scan(NonZeroU64),
+    /// What the peer saves.
+    Saves,
+    /// Which of the peer's memory is worth merging.
+    Ranges,
+}
+
+/// A stretch of the peer's memory, and how many thousandths of it have an equal elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The first address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Equal pages in a thousand.
+    pub share_permille: u64,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserAnswer {
+    /// The answer to [`UserRequest::Hello`].
+    Hello,
+    /// The answer to [`UserRequest::Scan`].
+    Scanned(Scanned),
+    /// The answer to [`UserRequest::Saves`].
+    Saves(Saves),
+    /// The answer to [`UserRequest::Ranges`].
+    Ranges(Vec<Range>),
+    /// The answer to anything that is not done.
+    Error(Refusal, String),
+}
+
+/// After a scan: what is merged of the peer's own memory, and what the scan cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Scanned {
+    /// Passes that were made.
+    pub passes: u64,
+    /// Bytes of the peer's memory that are merged, zero pages included.
+    pub merged_bytes: u64,
+    /// Its part of what the host saves.
+    pub saved_bytes: u64,
+    /// CPU time that ksmd used.
+    pub ksmd_cpu_ns: u64,
+}
+
+/// What KSM does for the peer, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Saves {
+    /// Resident, merged pages counted in full.
+    pub rss_bytes: u64,
+    /// Merged, zero pages included.
+    pub merged_bytes: u64,
+    /// Its part of what the host saves.
+    pub saved_bytes: u64,
+    /// That, less KSM's metadata.
+    pub profit_bytes: i64,
+    /// Empty pages that map the kernel's zero page.
+    pub zero_bytes: u64,
+}
+
+/// Why something is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The user's share of ksmd's time is used up.
+    Budget,
+    /// Others are served; try again.
+    Busy,
+    /// The peer may not have this.
+    Denied,
+    /// It can't be done.
+    Refused,
+    /// That is no request.
+    Usage,
+}
+
+impl Refusal {
+    const ALL: [Self; 5] = [Self::Budget, Self::Busy, Self::Denied, Self::Refused, Self::Usage];
+
+    /// The word of the protocol.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::Busy => "busy",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
+            Self::Usage => "usage",
+        }
+    }
+}
+
+impl UserRequest {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// It is no request; the text says what would be.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let usage = || {
+            format!("no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves` or `ranges`")
+        };
+        let number = |word: &str| word.parse::<u64>().ok().filter(|_| !word.starts_with('+'));
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let request = match words[..] {
+            ["hello", version] => number(version).map(Self::Hello),
+            ["scan", passes] => {
+                let passes = number(passes).filter(|passes| *passes <= MOST_PASSES);
+                passes.and_then(NonZeroU64::new).map(Self::Scan)
+            }
+            ["saves"] => Some(Self::Saves),
+            ["ranges"] => Some(Self::Ranges),
+            _ => None,
+        };
+        request.ok_or_else(usage)
+    }
+}
+
+impl fmt::Display for UserRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello(version) => writeln!(f, "hello {version}"),
+            Self::Scan(passes) => writeln!(f, "scan {passes}"),
+            Self::Saves => writeln!(f, "saves"),
+            Self::Ranges => writeln!(f, "ranges"),
+        }
+    }
+}
+
+impl fmt::Display for UserAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello => writeln!(f, "ok ksmith {VERSION}"),
+            Self::Scanned(Scanned { passes, merged_bytes, saved_bytes, ksmd_cpu_ns }) => writeln!(
+                f,
+                "ok passes={passes} merged_bytes={merged_bytes} saved_bytes={saved_bytes} ksmd_cpu_ns={ksmd_cpu_ns}"
+            ),
+            Self::Saves(Saves { rss_bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes }) => writeln!(
+                f,
+                "ok rss_bytes={rss_bytes} merged_bytes={merged_bytes} saved_bytes={saved_bytes} \
+                 profit_bytes={profit_bytes} zero_bytes={zero_bytes}"
+            ),
+            Self::Ranges(ranges) => {
+                for Range { start, end, share_permille } in ranges {
+                    writeln!(f, "range {start:x} {end:x} {share_permille}")?;
+                }
+                let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+                writeln!(f, "ok ranges={} bytes={bytes}", ranges.len())
+            }
+            // One line, whatever the text.
+            Self::Error(refusal, text) => {
+                writeln!(f, "error {} {}", refusal.word(), text.replace(|c: char| c.is_control(), " "))
+            }
+        }
+    }
+}
+
+/// The figure `key` of an answer's last line.
+pub fn figure(line: &str, key: &str) -> Option<u64> {
+    line.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+}
+
+/// An error line's word and text.
+pub fn error(line: &str) -> Option<(Refusal, String)> {
+    let rest = line.strip_prefix("error ")?;
+    let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
+    let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.word() == word).unwrap_or(Refusal::Refused);
+    Some((refusal, text.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        let passes = NonZeroU64::new(2).unwrap();
+        for request in [UserRequest::Hello(1), UserRequest::Scan(passes), UserRequest::Saves, UserRequest::Ranges] {
+            assert_eq!(UserRequest::parse(&request.to_string()), Ok(request));
+        }
+        for bad in ["", "scan", "scan 0", "scan 17", "scan -1", "scan +1", "scan 1 2", "Saves", "hello", "ranges 5"]
+        {
+            assert!(UserRequest::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn answers_end_in_a_line_that_says_how_it_went() {
+        let ranges = UserAnswer::Ranges(vec![Range { start: 0x1000, end: 0x3000, share_permille: 900 }]);
+        assert_eq!(ranges.to_string(), "range 1000 3000 900\nok ranges=1 bytes=8192\n");
+        let saves = UserAnswer::Saves(Saves { profit_bytes: -64, ..Saves::default() });
+        assert_eq!(
+            saves.to_string(),
+            "ok rss_bytes=0 merged_bytes=0 saved_bytes=0 profit_bytes=-64 zero_bytes=0\n"
+        );
+        let refused = UserAnswer::Error(Refusal::Budget, "used\nup".to_owned());
+        assert_eq!(refused.to_string(), "error budget used up\n");
+        assert_eq!(error("error budget used up\n"), Some((Refusal::Budget, "used up".to_owned())));
+        let line = UserAnswer::Scanned(Scanned { passes: 2, ksmd_cpu_ns: 7, ..Scanned::default() }).to_string();
+        assert_eq!((figure(&line, "passes"), figure(&line, "ksmd_cpu_ns")), (Some(2), Some(7)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(line in ".*") {
+            let _ = UserRequest::parse(&line);
+            let _ = error(&line);
+        }
+    }
+}

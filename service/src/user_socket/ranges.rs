@@ -1,0 +1,383 @@
+//! Which of a process's memory is worth merging: read as it is, compared within the user's own programs.
+//!
+//! Nothing of another user's memory goes into the answer: else a user could ask which of its pages another user has,
+//! by a faster way than KSM itself opens. The reading is that of `ksmith estimate`, so merged pages stay merged and
+//! nothing is faulted in.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ksmith_core::job::{Census, Stretch, Tally, worth};
+use ksmith_core::kernel::PidStat;
+use ksmith_core::sample::ProcessId;
+
+use super::budget::Budget;
+use super::peer::Peer;
+use super::protocol::Range;
+use ksmith_host::memory::frames::Frames;
+use ksmith_host::memory::pace::Pace;
+use ksmith_host::memory::pinned::Quiet;
+use ksmith_host::memory::process::{Detail, Process};
+use ksmith_host::memory::salt::Salt;
+use ksmith_host::memory::scan::{Context, Scratch, page_size};
+use ksmith_host::own_use::thread_cpu;
+use ksmith_host::root::Root;
+
+/// What is judged as one: 64 pages, and more where only a part of the contents is counted. Smaller pieces would part
+/// the kernel's mappings into more.
+const PIECE: u64 = 256 << 10;
+
+/// The most ranges of one answer.
+const MOST: usize = 1024;
+
+/// How long a reading of a user's programs holds: ranks of one program ask within seconds.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// What is looked up at once where nothing need be told of single pieces.
+const WINDOW: u64 = 64 << 20;
+
+/// The most address space of one process that is looked through: it costs 2 GiB of page map for each TiB.
+const MOST_ADDRESSES: u64 = 2 << 40;
+
+/// The most memory of other processes that is read for comparison: 16 GiB take some eight seconds.
+const MOST_BYTES: u64 = 16 << 30;
+
+/// Pages that a reading remembers, with 16 bytes each: the daemon may not become a burden.
+const REMEMBERED: u64 = 1 << 20;
+
+/// The largest process that is advised.
+const LARGEST: u64 = 256 << 30;
+
+/// CPU time of a reading at most; what was not read by then is not compared with. Small processes that map much are
+/// cheap to have and dear to look through.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Processes smaller than this are not compared with.
+const SMALLEST: u64 = 1 << 20;
+
+/// Why there is no advice.
+#[derive(Debug, thiserror::Error)]
+pub enum RangesError {
+    /// The user has nothing left to spend.
+    #[error("{0}")]
+    Budget(String),
+    /// Others are served.
+    #[error("other programs' memory is being read; ask again in a minute")]
+    Busy,
+    /// The process is not the user's any more.
+    #[error("your process runs with other rights than when it connected, or may not be read by its user")]
+    NotTheUsers,
+    /// The process can't be read.
+    #[error("your memory can't be read: {0}")]
+    Unreadable(String),
+    /// It is too large.
+    #[error("your memory is larger than is looked at ({} GiB)", LARGEST >> 30)]
+    TooLarge,
+}
+
+/// Longest wait for a turn. A reading may take [`LONGEST`]; libksmith waits a minute for its answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reads memory and advises. One reading at a time: other requests wait, but not for ever, and are answered from
+/// the same reading if that serves.
+#[derive(Debug)]
+pub struct Adviser {
+    shelf: Mutex<Shelf>,
+    is_free: Condvar,
+    patience: Duration,
+}
+
+impl Default for Adviser {
+    fn default() -> Self {
+        Self { shelf: Mutex::default(), is_free: Condvar::new(), patience: PATIENCE }
+    }
+}
+
+/// The last reading, while no request has it.
+#[derive(Debug, Default)]
+struct Shelf {
+    is_taken: bool,
+    last: Option<Reading>,
+}
+
+/// The turn of a request, with the last reading. Given back on drop.
+#[derive(Debug)]
+struct Turn<'a> {
+    adviser: &'a Adviser,
+    last: Option<Reading>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut shelf = self.adviser.shelf();
+        *shelf = Shelf { is_taken: false, last: self.last.take() };
+        drop(shelf);
+        self.adviser.is_free.notify_one();
+    }
+}
+
+/// An answer and the CPU time it took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// In the order of addresses.
+    pub ranges: Vec<Range>,
+    /// CPU time of reading; 0 where another's reading served.
+    pub cpu: Duration,
+}
+
+/// A user's programs as they were read.
+#[derive(Debug)]
+struct Reading {
+    taken: Instant,
+    user: u32,
+    census: Census,
+    read: Vec<(ProcessId, u64, Arc<[Piece]>)>,
+}
+
+/// Some pages: their place, and what they hold.
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    end: u64,
+    tally: Tally,
+    zero_mapped: u64,
+}
+
+impl Adviser {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> Result<Turn<'_>, RangesError> {
+        let waited = self.is_free.wait_timeout_while(self.shelf(), self.patience, |shelf| shelf.is_taken);
+        let (mut shelf, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if shelf.is_taken {
+            return Err(RangesError::Busy);
+        }
+        shelf.is_taken = true;
+        Ok(Turn { adviser: self, last: shelf.last.take() })
+    }
+
+    /// Which of the peer's memory has at least `worth_permille` equal pages.
+    ///
+    /// The user pays for the reading, whatever comes of it.
+    ///
+    /// # Errors
+    /// It can't be read, or paid for.
+    pub fn advise(&self, peer: &Peer, worth_permille: u64, budget: &Budget) -> Result<Advice, RangesError> {
+        let rss = rss_bytes(peer.id).ok_or_else(|| RangesError::Unreadable("the process has ended".to_owned()))?;
+        if rss > LARGEST {
+            return Err(RangesError::TooLarge);
+        }
+        let mut turn = self.turn()?;
+        // Only now: of many that ask at once and have waited here, the first may have used it up.
+        budget.check(peer.accountable_uid).map_err(RangesError::Budget)?;
+        let begin = thread_cpu();
+        let ranges = Self::from_reading(&mut turn.last, peer, rss, worth_permille);
+        let cpu = thread_cpu().saturating_sub(begin);
+        budget.charge(peer.accountable_uid, cpu);
+        Ok(Advice { ranges: ranges?, cpu })
+    }
+
+    fn from_reading(
+        last: &mut Option<Reading>,
+        peer: &Peer,
+        rss: u64,
+        worth_permille: u64,
+    ) -> Result<Vec<Range>, RangesError> {
+        // One that has begun another program since it was read, with another user's rights, is that user's.
+        if !peer.is_its_users() {
+            return Err(RangesError::NotTheUsers);
+        }
+        let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
+        if !usable {
+            *last = None;
+            *last = Some(Reading::take(peer, rss)?);
+        }
+        Ok(last.as_ref().map_or_else(Vec::new, |reading| reading.ranges(peer.id, worth_permille)))
+    }
+}
+
+impl Reading {
+    /// Whether it is recent, of this user, and has this process about as large as it is.
+    fn serves(&self, peer: &Peer, rss: u64) -> bool {
+        let is_like = |then: u64| rss.abs_diff(then) <= then / 16;
+        self.user == peer.user
+            && self.taken.elapsed() < FRESH
+            && self.read.iter().any(|(id, then, _)| *id == peer.id && is_like(*then))
+    }
+
+    fn take(peer: &Peer, rss: u64) -> Result<Self, RangesError> {
+        let unreadable = |why: String| RangesError::Unreadable(why);
+        let begin = thread_cpu();
+        let salt = Salt::new().map_err(|why| unreadable(why.to_string()))?;
+        let context = Context {
+            salt,
+            pace: Pace::new(None),
+            frames: Frames::open(),
+            // Pinning would be faster; it is not worth the risk here.
+            quiet: Quiet::never(),
+            page_size: page_size(),
+        };
+        let mut companions = companions(peer);
+        let mut bytes = 0_u64;
+        companions.retain(|(_, rss)| {
+            bytes = bytes.saturating_add(*rss);
+            bytes <= MOST_BYTES
+        });
+        let all = companions.iter().map(|(_, rss)| rss).sum::<u64>().saturating_add(rss);
+        let census = Census::of(all / page_size(), REMEMBERED);
+        let mut reading = Self { taken: Instant::now(), user: peer.user, census, read: Vec::new() };
+        reading.add(&context, peer.id, rss).map_err(unreadable)?;
+        for (id, rss) in companions {
+            if thread_cpu().saturating_sub(begin) > LONGEST {
+                break;
+            }
+            // One that ends or can't be read is no companion.
+            let _ = reading.add(&context, id, rss);
+        }
+        reading.census.close();
+        reading.taken = Instant::now();
+        Ok(reading)
+    }
+
+    fn add(&mut self, context: &Context, id: ProcessId, rss: u64) -> Result<(), String> {
+        let process = Process::open(id.pid).map_err(|why| why.to_string())?;
+        // Opened by its number: it must still be the same.
+        if start_ticks(id.pid) != Some(id.start_ticks) {
+            return Err("the process has ended".to_owned());
+        }
+        let memory = process.memory(Detail::Headings).map_err(|why| why.to_string())?;
+        // Asked with the memory open, which an exec after this would leave empty: a set-user-id program that the user
+        // has begun is not the user's to read.
+        if !process.is_of(self.user) {
+            return Err("it is not its user's to read".to_owned());
+        }
+        let has_zero_pages = memory.ksm.zero_pages.unwrap_or(0) > 0;
+        let mut scratch = Scratch::new();
+        let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
+        if addresses.fold(0, u64::saturating_add) > MOST_ADDRESSES {
+            return Err(format!("it maps more than {} TiB", MOST_ADDRESSES >> 40));
+        }
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut stretches = memory.stretches.clone();
+        stretches.sort_unstable_by_key(|stretch| stretch.start);
+        let size = PIECE << self.census.shift();
+        // The kernel's zero page has no content to report: it is only counted, so piece by piece.
+        let window = if has_zero_pages { size } else { WINDOW.max(size) };
+        for stretch in stretches {
+            let mut start = stretch.start;
+            while start < stretch.end {
+                let end = ((start / window + 1) * window).min(stretch.end);
+                let piece_of = |address: u64| Piece {
+                    start: (address / size * size).max(start),
+                    end: ((address / size + 1) * size).min(end),
+                    tally: Tally::default(),
+                    zero_mapped: 0,
+                };
+                let before = pieces.len();
+                let census = &mut self.census;
+                let told = scratch
+                    .scan(context, &memory, start..end, |address, fingerprint| {
+                        if pieces.get(before..).and_then(<[Piece]>::last).is_none_or(|last| last.end <= address) {
+                            pieces.push(piece_of(address));
+                        }
+                        if let Some(last) = pieces.last_mut() {
+                            last.tally.add(fingerprint, census);
+                        }
+                    })
+                    .map_err(|_| "the process has ended".to_owned())?;
+                if has_zero_pages && told.zero_mapped > 0 {
+                    if pieces.len() == before {
+                        pieces.push(piece_of(start));
+                    }
+                    if let Some(last) = pieces.last_mut() {
+                        last.zero_mapped = told.zero_mapped;
+                    }
+                }
+                start = end;
+            }
+        }
+        self.read.push((id, rss, pieces.into()));
+        Ok(())
+    }
+
+    fn ranges(&self, id: ProcessId, worth_permille: u64) -> Vec<Range> {
+        let pieces = self.read.iter().find(|(read, ..)| *read == id).map(|(.., pieces)| pieces);
+        let stretch = |piece: &Piece| Stretch {
+            start: piece.start,
+            end: piece.end,
+            pages: piece.tally.pages() + piece.zero_mapped,
+            // KSM has merged those already: to leave them out would bring them back.
+            equal: piece.tally.equal(&self.census) + piece.zero_mapped,
+        };
+        let all: Vec<Stretch> = pieces.into_iter().flat_map(|pieces| pieces.iter().map(stretch)).collect();
+        let range = |stretch: &Stretch| Range {
+            start: stretch.start,
+            end: stretch.end,
+            share_permille: stretch.permille(),
+        };
+        worth(&all, worth_permille, MOST).iter().map(range).collect()
+    }
+}
+
+/// The user's other processes that are likely to have equal pages, likeliest first: the same program, then those that
+/// has opted in.
+fn companions(peer: &Peer) -> Vec<(ProcessId, u64)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut found: Vec<(bool, u64, ProcessId)> = pids
+        .filter(|pid| *pid != peer.id.pid)
+        .filter_map(|pid| {
+            let stat = stat(pid)?;
+            let rss = stat.rss_pages.saturating_mul(page_size());
+            if stat.is_kernel_thread || stat.is_zombie || rss < SMALLEST {
+                return None;
+            }
+            let process = Process::open(pid).ok()?;
+            let is_same = stat.comm == peer.name;
+            let belongs = process.is_of(peer.user) && (is_same || process.ksm().is_involved());
+            belongs.then_some((is_same, rss, ProcessId { pid, start_ticks: stat.start_ticks }))
+        })
+        .collect();
+    found.sort_unstable_by_key(|(is_same, rss, id)| (!is_same, std::cmp::Reverse(*rss), *id));
+    found.into_iter().map(|(_, rss, id)| (id, rss)).collect()
+}
+
+fn stat(pid: u32) -> Option<PidStat> {
+    let text = Root::host().text(format!("proc/{pid}/stat"));
+    PidStat::parse(text.value()?).ok()
+}
+
+fn start_ticks(pid: u32) -> Option<u64> {
+    stat(pid).map(|stat| stat.start_ticks)
+}
+
+fn rss_bytes(id: ProcessId) -> Option<u64> {
+    stat(id.pid).filter(|stat| stat.start_ticks == id.start_ticks).map(|stat| stat.rss_pages * page_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waits_too_long_is_told_to_come_back() {
+        let adviser = Adviser { patience: Duration::from_millis(20), ..Adviser::default() };
+        let turn = adviser.turn().unwrap();
+        assert!(matches!(adviser.turn(), Err(RangesError::Busy)));
+        drop(turn);
+        assert!(adviser.turn().is_ok());
+    }
+
+    #[test]
+    fn a_waiting_request_has_the_next_turn() {
+        let adviser = Adviser::default();
+        let turn = adviser.turn().unwrap();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| adviser.turn().is_ok());
+            drop(turn);
+            assert!(next.join().unwrap());
+        });
+    }
+}
