@@ -19,9 +19,10 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// Pages: a pool that comes near its limit has the kernel look for old pages, and it writes a few of these out although
-/// there is cache to drop. The leak is 700 times as much.
-const A_TRIFLE: u64 = 64;
+/// The part of the leak that a kernel may write to swap for reasons of its own: a hundredth. Without ksmith it writes
+/// two thirds.
+const TOLERATED_SWAP: u64 = LEAK_MIB * MIB / 100;
+const LEAK_MIB: u64 = 180;
 const GIB: u64 = 1 << 30;
 
 /// Freed memory goes back to the host at once, so that what a guest has taken and freed is not in the way.
@@ -83,7 +84,8 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
         .map(|name| format!("[[balance.rule]]\nname = \"{name}\"\nclass = \"{name}\"\n"))
         .collect();
     let rules = rules + "[[balance.rule]]\nname = \"leaker\"\nclass = \"gold\"\n";
-    let mut daemon = Running::daemon(&config(&pool, &rules), &[]);
+    // Steps as large as in an emergency, or giving back takes a minute.
+    let mut daemon = Running::daemon(&config(&pool, &format!("step_percent = 15\n{rules}")), &[]);
     wait_until("all guests tell", || {
         let seen = guests();
         seen.len() == 4 && seen.values().all(|row| row["inside"]["available_bytes"].is_u64())
@@ -92,7 +94,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
     let limit = pool.used_without_cache() + 64 * MIB;
     assert!(pool.limit(limit));
     let (mut leaked, mut most_swapped) = (0, swapped);
-    while leaked < 180 {
+    while leaked < LEAK_MIB {
         // The leak waits for the daemon, which may get little of a busy machine.
         wait_until("memory was taken for the next step", || pool.used_without_cache() + 32 * MIB <= limit);
         assert!(leaker.leak(&leaked.to_string(), 6, PATIENCE), "{}", leaker.console());
@@ -100,15 +102,9 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
         most_swapped = most_swapped.max(pool.swapped_bytes());
     }
     assert_eq!(pool.oom_kills(), 0, "{}", daemon.log());
-    assert!(most_swapped <= swapped + A_TRIFLE * 4096, "{}", daemon.log());
+    assert!(most_swapped <= swapped + TOLERATED_SWAP, "{} bytes: {}", most_swapped - swapped, daemon.log());
     let log = daemon.log();
-    let first_taken = |name: &str| {
-        let taken = format!("{name}: memory 192 -> ");
-        log.lines().position(|line| line.contains(&taken)).unwrap_or(usize::MAX)
-    };
-    let [bronze, silver, gold] = ["bronze", "silver", "gold"].map(first_taken);
-    // When guests of a class are asked is what the simulated pool shows: `no_higher_class_is_asked_while_a_lower_guest_is_giving`.
-    assert!(bronze < silver && silver <= gold, "{log}");
+    lower_classes_gave_first(&log);
     let seen = guests();
     assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
     for guest in idle.iter_mut().chain([&mut leaker]) {
@@ -122,8 +118,40 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
     });
     eprintln!("still in the ledger: {:?}", entries());
     wait_until("nothing is recorded as taken", || entries().is_empty());
-    assert!(pool.swapped_bytes() <= swapped + A_TRIFLE * 4096);
+    assert!(pool.swapped_bytes() <= swapped + TOLERATED_SWAP);
     wait_ended(&mut daemon);
+}
+
+/// Checks each take in the log: before a guest is asked, those of lower classes have given what they can, or are late.
+fn lower_classes_gave_first(log: &str) {
+    let classes = ["bronze", "silver", "gold"];
+    // What each had to spare after its last take, in MiB.
+    let mut spare = [None::<f64>; 3];
+    let mut highest = 0;
+    for line in log.lines() {
+        let Some(class) = classes.iter().position(|name| line.contains(&format!("{name}: memory "))) else { continue };
+        let Some((taken, causes)) = line.split_once(" to spare") else { continue };
+        let causes = causes.split_once("lower classes nothing (").map_or("", |(_, causes)| causes);
+        let count = |cause: &str| -> usize {
+            let parts = causes.split([',', ')']).filter_map(|part| part.trim().strip_suffix(cause));
+            parts.map(|number| number.trim().parse::<usize>().unwrap()).sum()
+        };
+        let (at_floor, late) = (count("at the floor"), count("still giving") + count("in trouble") + count("silent"));
+        assert_eq!(at_floor + late, class, "{line}: {log}");
+        if late == 0 {
+            // The reserve is 16 MiB. A guest's own figure moves by some MiB with its page cache.
+            let has_given = |spare: &Option<f64>| spare.is_some_and(|spare| spare < 32.0);
+            assert!(spare[..class].iter().all(has_given), "{spare:?} before {line}: {log}");
+        }
+        let number = |text: &str| text.split_whitespace().next().unwrap().parse::<f64>().unwrap();
+        let (_, amounts) = taken.split_once("memory ").unwrap();
+        let (from, to) = amounts.split_once(" -> ").unwrap();
+        let (_, had) = taken.rsplit_once(" has ").unwrap();
+        spare[class] = Some(number(had) - (number(from) - number(to)));
+        highest = highest.max(class);
+    }
+    eprintln!("to spare at last: {spare:?} MiB");
+    assert!(highest > 0, "no class but the lowest was asked: {log}");
 }
 
 fn wait_ended(daemon: &mut Running) {
@@ -292,7 +320,7 @@ fn a_wave_of_divergence_kills_guests_only_without_ksmith() {
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     let Some(_lock) = KernelLock::take() else { return };
     let Some(pool) = Pool::make(8 * GIB) else { return };
-    pool.drop_cache_first();
+    pool.drop_cache_only();
     let (mut equal, idle) = merged(&kit, &pool, EQUAL);
     wave(&pool, &mut equal, EQUAL);
     assert!(pool.oom_kills() > 0, "the pool was large enough: the test shows nothing");
@@ -302,7 +330,7 @@ fn a_wave_of_divergence_kills_guests_only_without_ksmith() {
     support::write("run", "0");
 
     let Some(pool) = Pool::make(8 * GIB) else { return };
-    pool.drop_cache_first();
+    pool.drop_cache_only();
     let (mut equal, mut idle) = merged(&kit, &pool, EQUAL);
     let daemon = Running::daemon(&config(&pool, ""), &[]);
     wait_until("the exposure is covered", || {

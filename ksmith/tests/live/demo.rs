@@ -144,7 +144,8 @@ fn a_host_in_use_is_not_disturbed() {
     assert_eq!(number("run"), 1);
     write("run", "0");
 
-    let parts = [Part::Equal { seed: 5, pages: 4096 }, Part::Unique { pages: 4096 * 6 }];
+    // Together more than one guest of the demo has.
+    let parts = [Part::Equal { seed: 5, pages: 4096 }, Part::Unique { pages: 4096 * 3 }];
     let mut guests = [guest(&parts), guest(&parts)];
     refused("offer it to KSM");
     assert_eq!(lock.changed_settings(), Vec::<String>::new());

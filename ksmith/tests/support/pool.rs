@@ -49,9 +49,15 @@ impl Pool {
     }
 
     /// Has the kernel drop page cache and swap nothing when the pool reaches its limit: a guest is killed if that does not do.
-    /// By default the kernel swaps some old pages although there is cache to drop. Version 2 of cgroups has no such switch.
-    pub fn drop_cache_first(&self) {
+    /// Version 2 of cgroups has no such switch.
+    pub fn drop_cache_only(&self) {
         let _ = fs::write(self.directory.join("memory.swappiness"), "0");
+    }
+
+    /// Has the kernel swap only when there is no page cache left to drop. By default it swaps some old pages although there is.
+    /// Version 2 of cgroups has no such switch.
+    pub fn drop_cache_first(&self) {
+        let _ = fs::write(self.directory.join("memory.swappiness"), "1");
     }
 
     /// What is left of a limit once page cache is given up.

@@ -26,6 +26,18 @@ impl<'a> Assessed<'a> {
         self.pressure.level < IDLE
     }
 
+    /// Why nothing can be taken from it now, in a word or two.
+    pub fn why_it_gives_nothing(&self) -> &'static str {
+        match self.guest {
+            it if it.held => "held",
+            it if it.giving_for.is_some() => "still giving",
+            it if it.trouble.is_some() => "in trouble",
+            it if !it.can_take => "of fixed size",
+            it if it.inside.available_bytes.is_none() => "silent",
+            _ => "at the floor",
+        }
+    }
+
     /// The amount that it has after a take of `bytes` that the pool gains.
     ///
     /// Memory that is given and not resident goes first: taking it costs the guest nothing and brings the pool nothing.

@@ -28,15 +28,33 @@ pub(super) fn for_pool(guests: &[Assessed<'_>], amount: u64, why: &str, patience
     }
     let class = guests.iter().filter(can_give).filter(|it| it.weight() == weight);
     let (pressed, quiet): (Vec<_>, Vec<_>) = class.partition(|it| it.pressure.is_high());
+    let passed_over = passed_over(guests, weight);
     let reason = |it: &Assessed<'_>| {
         let spare = Bytes::from(it.guest.inside.available_bytes.unwrap_or(0));
-        format!("{why}; {} of class {} has {spare} to spare", it.guest.name, it.guest.class.name)
+        format!("{why}; {} of class {} has {spare} to spare{passed_over}", it.guest.name, it.guest.class.name)
     };
     let (mut actions, mut left) = (Vec::new(), amount);
     for group in [quiet, pressed] {
         left -= split(&group, left, reason, &mut actions);
     }
     (actions, false)
+}
+
+/// Says why no guest of the classes below `weight` gives: `, lower classes nothing (4 at the floor, 1 still giving)`.
+fn passed_over(guests: &[Assessed<'_>], weight: u32) -> String {
+    let mut causes: Vec<(&str, u32)> = Vec::new();
+    for it in guests.iter().filter(|it| it.weight() < weight) {
+        let cause = it.why_it_gives_nothing();
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, count)) => *count += 1,
+            None => causes.push((cause, 1)),
+        }
+    }
+    if causes.is_empty() {
+        return String::new();
+    }
+    let causes: Vec<String> = causes.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+    format!(", lower classes nothing ({})", causes.join(", "))
 }
 
 /// Takes for guests under pressure from idle guests of the same or a lower class, the lowest one first.

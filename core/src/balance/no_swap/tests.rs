@@ -52,6 +52,22 @@ fn a_higher_class_gives_only_when_the_lower_are_at_their_floors() {
 }
 
 #[test]
+fn the_reason_says_why_lower_classes_were_passed_over() {
+    let gold = of_class(guest("gold", 1000, 900), "gold", 100);
+    let floor = |key| of_class(guest(key, 1000, 10), "bronze", 1);
+    let held = GuestView { held: true, ..guest("held", 1000, 900) };
+    let hung = GuestView { can_take: false, giving_for: Some(Duration::from_secs(3)), ..floor("hung") };
+    let plan = policy().decide(&view(0, pool(1000, 90), vec![gold, floor("a"), floor("b"), held, hung]));
+    let [.., Action::Resize { key, reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
+    assert_eq!(key, "gold");
+    let end = "gold of class gold has 900 MiB to spare, lower classes nothing (2 at the floor, 1 held, 1 still giving)";
+    assert!(reason.ends_with(end), "{reason}");
+    let plan = policy().decide(&view(0, pool(1000, 90), vec![guest("only", 1000, 900), floor("a")]));
+    let [.., Action::Resize { reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
+    assert!(reason.ends_with("lower classes nothing (1 at the floor)"), "{reason}");
+}
+
+#[test]
 fn no_higher_class_is_asked_while_a_lower_guest_is_giving() {
     let gives = |available, millis: Option<u64>| {
         let gold = of_class(guest("gold", 1000, 900), "gold", 100);
