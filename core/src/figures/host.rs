@@ -16,6 +16,9 @@ figures! {
         "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
             "Memory that is not needed because pages are merged.",
             |status| Totals::of(&status.sample).saved_bytes;
+        "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",
+            "Mergeable memory that ksmd has visited; it grows in the first pass over new memory.",
+            |status| status.sample.ksm.tracked_pages().saturating_mul(status.sample.page_size);
         "overhead_bytes": u64, Bytes Gauge (2 6), "64 * (pages_shared + pages_sharing + pages_unshared + pages_volatile)",
             "KSM's own metadata: 64 bytes for each page that it tracks.",
             |status| Totals::of(&status.sample).overhead_bytes;
