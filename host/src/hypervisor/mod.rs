@@ -42,6 +42,7 @@ registry! {
     crosvm
     kvmtool
     stratovirt
+    virtualbox
     uml
     container
     service
