@@ -1,6 +1,6 @@
 //! One turn of the flow: observe, decide within the limits, act.
 
-use crate::decide::{Decision, History, Limits, Policy, View};
+use crate::decide::{self, Decision, History, Limits, Policy, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
 
@@ -67,7 +67,7 @@ impl<H: Host> Controller<H> {
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
-        let decision = guard(&sample, self.policy.decide(&view));
+        let decision = guard(&sample, decide::decide(self.policy.as_mut(), &view));
         let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
         let mut wanted = decision.knobs.differing_from(&sample.ksm);
         // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.

@@ -1,15 +1,28 @@
-//! What all policies share: whether KSM can be controlled at all, how `pages_to_scan` is taken back from the kernel's advisor,
+//! What all policies share: that KSM can be controlled at all, how `pages_to_scan` is taken back from the kernel's advisor,
 //! and the sentences about ksmd.
+
+use std::time::Duration;
 
 use crate::kernel::{AdvisorMode, Ksm};
 use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
 use crate::units::{Bytes, Span};
 
-use super::{History, Reason};
+use super::{Decision, History, Policy, Reason, View};
+
+/// The interval between two looks at a KSM that can't be controlled.
+const UNUSABLE: Duration = Duration::from_secs(10);
+
+/// Has `policy` decide. Where KSM can't be controlled, the policy is not asked, and nothing is set.
+pub fn decide(policy: &mut dyn Policy, view: &View<'_>) -> Decision {
+    match unusable(&view.now.ksm) {
+        Some(reason) => Decision { knobs: Knobs::none(), reason, check_after: UNUSABLE },
+        None => policy.decide(view),
+    }
+}
 
 /// Why nothing can be decided about this KSM. `None` where it can be.
-pub(super) fn unusable(ksm: &Ksm) -> Option<Reason> {
+fn unusable(ksm: &Ksm) -> Option<Reason> {
     match &ksm.run {
         Reading::Value(_) => None,
         Reading::Absent => Some(Reason::new("no-ksm", "this kernel has no KSM (CONFIG_KSM): nothing to control")),

@@ -20,6 +20,7 @@ mod settings;
 pub(crate) mod testing;
 
 pub use advisor::{Advisor, AdvisorConfig};
+pub use ground::decide;
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig, KsmtunedFile};
 pub use profit::{Profit, ProfitConfig};
@@ -54,7 +55,7 @@ pub trait Policy: fmt::Debug + Send {
     /// The name in the configuration: `[policy] kind = "…"`.
     fn name(&self) -> &'static str;
 
-    /// Decides what to do now.
+    /// Decides what to do now. Only called where KSM can be controlled: see [`decide`](ground::decide).
     fn decide(&mut self, view: &View<'_>) -> Decision;
 
     /// Whether the policy uses [`Sample::page_samples`], which cost reading guests' memory.

@@ -10,7 +10,7 @@ use crate::knobs::{Knob, Knobs};
 use crate::reading::{Malformed, Reading};
 use crate::sample::{Process, ProcessId, Sample};
 
-use super::{Decision, History, Limits, Policy, View};
+use super::{Decision, History, Limits, Policy, View, decide};
 
 /// A host that a test prepares the samples of, and that does as a policy decides.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Host {
     pub fn decide(&mut self, policy: &mut dyn Policy) -> Decision {
         self.observe();
         let view = View { now: &self.sample, history: &self.history, limits: &self.limits };
-        let decision = policy.decide(&view);
+        let decision = decide(policy, &view);
         self.apply(&decision.knobs);
         decision
     }
@@ -183,7 +183,7 @@ pub(crate) fn run(policy: &mut dyn Policy, samples: &[Sample], limits: &Limits) 
         .iter()
         .map(|now| {
             history.push(now);
-            policy.decide(&View { now, history: &history, limits })
+            decide(policy, &View { now, history: &history, limits })
         })
         .collect()
 }

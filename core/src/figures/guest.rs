@@ -30,7 +30,7 @@ figures! {
             "Trust domain that the configuration assigns the guest to.",
             |guest| guest.domain.clone();
         "obstacle": String, Text State (2 6), "the command line",
-            "Why the guest's memory can never merge, in a word: vfio, shared, hugepages.",
+            "Why the guest's memory can never merge, in a word, such as vfio, shared or hugepages.",
             |guest| guest.obstacle.clone();
         "mergeable": bool, Mode State (6 14), "/proc/PID/ksm_stat: ksm_mergeable, or the monitor",
             "Whether any of the guest's memory is mergeable.",

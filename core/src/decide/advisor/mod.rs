@@ -170,9 +170,6 @@ impl Policy for Advisor {
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let ksm = &view.now.ksm;
-        if let Some(reason) = ground::unusable(ksm) {
-            return Decision { knobs: Knobs::none(), reason, check_after: WATCH_EVERY };
-        }
         match &ksm.advisor_mode {
             Reading::Value(AdvisorMode::None) => self.hand_over(view),
             Reading::Value(AdvisorMode::ScanTime) => self.watch(view),

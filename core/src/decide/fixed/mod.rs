@@ -152,11 +152,7 @@ impl Policy for Fixed {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        let ksm = &view.now.ksm;
-        if let Some(reason) = ground::unusable(ksm) {
-            return Decision { knobs: Knobs::none(), reason, check_after: LOOK_EVERY };
-        }
-        let knobs = ground::take_over(self.wanted.clone(), ksm);
+        let knobs = ground::take_over(self.wanted.clone(), &view.now.ksm);
         let reason = self.reason(&knobs, view);
         Decision { knobs, reason, check_after: LOOK_EVERY }
     }

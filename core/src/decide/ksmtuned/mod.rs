@@ -187,9 +187,6 @@ impl Policy for Ksmtuned {
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let interval = self.interval();
         let nothing = |reason| Decision { knobs: Knobs::none(), reason, check_after: interval };
-        if let Some(reason) = ground::unusable(&view.now.ksm) {
-            return nothing(reason);
-        }
         let Some(figures) = Figures::of(view.now) else { return nothing(blind(view.now)) };
         let at = view.now.at;
         let vms: Vec<ProcessId> = view.now.processes.iter().filter(|p| p.is_vm).map(|p| p.id).collect();

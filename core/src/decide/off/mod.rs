@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Decision, Made, Policy, ReadFile, Reason, Settings, View, ground};
+use super::{Decision, Made, Policy, ReadFile, Reason, Settings, View};
 use crate::knobs::{Knob, Knobs};
 
 /// How often the setting is looked after when nothing happens.
@@ -33,12 +33,9 @@ impl Policy for Off {
         "off"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
-        let (knobs, reason) = match ground::unusable(&view.now.ksm) {
-            Some(reason) => (Knobs::none(), reason),
-            None => (Knobs::none().with(Knob::Run, 0), Reason::new("parked", "ksmd is to stay stopped")),
-        };
-        Decision { knobs, reason, check_after: LOOK_EVERY }
+    fn decide(&mut self, _: &View<'_>) -> Decision {
+        let reason = Reason::new("parked", "ksmd is to stay stopped");
+        Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: LOOK_EVERY }
     }
 }
 

@@ -306,10 +306,7 @@ impl Policy for Profit {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        let now = match Situation::of(view, &self.config) {
-            Ok(now) => now,
-            Err(reason) => return Decision { knobs: Knobs::none(), reason, check_after: WATCH },
-        };
+        let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
         if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked { .. })) {
             // Everything was unmerged, and ksmd has forgotten all pages.

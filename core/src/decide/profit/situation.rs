@@ -1,6 +1,6 @@
 //! The situation: all that `profit` decides upon, derived once from a view.
 
-use crate::decide::{Reason, View, ground};
+use crate::decide::View;
 use crate::reading::Reading;
 use crate::sample::PageSamples;
 use crate::sample::{Process, ProcessId, Sample};
@@ -54,21 +54,15 @@ pub struct Situation {
 
 impl Situation {
     /// Derives the situation from `view`.
-    ///
-    /// # Errors
-    /// KSM cannot be controlled, for this reason.
-    pub fn of(view: &View<'_>, config: &ProfitConfig) -> Result<Self, Reason> {
+    pub fn of(view: &View<'_>, config: &ProfitConfig) -> Self {
         let (now, ksm) = (view.now, &view.now.ksm);
-        if let Some(reason) = ground::unusable(ksm) {
-            return Err(reason);
-        }
         let processes = now.processes.iter().filter(|process| process.may_merge());
         let processes: Vec<_> = processes.map(|process| Holding::of(process, now.page_size)).collect();
         let held_bytes = processes.iter().fold(0, |sum: u64, holding| sum.saturating_add(holding.bytes));
         let most = (config.growth_mib * f64::from(1 << 20)) as u64;
         let [shared, sharing] = [&ksm.pages_shared, &ksm.pages_sharing].map(|pages| pages.get().unwrap_or(0));
         let (saved, unmerged) = (ksm.saved_pages() as f64, ksm.pages_unshared.get().unwrap_or(0) as f64);
-        Ok(Self {
+        Self {
             ksmd: Ksmd::of(now, view.history, view.limits),
             held_bytes,
             processes,
@@ -79,7 +73,7 @@ impl Situation {
             saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,
             copied_pages: now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0),
             counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
-        })
+        }
     }
 
     /// Whether pages are sampled.

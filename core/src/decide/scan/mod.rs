@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Decision, Policy, ReadFile, Reason, Settings, View, ground};
+use super::{Decision, Policy, ReadFile, Reason, Settings, View};
 use crate::knobs::{Knob, Knobs};
 use crate::scan::{Ksmd, Scan, ScanJob, Scanner, Status};
 
@@ -62,9 +62,6 @@ impl Policy for OnDemand {
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
-        if let Some(reason) = ground::unusable(&view.now.ksm) {
-            return Decision { knobs: Knobs::none(), reason, check_after: ENDED };
-        }
         let ksmd = Ksmd::of(view.now, view.history, view.limits);
         let mut scan = self.scan.unwrap_or_else(|| self.scanner.start(self.job, &ksmd));
         let report = scan.observe(&ksmd);

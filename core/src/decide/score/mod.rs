@@ -213,7 +213,7 @@ impl Policy for Score {
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let check_after = Duration::from_secs(self.config.interval_seconds.get().into());
         let ksm = &view.now.ksm;
-        if let Some(reason) = ground::unusable(ksm).or_else(|| blind(ksm)) {
+        if let Some(reason) = blind(ksm) {
             return Decision { knobs: Knobs::none(), reason, check_after };
         }
         let passes = self.see_passes(ksm);
