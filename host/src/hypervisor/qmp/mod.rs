@@ -60,8 +60,8 @@ pub enum MonitorError {
     Manager(Box<dyn std::error::Error + Send + Sync>),
     /// There is nothing to ask.
     #[error(
-        "its QEMU has no QMP socket: start it with -qmp unix:PATH,server=on,wait=off, or under libvirt, or with \
-             -machine mem-merge=off"
+        "it has no monitor that can be asked. A QEMU has one when started with -qmp unix:PATH,server=on,wait=off or \
+             under libvirt; without one, -machine mem-merge=off keeps its memory from merging"
     )]
     NoMonitor,
 }
