@@ -20,8 +20,8 @@ mod settings;
 pub(crate) mod testing;
 
 pub use advisor::{Advisor, AdvisorConfig};
-pub use ground::decide;
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
+pub use ground::decide;
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig, KsmtunedFile};
 pub use profit::{Profit, ProfitConfig};
 pub use prune::{Prunable, Prune, PruneLimits, PruneOrder};

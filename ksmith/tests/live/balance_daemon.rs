@@ -129,14 +129,17 @@ fn lower_classes_gave_first(log: &str) {
     let mut spare = [None::<f64>; 3];
     let mut highest = 0;
     for line in log.lines() {
-        let Some(class) = classes.iter().position(|name| line.contains(&format!("{name}: memory "))) else { continue };
+        let Some(class) = classes.iter().position(|name| line.contains(&format!("{name}: memory "))) else {
+            continue;
+        };
         let Some((taken, causes)) = line.split_once(" to spare") else { continue };
         let causes = causes.split_once("lower classes nothing (").map_or("", |(_, causes)| causes);
         let count = |cause: &str| -> usize {
             let parts = causes.split([',', ')']).filter_map(|part| part.trim().strip_suffix(cause));
             parts.map(|number| number.trim().parse::<usize>().unwrap()).sum()
         };
-        let (at_floor, late) = (count("at the floor"), count("still giving") + count("in trouble") + count("silent"));
+        let (at_floor, late) =
+            (count("at the floor"), count("still giving") + count("in trouble") + count("silent"));
         assert_eq!(at_floor + late, class, "{line}: {log}");
         if late == 0 {
             // The reserve is 16 MiB. A guest's own figure moves by some MiB with its page cache.

@@ -60,7 +60,8 @@ fn the_reason_says_why_lower_classes_were_passed_over() {
     let plan = policy().decide(&view(0, pool(1000, 90), vec![gold, floor("a"), floor("b"), held, hung]));
     let [.., Action::Resize { key, reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
     assert_eq!(key, "gold");
-    let end = "gold of class gold has 900 MiB to spare, lower classes nothing (2 at the floor, 1 held, 1 still giving)";
+    let end =
+        "gold of class gold has 900 MiB to spare, lower classes nothing (2 at the floor, 1 held, 1 still giving)";
     assert!(reason.ends_with(end), "{reason}");
     let plan = policy().decide(&view(0, pool(1000, 90), vec![guest("only", 1000, 900), floor("a")]));
     let [.., Action::Resize { reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };

@@ -53,7 +53,10 @@ mod tests {
         let uuid = "0e8de4a1-1111-2222-3333-444455556666";
         let program = "/usr/lib/virtualbox/VBoxHeadless";
         let guest = identity(&[program, "--comment", "my web", "--startvm", uuid, "--vrde", "config"]);
-        assert_eq!((guest.kind.word(), guest.name.as_str(), guest.uuid.as_deref()), ("virtualbox", "my web", Some(uuid)));
+        assert_eq!(
+            (guest.kind.word(), guest.name.as_str(), guest.uuid.as_deref()),
+            ("virtualbox", "my web", Some(uuid))
+        );
         assert_eq!((guest.obstacle, guest.memory_bytes), (Some("device"), None));
         let by_hand = identity(&[program, "-s", "db"]);
         assert_eq!((by_hand.name.as_str(), by_hand.uuid), ("db", None));
