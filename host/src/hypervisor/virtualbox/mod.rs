@@ -1,4 +1,4 @@
-//! VirtualBox. Source: the VirtualBox manual, chapter "VBoxHeadless", and `VBoxSVC`'s way of starting guests.
+//! VirtualBox of Oracle. Source: its manual, chapter "VBoxHeadless", and the way in which `VBoxSVC` starts guests.
 
 use ksmith_core::guest::Kind;
 use ksmith_core::kernel::CommandLine;
@@ -9,7 +9,7 @@ use super::{Hypervisor, Looks, Program};
 /// The entry of the registry.
 pub(super) const HYPERVISOR: VirtualBox = VirtualBox;
 
-/// VirtualBox.
+/// VirtualBox of Oracle.
 #[derive(Debug)]
 pub(super) struct VirtualBox;
 
