@@ -22,10 +22,10 @@ PEERS := target/peers
 # A kernel for guests of QEMU, with its balloon driver: only unpacked too, so that the host never boots it.
 GUEST_KERNEL := target/guest-kernel
 
-.PHONY: help run test lint bench rust build-tools test-tools
+.PHONY: help run test guest-unit lint bench rust build-tools test-tools
 
 help: ## Say what there is
-	@sed -n 's/^\([a-z]*\): .*## /make \1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
 
 run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes options on)
 	cargo build --release -p ksmith
@@ -57,6 +57,11 @@ if [ "$$skipped" != 0 ] && [ "$${CI:-}" = true ] && [ "$$(id -u)" = 0 ] && [ -e 
     echo 'make test: no test may skip here' >&2; status=1; fi; \
 exit $$status
 endef
+
+guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated; needs root (some minutes)
+	@$(call install,mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs strip:binutils)
+	cargo build --release -p ksmith
+	packaging/tests/guest-unit target/release/ksmith target/guest-unit
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

@@ -11,8 +11,10 @@ use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::page_sample::{Fingerprint, Frame, PART_STEP, PageSampler, Request};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
+use tracing::info;
 use twox_hash::XxHash3_64;
 
+use crate::memory::frames;
 use crate::memory::process::{Detail, Memory, Process};
 
 /// Pages that are sampled, over all guests.
@@ -52,6 +54,12 @@ impl Default for LiveSampler {
     fn default() -> Self {
         let mut sampler = PageSampler::default();
         sampler.add_always_merging(XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]));
+        if !frames::are_numbered() {
+            info!(
+                "without CAP_SYS_ADMIN the kernel hides how many pages share a frame: page samples count every shared page \
+                 as one that others can merge with"
+            );
+        }
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
         Self { sampler, guests: Vec::new(), frames: Frames { flags, mappings }, buffer: Vec::new() }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use ksmith_core::kernel::nodes;
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -27,6 +28,12 @@ pub enum AffinityError {
         /// Why not.
         source: io::Error,
     },
+    /// The service manager forbids it.
+    #[error(
+        "ksmd can't be bound to CPUs {0}: this is not permitted; the systemd unit permits it with \
+         packaging/systemd/options/ksmd-cpus.conf as a drop-in"
+    )]
+    Forbidden(String),
     /// It could not be noted, so nothing was changed.
     #[error(transparent)]
     Journal(#[from] super::UndoError),
@@ -44,8 +51,10 @@ pub(super) fn bind(root: &Root, cpus: &str) -> Result<(), AffinityError> {
     let wanted = parse(cpus)?;
     let mut set = CpuSet::new();
     wanted.iter().for_each(|cpu| set.set(*cpu));
-    sched_setaffinity(Some(pid(root)?), &set)
-        .map_err(|error| AffinityError::Refused { cpus: cpus.to_owned(), source: error.into() })
+    sched_setaffinity(Some(pid(root)?), &set).map_err(|error| match error {
+        Errno::PERM => AffinityError::Forbidden(cpus.to_owned()),
+        error => AffinityError::Refused { cpus: cpus.to_owned(), source: error.into() },
+    })
 }
 
 /// The same list in the form that [`now`] gives.

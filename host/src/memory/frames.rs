@@ -8,6 +8,17 @@ use std::sync::{Mutex, PoisonError};
 
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 
+/// Whether the kernel tells this process in which frame a page lies. Without CAP_SYS_ADMIN each page seems to lie in
+/// frame 0.
+pub fn are_numbered() -> bool {
+    let page = 1_u8;
+    let address = std::ptr::from_ref(std::hint::black_box(&page)).addr();
+    let number = address / rustix::param::page_size();
+    let mut entry = [0; 8];
+    let read = File::open("/proc/self/pagemap").and_then(|file| file.read_exact_at(&mut entry, number as u64 * 8));
+    read.is_ok() && PageEntry::from_bytes(entry).frame() != 0
+}
+
 /// Flags of frames by number, as far as the kernel lets us see them (root only).
 #[derive(Debug)]
 pub struct Frames {

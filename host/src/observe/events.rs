@@ -19,6 +19,7 @@ use rustix::net::{
 
 use super::batch::Batch;
 use super::connector::{Message, ProcessEvent, Request, messages};
+use super::inherited;
 
 /// The multicast group of process events (`CN_IDX_PROC`).
 const GROUP: u32 = 1;
@@ -109,7 +110,17 @@ struct Socket {
 }
 
 impl Socket {
+    /// Asks the kernel for events at the socket that the service manager made, or else at a new one.
     fn open() -> Result<Self, NoEvents> {
+        let socket = inherited::take().map_or_else(Self::make, Ok)?;
+        let socket = Self { socket, number: std::process::id() };
+        socket.ask(Request::Listen)?;
+        socket.wait_for_answer()?;
+        socket.ask(Request::ListenToOurs)?;
+        Ok(socket)
+    }
+
+    fn make() -> Result<OwnedFd, NoEvents> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUP))?;
@@ -117,10 +128,6 @@ impl Socket {
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
         }
-        let socket = Self { socket, number: std::process::id() };
-        socket.ask(Request::Listen)?;
-        socket.wait_for_answer()?;
-        socket.ask(Request::ListenToOurs)?;
         Ok(socket)
     }
 

@@ -16,6 +16,7 @@ mod discovery;
 mod events;
 mod figures;
 mod host;
+mod inherited;
 mod kept_file;
 mod ksm_dir;
 mod ksmd;

@@ -12,6 +12,7 @@ use ksmith_core::decide::{POLICIES, PolicyKind};
 use ksmith_host::act::StateDir;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::Observer;
+use ksmith_host::own_use;
 use ksmith_host::signals;
 use ksmith_service::daemon::{ConfigSource, Daemon, LiveEnvironment, Message, plan};
 
@@ -44,6 +45,13 @@ fn policies() -> impl TypedValueParser<Value = PolicyKind> {
 
 impl DaemonArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if !self.dry_run
+            && let Err(why) = own_use::lock_program()
+        {
+            tracing::info!(
+                "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
+            );
+        }
         let source = ConfigSource { path: global.config.clone(), policy: self.policy };
         let config = source.load()?;
         // Before control is taken, so that a refused configuration pauses no other program.

@@ -14,4 +14,6 @@ mod hpc_packaging;
 mod ksmtuned_oracle;
 mod observe_descriptors;
 mod optin_packaging;
+mod own_process;
+mod security_page;
 mod systemd_packaging;

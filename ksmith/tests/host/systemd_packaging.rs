@@ -1,19 +1,39 @@
-//! The unit as systemd itself reads it: nothing in it is unknown or contradicts itself, and little is left open.
+//! The units as systemd itself reads them: nothing in them is unknown or contradicts itself, and little is left open.
+//!
+//! `make guest-unit` tries them on a booted system (packaging/tests/unit-checks).
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::program::PROGRAM;
 use crate::support::skipped;
 
 const UNIT: &str = include_str!("../../../packaging/systemd/ksmith.service");
+const EVENTS: &str = include_str!("../../../packaging/systemd/ksmith-events.socket");
 
-/// What systemd-analyze says of a unit with this text. `None`, said loudly, where it is not installed.
-fn analyze(arguments: &[&str], text: &str) -> Option<Output> {
+/// The drop-ins for what only some hosts need, by name.
+fn options() -> Vec<(String, PathBuf)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd/options");
+    let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path)).collect()
+}
+
+/// What systemd-analyze says of a unit with this text, beside the socket and with these drop-ins. `None`, said loudly, where
+/// it is not installed.
+fn analyze(arguments: &[&str], text: &str, drop_ins: &[PathBuf]) -> Option<Output> {
     let tree = tempfile::tempdir().unwrap();
     let unit = tree.path().join("ksmith.service");
     // Where it would be installed is nothing yet, and neither is its page.
     let text = text.replace("/usr/bin/ksmith", PROGRAM).replace("Documentation=man:ksmith(1)\n", "");
-    std::fs::write(&unit, text).unwrap();
+    fs::write(&unit, text).unwrap();
+    fs::write(tree.path().join("ksmith-events.socket"), EVENTS.replace("Documentation=man:ksmith(1)\n", ""))
+        .unwrap();
+    let directory = tree.path().join("ksmith.service.d");
+    fs::create_dir(&directory).unwrap();
+    for path in drop_ins {
+        fs::copy(path, directory.join(path.file_name().unwrap())).unwrap();
+    }
     let mut command = Command::new("systemd-analyze");
     command.args(arguments).arg(&unit).env("SYSTEMD_LOG_COLOR", "0").env("LC_ALL", "C");
     let output = command.output().ok();
@@ -23,28 +43,44 @@ fn analyze(arguments: &[&str], text: &str) -> Option<Output> {
     output
 }
 
-#[test]
-fn the_unit_is_one_that_systemd_understands() {
-    let Some(sound) = analyze(&["verify"], UNIT) else { return };
-    let said = String::from_utf8_lossy(&sound.stderr).into_owned();
-    // Of other units on this host it may say something too.
-    let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("ksmith")).collect();
-    assert!(sound.status.success() && of_ours.is_empty(), "{said}");
-    let broken = UNIT.replace("WatchdogSec=60s", "WatchdogSec=often");
-    let said = analyze(&["verify"], &broken).unwrap().stderr;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(said.contains("ksmith") && said.contains("often"), "a mistake would be told: {said}");
+/// What `systemd-analyze verify` says of ours. Of other units on this host it may say something too.
+fn complaints(output: &Output) -> Vec<String> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines().filter(|line| line.contains("ksmith")).map(str::to_owned).collect()
 }
 
 #[test]
-fn the_units_exposure_stays_below_three_of_ten() {
-    let threshold = ["security", "--offline=true", "--threshold=30"];
-    let Some(tight) = analyze(&threshold, UNIT) else { return };
+fn the_unit_and_its_drop_ins_are_such_as_systemd_understands() {
+    let Some(sound) = analyze(&["verify"], UNIT, &[]) else { return };
+    assert!(sound.status.success() && complaints(&sound).is_empty(), "{sound:?}");
+    let all: Vec<PathBuf> = options().into_iter().map(|(_, path)| path).collect();
+    let sound = analyze(&["verify"], UNIT, &all).unwrap();
+    assert!(sound.status.success() && complaints(&sound).is_empty(), "{sound:?}");
+    let broken = UNIT.replace("WatchdogSec=60s", "WatchdogSec=often");
+    let said = complaints(&analyze(&["verify"], &broken, &[]).unwrap());
+    assert!(said.iter().any(|line| line.contains("often")), "a mistake would be told: {said:?}");
+}
+
+#[test]
+fn each_drop_in_is_named_where_the_unit_leaves_something_out() {
+    for (name, _) in options() {
+        assert!(UNIT.contains(&format!("options/{name}")), "{name}");
+    }
+    assert_eq!(UNIT.matches("options/").count(), options().len());
+}
+
+#[test]
+fn the_units_exposure_is_one_and_a_half_of_ten() {
+    let threshold = ["security", "--offline=true", "--threshold=15"];
+    let Some(tight) = analyze(&threshold, UNIT, &[]) else { return };
     let said = String::from_utf8_lossy(&tight.stdout).into_owned();
     if !said.contains("Overall exposure level") {
         return skipped("this systemd-analyze rates no unit offline");
     }
     assert!(tight.status.success(), "{said}");
-    let open = UNIT.replace("ProtectSystem=strict", "").replace("CapabilityBoundingSet=", "#");
-    assert!(!analyze(&threshold, &open).unwrap().status.success(), "an open one would be told");
+    for line in ["PrivateNetwork=yes", "ProtectKernelTunables=yes", "SystemCallFilter=~@privileged @resources"] {
+        assert!(UNIT.contains(line), "{line}");
+        let open = UNIT.replace(line, "");
+        assert!(!analyze(&threshold, &open, &[]).unwrap().status.success(), "without {line} it is more");
+    }
 }

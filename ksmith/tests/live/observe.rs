@@ -12,6 +12,8 @@ use ksmith_core::sample::{Process, Sample};
 use ksmith_host::observe::{NoEvents, Observer, ProcessEvent, ProcessEvents};
 use ksmith_host::root::Root;
 use ksmith_lab::Part;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 fn of(sample: &Sample, pid: u32) -> Option<&Process> {
     sample.processes.iter().find(|process| process.id.pid == pid)
@@ -46,6 +48,50 @@ fn should_have_events() -> bool {
     // The first PID namespace has a fixed number: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     has_connector && rustix::process::geteuid().is_root() && namespace.as_os_str() == "pid:[4026531836]"
+}
+
+/// Runs a test's body in a process in a network namespace of its own, with the socket of process events at descriptor 3
+/// as the service manager passes it.
+fn with_inherited_socket<F: FnOnce()>(body: F) {
+    const MARK: &str = "KSMITH_TEST_INHERITS";
+    if std::env::var_os(MARK).is_some() {
+        return body();
+    }
+    if !should_have_events() {
+        return support::skipped("there are no process events here for us");
+    }
+    let socket = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::CONNECTOR)).unwrap();
+    bind(&socket, &SocketAddrNetlink::new(0, 1)).unwrap();
+    let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
+    let script = "exec 3<&0 0</dev/null; export LISTEN_PID=$$; exec unshare --net -- \"$0\" \"$@\"";
+    let status = Command::new("sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", path.split_once("::").unwrap().1, "--nocapture", "--test-threads=1"])
+        .envs([(MARK, "1"), ("LISTEN_FDS", "1"), ("LISTEN_FDNAMES", "process-events")])
+        .stdin(socket)
+        .stdout(Stdio::null())
+        .status();
+    assert!(status.unwrap().success(), "see above");
+}
+
+#[test]
+fn without_a_network_events_come_at_the_socket_that_the_service_manager_made() {
+    with_inherited_socket(|| {
+        let (sender, receiver) = unbounded::<Vec<ProcessEvent>>();
+        let events = ProcessEvents::listen(sender).unwrap();
+        let child = sleeper();
+        let pid = child.id();
+        wait_until("its start is told", || {
+            let is_its = |event| [ProcessEvent::Started(pid), ProcessEvent::Exec(pid)].contains(&event);
+            receiver.try_iter().flatten().any(is_its)
+        });
+        end(child);
+        drop(events);
+        // A socket of this namespace is told nothing.
+        let (sender, _receiver) = unbounded::<Vec<ProcessEvent>>();
+        assert!(ProcessEvents::listen(sender).is_err());
+    });
 }
 
 /// A value, or a file that this kernel lacks.

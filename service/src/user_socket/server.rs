@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -53,7 +53,10 @@ fn allow(path: &Path, group: &str) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     match group_id(group) {
         Some(id) => {
-            chown(path, None, Some(id))?;
+            // Under the systemd unit it has this group from the start, and may not be given another.
+            if fs::metadata(path)?.gid() != id {
+                chown(path, None, Some(id))?;
+            }
             fs::set_permissions(path, Permissions::from_mode(0o660))?;
             // Members must get as far as the socket: others may pass and not look.
             if let Ok(found) = fs::metadata(directory)
