@@ -20,7 +20,8 @@ use ksmith_service::daemon::{ConfigSource, Daemon, LiveEnvironment, Message, pla
 ///
 /// The policy of the configuration decides. The default, `profit`, starts a scan of new memory at once, parks
 /// ksmd when another pass would not pay, and probes from time to time. SIGHUP reads the configuration again; an
-/// invalid one is refused and the old one stays. SIGTERM and Ctrl-C end the daemon. Merged pages stay merged.
+/// invalid one is refused and the old one stays. SIGTERM, Ctrl-C and SIGQUIT end the daemon, and SIGUSR1 and SIGUSR2 mean
+/// nothing to it. Merged pages stay merged.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
     /// Use this policy instead of the configured one

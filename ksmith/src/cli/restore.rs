@@ -16,8 +16,8 @@ use ksmith_service::domains::switch_on_again;
 /// Undo what a killed ksmith left behind: settings, paused programs, and memory taken from guests.
 ///
 /// ksmith notes each change in /run/ksmith/undo.json before it makes the change: the first value of each setting, each
-/// guest that it switches off, and the memory that it takes from guests. A ksmith that ends in any way but SIGKILL
-/// restores everything itself. Memory is given back to each guest, up to the memory that the guest was started with.
+/// guest that it switches off, and the memory that it takes from guests. A ksmith that ends restores everything
+/// itself, unless it is ended by SIGKILL or a fault of its own, such as SIGSEGV. Memory is given back to each guest, up to the memory that the guest was started with.
 ///
 /// Ends with 1 if something could not be restored, and says what, why, and what to do: a guest without all its
 /// memory, or a setting that needs more memory than is available. It stays noted, for a later `ksmith restore`.
