@@ -12,11 +12,13 @@ use std::time::Duration;
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
+use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
 use crate::user_socket::OptinConfig;
 use ksmith_host::bad_file::BadFile;
 use ksmith_host::guests::Uri;
+use ksmith_host::root::Root;
 
 /// Where the configuration is looked for when none is named. That it is not there is no error.
 pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
@@ -106,6 +108,9 @@ pub enum ConfigError {
         /// What is there.
         path: PathBuf,
     },
+    /// This kernel can't do what the configuration promises.
+    #[error("{0}")]
+    Kernel(String),
     /// The policy in charge refuses a file that its settings name.
     #[error("{0}")]
     Policy(String),
@@ -155,6 +160,16 @@ impl Config {
             .fault()
             .or_else(|| config.balance.fault())
             .map_or(Ok(config), |fault| Err(meaningless(fault)))
+    }
+
+    /// Refuses what the kernel of this host can't do.
+    ///
+    /// # Errors
+    /// Domains are to be kept apart, and this kernel merges a new guest's pages before that guest can be looked at.
+    pub fn check_kernel(&self, root: &Root) -> Result<(), ConfigError> {
+        let release = root.text("proc/sys/kernel/osrelease");
+        let kernel = release.value().and_then(|text| KernelVersion::parse(text));
+        self.domains.refused_on(kernel).map_or(Ok(()), |why| Err(ConfigError::Kernel(why)))
     }
 
     /// The policy in charge, ready to decide.

@@ -202,6 +202,13 @@ pub struct Scene {
     pub source: ConfigSource,
 }
 
+/// Has the host below `root` run this kernel.
+fn write_release(root: &Path, release: &str) {
+    let directory = root.join("proc/sys/kernel");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("osrelease"), format!("{release}\n")).unwrap();
+}
+
 /// What came of a [`Scene`].
 #[derive(Debug)]
 pub struct Outcome {
@@ -236,6 +243,7 @@ impl Scene {
             watchdog: None,
         };
         let directory = tempfile::tempdir().unwrap();
+        write_release(directory.path(), "6.18.0");
         let file = directory.path().join("ksmith.toml");
         let source = ConfigSource { path: Some(file), policy: None };
         let scene = Self { directory, world: Arc::new(Mutex::new(world)), script: Vec::new(), source };
@@ -268,6 +276,11 @@ impl Scene {
     pub fn complete(&self, config: &str) -> String {
         let optin = self.root().join("users");
         format!("{config}\n[daemon]\ncontrol_socket = {:?}\n[optin]\nsocket = {optin:?}\n", self.control_socket())
+    }
+
+    /// Has the host run this kernel.
+    pub fn set_release(&self, release: &str) {
+        write_release(self.root(), release);
     }
 
     /// Writes the configuration's file.

@@ -65,6 +65,8 @@ pub struct Circumstances {
     pub shared_across_bytes: u64,
     /// Guests with remaining mergeable memory: their RAM is switched off and their firmware is not.
     pub remaining_mergeable: Vec<String>,
+    /// Why this kernel can't keep domains apart as the configuration wants.
+    pub domains_refused: Option<String>,
     /// Why the daemon keeps ksmd parked to keep domains apart, where it does.
     pub guarded: Option<String>,
     /// What is wrong with a damaged journal. No ksmith starts beside it.
@@ -94,6 +96,7 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         domains::shared_across(circumstances),
         domains::remaining_mergeable(circumstances),
         domains::guarded(circumstances),
+        domains::refused(circumstances),
         ksmith::damaged_journal(circumstances),
         ksmith::unreturned(circumstances),
     ];

@@ -18,6 +18,7 @@ impl ConfigCommand {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let Self::Check = self;
         let config = Config::load(global.config.as_deref())?;
+        config.check_kernel(&global.root())?;
         let policy = config.policy()?;
         let path = global.config.as_deref().map_or(DEFAULT_PATH.to_owned(), |path| path.display().to_string());
         if global.json {

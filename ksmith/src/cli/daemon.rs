@@ -56,6 +56,7 @@ impl DaemonArgs {
         let source = ConfigSource { path: global.config.clone(), policy: self.policy };
         let config = source.load()?;
         // Before control is taken, so that a refused configuration pauses no other program.
+        config.check_kernel(&global.live_root()?)?;
         let policy = config.policy()?;
         // Before control is taken, so that a signal in between leaves no paused ksmtuned behind.
         let signals = signals::catch()?;

@@ -107,8 +107,11 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     if let Some(across) = across {
         domains.meaning = format!("{}; {} are shared across now", domains.meaning, Bytes::from(across));
     }
+    let release = root.text("proc/sys/kernel/osrelease");
+    let kernel = release.value().and_then(|text| KernelVersion::parse(text));
     let circumstances = Circumstances {
-        kernel: root.text("proc/sys/kernel/osrelease").value().and_then(|text| KernelVersion::parse(text)),
+        kernel,
+        domains_refused: config.domains.refused_on(kernel),
         daemon,
         holders: act::find(&root)
             .iter()

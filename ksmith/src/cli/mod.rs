@@ -235,8 +235,11 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
         }
-        if cause.is::<ConfigError>() {
-            return exit::USAGE;
+        match cause.downcast_ref::<ConfigError>() {
+            // The same configuration is right on another kernel.
+            Some(ConfigError::Kernel(_)) => return exit::IMPOSSIBLE,
+            Some(_) => return exit::USAGE,
+            None => {}
         }
         let held = cause.downcast_ref::<TakeError>();
         if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {

@@ -36,11 +36,18 @@ impl<H: DaemonHost> Daemon<H> {
     /// Reads the configuration again. One that is refused changes nothing.
     pub(super) fn reload(&mut self) {
         self.environment.notify(&[NotifyState::Reloading]);
-        match self.source.load().and_then(|config| config.policy().map(|policy| (config, policy))) {
+        match self.load_again() {
             Ok((config, policy)) => self.configure(config, policy),
             Err(error) => error!("the new configuration is refused, the old one stays in force: {error}"),
         }
         self.environment.notify(&[NotifyState::Ready]);
+    }
+
+    fn load_again(&self) -> Result<(Config, Box<dyn Policy>), ConfigError> {
+        let config = self.source.load()?;
+        config.check_kernel(self.controller.host().root())?;
+        let policy = config.policy()?;
+        Ok((config, policy))
     }
 
     fn configure(&mut self, config: Config, policy: Box<dyn Policy>) {

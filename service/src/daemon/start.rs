@@ -27,7 +27,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// A daemon over `host` as the configuration says.
     ///
     /// # Errors
-    /// A file that the policy needs is refused.
+    /// A file that the policy needs is refused, or this kernel can't keep domains apart as the configuration wants.
     pub fn new(
         host: H,
         environment: impl Environment + 'static,
@@ -35,6 +35,7 @@ impl<H: DaemonHost> Daemon<H> {
         source: ConfigSource,
     ) -> Result<Self, ConfigError> {
         let root = host.root().clone();
+        config.check_kernel(&root)?;
         let off = OffList::open(&host.state_dir());
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
         let controller = Controller::new(host, config.policy()?, config.limits.clone());

@@ -6,7 +6,16 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::assign::Rule;
+use crate::field::KernelVersion;
 use crate::guest::Guest;
+
+/// The first kernel on which a page never merges on its first visit.
+///
+/// Earlier ones look a page up among the merged pages before they compare checksums (`cmp_and_merge_page` in `mm/ksm.c`).
+/// So a new guest's pages may merge with another domain's in the batch that finds them first, before any guard can
+/// look at that guest. Nothing below `/sys` or `/proc` shows which of the two a kernel does, so its version decides.
+/// A distribution that brought the change to an older version is refused too.
+pub const MERGES_ON_SECOND_VISIT: KernelVersion = KernelVersion::new(6, 11);
 
 /// The trust domains, and what follows from them.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -88,6 +97,27 @@ impl DomainsConfig {
         self.mode != DomainMode::Report
     }
 
+    /// Why the domains can't be kept apart on this kernel, and what to do. `None`: they can be, or need not be. A
+    /// kernel of unknown version is refused.
+    pub fn refused_on(&self, kernel: Option<KernelVersion>) -> Option<String> {
+        let mode = match self.mode {
+            DomainMode::Report => return None,
+            DomainMode::One => "one",
+            DomainMode::Node => "node",
+        };
+        let running = match kernel {
+            Some(version) if version >= MERGES_ON_SECOND_VISIT => return None,
+            Some(version) => format!("Linux {version}"),
+            None => "a kernel that does not say its version".to_owned(),
+        };
+        Some(format!(
+            "domains.mode = \"{mode}\" can't be kept on {running}: before Linux {MERGES_ON_SECOND_VISIT} a page that equals a \
+             merged one merges when ksmd first visits it, and that may be before a new guest is looked at. Run Linux \
+             {MERGES_ON_SECOND_VISIT} or later; or keep mode = \"report\" and offer the memory of one domain only \
+             (docs/domains.md)"
+        ))
+    }
+
     /// Whether ksmd may scan only while a daemon watches.
     pub fn needs_a_guard(&self) -> bool {
         self.is_enforced() || self.max_passes_per_hour.is_some()
@@ -108,5 +138,32 @@ impl DomainsConfig {
         }
         (self.mode == DomainMode::Node && self.nodes.is_empty())
             .then(|| "domains.mode is \"node\", and domains.nodes gives no domain a node".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_are_kept_apart_only_where_no_page_merges_on_its_first_visit() {
+        let refused = |mode, kernel: Option<(u32, u32)>| {
+            let config = DomainsConfig { mode, ..DomainsConfig::default() };
+            config.refused_on(kernel.map(|(major, minor)| KernelVersion::new(major, minor)))
+        };
+        for mode in [DomainMode::One, DomainMode::Node] {
+            for kernel in [(6, 11), (6, 18), (7, 0)] {
+                assert_eq!(refused(mode, Some(kernel)), None, "{kernel:?}");
+            }
+            for kernel in [(5, 10), (6, 1), (6, 10)] {
+                let why = refused(mode, Some(kernel)).unwrap();
+                assert!(why.contains(&format!("Linux {}.{}:", kernel.0, kernel.1)), "{why}");
+                assert!(why.contains("Run Linux 6.11 or later"), "{why}");
+            }
+            assert!(refused(mode, None).unwrap().contains("does not say its version"));
+        }
+        for kernel in [None, Some((5, 10)), Some((6, 18))] {
+            assert_eq!(refused(DomainMode::Report, kernel), None, "reporting promises nothing");
+        }
     }
 }

@@ -20,7 +20,7 @@ mod tests;
 
 pub use assign::{BadRule, Rule};
 pub use budget::PassBudget;
-pub use config::{DomainMode, DomainsConfig, OnExit, Unswitchable};
+pub use config::{DomainMode, DomainsConfig, MERGES_ON_SECOND_VISIT, OnExit, Unswitchable};
 pub use guard::{DomainGuest, Domains, Ruling};
 pub use pace::{GUARD_LOOK, GUARD_SLEEP, GUARDED, paced, parked};
 pub use report::{DomainFigures, DomainsReport};

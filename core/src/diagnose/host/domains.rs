@@ -46,3 +46,13 @@ pub(super) fn guarded(circumstances: &Circumstances) -> Option<Finding> {
         "see docs/domains.md: what each kind of guest needs so that it can be switched off",
     ))
 }
+
+pub(super) fn refused(circumstances: &Circumstances) -> Option<Finding> {
+    let why = circumstances.domains_refused.as_ref()?;
+    Some(finding(
+        "domains-refused",
+        Severity::Problem,
+        format!("the daemon does not start with this configuration: {why}"),
+        "switch the guests of all domains but one off for good: `ksmith merge off --permanent GUEST`",
+    ))
+}

@@ -57,6 +57,7 @@ fn each_fault_is_named_and_nothing_else() {
     assert_eq!(found(|_, c| c.shared_across_bytes = 4096), ["shared-across-domains"]);
     assert_eq!(found(|_, c| c.remaining_mergeable = vec!["x".into()]), ["firmware-mergeable"]);
     assert_eq!(found(|_, c| c.guarded = Some("x".into())), ["guarded"]);
+    assert_eq!(found(|_, c| c.domains_refused = Some("x".into())), ["domains-refused"]);
     assert_eq!(found(|_, c| c.damaged_journal = Some("EOF".into())), ["damaged-journal"]);
     assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);
     let nothing = found(|s, _| {

@@ -75,3 +75,25 @@ fn what_takes_effect_at_a_restart_only_is_said() {
     assert!(log.contains("[optin] has changed; its socket, group and worth take effect when"), "{log}");
     assert!(log.contains("[daemon] has changed; that takes effect when"), "{log}");
 }
+
+#[test]
+fn domains_that_this_kernel_can_not_keep_apart_are_refused_at_the_start_and_later() {
+    let one = "[domains]\nmode = \"one\"\nadmit = \"a\"\n";
+    let mut scene = Scene::new(one);
+    scene.set_release("6.1.0-50-cloud-amd64");
+    let why = scene.run().unwrap_err().to_string();
+    assert!(why.contains("can't be kept on Linux 6.1") && why.contains("docs/domains.md"), "{why}");
+
+    let mut scene = Scene::new(HELD);
+    scene.set_release("6.1.0-50-cloud-amd64");
+    scene.reload_at(5, one);
+    scene.at(10, |world| world.machine.write(Knob::PagesToScan, 100).unwrap());
+    scene.at(30, |world| assert_eq!(world.knob(Knob::PagesToScan), 321, "the old configuration stays"));
+    let outcome = scene.run().unwrap();
+    assert_eq!(outcome.count("the old one stays in force: domains.mode = \"one\" can't be kept"), 1, "{}", outcome.log);
+
+    let mut scene = Scene::new(one);
+    scene.set_release("6.11.0");
+    scene.at(5, |_| ());
+    scene.run().unwrap();
+}
