@@ -1,6 +1,7 @@
 //! A part of a guest's memory, filled with its content and checked against it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::contents::Part;
 use super::region::{Kind, Region};
@@ -90,6 +91,17 @@ impl Filled {
             };
         region.bytes().chunks_exact(page_size()).enumerate().filter(is_wrong).count()
     }
+}
+
+/// Returns how long it takes to write new content into so many pages here.
+///
+/// # Errors
+/// The memory can't be mapped.
+pub(super) fn rewriting_time(pages: usize) -> std::io::Result<Duration> {
+    let mut filled = Filled::new(Part::Unmarked { pages }, 0)?;
+    let started = Instant::now();
+    filled.rewrite();
+    Ok(started.elapsed())
 }
 
 /// Locks a part, also after a thread that held it has panicked.

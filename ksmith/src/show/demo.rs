@@ -37,6 +37,9 @@ fn write_text(report: &Report, f: &mut String) -> fmt::Result {
     table.row([label("ksmith's own CPU"), format!("{:.2} s", report.ksmith_cpu_seconds)]);
     table.row([label("ksmith's own memory"), Bytes::from(report.ksmith_rss_bytes).to_string()]);
     write!(f, "{table}")?;
+    if let Some(missed) = &report.missed {
+        writeln!(f, "{}", label(missed))?;
+    }
     if report.wrong_pages > 0 {
         writeln!(f, "{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages)?;
     }

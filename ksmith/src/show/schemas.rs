@@ -152,6 +152,7 @@ fn demo() -> Value {
         ("seconds_to_90", "number?", "Time until 90 % was saved; null where that was not reached."),
         ("late_seconds_to_90", "number?", "Time from the late guest's start until 90 % of its part was saved."),
         ("seconds", "number", "Time in all."),
+        ("missed", "string?", "What was not saved, and why; null where at least 95 % was saved."),
         ("ksmd_cpu_seconds", "number", "CPU time of ksmd under the policy."),
         ("ksmith_cpu_seconds", "number", "CPU time of ksmith."),
         ("ksmith_rss_bytes", "integer", "Resident memory of ksmith."),

@@ -21,8 +21,10 @@ pub use simulated::SimulatedStage;
 pub use stage::{Mode, Stage};
 pub use view::View;
 
+use self::script::EmptyPages;
 use self::view::Moment;
 use crate::GuestError;
+use crate::filled::rewriting_time;
 use ksmith_core::controller::{Controller, Tick};
 use ksmith_host::act::RestoreError;
 use ksmith_host::own_use::OwnUse;
@@ -36,6 +38,9 @@ pub enum DemoError {
     /// The path of the ksmith program, which runs as the guests, is not known.
     #[error("can't find the ksmith program, which guests are started with: {0}")]
     Program(#[source] io::Error),
+    /// The pace of this machine could not be measured.
+    #[error("no memory to measure how fast this machine writes: {0}")]
+    Pace(#[source] io::Error),
     /// A setting could not be changed.
     #[error("{0}; the settings are being put back")]
     Setting(String),
@@ -47,11 +52,17 @@ pub enum DemoError {
     Restore(#[from] RestoreError),
 }
 
-/// The longest that a part of the demo takes, whether or not all is saved.
+/// The longest that a part of the demo goes on while ksmd is parked and not all is saved.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The longest that a part of the demo takes. An emulated machine may need most of it.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// The share of the attainable savings at which a part of the demo ends.
 const ENOUGH: f64 = 0.995;
+
+/// The share of the attainable savings that the demo must save.
+const GOOD: f64 = 0.95;
 
 /// Plays the demo.
 ///
@@ -60,6 +71,8 @@ const ENOUGH: f64 = 0.995;
 pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Report, DemoError> {
     let own_before = OwnUse::now();
     let mode = stage.mode();
+    let rewriting = if mode == Mode::Live { rewriting_time(script.changing_pages()).map_err(DemoError::Pace)? } else { Duration::ZERO };
+    let script = &script.clone().paced(rewriting);
     let profit = Box::new(Profit::new(ProfitConfig::default()));
     let mut act =
         Act { controller: Controller::new(stage, profit, Limits::default()), view: &mut view, script, state: "" };
@@ -98,6 +111,7 @@ pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Repor
         seconds_to_90: second.reached_90.map(|at| at.as_secs_f64()),
         late_seconds_to_90: second.reached_part.map(|at| at.saturating_sub(late_start).as_secs_f64()),
         seconds,
+        missed: second.missed,
         ksmd_cpu_seconds: second
             .ksmd_cpu
             .saturating_sub(first.ksmd_cpu_before)
@@ -126,6 +140,45 @@ struct Ending {
     reached_part: Option<Duration>,
     ksmd_cpu_before: Duration,
     ksmd_cpu: Duration,
+    /// What was not saved, and why, if that is too much.
+    missed: Option<String>,
+}
+
+/// What was saved of what could be, and what was done for it.
+#[derive(Debug, Clone, Copy)]
+struct Effort<'a> {
+    saved_bytes: u64,
+    mergeable_bytes: u64,
+    took: Duration,
+    ksmd_cpu: Duration,
+    /// Passes that ended meanwhile.
+    passes: u64,
+    /// State of the policy at the end, in one word, and its reason.
+    state: &'a str,
+    reason: &'a str,
+}
+
+impl Effort<'_> {
+    /// Says what was not saved, and why, if less than [`GOOD`] was saved.
+    fn missed(self) -> Option<String> {
+        let Self { saved_bytes, mergeable_bytes, took, ksmd_cpu, passes, state, reason } = self;
+        let share = saved_bytes as f64 / mergeable_bytes.max(1) as f64;
+        if share >= GOOD {
+            return None;
+        }
+        let missing = Bytes::from(mergeable_bytes.saturating_sub(saved_bytes));
+        let percent = 100.0 * (1.0 - share);
+        let cpu = 100.0 * ksmd_cpu.as_secs_f64() / took.as_secs_f64().max(f64::MIN_POSITIVE);
+        let why = match state {
+            "parked" => format!("the policy found no more to merge ({reason})"),
+            _ => format!("the time was up while ksmd was at work ({state}: {reason})"),
+        };
+        let seconds = took.as_secs_f64();
+        Some(format!(
+            "{missing} ({percent:.1} %) of what can be saved was missed: {why}; in {seconds:.0} s since the late guest's start \
+             ksmd made {passes} passes with {cpu:.0} % of a CPU"
+        ))
+    }
 }
 
 impl<S: Stage> Act<'_, S> {
@@ -134,6 +187,7 @@ impl<S: Stage> Act<'_, S> {
     fn until_saved(&mut self, guests: usize, part: f64) -> Result<Ending, DemoError> {
         let began = self.controller.host_mut().elapsed();
         let (mut reached_90, mut reached_part, mut ksmd_cpu_before) = (None, None, None);
+        let (mut worked, mut passes_before) = (began, None);
         loop {
             let tick = self.turn(guests)?;
             let at = self.controller.host_mut().elapsed();
@@ -148,8 +202,24 @@ impl<S: Stage> Act<'_, S> {
             if saved_part >= part {
                 reached_part.get_or_insert(at);
             }
-            let is_parked = tick.decision.reason.state == "parked";
-            if saved_part >= ENOUGH && is_parked || at.saturating_sub(began) > PATIENCE {
+            let passes = tick.sample.ksm.full_scans.get().unwrap_or(0);
+            let passes_before = *passes_before.get_or_insert(passes);
+            let reason = &tick.decision.reason;
+            let is_parked = reason.state == "parked";
+            if !is_parked {
+                worked = at;
+            }
+            let (took, stood) = (at.saturating_sub(began), at.saturating_sub(worked));
+            if saved_part >= ENOUGH && is_parked || stood > PATIENCE || took > LONGEST {
+                let effort = Effort {
+                    saved_bytes,
+                    mergeable_bytes,
+                    took,
+                    ksmd_cpu: ksmd_cpu.saturating_sub(before),
+                    passes: passes.saturating_sub(passes_before),
+                    state: reason.state,
+                    reason: &reason.text,
+                };
                 let ending = Ending {
                     mergeable_bytes,
                     saved_bytes,
@@ -157,6 +227,7 @@ impl<S: Stage> Act<'_, S> {
                     reached_part,
                     ksmd_cpu_before: before,
                     ksmd_cpu,
+                    missed: effort.missed(),
                 };
                 return Ok(ending);
             }
@@ -181,7 +252,7 @@ impl<S: Stage> Act<'_, S> {
             let cpu = tick.sample.ksmd_cpu_ns.get().unwrap_or(0);
             let (passes_before, cpu_before) = *first.get_or_insert((passes, cpu));
             let is_done = passes.saturating_sub(passes_before) >= script::AGEING_PASSES;
-            if is_done || self.controller.host_mut().elapsed().saturating_sub(began) > PATIENCE {
+            if is_done || self.controller.host_mut().elapsed().saturating_sub(began) > LONGEST {
                 break cpu.saturating_sub(cpu_before);
             }
             self.controller.host_mut().wait(Duration::from_millis(50))?;
@@ -211,15 +282,14 @@ impl<S: Stage> Act<'_, S> {
 
     fn mergeable_bytes(&self, guests: usize, tick: &Tick) -> u64 {
         let ksm = &tick.sample.ksm;
-        let uses_zero_pages = ksm.ksm_zero_pages.get().is_some();
         let limit = ksm.max_page_sharing.get().unwrap_or(u64::MAX);
-        self.script.mergeable_pages(guests, limit, uses_zero_pages) * tick.sample.page_size
+        self.script.mergeable_pages(guests, limit, EmptyPages::of(ksm)) * tick.sample.page_size
     }
 
     /// The share of all savings when 90 % of the late guest's own savings are reached, with all of the `early`
     /// guests'.
     fn part_before(&self, early: usize) -> f64 {
-        let pages = |guests| self.script.mergeable_pages(guests, 256, true) as f64;
+        let pages = |guests| self.script.mergeable_pages(guests, 256, EmptyPages::ZeroPage) as f64;
         let (before, all) = (pages(early), pages(self.script.guests().len()));
         (before + 0.9 * (all - before)) / all
     }
@@ -233,5 +303,31 @@ pub fn opening(mode: Mode, guest_bytes: u64) -> String {
         Mode::Simulated => {
             format!("ksmith demo: four guests of {size} on a SIMULATED ksmd; this host is not touched")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EFFORT: Effort<'static> = Effort {
+        saved_bytes: 89 << 20,
+        mergeable_bytes: 100 << 20,
+        took: Duration::from_secs(20),
+        ksmd_cpu: Duration::from_secs(2),
+        passes: 3,
+        state: "parked",
+        reason: "another pass would not pay",
+    };
+
+    #[test]
+    fn what_was_missed_is_said_with_the_reason_and_what_ksmd_had() {
+        let missed = EFFORT.missed().unwrap();
+        assert!(missed.starts_with("11.0 MiB (11.0 %) of what can be saved was missed: the policy found"), "{missed}");
+        assert!(missed.contains("another pass would not pay"), "{missed}");
+        assert!(missed.ends_with("ksmd made 3 passes with 10 % of a CPU"), "{missed}");
+        let missed = Effort { state: "burst", ..EFFORT }.missed().unwrap();
+        assert!(missed.contains("the time was up while ksmd was at work (burst: "), "{missed}");
+        assert_eq!(Effort { saved_bytes: 95 << 20, ..EFFORT }.missed(), None);
     }
 }

@@ -20,6 +20,8 @@ pub struct Report {
     pub late_seconds_to_90: Option<f64>,
     /// Duration of the demo in seconds.
     pub seconds: f64,
+    /// What was not saved, and why. `None` if at least 95 % of what can be saved was.
+    pub missed: Option<String>,
     /// CPU time of ksmd under the policy, without the passes that aged the pages.
     pub ksmd_cpu_seconds: f64,
     /// CPU time of ksmith, with this view.

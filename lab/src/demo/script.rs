@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Contents, Part};
+use ksmith_core::kernel::Ksm;
 
 /// Number of guests that start at the beginning.
 pub const EARLY: usize = 3;
@@ -25,6 +26,9 @@ const COMMON: u64 = 1;
 const PAIR: u64 = 2;
 /// Time between two changes of the changing part: less than between two visits by ksmd.
 const CHANGES: Duration = Duration::from_millis(20);
+/// The share of a CPU that one guest spends on its changing part, at most. On a slow machine, such as an emulated one, the
+/// guests would otherwise leave ksmd no CPU time.
+const CHANGING_SHARE: u32 = 10;
 
 impl Script {
     /// Makes the guests, of `pages` pages each.
@@ -46,6 +50,24 @@ impl Script {
         Self { guests: guests.collect() }
     }
 
+    /// Has the guests rewrite their changing part more slowly, where writing all of it once takes `rewriting`.
+    #[must_use]
+    pub fn paced(mut self, rewriting: Duration) -> Self {
+        let slower = CHANGES.max(rewriting * CHANGING_SHARE);
+        for part in self.guests.iter_mut().flat_map(|guest| &mut guest.0) {
+            if let Part::Churn { every, .. } = part {
+                *every = slower;
+            }
+        }
+        self
+    }
+
+    /// The changing part of one guest, in pages.
+    pub fn changing_pages(&self) -> usize {
+        let parts = self.guests.first().into_iter().flat_map(|guest| &guest.0);
+        parts.filter(|part| matches!(part, Part::Churn { .. })).map(|part| part.pages()).sum()
+    }
+
     /// Contents of the guests, with the late guest last.
     pub fn guests(&self) -> &[Contents] {
         &self.guests
@@ -53,9 +75,8 @@ impl Script {
 
     /// Pages that merging saves among the first `guests` guests.
     ///
-    /// Of `c` equal pages `c - ceil(c / max_page_sharing)` are saved. Empty pages are all saved where they map
-    /// the kernel's zero page.
-    pub fn mergeable_pages(&self, guests: usize, max_page_sharing: u64, uses_zero_pages: bool) -> u64 {
+    /// Of `c` equal pages `c - ceil(c / max_page_sharing)` are saved, and of empty pages as `empty` says.
+    pub fn mergeable_pages(&self, guests: usize, max_page_sharing: u64, empty: EmptyPages) -> u64 {
         let mut copies: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let mut zero = 0;
         for part in self.guests.iter().take(guests).flat_map(|guest| &guest.0) {
@@ -70,23 +91,83 @@ impl Script {
         let saved_of = |copies: u64| copies - copies.div_ceil(max_page_sharing.max(1));
         let equal: u64 =
             copies.values().map(|pages| pages.first().map_or(0, |n| n * saved_of(pages.len() as u64))).sum();
-        equal + if uses_zero_pages { zero } else { saved_of(zero) }
+        let empty = match empty {
+            EmptyPages::ZeroPage => zero,
+            EmptyPages::Merge => saved_of(zero),
+            EmptyPages::Uncounted => 0,
+        };
+        equal + empty
+    }
+}
+
+/// What becomes of empty pages on a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmptyPages {
+    /// They map the kernel's zero page, and count as saved.
+    ZeroPage,
+    /// They merge with each other like any others.
+    Merge,
+    /// They map the kernel's zero page, and the kernel does not count them.
+    Uncounted,
+}
+
+impl EmptyPages {
+    /// What becomes of them with these figures of KSM, under the policy of the demo.
+    pub fn of(ksm: &Ksm) -> Self {
+        match ksm.use_zero_pages.get() {
+            _ if ksm.ksm_zero_pages.get().is_some() => Self::ZeroPage,
+            Some(1) => Self::Uncounted,
+            _ => Self::Merge,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ksmith_core::reading::Reading;
 
     #[test]
     fn what_can_be_saved_is_known_beforehand() {
         let script = Script::new(16_000);
         assert!(script.guests().iter().all(|guest| guest.pages() == 16_000));
         // Three more copies of the common half, one of the pair, and all the empty pages.
-        assert_eq!(script.mergeable_pages(4, 256, true), 3 * 8000 + 2000 + 4 * 1600);
+        assert_eq!(script.mergeable_pages(4, 256, EmptyPages::ZeroPage), 3 * 8000 + 2000 + 4 * 1600);
         // 6,400 empty pages keep 25 frames where they merge with each other.
-        assert_eq!(script.mergeable_pages(4, 256, false), 3 * 8000 + 2000 + 6400 - 25);
+        assert_eq!(script.mergeable_pages(4, 256, EmptyPages::Merge), 3 * 8000 + 2000 + 6400 - 25);
         // No other guest holds the pair before the late guest starts.
-        assert_eq!(script.mergeable_pages(3, 256, true), 2 * 8000 + 3 * 1600);
+        assert_eq!(script.mergeable_pages(3, 256, EmptyPages::ZeroPage), 2 * 8000 + 3 * 1600);
+    }
+    #[test]
+    fn empty_pages_count_as_the_kernel_counts_them() {
+        let of = |uses, counts: bool| {
+            let mut ksm = Ksm { use_zero_pages: uses, ..Ksm::default() };
+            if counts {
+                ksm.ksm_zero_pages = Reading::Value(0);
+            }
+            EmptyPages::of(&ksm)
+        };
+        // The policy switches it on where it is counted.
+        assert_eq!(of(Reading::Value(0), true), EmptyPages::ZeroPage);
+        assert_eq!(of(Reading::Value(0), false), EmptyPages::Merge);
+        assert_eq!(of(Reading::Value(1), false), EmptyPages::Uncounted);
+        assert_eq!(of(Reading::Absent, false), EmptyPages::Merge);
+    }
+
+    #[test]
+    fn a_slow_machine_spends_a_tenth_of_a_cpu_on_each_guests_changes() {
+        let every = |rewriting| {
+            let script = Script::new(1000).paced(Duration::from_millis(rewriting));
+            assert_eq!(script.changing_pages(), 100);
+            let parts = script.guests().iter().flat_map(|guest| guest.0.clone()).collect::<Vec<_>>();
+            let every = parts.iter().filter_map(|part| match part {
+                Part::Churn { every, .. } => Some(every.as_millis()),
+                _ => None,
+            });
+            let every: Vec<_> = every.collect();
+            assert_eq!(every.len(), EARLY + 1);
+            every[0]
+        };
+        assert_eq!((every(0), every(2), every(50)), (20, 20, 500));
     }
 }
