@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use crossbeam_channel::Receiver;
 use ksmith_core::decide::{Limits, OnDemand, Share};
+use ksmith_core::kernel::KsmStat;
 use ksmith_core::sample::Sample;
 use ksmith_core::scan::ScanJob;
 use ksmith_core::units::{Bytes, Span};
@@ -15,6 +16,7 @@ use super::{Failure, Global, control, print};
 use ksmith_core::controller::Controller;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
 use ksmith_host::signals::{self, Signal};
 use ksmith_service::config::Config;
 use ksmith_service::control::{Client, ClientError, Figures, NOTHING_TO_SCAN, nothing_to_scan, scan_limits};
@@ -126,6 +128,9 @@ pub(super) fn scan_directly(
     interrupts: &Receiver<Signal>,
     progress: impl Fn(&str),
 ) -> anyhow::Result<(Sample, Sample)> {
+    // Before Linux 6.14 no file says whether a process offers memory that ksmd has not visited: then ksmd's progress tells.
+    let own = Root::host().text("proc/self/ksm_stat").and_then(|text| KsmStat::parse(&text));
+    let shows_mergeable = own.get().is_some_and(|stat| stat.mergeable.is_some());
     let mut controller = Controller::new(host, Box::new(OnDemand::new(ScanJob::all_pages(passes))), limits);
     let mut first = None;
     loop {
@@ -134,7 +139,7 @@ pub(super) fn scan_directly(
             return Err(anyhow::anyhow!("{error}; the settings are being put back"));
         }
         let is_stalled = tick.decision.reason.state == OnDemand::STALLED;
-        if is_stalled || nothing_to_scan(&tick.sample) {
+        if is_stalled || shows_mergeable && nothing_to_scan(&tick.sample) {
             return Err(Failure::impossible(NOTHING_TO_SCAN).into());
         }
         let before = first.get_or_insert_with(|| tick.sample.clone());
