@@ -71,7 +71,11 @@ const GOOD: f64 = 0.95;
 pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Report, DemoError> {
     let own_before = OwnUse::now();
     let mode = stage.mode();
-    let rewriting = if mode == Mode::Live { rewriting_time(script.changing_pages()).map_err(DemoError::Pace)? } else { Duration::ZERO };
+    let rewriting = if mode == Mode::Live {
+        rewriting_time(script.changing_pages()).map_err(DemoError::Pace)?
+    } else {
+        Duration::ZERO
+    };
     let script = &script.clone().paced(rewriting);
     let profit = Box::new(Profit::new(ProfitConfig::default()));
     let mut act =
@@ -323,7 +327,10 @@ mod tests {
     #[test]
     fn what_was_missed_is_said_with_the_reason_and_what_ksmd_had() {
         let missed = EFFORT.missed().unwrap();
-        assert!(missed.starts_with("11.0 MiB (11.0 %) of what can be saved was missed: the policy found"), "{missed}");
+        assert!(
+            missed.starts_with("11.0 MiB (11.0 %) of what can be saved was missed: the policy found"),
+            "{missed}"
+        );
         assert!(missed.contains("another pass would not pay"), "{missed}");
         assert!(missed.ends_with("ksmd made 3 passes with 10 % of a CPU"), "{missed}");
         let missed = Effort { state: "burst", ..EFFORT }.missed().unwrap();

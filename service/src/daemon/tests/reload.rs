@@ -90,7 +90,12 @@ fn domains_that_this_kernel_can_not_keep_apart_are_refused_at_the_start_and_late
     scene.at(10, |world| world.machine.write(Knob::PagesToScan, 100).unwrap());
     scene.at(30, |world| assert_eq!(world.knob(Knob::PagesToScan), 321, "the old configuration stays"));
     let outcome = scene.run().unwrap();
-    assert_eq!(outcome.count("the old one stays in force: domains.mode = \"one\" can't be kept"), 1, "{}", outcome.log);
+    assert_eq!(
+        outcome.count("the old one stays in force: domains.mode = \"one\" can't be kept"),
+        1,
+        "{}",
+        outcome.log
+    );
 
     let mut scene = Scene::new(one);
     scene.set_release("6.11.0");
