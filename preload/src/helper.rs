@@ -6,6 +6,8 @@
 //!
 //! A second thread makes a program with one thread slower, because glibc's malloc takes locks from then on. So by
 //! default the thread is started only in a program that has threads already.
+//!
+//! The kernel allows some calls only to a process with one thread. [`without`] ends the thread for such a call.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::Relaxed};
@@ -19,6 +21,15 @@ use crate::{guided, process, sweep, sys};
 /// The memory ([`process::number`]) that has the thread. A child of fork has none; a child of vfork has its
 /// parent's.
 static STARTED: AtomicI32 = AtomicI32::new(0);
+
+/// The TID of the thread: 0 if there is none, [`STARTING`] until it is known. The next variable holds the PID of the process
+/// that has the thread, which no child has.
+static THREAD: AtomicI32 = AtomicI32::new(0);
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+const STARTING: i32 = -1;
+
+/// The longest wait for the end of the thread, in nanoseconds. It may be unmerging.
+const LAST_PATIENCE: u64 = 10_000_000_000;
 
 /// Whether the thread is started in a program with one thread too.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
@@ -77,28 +88,60 @@ fn start() {
         // The program's signals are for its own threads; a new thread inherits the mask of its creator.
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
+        PROCESS.store(sys::pid(), Relaxed);
+        THREAD.store(STARTING, Relaxed);
+        if libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut()) != 0 {
+            THREAD.store(0, Relaxed);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         libc::pthread_attr_destroy(&raw mut attributes);
     }
 }
 
+/// Makes a call while the library has no thread in this process. The thread starts again with the next large mapping or
+/// block.
+pub fn without<T>(call: impl FnOnce() -> T) -> T {
+    let has_thread = THREAD.load(Relaxed) != 0 && PROCESS.load(Relaxed) == sys::pid();
+    if !has_thread || state::mode() == Mode::Quiet {
+        return call();
+    }
+    state::ENDS_HELPER.store(1, Relaxed);
+    sys::wake(&state::ENDS_HELPER);
+    let deadline = sys::now().saturating_add(LAST_PATIENCE);
+    while is_there() && sys::now() < deadline {
+        let soon = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+        // SAFETY: the pointer is to a valid time, and the remaining time is not requested.
+        sys::quietly(|| unsafe { libc::nanosleep(&raw const soon, core::ptr::null_mut()) });
+    }
+    let result = call();
+    THREAD.store(0, Relaxed);
+    STARTED.store(0, Relaxed);
+    state::ENDS_HELPER.store(0, Relaxed);
+    result
+}
+
+/// Whether the kernel still has the thread. Until it has forgotten a thread that has ended, the process does not count as
+/// one with a single thread.
+fn is_there() -> bool {
+    let thread = THREAD.load(Relaxed);
+    thread == STARTING || sys::has_thread(thread)
+}
+
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    THREAD.store(sys::tid(), Relaxed);
     let _ = sys::prctl(libc::PR_SET_NAME, c"ksmith".as_ptr() as usize);
     let (mut wait, mut followed) = (1_u64, 0_u64);
     loop {
         for _ in 0..wait {
-            let second = libc::timespec { tv_sec: 1, tv_nsec: 0 };
-            // SAFETY: the pointer is to a valid time, and the remaining time is not requested.
-            unsafe { libc::nanosleep(&raw const second, core::ptr::null_mut()) };
+            sys::sleep_while_zero(&state::ENDS_HELPER, 1_000_000_000);
             // The program ends with its last thread, which must not be this one.
-            if is_alone() {
+            if state::ends_helper() || is_alone() {
                 return core::ptr::null_mut();
             }
         }
         let is_done = match state::mode() {
             Mode::Guided => {
-                let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE)).is_ok();
+                let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE).of_helper()).is_ok();
                 if is_done && state::mode() == Mode::Guided {
                     followed = followed.saturating_add(1);
                     let _ = sys::prctl(libc::PR_SET_NAME, name(followed).bytes().as_ptr() as usize);

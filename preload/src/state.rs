@@ -1,6 +1,6 @@
 //! The state of the library in this process: a few words that any thread may read at any time.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The mode of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,9 @@ static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 static LARGEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static MERGES_HUGE: AtomicBool = AtomicBool::new(false);
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the library's thread is to end: not 0 if so. The thread sleeps on it.
+pub static ENDS_HELPER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the mode.
 pub fn mode() -> Mode {
@@ -59,6 +62,11 @@ pub fn merges_huge() -> bool {
 /// Seconds between two rounds of the helper, 0 for none.
 pub fn interval() -> u64 {
     INTERVAL.load(Relaxed)
+}
+
+/// Whether the library's thread is to end.
+pub fn ends_helper() -> bool {
+    ENDS_HELPER.load(Relaxed) != 0
 }
 
 /// Sets the values from the environment.

@@ -1,6 +1,7 @@
 //! System calls that leave `errno` as it was.
 
 use core::ffi::{CStr, c_int, c_long};
+use core::sync::atomic::AtomicU32;
 
 /// The `errno` of a failed call.
 pub type Errno = c_int;
@@ -64,6 +65,30 @@ pub fn pid() -> c_int {
 pub fn tid() -> c_int {
     // SAFETY: takes nothing and can't fail.
     quietly(|| unsafe { libc::syscall(libc::SYS_gettid) }) as c_int
+}
+
+/// Whether a thread of this process is there. One that has ended is there until the kernel has forgotten it.
+pub fn has_thread(tid: c_int) -> bool {
+    // SAFETY: plain numbers; signal 0 is sent to no thread.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_tgkill, pid(), tid, 0) })) != Err(libc::ESRCH)
+}
+
+/// Sleeps, for as long as `word` is 0 at most.
+pub fn sleep_while_zero(word: &AtomicU32, nanoseconds: u64) {
+    let time = libc::timespec {
+        tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
+        tv_nsec: (nanoseconds % 1_000_000_000) as c_long,
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the process, and the time is only read.
+    quietly(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 0, &raw const time) });
+}
+
+/// Wakes the threads that sleep on `word`.
+pub fn wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the process.
+    quietly(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, c_int::MAX) });
 }
 
 /// A descriptor, which is closed on drop. It is never kept across calls, because a program may close unknown

@@ -11,6 +11,7 @@ pub use answer::Final;
 
 use crate::file::lines_of;
 use crate::lock::Exclusive;
+use crate::state;
 use crate::sys::{self, Descriptor, Errno};
 use crate::text::Line;
 
@@ -41,21 +42,40 @@ pub fn reason() -> Line<256> {
 
 /// A point in time, or never.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadline(Option<u64>);
+pub struct Deadline {
+    at: Option<u64>,
+    /// Whether the library's own thread waits, which may have to end.
+    is_helpers: bool,
+}
+
+/// The longest wait of the library's thread between two looks whether it is to end, in milliseconds.
+const SLICE: c_int = 50;
 
 impl Deadline {
     /// Makes the time `milliseconds` from now, or never if that is negative.
     pub fn in_milliseconds(milliseconds: c_int) -> Self {
         let wait = u64::try_from(milliseconds).ok();
-        Self(wait.map(|wait| sys::now().saturating_add(wait.saturating_mul(1_000_000))))
+        let at = wait.map(|wait| sys::now().saturating_add(wait.saturating_mul(1_000_000)));
+        Self { at, is_helpers: false }
     }
 
-    /// Milliseconds until the deadline, as poll(2) takes them. `ETIMEDOUT` after it.
+    /// The same for the library's thread, which stops to wait when it is to end.
+    pub fn of_helper(self) -> Self {
+        Self { is_helpers: true, ..self }
+    }
+
+    /// Milliseconds until the deadline, or until another look, as poll(2) takes them. `ETIMEDOUT` after the deadline.
     fn left(self) -> Result<c_int, Errno> {
-        let Some(at) = self.0 else { return Ok(-1) };
+        if self.is_helpers && state::ends_helper() {
+            return Err(libc::ECANCELED);
+        }
+        let Some(at) = self.at else { return Ok(-1) };
         match at.saturating_sub(sys::now()) {
             0 => Err(libc::ETIMEDOUT),
-            left => Ok(c_int::try_from(left / 1_000_000).unwrap_or(c_int::MAX).saturating_add(1)),
+            left => {
+                let left = c_int::try_from(left / 1_000_000).unwrap_or(c_int::MAX).saturating_add(1);
+                Ok(if self.is_helpers { left.min(SLICE) } else { left })
+            }
         }
     }
 }

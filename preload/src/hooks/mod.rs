@@ -1,4 +1,4 @@
-//! The interposed calls of the program: on mappings (`mapping.rs`), and in libksmith_blocks.so on blocks
+//! The interposed calls of the program: on mappings (`mapping.rs`) and namespaces (`namespace.rs`), and in libksmith_blocks.so on blocks
 //! (`blocks.rs`) and the heap (`heap.rs`).
 //!
 //! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large
@@ -10,6 +10,7 @@ mod blocks;
 #[cfg(feature = "blocks")]
 mod heap;
 mod mapping;
+mod namespace;
 mod sandbox;
 
 use crate::state::{self, Mode};
@@ -17,6 +18,7 @@ use crate::state::{self, Mode};
 /// Finds the next functions and enables the hooks that the mode needs.
 pub fn arm() {
     mapping::find_next();
+    namespace::find_next();
     #[cfg(feature = "blocks")]
     {
         blocks::find_next();
