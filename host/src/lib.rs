@@ -15,6 +15,7 @@ pub mod memory;
 pub mod observe;
 pub mod own_use;
 pub mod page_sampler;
+pub mod pool;
 pub mod proc_file;
 pub mod process;
 pub mod root;

@@ -21,7 +21,6 @@ use crate::control::{Answer, ResizedAnswer};
 use crate::registry::Published;
 use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::Uri;
 use ksmith_host::root::Root;
 
 /// The pool is looked at this often: that costs three small files.
@@ -76,7 +75,7 @@ pub struct BalanceService {
 #[derive(Debug)]
 enum Order {
     Ask(Ask, Sender<Answer>),
-    Configure(Box<BalanceConfig>, Uri),
+    Configure(Box<BalanceConfig>),
     End,
 }
 
@@ -107,11 +106,11 @@ impl BalanceService {
     /// Starts the thread. `merging` takes what it wants of merging; it must not wait.
     ///
     /// # Errors
-    /// The host has no thread for us, or the ledger or the list of holds can't be used: a sentence says so.
+    /// The host has no thread for us, or the undo store can't be used: a sentence says so.
     pub fn start(
         root: &Root,
         directory: &StateDir,
-        (config, libvirt): (BalanceConfig, Uri),
+        config: BalanceConfig,
         guests: Published,
         merging: impl Fn(KsmStep) + Send + 'static,
     ) -> Result<Self, StartError> {
@@ -126,7 +125,6 @@ impl BalanceService {
             root: root.clone(),
             ledger,
             config,
-            libvirt,
             shared: shared.clone(),
             status: Arc::clone(&status),
             merging: Box::new(merging),
@@ -160,8 +158,8 @@ impl BalanceService {
     }
 
     /// Goes by another configuration from now on.
-    pub fn configure(&self, config: BalanceConfig, libvirt: Uri) {
-        let _ = self.orders.send(Order::Configure(Box::new(config), libvirt));
+    pub fn configure(&self, config: BalanceConfig) {
+        let _ = self.orders.send(Order::Configure(Box::new(config)));
     }
 
     /// What others may know.
@@ -187,12 +185,9 @@ impl Drop for BalanceService {
 /// Why there is no balance.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The ledger can't be used.
+    /// The undo store, with the ledger and the guests that are held, can't be used.
     #[error(transparent)]
-    Ledger(#[from] ksmith_host::undo::UndoError),
-    /// The holds can't be used.
-    #[error(transparent)]
-    Holds(#[from] crate::balance::HoldsError),
+    Store(#[from] ksmith_host::undo::UndoError),
     /// The thread can't be started.
     #[error("no thread for balance: {0}")]
     Thread(#[from] io::Error),
@@ -215,7 +210,6 @@ struct Waiting {
 struct Worker {
     root: Root,
     config: BalanceConfig,
-    libvirt: Uri,
     balancer: Balancer,
     guests: Published,
     ledger: Ledger,
@@ -246,7 +240,7 @@ impl Worker {
             select! {
                 recv(inbox) -> order => match order {
                     Ok(Order::Ask(ask, reply)) => self.answer(ask, reply),
-                    Ok(Order::Configure(config, libvirt)) => self.configure(*config, libvirt),
+                    Ok(Order::Configure(config)) => self.configure(*config),
                     Ok(Order::End) | Err(_) => break,
                 },
                 recv(woken) -> _ => self.discover(),
@@ -272,7 +266,7 @@ impl Worker {
         if self.ledger.entries().is_empty() {
             return;
         }
-        for note in self.ledger.restore(&self.root, &self.libvirt, false).sentences() {
+        for note in self.ledger.restore(&self.root, false).sentences() {
             info!("{note}");
         }
     }
@@ -285,8 +279,7 @@ impl Worker {
         self.has_met = true;
     }
 
-    fn configure(&mut self, config: BalanceConfig, libvirt: Uri) {
-        self.libvirt = libvirt;
+    fn configure(&mut self, config: BalanceConfig) {
         if self.config.enabled && !config.enabled {
             self.shared.set(0.0, false);
             self.note(None);

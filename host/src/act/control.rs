@@ -78,7 +78,7 @@ impl Control {
             Self { writer: Writer::new(root, true), notes: Vec::new(), _lock: None }
         } else {
             let lock = Lock::take(directory)?;
-            let writer = Writer::new(root, false).with_journal(Journal::open(directory)?);
+            let writer = Writer::new(root, false).with_journal(Journal::open_to_restore(directory));
             Self { writer, notes: Vec::new(), _lock: Some(lock) }
         };
         control.undo_what_a_killed_one_left()?;
@@ -107,12 +107,11 @@ impl Control {
     /// # Errors
     /// A setting can't be read or the journal can't be written.
     pub fn note_all(&mut self) -> Result<(), ActError> {
+        let mut now = Vec::new();
         for knob in Knob::ALL {
-            if let Some(value) = self.writer.get(knob)? {
-                self.writer.note(knob, value)?;
-            }
+            now.extend(self.writer.get(knob)?.map(|value| (knob, value)));
         }
-        Ok(())
+        self.writer.note_whatever_comes(&now).map_err(|source| ActError::Journal { knob: Knob::Run, source })
     }
 
     /// Binds ksmd to a list of CPUs (`0-1`) until restoring. Returns where it ran before, if that is elsewhere.
@@ -186,16 +185,17 @@ impl Control {
 }
 
 /// Restores what the journal of `writer` says, if it says anything, and returns what a person should know of it.
-/// To be called under the lock.
+/// To be called under the lock. What can't be read keeps ksmith from starting, and nothing else from being restored.
 pub(super) fn undo_what_a_killed_one_left(writer: &mut Writer) -> Result<Vec<String>, TakeError> {
-    if writer.journal().is_none_or(Journal::is_empty) {
-        return Ok(Vec::new());
+    let damage = writer.journal_mut().and_then(|journal| journal.take_faults().into_iter().next());
+    let mut notes = Vec::new();
+    if !writer.journal().is_none_or(Journal::is_empty) {
+        let restored = restore(writer, false).map_err(TakeError::Stale)?;
+        notes.push("a ksmith that was killed had left its settings; they are restored".to_owned());
+        notes.extend(restored.changes.iter().map(|change| format!("restored {change}")));
+        notes.extend(restored.notes);
     }
-    let restored = restore(writer, false).map_err(TakeError::Stale)?;
-    let mut notes = vec!["a ksmith that was killed had left its settings; they are restored".to_owned()];
-    notes.extend(restored.changes.iter().map(|change| format!("restored {change}")));
-    notes.extend(restored.notes);
-    Ok(notes)
+    damage.map_or(Ok(notes), |damage| Err(damage.into()))
 }
 
 impl Drop for Control {

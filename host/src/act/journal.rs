@@ -1,25 +1,18 @@
-//! The entries of the undo store that are about KSM: original values, paused processes, ksmd's CPUs.
+//! The entries of the undo store that are about KSM: settings, paused processes, ksmd's CPUs.
 
+mod setting;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ksmith_core::knobs::{Knob, Knobs, UnknownKnob};
+use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
+use self::setting::Setting;
+use super::Change;
 use super::pause::Paused;
-use crate::undo::{Entries, Entry, Kind, StateDir, UndoError, UndoStore, identity};
-
-/// A setting that was changed, with its original value as the kernel showed it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Setting {
-    knob: String,
-    original: String,
-}
-
-impl Entry for Setting {
-    const KIND: Kind = Kind::Setting;
-}
+use crate::undo::{Durable, Entries, Entry, Kind, StateDir, UndoError, UndoStore, identity};
 
 impl Entry for Paused {
     const KIND: Kind = Kind::Paused;
@@ -37,16 +30,23 @@ impl Entry for KsmdCpus {
 }
 
 /// What is to be undone about KSM, as noted in the undo store.
+///
+/// Of each setting it has the original value, and the values that the file holds if only ksmith has written to it. The
+/// new value is added before it is written, and the old one removed after. So after a kill at any point the file holds
+/// one of these values, unless another program has written: then that program's value stays.
 #[derive(Debug)]
 pub struct Journal {
     store: UndoStore,
     owner: Option<ProcessId>,
     noted: Noted,
+    /// Whether the values written are exact on disk. Else all originals are restored.
+    is_exact: bool,
+    faults: Vec<UndoError>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Noted {
-    originals: Knobs,
+    settings: BTreeMap<Knob, Setting>,
     paused: Vec<Paused>,
     ksmd_cpus: Option<String>,
 }
@@ -57,10 +57,21 @@ impl Journal {
     /// # Errors
     /// The store can't be read, or is damaged.
     pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
+        let mut journal = Self::open_to_restore(directory);
+        match journal.take_faults().into_iter().next() {
+            Some(fault) => Err(fault),
+            None => Ok(journal),
+        }
+    }
+
+    /// Reads what can be read. What can't be is kept in the store and among the [`faults`](Self::take_faults).
+    pub fn open_to_restore(directory: &StateDir) -> Self {
         let store = UndoStore::new(directory);
-        let entries = store.read()?;
-        let noted = Noted::of(&entries).map_err(|why| UndoError::Damaged { path: store.path(), why })?;
-        Ok(Self { store, owner: entries.owner(), noted })
+        let (entries, mut faults) = store.survey();
+        let (noted, not_understood) = Noted::of(&entries);
+        let path = store.path();
+        faults.extend(not_understood.into_iter().map(|why| UndoError::Damaged { path: path.clone(), why }));
+        Self { owner: entries.owner(), is_exact: entries.is_exact(), store, noted, faults }
     }
 
     /// Where it is noted.
@@ -70,8 +81,13 @@ impl Journal {
 
     /// Whether there is nothing to undo.
     pub fn is_empty(&self) -> bool {
-        let Noted { originals, paused, ksmd_cpus } = &self.noted;
-        originals.is_empty() && paused.is_empty() && ksmd_cpus.is_none()
+        let Noted { settings, paused, ksmd_cpus } = &self.noted;
+        settings.is_empty() && paused.is_empty() && ksmd_cpus.is_none()
+    }
+
+    /// Why parts of the store could not be read. Each is returned once.
+    pub fn take_faults(&mut self) -> Vec<UndoError> {
+        std::mem::take(&mut self.faults)
     }
 
     /// Whether the ksmith that wrote the store last still runs.
@@ -85,8 +101,20 @@ impl Journal {
     }
 
     /// The original values of all knobs that were changed.
-    pub fn originals(&self) -> &Knobs {
-        &self.noted.originals
+    pub fn originals(&self) -> Knobs {
+        self.noted.settings.iter().map(|(knob, setting)| (*knob, setting.original)).collect()
+    }
+
+    /// The values that ksmith may have written to a knob last. `None` if that is not known.
+    pub fn written(&self, knob: Knob) -> Option<&[u64]> {
+        self.noted.settings.get(&knob)?.written.as_deref().filter(|_| self.is_exact)
+    }
+
+    /// Whether a knob with this value is as ksmith found or left it. Where that is not known, it counts as so.
+    pub fn is_ours(&self, knob: Knob, now: u64) -> bool {
+        let setting = self.noted.settings.get(&knob);
+        setting.is_none_or(|setting| setting.original == now)
+            || self.written(knob).is_none_or(|written| written.contains(&now))
     }
 
     /// Processes that were stopped.
@@ -102,23 +130,75 @@ impl Journal {
     /// Notes the CPUs that ksmd can use before it is bound; those that are noted already stay.
     pub(super) fn note_ksmd_cpus(&mut self, cpus: String) -> Result<(), UndoError> {
         let ksmd_cpus = self.noted.ksmd_cpus.clone().or(Some(cpus));
-        self.save(Noted { ksmd_cpus, ..self.noted.clone() })
+        self.save(Durable::Synced, Noted { ksmd_cpus, ..self.noted.clone() })
     }
 
     /// Removes the note of ksmd's CPUs: it can use them again.
     pub(super) fn forget_ksmd_cpus(&mut self) -> Result<(), UndoError> {
-        self.save(Noted { ksmd_cpus: None, ..self.noted.clone() })
+        self.save(Durable::Synced, Noted { ksmd_cpus: None, ..self.noted.clone() })
     }
 
-    /// Notes original values; a knob that is noted already keeps its first one.
-    pub(super) fn note(&mut self, originals: impl IntoIterator<Item = (Knob, u64)>) -> Result<(), UndoError> {
+    /// Notes knobs that are to be restored whatever they hold then. A knob that is noted already keeps its original value.
+    pub(super) fn note_whatever_comes(
+        &mut self,
+        originals: impl IntoIterator<Item = (Knob, u64)>,
+    ) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
-        for (knob, value) in originals {
-            if noted.originals.get(knob).is_none() {
-                noted.originals.set(knob, value);
+        for (knob, original) in originals {
+            noted.settings.entry(knob).or_insert(Setting { knob, original, written: None }).written = None;
+        }
+        self.save(Durable::Synced, noted)
+    }
+
+    /// Notes what is about to be written. A knob that is noted already keeps its original value. Several changes of one
+    /// knob mean that it may hold any of the values.
+    pub(super) fn note(&mut self, changes: &[Change]) -> Result<(), UndoError> {
+        let mut noted = self.noted.clone();
+        for (index, Change { knob, old, new }) in changes.iter().copied().enumerate() {
+            // Another program's value stays, should the write not come about.
+            let is_ours = self.is_ours(knob, old);
+            let fresh = Setting { knob, original: old, written: Some(Vec::new()) };
+            let Some(written) = &mut noted.settings.entry(knob).or_insert(fresh).written else { continue };
+            if changes.get(..index).is_some_and(|before| before.iter().all(|before| before.knob != knob)) {
+                *written = if is_ours { vec![old] } else { Vec::new() };
+            }
+            if !written.contains(&new) {
+                written.push(new);
             }
         }
-        self.save(noted)
+        let is_new = noted.settings.len() > self.noted.settings.len();
+        self.save(if is_new { Durable::Synced } else { Durable::Cached }, noted)
+    }
+
+    /// Whether a write of this value is noted.
+    pub(super) fn is_noted(&self, knob: Knob, new: u64) -> bool {
+        let has = |written: &[u64]| written.contains(&new);
+        self.noted.settings.contains_key(&knob) && self.written(knob).is_none_or(has)
+    }
+
+    /// The original value of a knob, if it is noted.
+    pub(super) fn original(&self, knob: Knob) -> Option<u64> {
+        self.noted.settings.get(&knob).map(|setting| setting.original)
+    }
+
+    /// Notes that knobs hold these values, which ksmith has written.
+    pub(super) fn confirm(&mut self, values: impl IntoIterator<Item = (Knob, u64)>) -> Result<(), UndoError> {
+        let mut noted = self.noted.clone();
+        for (knob, value) in values {
+            if let Some(written) = noted.settings.get_mut(&knob).and_then(|setting| setting.written.as_mut()) {
+                *written = vec![value];
+            }
+        }
+        if self.is_exact { self.save(Durable::Cached, noted) } else { Ok(()) }
+    }
+
+    /// Notes, without any new space, that what is written from now on is not noted: the originals are restored in any case.
+    pub(super) fn mark_inexact(&mut self) -> Result<(), UndoError> {
+        if self.is_exact {
+            self.store.mark_inexact()?;
+            self.is_exact = false;
+        }
+        Ok(())
     }
 
     /// Notes a process that is about to be stopped.
@@ -126,19 +206,22 @@ impl Journal {
         let mut noted = self.noted.clone();
         noted.paused.retain(|known| *known != process);
         noted.paused.push(process);
-        self.save(noted)
+        self.save(Durable::Synced, noted)
     }
 
     /// Keeps only what is still to be undone.
-    pub(super) fn keep(&mut self, originals: Knobs, paused: Vec<Paused>) -> Result<(), UndoError> {
-        self.save(Noted { originals, paused, ..self.noted.clone() })
+    pub(super) fn keep(&mut self, knobs: &[Knob], paused: Vec<Paused>) -> Result<(), UndoError> {
+        let mut noted = Noted { paused, ..self.noted.clone() };
+        noted.settings.retain(|knob, _| knobs.contains(knob));
+        self.save(Durable::Synced, noted)
     }
 
-    fn save(&mut self, noted: Noted) -> Result<(), UndoError> {
+    fn save(&mut self, durable: Durable, noted: Noted) -> Result<(), UndoError> {
         if noted == self.noted {
             return Ok(());
         }
-        self.store.change(|entries| noted.put_into(entries))?;
+        self.store.change_as(durable, |entries| noted.put_into(entries))?;
+        self.is_exact |= noted.settings.is_empty();
         self.noted = noted;
         self.owner = identity::own().ok();
         Ok(())
@@ -146,26 +229,19 @@ impl Journal {
 }
 
 impl Noted {
-    fn of(entries: &Entries) -> Result<Self, String> {
-        let wrong = |why: serde_json::Error| why.to_string();
-        let mut originals = Knobs::none();
-        for Setting { knob: name, original } in entries.of().map_err(wrong)? {
-            let knob: Knob = name.parse().map_err(|why: UnknownKnob| why.to_string())?;
-            // The kernel may have held a value outside the range that it documents; it goes back as it was.
-            let value = match knob {
-                Knob::AdvisorMode => knob.parse_value(&original).ok(),
-                _ => original.parse().ok(),
-            };
-            originals.set(knob, value.ok_or_else(|| format!("{name} can't be {original:?}"))?);
-        }
-        let ksmd_cpus = entries.of::<KsmdCpus>().map_err(wrong)?.into_iter().next().map(|noted| noted.cpus);
-        Ok(Self { originals, paused: entries.of().map_err(wrong)?, ksmd_cpus })
+    /// What is understood, and why the rest is not.
+    fn of(entries: &Entries) -> (Self, Vec<String>) {
+        let (settings, mut faults) = entries.understood::<Setting>();
+        let (paused, more) = entries.understood();
+        faults.extend(more);
+        let (ksmd_cpus, more) = entries.understood::<KsmdCpus>();
+        faults.extend(more);
+        let settings = settings.into_iter().map(|setting| (setting.knob, setting)).collect();
+        (Self { settings, paused, ksmd_cpus: ksmd_cpus.into_iter().next().map(|noted| noted.cpus) }, faults)
     }
 
     fn put_into(&self, entries: &mut Entries) -> Result<(), serde_json::Error> {
-        let setting =
-            |(knob, value): (Knob, u64)| Setting { knob: knob.name().to_owned(), original: knob.text(value) };
-        entries.set(&self.originals.iter().map(setting).collect::<Vec<_>>())?;
+        entries.set(&self.settings.values().cloned().collect::<Vec<_>>())?;
         entries.set(&self.paused)?;
         entries.set(&self.ksmd_cpus.iter().map(|cpus| KsmdCpus { cpus: cpus.clone() }).collect::<Vec<_>>())
     }
@@ -185,6 +261,10 @@ mod tests {
         (tree, directory)
     }
 
+    fn change(knob: Knob, old: u64, new: u64) -> Change {
+        Change { knob, old, new }
+    }
+
     fn paused() -> Paused {
         Paused { pid: 7, start_ticks: 70, what: "ksmtuned".to_owned() }
     }
@@ -194,11 +274,11 @@ mod tests {
         let (_tree, directory) = directory();
         let mut journal = Journal::open(&directory).unwrap();
         assert!(journal.is_empty() && !directory.undo().exists());
-        journal.note([(Knob::AdvisorMode, 1), (Knob::PagesToScan, 4000)]).unwrap();
-        journal.note([(Knob::PagesToScan, 9)]).unwrap();
+        journal.note_whatever_comes([(Knob::AdvisorMode, 1), (Knob::PagesToScan, 4000)]).unwrap();
+        journal.note(&[change(Knob::PagesToScan, 9, 7)]).unwrap();
         journal.note_paused(paused()).unwrap();
         let next = Journal::open(&directory).unwrap();
-        assert_eq!(*next.originals(), Knobs::none().with(Knob::AdvisorMode, 1).with(Knob::PagesToScan, 4000));
+        assert_eq!(next.originals(), Knobs::none().with(Knob::AdvisorMode, 1).with(Knob::PagesToScan, 4000));
         assert_eq!(next.paused(), [paused()]);
         assert_eq!(next.owner(), Some(identity::own().unwrap()));
         assert!(next.is_owner_alive());
@@ -210,12 +290,12 @@ mod tests {
     fn it_goes_when_nothing_is_left_to_undo() {
         let (_tree, directory) = directory();
         let mut journal = Journal::open(&directory).unwrap();
-        journal.note([(Knob::Run, 0), (Knob::MaxPageSharing, 256)]).unwrap();
-        journal.keep(Knobs::none().with(Knob::MaxPageSharing, 256), Vec::new()).unwrap();
-        assert_eq!(*Journal::open(&directory).unwrap().originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
-        journal.keep(Knobs::none(), Vec::new()).unwrap();
+        journal.note(&[change(Knob::Run, 0, 1), change(Knob::MaxPageSharing, 256, 9)]).unwrap();
+        journal.keep(&[Knob::MaxPageSharing], Vec::new()).unwrap();
+        assert_eq!(Journal::open(&directory).unwrap().originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
+        journal.keep(&[], Vec::new()).unwrap();
         assert!(!directory.undo().exists());
-        journal.keep(Knobs::none(), Vec::new()).unwrap();
+        journal.keep(&[], Vec::new()).unwrap();
     }
 
     #[test]
@@ -224,8 +304,8 @@ mod tests {
         let mut journal = Journal::open(&directory).unwrap();
         journal.note_ksmd_cpus("0-3".to_owned()).unwrap();
         journal.note_ksmd_cpus("0".to_owned()).unwrap();
-        journal.note([(Knob::Run, 0)]).unwrap();
-        journal.keep(Knobs::none(), Vec::new()).unwrap();
+        journal.note(&[change(Knob::Run, 0, 1)]).unwrap();
+        journal.keep(&[], Vec::new()).unwrap();
         let mut next = Journal::open(&directory).unwrap();
         assert_eq!((next.ksmd_cpus(), next.is_empty()), (Some("0-3"), false));
         next.forget_ksmd_cpus().unwrap();
@@ -233,16 +313,44 @@ mod tests {
     }
 
     #[test]
-    fn knobs_and_values_that_do_not_exist_are_refused() {
-        let of = |knob: &str, original: &str| {
-            let mut entries = Entries::default();
-            entries.set(&[Setting { knob: knob.to_owned(), original: original.to_owned() }]).unwrap();
-            Noted::of(&entries)
+    fn a_value_is_ours_from_before_its_write_until_after_the_next() {
+        let (_tree, directory) = directory();
+        let mut journal = Journal::open(&directory).unwrap();
+        let ours = |directory: &StateDir| {
+            let journal = Journal::open(directory).unwrap();
+            (0..9).filter(|value| journal.is_ours(Knob::SleepMillisecs, *value)).collect::<Vec<_>>()
         };
-        assert!(of("run", "1").is_ok());
-        for (knob, original) in [("../run", "1"), ("run", "-1"), ("advisor_mode", "9"), ("run", "")] {
-            assert!(of(knob, original).is_err(), "{knob} {original}");
-        }
+        journal.note(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
+        assert_eq!(ours(&directory), [2, 5]);
+        journal.confirm([(Knob::SleepMillisecs, 5)]).unwrap();
+        journal.note(&[change(Knob::SleepMillisecs, 5, 7)]).unwrap();
+        assert_eq!(ours(&directory), [2, 5, 7]);
+        journal.confirm([(Knob::SleepMillisecs, 7)]).unwrap();
+        assert_eq!(ours(&directory), [2, 7], "5 would be another program's");
+        journal.note(&[change(Knob::SleepMillisecs, 4, 1)]).unwrap();
+        assert_eq!(ours(&directory), [1, 2], "4 was another program's");
+        journal.mark_inexact().unwrap();
+        assert_eq!(ours(&directory).len(), 9, "it is not known");
+        journal.keep(&[], Vec::new()).unwrap();
+        journal.note(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
+        assert_eq!(ours(&directory), [2, 5], "a new store begins anew");
+    }
+
+    #[test]
+    fn what_is_not_understood_keeps_nothing_else_from_being_read_and_stays() {
+        let (_tree, directory) = directory();
+        let mut journal = Journal::open(&directory).unwrap();
+        journal.note(&[change(Knob::Run, 0, 1), change(Knob::SleepMillisecs, 2, 5)]).unwrap();
+        journal.note_paused(paused()).unwrap();
+        let text = fs::read_to_string(directory.undo()).unwrap();
+        fs::write(directory.undo(), text.replace("sleep_millisecs", "../run")).unwrap();
+        assert!(matches!(Journal::open(&directory), Err(UndoError::Damaged { .. })));
+        let mut journal = Journal::open_to_restore(&directory);
+        assert_eq!((journal.originals(), journal.paused().len()), (Knobs::none().with(Knob::Run, 0), 1));
+        let faults = journal.take_faults();
+        assert!(faults.len() == 1 && faults[0].to_string().contains("../run"), "{faults:?}");
+        journal.keep(&[], Vec::new()).unwrap();
+        assert!(fs::read_to_string(directory.undo()).unwrap().contains("../run"), "nothing is lost");
     }
 
     #[test]
@@ -250,7 +358,7 @@ mod tests {
         let (_tree, directory) = directory();
         let mut journal = Journal::open(&directory).unwrap();
         fs::create_dir_all(directory.path().join("undo.json.new")).unwrap();
-        let error = journal.note([(Knob::Run, 0)]).unwrap_err();
+        let error = journal.note(&[change(Knob::Run, 0, 1)]).unwrap_err();
         assert!(matches!(error, UndoError::Directory { .. } | UndoError::Write { .. }), "{error}");
         assert!(journal.is_empty());
     }
@@ -264,9 +372,10 @@ mod tests {
                 .map(|(i, value)| (Knob::ALL[i], value))
                 .map(|(knob, value)| (knob, if knob == Knob::AdvisorMode { value % 2 } else { value }))
                 .collect();
-            Journal::open(&directory).unwrap().note(originals.iter()).unwrap();
+            let changes: Vec<_> = originals.iter().map(|(knob, value)| change(knob, value, value / 2)).collect();
+            Journal::open(&directory).unwrap().note(&changes).unwrap();
             let journal = Journal::open(&directory).unwrap();
-            prop_assert_eq!(journal.originals(), &originals);
+            prop_assert_eq!(journal.originals(), originals);
         }
     }
 }

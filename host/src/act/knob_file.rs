@@ -9,6 +9,7 @@ use ksmith_core::knobs::Knob;
 use ksmith_core::reading::{Malformed, Reading};
 
 use crate::root::Root;
+use crate::undo::disk::{self, Operation};
 
 const KSM: &str = "sys/kernel/mm/ksm";
 
@@ -33,7 +34,10 @@ pub(super) fn gauge(root: &Root, name: &str) -> Option<u64> {
 
 /// Writes the knob with one system call, as the kernel wants it.
 pub(super) fn write(root: &Root, knob: Knob, value: u64) -> io::Result<()> {
-    let text = format!("{}\n", knob.text(value));
+    disk::run(Operation::Knob, || write_text(root, knob, &format!("{}\n", knob.text(value))))
+}
+
+fn write_text(root: &Root, knob: Knob, text: &str) -> io::Result<()> {
     // Truncating matters on a tree of plain files only, where the old text may be longer than the new one.
     let mut file = OpenOptions::new().write(true).truncate(true).open(path(root, knob.name()))?;
     match file.write(text.as_bytes())? {

@@ -29,7 +29,7 @@ impl Lasting {
             return Ok(Self { writer, journal: None, notes: Vec::new(), _lock: None });
         }
         let lock = Lock::take(directory)?;
-        let mut restoring = Writer::new(root, false).with_journal(Journal::open(directory)?);
+        let mut restoring = Writer::new(root, false).with_journal(Journal::open_to_restore(directory));
         let notes = undo_what_a_killed_one_left(&mut restoring)?;
         // Opened anew: settings that wait for memory are still in it.
         Ok(Self { writer, journal: Some(Journal::open(directory)?), notes, _lock: Some(lock) })
@@ -60,18 +60,21 @@ impl Lasting {
         let fail = |error| vec![error];
         let unnoted = |source: UndoError| vec![ActError::Journal { knob, source }];
         let run = self.writer.get(Knob::Run).map_err(fail)?;
-        let before = self.journal.as_ref().map(|journal| journal.originals().clone());
+        let before = self.journal.as_ref().map(Journal::originals);
         if let (Some(journal), Some(run), true) = (&mut self.journal, run, knob.needs_nothing_merged()) {
-            journal.note([(Knob::Run, run)]).map_err(unnoted)?;
+            // On its way back from 2 or 0 it may be either, or what it was.
+            let meanwhile = [2, 0, run].map(|new| Change { knob: Knob::Run, old: run, new });
+            journal.note(&meanwhile).map_err(unnoted)?;
         }
         let outcome = safe_sequence(&mut self.writer, knob, value, how, progress);
         let is_settled = outcome.is_ok() || self.writer.get(Knob::Run).is_ok_and(|now| now == run);
         if let (Some(journal), Some(before), true) = (&mut self.journal, before, is_settled) {
             // A setting that waited to be restored does so no more once a person has chosen its value.
             let chosen = outcome.is_ok().then_some(knob);
-            let left = before.iter().filter(|(noted, _)| Some(*noted) != chosen).collect();
+            let left: Vec<Knob> =
+                before.iter().map(|(noted, _)| noted).filter(|noted| Some(*noted) != chosen).collect();
             let paused = journal.paused().to_vec();
-            journal.keep(left, paused).map_err(unnoted)?;
+            journal.keep(&left, paused).map_err(unnoted)?;
         }
         outcome
     }
@@ -140,9 +143,9 @@ mod tests {
         Writer::new(&root, false).with_journal(journal(tree.path())).set(Knob::MaxPageSharing, 16).unwrap();
         fs::write(&sharing, "9\n").unwrap();
         let mut lasting = take(tree.path());
-        assert_eq!(*journal(tree.path()).originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
+        assert_eq!(journal(tree.path()).originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
         lasting.set(Knob::SleepMillisecs, 77, Unmerge::default(), go_on).unwrap();
-        assert_eq!(*journal(tree.path()).originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
+        assert_eq!(journal(tree.path()).originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
         fs::write(&sharing, "0\n").unwrap();
         lasting.set(Knob::MaxPageSharing, 32, Unmerge::default(), go_on).unwrap();
         assert!(journal(tree.path()).is_empty());

@@ -5,8 +5,11 @@
 //! dropped. [`Lasting`] is for changes that are meant to last. [`restore`] and [`unmerge`] are for one command each.
 
 mod affinity;
+mod change;
 mod control;
 mod error;
+#[cfg(test)]
+mod fail_points;
 mod headroom;
 mod holders;
 mod journal;
@@ -25,6 +28,7 @@ mod writer;
 use crate::undo::identity;
 pub use crate::undo::{StateDir, UndoError};
 pub use affinity::AffinityError;
+pub use change::Change;
 pub use control::{Control, HeldBy, TakeError};
 pub use error::{ActError, UnmergeError};
 pub use headroom::{Headroom, NoHeadroom};
@@ -33,7 +37,7 @@ pub use journal::Journal;
 pub use lasting::Lasting;
 pub use lock::{Lock, LockError};
 pub use pause::{PauseError, Paused};
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::{RestoreError, Restored, restore, restore_within};
 pub use safe_sequence::safe_sequence;
 pub use unmerge::{Unmerge, Unmerged, unmerge};
-pub use writer::{Change, Writer};
+pub use writer::Writer;

@@ -7,8 +7,8 @@ use ksmith_core::knobs::{Knob, Knobs};
 pub(super) enum Step {
     /// Write this, if it differs.
     Set(Knob, u64),
-    /// Write this while nothing is merged.
-    SetUnmerged(Knob, u64),
+    /// Write these while nothing is merged.
+    SetUnmerged(Vec<(Knob, u64)>),
     /// Bring about what `run` = 2 means.
     Unmerge,
     /// Nothing to do, but something to say.
@@ -19,9 +19,9 @@ pub(super) enum Step {
 ///
 /// ksmd is quieted first if it was quiet, and started last if it ran. The advisor goes off before the knobs
 /// that it blocks and on after those that it reads. `pages_to_scan` is the advisor's own while it is on, and
-/// not written.
+/// not written. What needs everything unmerged may take minutes, and so comes after all that is quick.
 pub(super) fn plan(originals: &Knobs, now: &Knobs) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let (mut steps, mut unmerged) = (Vec::new(), Vec::new());
     let run = originals.get(Knob::Run);
     let advisor = originals.get(Knob::AdvisorMode);
     let quiet = run.is_some_and(|run| run != 1) && now.get(Knob::Run) == Some(1);
@@ -45,12 +45,15 @@ pub(super) fn plan(originals: &Knobs, now: &Knobs) -> Vec<Step> {
                 let text = "the kernel's advisor was switched on meanwhile and owns it now";
                 steps.push(Step::Say(format!("pages_to_scan was {value} and is left alone: {text}")));
             }
-            _ if knob.needs_nothing_merged() => steps.push(Step::SetUnmerged(knob, value)),
+            _ if knob.needs_nothing_merged() => unmerged.push((knob, value)),
             _ => steps.push(Step::Set(knob, value)),
         }
     }
     if advisor == Some(1) {
         steps.push(Step::Set(Knob::AdvisorMode, 1));
+    }
+    if !unmerged.is_empty() {
+        steps.push(Step::SetUnmerged(unmerged));
     }
     match run {
         Some(2) => steps.push(Step::Unmerge),
@@ -109,10 +112,10 @@ mod tests {
             Ok(())
         }
 
-        fn set_unmerged(&mut self, knob: Knob, value: u64) -> Result<(), String> {
+        fn set_unmerged(&mut self, settings: &[(Knob, u64)]) -> Result<(), String> {
             let run = self.get(Knob::Run);
             self.set(Knob::Run, 2)?;
-            self.set(knob, value)?;
+            settings.iter().try_for_each(|(knob, value)| self.set(*knob, *value))?;
             self.set(Knob::Run, run)
         }
     }
@@ -163,7 +166,7 @@ mod tests {
                 prop_assert!(quiet, "ksmd runs during {:?}", step);
                 let outcome = match step {
                     Step::Set(knob, value) => machine.set(*knob, *value),
-                    Step::SetUnmerged(knob, value) => machine.set_unmerged(*knob, *value),
+                    Step::SetUnmerged(settings) => machine.set_unmerged(settings),
                     Step::Unmerge => machine.set(Knob::Run, 2),
                     Step::Say(_) => Ok(()),
                 };
@@ -176,7 +179,8 @@ mod tests {
             }
             prop_assert_eq!(&machine.knobs, &wanted);
             prop_assert!(plan(&journal, &machine.knobs).iter().all(|step| match step {
-                Step::Set(knob, value) | Step::SetUnmerged(knob, value) => machine.get(*knob) == *value,
+                Step::Set(knob, value) => machine.get(*knob) == *value,
+                Step::SetUnmerged(settings) => settings.iter().all(|(knob, value)| machine.get(*knob) == *value),
                 Step::Unmerge => machine.get(Knob::Run) == 2,
                 Step::Say(_) => false,
             }), "restoring again does nothing");

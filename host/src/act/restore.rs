@@ -6,8 +6,9 @@ use std::ops::ControlFlow;
 use ksmith_core::knobs::{Knob, Knobs};
 
 use super::plan::{Step, plan};
+use super::safe_sequence::safe_sequence_of;
 use super::{ActError, Change, Journal, PauseError, UndoError, Unmerge, UnmergeError, Writer};
-use super::{affinity, identity, safe_sequence, unmerge};
+use super::{affinity, identity, unmerge};
 
 /// What restoring did.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Restored {
     pub changes: Vec<Change>,
     /// What a person should know.
     pub notes: Vec<String>,
-    /// Settings that have to wait, since they need everything unmerged and memory lacks. They stay in the
+    /// Settings that have to wait, since they need everything unmerged and memory or time lacks. They stay in the
     /// journal for the next time.
     pub left: Knobs,
 }
@@ -30,11 +31,8 @@ pub enum RestoreError {
         /// Its PID.
         pid: u32,
     },
-    /// The undo store can't be read or written.
-    #[error(transparent)]
-    Journal(#[from] UndoError),
     /// Some settings or processes could not be put right.
-    #[error("not everything was restored: {list}", list = Sentences(.knobs, .processes))]
+    #[error("not everything was restored: {list}", list = Sentences(.knobs, .processes, .store))]
     Incomplete {
         /// What was done.
         restored: Box<Restored>,
@@ -42,15 +40,19 @@ pub enum RestoreError {
         knobs: Vec<ActError>,
         /// Paused processes that could not be continued.
         processes: Vec<PauseError>,
+        /// Why the undo store still names what was restored.
+        store: Vec<UndoError>,
     },
 }
 
-struct Sentences<'a>(&'a [ActError], &'a [PauseError]);
+struct Sentences<'a>(&'a [ActError], &'a [PauseError], &'a [UndoError]);
 
 impl fmt::Display for Sentences<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let knobs = self.0.iter().map(ToString::to_string);
-        let all: Vec<String> = knobs.chain(self.1.iter().map(ToString::to_string)).collect();
+        let processes = self.1.iter().map(ToString::to_string);
+        let store = self.2.iter().map(|why| format!("what was restored is still noted: {why}"));
+        let all: Vec<String> = knobs.chain(processes).chain(store).collect();
         f.write_str(&all.join("; "))
     }
 }
@@ -58,23 +60,36 @@ impl fmt::Display for Sentences<'_> {
 /// Puts back what the journal of `writer` says, lets paused processes go on, and removes the journal once
 /// nothing is left to do. Doing it again does nothing. A writer without a journal has nothing to restore.
 ///
+/// A setting that another program has changed since is left as it is, and noted. One failure keeps nothing else from being
+/// restored.
+///
 /// # Errors
 /// `force` is not set and another living ksmith owns the journal; or something could not be put back.
 pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreError> {
+    restore_within(writer, force, Unmerge::default())
+}
+
+/// The same, with a choice of how long unmerging may take where a setting needs it.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_within(writer: &mut Writer, force: bool, how: Unmerge) -> Result<Restored, RestoreError> {
     let Some(journal) = writer.journal().filter(|journal| !journal.is_empty()) else {
         return Ok(Restored::default());
     };
     refuse_living_owner(journal, force)?;
-    let (originals, paused) = (journal.originals().clone(), journal.paused().to_vec());
+    let paused = journal.paused().to_vec();
     let now: Knobs = Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).ok()??))).collect();
+    let (ours, others) = ours_and_others(journal, &now);
 
-    let mut restored = Restored::default();
-    let mut knobs = Vec::new();
-    for step in plan(&originals, &now) {
-        if let Err(errors) = take(step, writer, &mut restored) {
-            knobs.extend(errors);
-        }
+    let mut restoring = Restoring { how, restored: Restored::default(), errors: Vec::new(), kept: Vec::new() };
+    restoring.restored.notes = others;
+    let mut store = Vec::from_iter(put_ksmd_back(writer, &mut restoring.restored).err());
+    for step in plan(&ours, &now) {
+        restoring.take(step, writer);
     }
+    let Restoring { mut restored, errors: knobs, mut kept, .. } = restoring;
+    kept.extend(restored.left.iter().map(|(knob, _)| knob));
     let mut processes = Vec::new();
     let mut still_paused = Vec::new();
     for process in paused.into_iter().filter(|_| !writer.is_dry_run()) {
@@ -87,20 +102,40 @@ pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreErro
             }
         }
     }
-    put_ksmd_back(writer, &mut restored)?;
     let is_dry_run = writer.is_dry_run();
     if let Some(journal) = writer.journal_mut().filter(|_| !is_dry_run) {
-        let left = if knobs.is_empty() { restored.left.clone() } else { originals };
-        journal.keep(left, still_paused)?;
+        store.extend(journal.keep(&kept, still_paused).err());
     }
-    if knobs.is_empty() && processes.is_empty() {
+    if knobs.is_empty() && processes.is_empty() && store.is_empty() {
         return Ok(restored);
     }
-    Err(RestoreError::Incomplete { restored: Box::new(restored), knobs, processes })
+    Err(RestoreError::Incomplete { restored: Box::new(restored), knobs, processes, store })
+}
+
+/// The original values of what ksmith wrote last, and a sentence for each setting that another program has changed since.
+fn ours_and_others(journal: &Journal, now: &Knobs) -> (Knobs, Vec<String>) {
+    let (mut ours, mut others) = (Knobs::none(), Vec::new());
+    for (knob, original) in journal.originals().iter() {
+        match now.get(knob).filter(|now| !journal.is_ours(knob, *now)) {
+            None => ours.set(knob, original),
+            Some(now) => {
+                let text = |value: u64| knob.text(value);
+                let written = journal.written(knob).unwrap_or_default();
+                let written: Vec<String> = written.iter().map(|value| text(*value)).collect();
+                others.push(format!(
+                    "{knob} is {} by another program and stays so; ksmith last wrote {}, and it was {} before ksmith",
+                    text(now),
+                    written.join(" or "),
+                    text(original),
+                ));
+            }
+        }
+    }
+    (ours, others)
 }
 
 /// Lets ksmd run where it ran. That the CPUs are gone meanwhile is said and does not stop the rest: it stays noted.
-fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), RestoreError> {
+fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), UndoError> {
     let Some(cpus) = writer.journal().and_then(Journal::ksmd_cpus).map(str::to_owned) else { return Ok(()) };
     if writer.is_dry_run() {
         restored.notes.push(format!("ksmd would be let back on CPUs {cpus}"));
@@ -109,13 +144,13 @@ fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), Res
     match affinity::bind(writer.root(), &cpus) {
         Ok(()) => {
             restored.notes.push(format!("ksmd is back on CPUs {cpus}"));
-            if let Some(journal) = writer.journal_mut() {
-                journal.forget_ksmd_cpus()?;
-            }
+            writer.journal_mut().map_or(Ok(()), Journal::forget_ksmd_cpus)
         }
-        Err(why) => restored.notes.push(format!("{why}; later: ksmith restore")),
+        Err(why) => {
+            restored.notes.push(format!("{why}; later: ksmith restore"));
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 fn refuse_living_owner(journal: &Journal, force: bool) -> Result<(), RestoreError> {
@@ -127,44 +162,75 @@ fn refuse_living_owner(journal: &Journal, force: bool) -> Result<(), RestoreErro
     Ok(())
 }
 
-fn take(step: Step, writer: &mut Writer, restored: &mut Restored) -> Result<(), Vec<ActError>> {
-    match step {
-        Step::Set(knob, value) => {
-            restored.changes.extend(writer.set(knob, value).map_err(|error| vec![error])?);
-        }
-        Step::SetUnmerged(knob, value) => match safe_sequence(writer, knob, value, Unmerge::default(), |_| {
-            ControlFlow::Continue(())
-        }) {
-            Ok(changes) => restored.changes.extend(changes),
-            Err(errors) if lacks_memory(&errors) => {
-                let why = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                let was = knob.text(value);
-                restored.notes.push(format!("{knob} was {was} and is not put back: {why}; later: ksmith restore"));
-                restored.left.set(knob, value);
-            }
-            Err(errors) => return Err(errors),
-        },
-        Step::Unmerge => unmerge_again(writer, restored)?,
-        Step::Say(text) => restored.notes.push(text),
-    }
-    Ok(())
+struct Restoring {
+    how: Unmerge,
+    restored: Restored,
+    errors: Vec<ActError>,
+    /// Knobs that failed and stay in the journal.
+    kept: Vec<Knob>,
 }
 
-fn lacks_memory(errors: &[ActError]) -> bool {
-    let lacks =
-        |error: &ActError| matches!(error, ActError::NeedsUnmerge { source: UnmergeError::NoHeadroom(_), .. });
-    errors.iter().all(lacks)
+impl Restoring {
+    fn take(&mut self, step: Step, writer: &mut Writer) {
+        match step {
+            Step::Set(knob, value) => match writer.set(knob, value) {
+                Ok(change) => self.restored.changes.extend(change),
+                Err(error) => self.fail(knob, error),
+            },
+            Step::SetUnmerged(settings) => self.set_unmerged(&settings, writer),
+            Step::Unmerge => {
+                if let Err(error) = unmerge_again(writer, self.how, &mut self.restored) {
+                    self.fail(Knob::Run, error);
+                }
+            }
+            Step::Say(text) => self.restored.notes.push(text),
+        }
+    }
+
+    fn fail(&mut self, knob: Knob, error: ActError) {
+        self.errors.push(error);
+        self.kept.push(knob);
+    }
+
+    fn set_unmerged(&mut self, settings: &[(Knob, u64)], writer: &mut Writer) {
+        let (changes, errors) = safe_sequence_of(writer, settings, self.how, |_| ControlFlow::Continue(()));
+        self.restored.changes.extend(changes);
+        let is_missing = |knob, value| writer.get(knob).map_or(true, |now| now.is_some_and(|now| now != value));
+        let missing: Vec<_> = settings
+            .iter()
+            .copied()
+            .filter(|(knob, value)| !errors.is_empty() && is_missing(*knob, *value))
+            .collect();
+        if !errors.iter().all(must_wait) {
+            self.kept.extend(missing.iter().map(|(knob, _)| knob));
+            self.errors.extend(errors);
+            return;
+        }
+        let why = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        for (knob, value) in missing {
+            let was = knob.text(value);
+            self.restored.notes.push(format!(
+                "{knob} was {was} and is not put back: {why}; later: ksmith restore --patience SECONDS"
+            ));
+            self.restored.left.set(knob, value);
+        }
+    }
+}
+
+/// Whether a setting waits for memory, or for more time than there was.
+fn must_wait(error: &ActError) -> bool {
+    let ActError::NeedsUnmerge { source, .. } = error else { return false };
+    matches!(source, UnmergeError::NoHeadroom(_) | UnmergeError::Stopped { .. })
 }
 
 /// `run` was 2: everything unmerged, ksmd asleep. Without the memory for it ksmd sleeps at least.
-fn unmerge_again(writer: &mut Writer, restored: &mut Restored) -> Result<(), Vec<ActError>> {
-    let fail = |error| vec![error];
-    let Some(old) = writer.get(Knob::Run).map_err(fail)? else { return Ok(()) };
-    match unmerge(writer, Unmerge::default(), |_| ControlFlow::Continue(())) {
+fn unmerge_again(writer: &mut Writer, how: Unmerge, restored: &mut Restored) -> Result<(), ActError> {
+    let Some(old) = writer.get(Knob::Run)? else { return Ok(()) };
+    match unmerge(writer, how, |_| ControlFlow::Continue(())) {
         Ok(_) if old == 2 => {}
         Ok(_) => restored.changes.push(Change { knob: Knob::Run, old, new: 2 }),
         Err(why) => {
-            restored.changes.extend(writer.set(Knob::Run, 0).map_err(fail)?);
+            restored.changes.extend(writer.set(Knob::Run, 0)?);
             restored.notes.push(format!(
                 "run was 2 (everything unmerged) and is 0 now, so that what is merged stays: {why}; \
                  later: ksmith unmerge"
@@ -243,6 +309,33 @@ mod tests {
         fs::write(&smart_scan, "0").unwrap();
         restore(&mut writer(tree.path()), false).unwrap();
         assert_eq!(contents(tree.path()), before);
+    }
+
+    #[test]
+    fn what_another_program_has_set_since_stays_and_is_said() {
+        let tree = whole_tree();
+        let before = contents(tree.path());
+        change_much(&mut writer(tree.path()));
+        fs::write(tree.path().join("sys/kernel/mm/ksm/sleep_millisecs"), "77\n").unwrap();
+        let restored = restore(&mut writer(tree.path()), false).unwrap();
+        let said = "sleep_millisecs is 77 by another program and stays so; ksmith last wrote 3, and it was 20 before ksmith";
+        assert_eq!(restored.notes, [said]);
+        let repaired: Vec<_> = before
+            .into_iter()
+            .map(|(knob, value)| (knob, if knob == Knob::SleepMillisecs { 77 } else { value }))
+            .collect();
+        assert_eq!(contents(tree.path()), repaired);
+        assert!(!tree.path().join("run/ksmith/undo.json").exists());
+    }
+
+    #[test]
+    fn what_failed_alone_stays_in_the_journal() {
+        let tree = whole_tree();
+        change_much(&mut writer(tree.path()));
+        let smart_scan = tree.path().join("sys/kernel/mm/ksm/smart_scan");
+        fs::write(&smart_scan, "what?").unwrap();
+        restore(&mut writer(tree.path()), false).unwrap_err();
+        assert_eq!(writer(tree.path()).journal().unwrap().originals(), Knobs::none().with(Knob::SmartScan, 1));
     }
 
     #[test]

@@ -23,16 +23,44 @@ pub fn safe_sequence(
     if !knob.needs_nothing_merged() {
         return writer.set(knob, value).map(Vec::from_iter).map_err(|error| vec![error]);
     }
-    let run = match (writer.get(knob), writer.get(Knob::Run)) {
-        (Err(error), _) | (_, Err(error)) => return Err(vec![error]),
-        (Ok(None), _) | (_, Ok(None)) => return Ok(Vec::new()),
-        (Ok(Some(old)), _) if old == value => return Ok(Vec::new()),
-        (_, Ok(Some(run))) => run,
+    let (changes, errors) = safe_sequence_of(writer, &[(knob, value)], how, progress);
+    if errors.is_empty() { Ok(changes) } else { Err(errors) }
+}
+
+/// The same for several knobs that need everything unmerged, which is done once.
+pub(super) fn safe_sequence_of(
+    writer: &mut Writer,
+    settings: &[(Knob, u64)],
+    how: Unmerge,
+    progress: impl FnMut(u64) -> ControlFlow<()>,
+) -> (Vec<Change>, Vec<ActError>) {
+    let (mut changes, mut errors) = (Vec::new(), Vec::new());
+    let mut due = Vec::new();
+    for &(knob, value) in settings {
+        match writer.get(knob) {
+            Ok(Some(old)) if old != value => due.push((knob, value)),
+            Ok(_) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    let (Some(&(first, _)), run) = (due.first(), writer.get(Knob::Run)) else { return (changes, errors) };
+    let run = match run {
+        Ok(Some(run)) => run,
+        Ok(None) => return (changes, errors),
+        Err(error) => {
+            errors.push(error);
+            return (changes, errors);
+        }
     };
-    let mut changes = Vec::new();
-    let mut errors = Vec::new();
-    match quiet(writer, knob, run, how, progress, &mut changes).and_then(|()| writer.set(knob, value)) {
-        Ok(change) => changes.extend(change),
+    match quiet(writer, first, run, how, progress, &mut changes) {
+        Ok(()) => {
+            for (knob, value) in due {
+                match writer.set(knob, value) {
+                    Ok(change) => changes.extend(change),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
         Err(error) => errors.push(error),
     }
     // A 2 that was there before has come back by the unmerging, or nothing was merged under it.
@@ -42,7 +70,7 @@ pub fn safe_sequence(
             Err(error) => errors.push(error),
         }
     }
-    if errors.is_empty() { Ok(changes) } else { Err(errors) }
+    (changes, errors)
 }
 
 /// Makes sure that nothing is merged and that ksmd merges nothing meanwhile.

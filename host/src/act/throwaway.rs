@@ -2,7 +2,8 @@
 //!
 //! Writing `2` to `run` marks the writer as the origin of the memory that is about to be needed: the kernel
 //! kills it first when memory runs out (`set_current_oom_origin` in `run_store`, `mm/ksm.c`). So a forked
-//! child writes, and nothing of value dies. No program is executed.
+//! child writes, and nothing of value dies. No program is executed. The child may outlive its parent by minutes, so it
+//! keeps none of the parent's descriptors: neither a lock nor a socket.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -82,16 +83,18 @@ impl Child {
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
 fn fork_writer(path: &CString, text: &[u8], say: i32) -> io::Result<Pid> {
     let (path, text, length) = (path.as_ptr(), text.as_ptr(), text.len());
+    let most = most_descriptors();
     // SAFETY: both sets are initialised by the calls that take them before anything reads them, and the
     // pointers outlive the calls. Between fork and _exit the child calls only async-signal-safe functions
-    // (signal-safety(7): open, write, _exit; __errno_location reads the thread's own storage), allocates
-    // nothing and takes no lock, so it does not matter what other threads held at the fork. It never returns.
+    // (signal-safety(7): open, write, close, _exit; syscall takes plain numbers; __errno_location reads the thread's own
+    // storage), allocates nothing and takes no lock, so it does not matter what other threads held at the fork. It never returns.
     let pid = unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let pid = libc::fork();
         if pid == 0 {
+            close_all_but(say, most);
             let file = libc::open(path, libc::O_WRONLY | libc::O_TRUNC | libc::O_CLOEXEC);
             let failed = file < 0 || libc::write(file, text.cast(), length) < 0;
             let errno: i32 = if failed { *libc::__errno_location() } else { 0 };
@@ -103,6 +106,29 @@ fn fork_writer(path: &CString, text: &[u8], say: i32) -> io::Result<Pid> {
         failed.map_or(Ok(pid), Err)
     }?;
     Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork gave no pid"))
+}
+
+/// One more than the highest descriptor, where the kernel can't close a range at once (before Linux 5.9). Bounded, since the
+/// limit may be a thousand million.
+fn most_descriptors() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX).min(1 << 16)
+}
+
+/// Closes every descriptor but one.
+#[allow(unsafe_code, reason = "the descriptors belong to no value of this process any more")]
+fn close_all_but(kept: i32, most: i32) {
+    let range = |first: i32, last: u32| {
+        // SAFETY: plain numbers. The caller is a forked child that uses no descriptor but the one that is kept.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
+    };
+    let is_below_closed = kept == 0 || range(0, (kept - 1).cast_unsigned());
+    if !is_below_closed || !range(kept + 1, u32::MAX) {
+        for descriptor in (0..most).filter(|descriptor| *descriptor != kept) {
+            // SAFETY: as above.
+            unsafe { libc::close(descriptor) };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -136,6 +162,24 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let mut child = Child::write(&path, b"2").unwrap();
         assert_eq!(child.wait(Duration::from_millis(1)).unwrap(), None);
+        child.kill().unwrap();
+        assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
+    }
+
+    #[test]
+    fn it_keeps_neither_a_lock_nor_a_socket_of_its_parent() {
+        let tree = tempfile::tempdir().unwrap();
+        let path = tree.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut child = Child::write(&path, b"2").unwrap();
+        let descriptors = format!("/proc/{}/fd", child.pid.as_raw_nonzero());
+        // It has closed them when it waits for a reader of the FIFO, which is the last thing that it does.
+        while std::fs::read_dir(&descriptors).unwrap().count() != 1 {
+            assert_eq!(child.wait(Duration::from_millis(1)).unwrap(), None);
+        }
+        drop(there);
+        assert_eq!(Read::read(&mut &here, &mut [0]).unwrap(), 0, "the peer has the end of the connection");
         child.kill().unwrap();
         assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
     }

@@ -9,7 +9,9 @@ use ksmith_core::units::{Bytes, Span};
 
 use super::error::{UnmergeError, hint};
 use super::throwaway::{Child, Ending};
-use super::{Headroom, Writer, knob_file};
+use super::{Change, Headroom, Writer, knob_file};
+use crate::root::Root;
+use crate::undo::disk::{self, Operation};
 
 /// How to unmerge.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +54,7 @@ const AFTER_KILL: Duration = Duration::from_secs(10);
 pub fn unmerge(
     writer: &mut Writer,
     how: Unmerge,
-    mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    progress: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Unmerged, UnmergeError> {
     let run_before = writer.get(Knob::Run).map_err(Box::new)?.ok_or(UnmergeError::NoKsm)?;
     let headroom = Headroom::now(writer.root());
@@ -64,18 +66,32 @@ pub fn unmerge(
     if writer.is_dry_run() || run_before == 2 && !headroom.is_anything_merged {
         return Ok(done);
     }
-    writer.note(Knob::Run, run_before).map_err(Box::new)?;
+    // An unmerge that stops half way makes it 0.
+    let into = |new| Change { knob: Knob::Run, old: run_before, new };
+    writer.note(&[into(2), into(0)]).map_err(Box::new)?;
+    let outcome = unmerge_noted(writer.root(), done, how, progress);
+    if outcome.is_ok() {
+        writer.confirm(&[into(2)]);
+    }
+    outcome
+}
 
-    let root = writer.root();
+fn unmerge_noted(
+    root: &Root,
+    done: Unmerged,
+    how: Unmerge,
+    mut progress: impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<Unmerged, UnmergeError> {
     let merged = || -> u64 {
         let gauges = ["pages_shared", "pages_sharing", "ksm_zero_pages"];
         gauges.into_iter().filter_map(|name| knob_file::gauge(root, name)).fold(0, u64::saturating_add)
     };
-    let mut child = Child::write(&knob_file::path(root, Knob::Run.name()), b"2\n").map_err(UnmergeError::Child)?;
+    let path = knob_file::path(root, Knob::Run.name());
+    let mut child = disk::run(Operation::Knob, || Child::write(&path, b"2\n")).map_err(UnmergeError::Child)?;
     let (ending, broken_off) =
         watch(&mut child, how.patience, || progress(merged())).map_err(UnmergeError::Child)?;
 
-    let run = knob_file::read(root, Knob::Run).get().unwrap_or(run_before);
+    let run = knob_file::read(root, Knob::Run).get().unwrap_or(done.run_before);
     let left_pages = merged();
     let why = match (ending, broken_off) {
         (Some(Ending::Written), _) if run == 2 => return Ok(done),
@@ -132,7 +148,6 @@ mod tests {
     use super::super::NoHeadroom;
     use super::super::writer::tests::{tree, whole_tree};
     use super::*;
-    use crate::root::Root;
 
     fn go_on(_: u64) -> ControlFlow<()> {
         ControlFlow::Continue(())

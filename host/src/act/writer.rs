@@ -1,34 +1,16 @@
 //! Writing knobs: only what differs, in the order the kernel needs, read back, noted in the journal first.
 
-use std::fmt;
-
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::reading::Reading;
 
+use super::Change;
 use super::error::{ActError, hint};
 use super::journal::Journal;
-use super::knob_file;
+use super::{UndoError, knob_file};
 use crate::root::Root;
 
-/// A knob that got another value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    /// The knob that was changed.
-    pub knob: Knob,
-    /// What it was.
-    pub old: u64,
-    /// What it is now.
-    pub new: u64,
-}
-
-/// `pages_to_scan 100 -> 1000`
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} -> {}", self.knob, self.knob.text(self.old), self.knob.text(self.new))
-    }
-}
-
-/// Writes knobs to the kernel. With a journal, the first change of a knob notes its original value beforehand.
+/// Writes knobs to the kernel. With a journal, each write is noted beforehand: the value that is written, and at the first
+/// write the original value.
 ///
 /// Writing `run` waits, uninterruptibly, for the end of ksmd's current batch: as long as a batch of
 /// `pages_to_scan` pages takes (`run_store` takes `ksm_thread_mutex`, `mm/ksm.c`).
@@ -90,16 +72,22 @@ impl Writer {
     /// # Errors
     /// The knob keeps its old value, whatever the error, unless it is [`ActError::NotTaken`].
     pub fn set(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
-        let Some(old) = self.get(knob)?.filter(|old| *old != value) else { return Ok(None) };
-        if knob == Knob::Run && value == 2 {
+        let change = self.bring_to(knob, value)?;
+        self.confirm(change.as_slice());
+        Ok(change)
+    }
+
+    /// Writes one knob. That the value noted is the one that the file holds is left to be confirmed.
+    fn bring_to(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+        let Some(change) = self.due(knob, value)? else { return Ok(None) };
+        if (knob, value) == (Knob::Run, 2) {
             return Err(ActError::UnmergeApart);
         }
-        let change = Change { knob, old, new: value };
         if self.dry_run {
             return Ok(Some(change));
         }
-        self.note(knob, old)?;
-        let path = || knob_file::path(&self.root, knob.name());
+        self.note(&[change])?;
+        let (old, path) = (change.old, || knob_file::path(&self.root, knob.name()));
         if let Err(source) = knob_file::write(&self.root, knob, value) {
             let advisor_on = knob_file::read(&self.root, Knob::AdvisorMode) == Reading::Value(1);
             let merged = knob_file::gauge(&self.root, "pages_shared").is_some_and(|pages| pages > 0);
@@ -109,23 +97,43 @@ impl Writer {
         match knob_file::read(&self.root, knob) {
             Reading::Value(found) if found == value => Ok(Some(change)),
             found => {
-                let found = found.map(|found| knob.text(found)).to_string();
-                Err(ActError::NotTaken { knob, path: path(), old, wanted: value, found })
+                let error = ActError::NotTaken {
+                    knob,
+                    path: path(),
+                    old,
+                    wanted: value,
+                    found: found.as_ref().map(|found| knob.text(*found)).to_string(),
+                };
+                // What came of our own write must be restored.
+                let taken = found.get().map(|found| Change { new: found, ..change });
+                let _ = self.note(&[change].into_iter().chain(taken).collect::<Vec<_>>());
+                Err(error)
             }
         }
+    }
+
+    /// The change that would bring a knob to `value`, if it has another one.
+    fn due(&self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+        let old = self.get(knob)?.filter(|old| *old != value);
+        Ok(old.map(|old| Change { knob, old, new: value }))
     }
 
     /// Brings all of `knobs` about, in the order of writing. One that fails does not keep the others from
     /// being set, but ksmd is not started after a failure.
     pub fn apply(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
+        if !self.dry_run {
+            let due: Vec<Change> = knobs.iter().filter_map(|(knob, value)| self.due(knob, value).ok()?).collect();
+            // All at once is cheaper. What that leaves unnoted is noted one by one, and refused where that fails.
+            let _ = self.try_note(&due);
+        }
         let mut failed = None;
         for (knob, value) in knobs.iter() {
             let outcome = match failed {
                 Some(failed) if (knob, value) == (Knob::Run, 1) && !matches!(self.get(knob), Ok(Some(1))) => {
                     Err(ActError::NotStarted { failed })
                 }
-                _ => self.set(knob, value),
+                _ => self.bring_to(knob, value),
             };
             match outcome {
                 Ok(change) => changes.extend(change),
@@ -135,27 +143,65 @@ impl Writer {
                 }
             }
         }
+        self.confirm(&changes);
         (changes, errors)
     }
 
-    /// Notes `old` as the knob's original value, unless one is noted already.
+    /// Notes what is about to be written. Where that can't be done, a knob with a noted original may be written all the
+    /// same if it is certain to be restored, or if the write restores it or stops ksmd.
+    pub(super) fn note(&mut self, changes: &[Change]) -> Result<(), ActError> {
+        let Err(source) = self.try_note(changes) else { return Ok(()) };
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        for change @ Change { knob, new, .. } in changes.iter().copied() {
+            let original = journal.original(knob);
+            let is_harmless = original == Some(new) || (knob, new) == (Knob::Run, 0);
+            if original.is_none() || journal.mark_inexact().is_err() && !is_harmless {
+                return Err(ActError::Journal { knob, source });
+            }
+            tracing::warn!("{change} could not be noted and is done all the same: {source}");
+        }
+        Ok(())
+    }
+
+    /// Notes what is not noted yet.
     ///
     /// Switching the advisor rewrites `pages_to_scan` (`set_advisor_defaults` in `mm/ksm.c`), so with
-    /// `advisor_mode` goes `pages_to_scan`.
-    pub(super) fn note(&mut self, knob: Knob, old: u64) -> Result<(), ActError> {
-        let pages = match knob {
-            Knob::AdvisorMode => self.get(Knob::PagesToScan)?,
-            _ => None,
+    /// `advisor_mode` goes `pages_to_scan`, whatever the advisor has made of it by then.
+    fn try_note(&mut self, changes: &[Change]) -> Result<(), UndoError> {
+        let pages = match changes.iter().any(|change| change.knob == Knob::AdvisorMode) {
+            true => knob_file::read(&self.root, Knob::PagesToScan).get(),
+            false => None,
         };
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let originals = pages.map(|pages| (Knob::PagesToScan, pages)).into_iter().chain([(knob, old)]);
-        journal.note(originals).map_err(|source| ActError::Journal { knob, source })
+        // All changes of a knob together: each note of a knob replaces the one before.
+        let is_unnoted =
+            |knob: Knob| changes.iter().any(|change| change.knob == knob && !journal.is_noted(knob, change.new));
+        let unnoted: Vec<Change> = changes.iter().filter(|change| is_unnoted(change.knob)).copied().collect();
+        if let Some(pages) = pages {
+            journal.note_whatever_comes([(Knob::PagesToScan, pages)])?;
+        }
+        if unnoted.is_empty() { Ok(()) } else { journal.note(&unnoted) }
+    }
+
+    /// Notes every knob's value now, to be restored whatever it is then.
+    pub(super) fn note_whatever_comes(&mut self, originals: &[(Knob, u64)]) -> Result<(), UndoError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        journal.note_whatever_comes(originals.iter().copied())
+    }
+
+    /// Notes that the files hold what was written. A failure does no harm: more values count as ours.
+    pub(super) fn confirm(&mut self, changes: &[Change]) {
+        let Some(journal) = self.journal.as_mut().filter(|_| !self.dry_run) else { return };
+        if let Err(error) = journal.confirm(changes.iter().map(|change| (change.knob, change.new))) {
+            tracing::debug!("{error}");
+        }
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use std::fs;
+    use std::path::Path;
 
     use proptest::prelude::*;
     use tempfile::TempDir;
@@ -165,17 +211,28 @@ pub(super) mod tests {
     /// A tree with a KSM directory of plain files.
     pub(in super::super) fn tree(files: &[(&str, &str)]) -> TempDir {
         let tree = tempfile::tempdir().unwrap();
-        let ksm = tree.path().join("sys/kernel/mm/ksm");
+        put(tree.path(), files);
+        tree
+    }
+
+    fn put(tree: &Path, files: &[(&str, &str)]) {
+        let ksm = tree.join("sys/kernel/mm/ksm");
         fs::create_dir_all(&ksm).unwrap();
         for (name, text) in files {
             fs::write(ksm.join(name), text).unwrap();
         }
-        tree
     }
 
     /// A tree with every knob of Linux 6.18 at its default.
     pub(in super::super) fn whole_tree() -> TempDir {
-        tree(&[
+        let tree = tempfile::tempdir().unwrap();
+        fill(tree.path());
+        tree
+    }
+
+    /// Makes that tree's files.
+    pub(in super::super) fn fill(tree: &Path) {
+        let files = [
             ("advisor_mode", "[none] scan-time\n"),
             ("advisor_max_cpu", "70\n"),
             ("advisor_min_pages_to_scan", "500\n"),
@@ -191,7 +248,8 @@ pub(super) mod tests {
             ("run", "0\n"),
             ("pages_shared", "0\n"),
             ("pages_sharing", "0\n"),
-        ])
+        ];
+        put(tree, &files);
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! The guests that the daemon switched off, in the undo store before it does so.
 
+use std::time::Duration;
+
+use ksmith_core::decide::domains::OnExit;
 use ksmith_core::sample::ProcessId;
+use ksmith_core::units::Span;
 use serde::{Deserialize, Serialize};
 
 use super::Guests;
 use crate::hypervisor::{SwitchError, Target, Uri};
+use crate::pool::each_within;
 use crate::process::has_ended;
 use crate::root::Root;
 use crate::undo::{Entry, Kept, Kind, StateDir, UndoError};
@@ -20,7 +25,10 @@ pub enum Why {
     Domain,
 }
 
-/// A guest that was switched off.
+/// How long all guests together may take to be switched on: the daemon's unit ends it if its end takes too long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A guest that was switched off, with all that is needed to switch it on without the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchedOff {
     /// Its first process. A guest that was started anew is another one.
@@ -30,6 +38,12 @@ pub struct SwitchedOff {
     /// The reason of the switch.
     #[serde(default)]
     pub why: Why,
+    /// The libvirt that is asked about the guest.
+    #[serde(default)]
+    pub libvirt: Uri,
+    /// What becomes of a guest outside the domain when its daemon has ended. An entry of an older build has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exit: Option<OnExit>,
 }
 
 impl Entry for SwitchedOff {
@@ -49,6 +63,12 @@ impl OffList {
         Kept::open(directory).map(Self)
     }
 
+    /// Reads what can be read of the list, and says why the rest can't be. That stays in the store.
+    pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
+        let (kept, faults) = Kept::open_to_restore(directory);
+        (Self(kept), faults)
+    }
+
     /// All guests on the list.
     pub fn guests(&self) -> Vec<SwitchedOff> {
         self.0.entries()
@@ -59,14 +79,28 @@ impl OffList {
         self.guests().into_iter().filter(|guest| guest.why == why).collect()
     }
 
-    /// Notes a guest that is about to be switched off.
+    /// Notes a guest that is about to be switched off, as one that costs more than it brings.
     ///
     /// # Errors
     /// The store can't be written. Then the guest must not be switched off: no ksmith would switch it on again.
-    pub fn note(&self, target: &Target, why: Why) -> Result<(), UndoError> {
+    pub fn note_pruned(&self, target: &Target) -> Result<(), UndoError> {
+        self.note(target, Why::Prune, None)
+    }
+
+    /// Notes a guest that is about to be switched off, as one outside the domain that may merge.
+    ///
+    /// # Errors
+    /// As [`note_pruned`](Self::note_pruned).
+    pub fn note_outside(&self, target: &Target, on_exit: OnExit) -> Result<(), UndoError> {
+        self.note(target, Why::Domain, Some(on_exit))
+    }
+
+    fn note(&self, target: &Target, why: Why, on_exit: Option<OnExit>) -> Result<(), UndoError> {
+        let process = target.id.process();
+        let (name, libvirt) = (target.name.clone(), target.libvirt().clone());
         self.0.change(|guests| {
-            guests.retain(|guest| guest.process != target.id.process());
-            guests.push(SwitchedOff { process: target.id.process(), name: target.name.clone(), why });
+            guests.retain(|guest| guest.process != process);
+            guests.push(SwitchedOff { process, name, why, libvirt, on_exit });
         })
     }
 
@@ -74,14 +108,26 @@ impl OffList {
     ///
     /// # Errors
     /// The store can't be written.
-    pub fn claim(&self, process: ProcessId) -> Result<bool, UndoError> {
+    pub fn claim(&self, process: ProcessId, on_exit: OnExit) -> Result<bool, UndoError> {
         let mut is_new = false;
         self.0.change(|guests| {
             for guest in guests.iter_mut().filter(|guest| guest.process == process && guest.why == Why::Prune) {
-                (guest.why, is_new) = (Why::Domain, true);
+                (guest.why, guest.on_exit, is_new) = (Why::Domain, Some(on_exit), true);
             }
         })?;
         Ok(is_new)
+    }
+
+    /// Changes what becomes of all guests outside the domain when the daemon has ended.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub fn set_on_exit(&self, on_exit: OnExit) -> Result<(), UndoError> {
+        self.0.change(|guests| {
+            for guest in guests.iter_mut().filter(|guest| guest.why == Why::Domain) {
+                guest.on_exit = Some(on_exit);
+            }
+        })
     }
 
     /// Removes a guest that is on again or has ended.
@@ -92,32 +138,46 @@ impl OffList {
         self.0.change(|guests| guests.retain(|guest| guest.process != process))
     }
 
-    /// Switches on the guests that are on the list for this reason, and says what came of it. Ended guests are removed.
-    pub fn restore(&self, root: &Root, libvirt: &Uri, why: Why, dry_run: bool) -> Vec<String> {
-        let mut notes = Vec::new();
-        for guest in self.listed(why) {
-            let outcome = match Guests::new(root.clone(), libvirt.clone()).target_by_id(guest.process.into()) {
-                Some(target) => target.switch(root, true, dry_run).map(|_| true),
+    /// Switches on the guests that are on the list and that are `wanted`, all at once, and says what came of it. Ended
+    /// guests are removed. A guest that gives no answer stays on the list and holds up no other.
+    pub fn restore(&self, root: &Root, wanted: impl Fn(&SwitchedOff) -> bool, dry_run: bool) -> Vec<String> {
+        let there = root.clone();
+        self.restore_with(wanted, dry_run, PATIENCE, move |guest| {
+            match Guests::new(there.clone(), guest.libvirt.clone()).target_by_id(guest.process.into()) {
+                Some(target) => target.switch(&there, true, dry_run).map(|_| true),
                 None => Ok(false),
-            };
-            let is_settled = match outcome {
-                Ok(true) => {
-                    let verb = if dry_run { "would be" } else { "is" };
-                    notes.push(format!("merging of {} (pid {}) {verb} on again", guest.name, guest.process.pid));
-                    true
-                }
-                Ok(false) | Err(SwitchError::Gone { .. }) => true,
-                Err(error) => {
-                    notes.push(format!("{error}; it stays switched off"));
-                    false
-                }
-            };
-            if is_settled
-                && !dry_run
-                && let Err(error) = self.strike(guest.process)
-            {
-                notes.push(error.to_string());
             }
+        })
+    }
+
+    fn restore_with(
+        &self,
+        wanted: impl Fn(&SwitchedOff) -> bool,
+        dry_run: bool,
+        patience: Duration,
+        switch: impl Fn(&SwitchedOff) -> Result<bool, SwitchError> + Send + Sync + 'static,
+    ) -> Vec<String> {
+        let guests: Vec<SwitchedOff> = self.guests().into_iter().filter(wanted).collect();
+        let outcomes = each_within(guests.clone(), patience, switch);
+        let (mut notes, mut settled) = (Vec::new(), Vec::new());
+        for (guest, outcome) in guests.iter().zip(outcomes) {
+            let name = format!("{} (pid {})", guest.name, guest.process.pid);
+            match outcome {
+                Some(Ok(true)) => {
+                    let verb = if dry_run { "would be" } else { "is" };
+                    notes.push(format!("merging of {name} {verb} on again"));
+                    settled.push(guest.process);
+                }
+                Some(Ok(false) | Err(SwitchError::Gone { .. })) => settled.push(guest.process),
+                Some(Err(error)) => notes.push(format!("{error}; it stays switched off; later: ksmith restore")),
+                None => notes.push(format!(
+                    "{name} gave no answer within {}; its merging may stay off; later: ksmith restore",
+                    Span(patience)
+                )),
+            }
+        }
+        if !dry_run && let Err(error) = self.0.change(|all| all.retain(|guest| !settled.contains(&guest.process))) {
+            notes.push(error.to_string());
         }
         notes
     }
@@ -146,13 +206,23 @@ mod tests {
         let target = Guests::new(Root::host(), Uri::default()).target_by_id(id.into()).unwrap();
         let list = OffList::open(&directory).unwrap();
         assert!(list.guests().is_empty());
-        assert!(!list.claim(id).unwrap());
+        assert!(!list.claim(id, OnExit::Keep).unwrap());
         assert!(list.guests().is_empty(), "a guest that is not switched off is not claimed");
-        list.note(&target, Why::Prune).unwrap();
-        list.note(&target, Why::Prune).unwrap();
+        list.note_pruned(&target).unwrap();
+        list.note_pruned(&target).unwrap();
         let next = OffList::open(&directory).unwrap();
-        assert_eq!(next.guests(), [SwitchedOff { process: id, name: target.name.clone(), why: Why::Prune }]);
-        assert!(next.claim(id).unwrap() && !next.claim(id).unwrap());
+        let noted = SwitchedOff {
+            process: id,
+            name: target.name.clone(),
+            why: Why::Prune,
+            libvirt: Uri::default(),
+            on_exit: None,
+        };
+        assert_eq!(next.guests(), [noted]);
+        assert!(next.claim(id, OnExit::Keep).unwrap() && !next.claim(id, OnExit::Keep).unwrap());
+        assert_eq!(next.guests()[0].on_exit, Some(OnExit::Keep));
+        next.set_on_exit(OnExit::Restore).unwrap();
+        assert_eq!(next.guests()[0].on_exit, Some(OnExit::Restore));
         assert!(next.clone().listed(Why::Prune).is_empty(), "clones are one list");
         assert_eq!(OffList::open(&directory).unwrap().listed(Why::Domain).len(), 1);
         next.forget_the_gone(&Root::host()).unwrap();
@@ -173,11 +243,58 @@ mod tests {
         )
         .unwrap();
         let list = OffList::open(&directory).unwrap();
-        assert_eq!(list.restore(&Root::host(), &Uri::default(), Why::Domain, false), [""; 0]);
+        let restore = |wanted| list.restore(&Root::host(), |guest| guest.why == wanted, false);
+        assert_eq!(restore(Why::Domain), [""; 0]);
         assert_eq!(OffList::open(&directory).unwrap().guests().len(), 1, "it is listed for another reason");
-        assert_eq!(list.restore(&Root::host(), &Uri::default(), Why::Prune, false), [""; 0]);
+        assert_eq!(restore(Why::Prune), [""; 0]);
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
         assert!(!directory.path().join("guests.json").exists());
+    }
+
+    #[test]
+    fn a_guest_that_hangs_stays_on_the_list_and_holds_up_no_other() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        let list = OffList::open(&directory).unwrap();
+        let guest = |pid: u32| SwitchedOff {
+            process: ProcessId { pid, start_ticks: 1 },
+            name: format!("guest-{pid}"),
+            why: Why::Prune,
+            libvirt: Uri::default(),
+            on_exit: None,
+        };
+        list.0.change(|all| all.extend((0..8).map(guest))).unwrap();
+        let (never, hang) = crossbeam_channel::bounded::<()>(0);
+        let notes = list.restore_with(
+            |_| true,
+            false,
+            Duration::from_secs(3),
+            move |guest| {
+                if guest.process.pid == 3 {
+                    let _ = hang.recv();
+                }
+                Ok(true)
+            },
+        );
+        drop(never);
+        let silent: Vec<&String> = notes.iter().filter(|note| note.contains("gave no answer within")).collect();
+        assert!(silent.len() == 1 && silent[0].starts_with("guest-3 (pid 3)"), "{notes:?}");
+        assert_eq!(OffList::open(&directory).unwrap().guests(), [guest(3)]);
+    }
+
+    #[test]
+    fn an_entry_that_is_not_understood_keeps_no_other_guest_off() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        directory.make().unwrap();
+        let list = r#"[{"process":{"pid":1,"start_ticks":999999},"name":"old"}, {"process":"one"}]"#;
+        fs::write(directory.path().join("guests.json"), list).unwrap();
+        assert!(OffList::open(&directory).is_err());
+        let (list, faults) = OffList::open_to_restore(&directory);
+        assert!(faults.len() == 1 && faults[0].starts_with("switched_off: "), "{faults:?}");
+        assert_eq!(list.restore(&Root::host(), |_| true, false), [""; 0]);
+        assert!(fs::read_to_string(directory.undo()).unwrap().contains("one"), "nothing is lost");
+        assert!(OffList::open_to_restore(&directory).0.guests().is_empty());
     }
 
     #[test]

@@ -142,6 +142,11 @@ impl Target {
         self.hypervisor.monitor(root, self)
     }
 
+    /// The libvirt that is asked about the guest, where libvirt manages it.
+    pub fn libvirt(&self) -> &Uri {
+        &self.libvirt
+    }
+
     /// The way to give the guest more memory or less.
     pub fn resize(&self) -> Resize {
         self.hypervisor.resize()

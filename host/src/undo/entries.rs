@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What is to be undone.
+/// What is to be undone, or to outlive ksmith.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A setting of KSM has another value.
@@ -18,6 +18,8 @@ pub enum Kind {
     SwitchedOff,
     /// A guest has less memory than it was started with.
     GuestMemory,
+    /// The operator wants a guest left alone. Nothing is undone about it.
+    Held,
 }
 
 impl Kind {
@@ -32,6 +34,7 @@ impl Kind {
             Self::KsmdCpus => "ksmd_cpus",
             Self::SwitchedOff => "switched_off",
             Self::GuestMemory => "guest_memory",
+            Self::Held => "held",
         }
     }
 }
@@ -43,12 +46,20 @@ pub trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
 }
 
 /// All entries of the store. Kinds that this build does not know are kept.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entries {
     /// The process that wrote the file last.
     pub(super) owner: Option<ProcessId>,
+    /// Whether the settings' entries say what was written last. Else only the original values are sure.
+    pub(super) is_exact: bool,
     /// The entries as they stand in the file.
     pub(super) all: Vec<Value>,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self { owner: None, is_exact: true, all: Vec::new() }
+    }
 }
 
 impl Entries {
@@ -62,6 +73,11 @@ impl Entries {
         self.all.is_empty()
     }
 
+    /// Whether the settings' entries say what was written last.
+    pub fn is_exact(&self) -> bool {
+        self.is_exact
+    }
+
     /// The number of entries of a kind.
     pub fn count(&self, kind: Kind) -> usize {
         self.all.iter().filter(|entry| is(entry, kind)).count()
@@ -72,15 +88,26 @@ impl Entries {
     /// # Errors
     /// One of them is not understood.
     pub fn of<E: Entry>(&self) -> Result<Vec<E>, serde_json::Error> {
-        let of_kind = self.all.iter().filter(|entry| is(entry, E::KIND)).cloned();
-        let without_kind = of_kind.map(|mut entry| {
-            entry.as_object_mut().map(|fields| fields.remove(KIND));
-            entry
-        });
-        without_kind.map(serde_json::from_value).collect()
+        self.each::<E>().collect()
     }
 
-    /// Replaces the entries of a kind.
+    /// The entries of a kind that are understood, and why each other one is not.
+    pub fn understood<E: Entry>(&self) -> (Vec<E>, Vec<String>) {
+        let (mut understood, mut faults) = (Vec::new(), Vec::new());
+        for entry in self.each::<E>() {
+            match entry {
+                Ok(entry) => understood.push(entry),
+                Err(why) => faults.push(format!("{}: {why}", E::KIND.name())),
+            }
+        }
+        (understood, faults)
+    }
+
+    fn each<E: Entry>(&self) -> impl Iterator<Item = Result<E, serde_json::Error>> {
+        self.all.iter().filter(|entry| is(entry, E::KIND)).map(parse)
+    }
+
+    /// Replaces the entries of a kind. Those that are not understood stay.
     ///
     /// # Errors
     /// One of them can't be written as JSON.
@@ -89,7 +116,7 @@ impl Entries {
             .iter()
             .map(|entry| Ok(tagged(E::KIND, serde_json::to_value(entry)?)))
             .collect::<Result<_, _>>()?;
-        self.remove(E::KIND);
+        self.all.retain(|entry| !is(entry, E::KIND) || parse::<E>(entry).is_err());
         self.all.extend(new);
         Ok(())
     }
@@ -105,6 +132,12 @@ const KIND: &str = "entry";
 
 fn is(entry: &Value, kind: Kind) -> bool {
     entry.get(KIND).and_then(Value::as_str) == Some(kind.name())
+}
+
+fn parse<E: Entry>(entry: &Value) -> Result<E, serde_json::Error> {
+    let mut entry = entry.clone();
+    entry.as_object_mut().map(|fields| fields.remove(KIND));
+    serde_json::from_value(entry)
 }
 
 /// An entry with its kind in it.

@@ -29,6 +29,14 @@ impl<E: Entry> Kept<E> {
         Self::new(store, &entries, true)
     }
 
+    /// Reads the entries that can be read, and says why the others can't. These stay in the store.
+    pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
+        let store = UndoStore::new(directory);
+        let (entries, _) = store.survey();
+        let (entries, faults) = entries.understood();
+        (Self(Arc::new(Mutex::new(Inner { store, entries, is_written: true }))), faults)
+    }
+
     /// Reads the entries for a process that changes nothing and so need not hold the lock: the file stays as it is.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Files of an older build: `journal.json`, `guests.json` and `balance.json`.
+//! Files of an older build: `journal.json`, `guests.json`, `balance.json` and `holds.json`.
 
 use std::path::{Path, PathBuf};
 
@@ -27,27 +27,35 @@ struct Journal {
 }
 
 /// The names of the files.
-const NAMES: [&str; 3] = ["journal.json", "guests.json", "balance.json"];
+const NAMES: [&str; 4] = ["journal.json", "guests.json", "balance.json", "holds.json"];
 
-/// The paths of the files.
-pub(super) fn paths(directory: &StateDir) -> [PathBuf; 3] {
-    NAMES.map(|name| directory.path().join(name))
-}
-
-/// Adds what the files say, unless the entry is there already.
-pub(super) fn add(directory: &StateDir, boot: &Boot, entries: &mut Entries) -> Result<(), UndoError> {
-    for path in paths(directory) {
-        let Some(text) = text_of(&path)? else { continue };
-        let found = parse(&path, &text, boot).map_err(|why| UndoError::Damaged { path, why })?;
-        entries.owner = entries.owner.or(found.owner);
-        for entry in found.all {
-            let is_same = |known: &&Value| **known == entry || is_same_knob(known, &entry);
-            if !entries.all.iter().any(|known| is_same(&known)) {
-                entries.all.push(entry);
+/// Adds what the files say, unless the entry is there already. Returns the files that were read, and why others could not
+/// be. One file never keeps another from being read.
+pub(super) fn add(directory: &StateDir, boot: &Boot, entries: &mut Entries) -> (Vec<PathBuf>, Vec<UndoError>) {
+    let (mut read, mut faults) = (Vec::new(), Vec::new());
+    for path in NAMES.map(|name| directory.path().join(name)) {
+        let found = match text_of(&path) {
+            Ok(None) => continue,
+            Ok(Some(text)) => {
+                parse(&path, &text, boot).map_err(|why| UndoError::Damaged { path: path.clone(), why })
             }
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(found) => {
+                entries.owner = entries.owner.or(found.owner);
+                for entry in found.all {
+                    let is_same = |known: &Value| *known == entry || is_same_knob(known, &entry);
+                    if !entries.all.iter().any(is_same) {
+                        entries.all.push(entry);
+                    }
+                }
+                read.push(path);
+            }
+            Err(error) => faults.push(error),
         }
     }
-    Ok(())
+    (read, faults)
 }
 
 fn is_same_knob(one: &Value, other: &Value) -> bool {
@@ -57,9 +65,17 @@ fn is_same_knob(one: &Value, other: &Value) -> bool {
 
 fn parse(path: &Path, text: &[u8], boot: &Boot) -> Result<Entries, String> {
     if !path.ends_with(NAMES[0]) {
-        let kind = if path.ends_with(NAMES[1]) { Kind::SwitchedOff } else { Kind::GuestMemory };
         let all: Vec<Value> = serde_json::from_slice(text).map_err(|why| why.to_string())?;
-        return Ok(Entries { owner: None, all: all.into_iter().map(|entry| tagged(kind, entry)).collect() });
+        let tagged = |entry: Value| {
+            if path.ends_with(NAMES[1]) {
+                tagged(Kind::SwitchedOff, entry)
+            } else if path.ends_with(NAMES[2]) {
+                tagged(Kind::GuestMemory, entry)
+            } else {
+                tagged(Kind::Held, json!({ "guest": entry }))
+            }
+        };
+        return Ok(Entries { all: all.into_iter().map(tagged).collect(), ..Entries::default() });
     }
     let journal: Journal = serde_json::from_slice(text).map_err(|why| why.to_string())?;
     if journal.version != 1 {
@@ -74,5 +90,5 @@ fn parse(path: &Path, text: &[u8], boot: &Boot) -> Result<Entries, String> {
     let cpus = journal.ksmd_cpus.map(|cpus| (Kind::KsmdCpus, json!({ "cpus": cpus })));
     let all = settings.chain(paused).chain(cpus).map(|(kind, entry)| tagged(kind, entry)).collect();
     let owner = ProcessId { pid: journal.pid, start_ticks: journal.start_ticks };
-    Ok(Entries { owner: Some(owner), all })
+    Ok(Entries { owner: Some(owner), all, ..Entries::default() })
 }

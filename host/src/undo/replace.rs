@@ -1,31 +1,54 @@
 //! Replacing a file whole.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Puts `text` in the place of the file at `path`, whole or not at all, and waits until it is on disk.
+use super::disk::{self, Operation};
+
+/// Whether a change must be on disk before it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// It must, and an error of the disk must be seen.
+    Synced,
+    /// It need only outlive the process, which the kernel's page cache does.
+    Cached,
+}
+
+/// Where the text of a file stands before it takes the file's place.
+pub(super) fn new_of(path: &Path) -> PathBuf {
+    path.with_extension("json.new")
+}
+
+/// Puts `text` in the place of the file at `path`, whole or not at all.
 ///
 /// # Errors
 /// The new file can't be written, synced or renamed. The old one stays.
-pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("json.new");
+pub(super) fn replace(path: &Path, text: &[u8], durable: Durable) -> io::Result<()> {
+    let new = new_of(path);
     let write = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&new)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
+        let mut file = disk::run(Operation::Create, || {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&new)
+        })?;
+        disk::write_all(&mut file, text)?;
+        if durable == Durable::Synced {
+            disk::run(Operation::Sync, || file.sync_all())?;
+        }
+        disk::run(Operation::Rename, || fs::rename(&new, path))
     };
     write().inspect_err(|_| {
         // Best effort: the error above is the one to report.
-        let _ = fs::remove_file(&new);
+        let _ = disk::run(Operation::Remove, || fs::remove_file(&new));
     })?;
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    match path.parent().filter(|_| durable == Durable::Synced) {
+        Some(directory) => disk::run(Operation::SyncDirectory, || File::open(directory)?.sync_all()),
+        None => Ok(()),
+    }
 }

@@ -1,7 +1,8 @@
 //! The file of the undo store: format, versions, writing.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ksmith_core::sample::ProcessId;
@@ -9,19 +10,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::boot::Boot;
+use super::disk::{self, Operation};
 use super::entries::{Entries, Kind};
 use super::read::text_of;
-use super::replace::replace;
+use super::replace::{Durable, new_of, replace};
 use super::{StateDir, UndoError, identity, older};
 
-/// The version of the format.
-const VERSION: u32 = 1;
+/// The version of the format. Version 1 does not say what was written last.
+const VERSION: u32 = 2;
 
 /// The content of the file. A person can act upon it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
     version: u32,
+    /// Whether the settings' entries say what was written last. Near the start, where [`UndoStore::mark_inexact`] can
+    /// overwrite it.
+    #[serde(default)]
+    exact: Option<bool>,
     owner: ProcessId,
     boot_id: Option<String>,
     entries: Vec<Value>,
@@ -54,21 +60,46 @@ impl UndoStore {
     /// A file can't be read or is damaged. It stays as it is: a ksmith that changed settings without it would take a
     /// killed one's settings for the originals.
     pub fn read(&self) -> Result<Entries, UndoError> {
-        let path = self.path();
-        let mut entries = match text_of(&path)? {
-            Some(text) => self.parse(&text).map_err(|why| UndoError::Damaged { path, why })?,
-            None => Entries::default(),
-        };
-        older::add(&self.directory, &self.boot, &mut entries)?;
-        Ok(entries)
+        let (entries, faults) = self.survey();
+        faults.into_iter().next().map_or(Ok(entries), Err)
     }
 
-    /// Changes the entries. With none left the file goes; files of an older build go in any case.
+    /// The entries of all files that can be read, and why the other files can't be. For restoring: one damaged file must
+    /// not keep what others say from being put back.
+    pub fn survey(&self) -> (Entries, Vec<UndoError>) {
+        let own = self.read_own();
+        let mut faults = Vec::new();
+        let mut entries = own.unwrap_or_else(|error| {
+            faults.push(error);
+            Entries::default()
+        });
+        faults.extend(older::add(&self.directory, &self.boot, &mut entries).1);
+        (entries, faults)
+    }
+
+    fn read_own(&self) -> Result<Entries, UndoError> {
+        let path = self.path();
+        match text_of(&path)? {
+            Some(text) => self.parse(&text).map_err(|why| UndoError::Damaged { path, why }),
+            None => Ok(Entries::default()),
+        }
+    }
+
+    /// Changes the entries. With none left the file goes. So do files of an older build that were read.
     ///
     /// # Errors
     /// The file can't be read or written. Then it is as it was.
     pub fn change(
         &self,
+        change: impl FnOnce(&mut Entries) -> Result<(), serde_json::Error>,
+    ) -> Result<(), UndoError> {
+        self.change_as(Durable::Synced, change)
+    }
+
+    /// The same, with a choice whether to wait for the disk.
+    pub(crate) fn change_as(
+        &self,
+        durable: Durable,
         change: impl FnOnce(&mut Entries) -> Result<(), serde_json::Error>,
     ) -> Result<(), UndoError> {
         let path = self.path();
@@ -77,15 +108,42 @@ impl UndoStore {
             .map_err(|source| UndoError::Directory { path: self.directory.path().to_owned(), source })?;
         let write = |source| UndoError::Write { path: path.clone(), source };
         let _turn = Turn::take(&self.directory).map_err(write)?;
-        let mut entries = self.read()?;
+        let mut entries = self.read_own()?;
+        let (older, _) = older::add(&self.directory, &self.boot, &mut entries);
         change(&mut entries).map_err(|why| write(why.into()))?;
+        if entries.count(Kind::Setting) == 0 {
+            entries.is_exact = true;
+        }
         if entries.is_empty() {
-            remove(&path).map_err(write)?;
+            remove(&path).and_then(|()| remove(&new_of(&path))).map_err(write)?;
         } else {
-            self.write(entries).map_err(write)?;
+            replace(&path, &self.text(entries).map_err(write)?, durable).map_err(write)?;
         }
         // Last: until then they hold what the new file holds by now.
-        older::paths(&self.directory).iter().try_for_each(|path| remove(path)).map_err(write)
+        older.iter().try_for_each(|path| remove(path)).map_err(write)
+    }
+
+    /// Notes in place that the settings' entries do not say what was written last, so that all originals are restored.
+    /// This needs no space, so it can be done on a full disk.
+    ///
+    /// # Errors
+    /// There is no file, or it can't be written.
+    pub(crate) fn mark_inexact(&self) -> Result<(), UndoError> {
+        let path = self.path();
+        let write = |source| UndoError::Write { path: path.clone(), source };
+        let _turn = Turn::take(&self.directory).map_err(write)?;
+        let text = text_of(&path)?.unwrap_or_default();
+        let (before, after) = (br#""exact": true"#, b"null");
+        let Some(at) = text.windows(before.len()).position(|part| part == before) else {
+            let is_done = self.parse(&text).is_ok_and(|entries| !entries.is_exact);
+            return if is_done { Ok(()) } else { Err(write(io::ErrorKind::InvalidData.into())) };
+        };
+        let at = (at + before.len() - after.len()) as u64;
+        disk::run(Operation::Mark, || {
+            let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+            file.write_all_at(after, at)
+        })
+        .map_err(write)
     }
 
     /// Gives up what the store says about KSM itself, and damaged files. What is given up is kept in files beside it,
@@ -101,7 +159,7 @@ impl UndoStore {
                 Ok(entries) => {
                     let kept = free_name(&self.path());
                     let fail = |source| UndoError::Write { path: kept.clone(), source };
-                    replace(&kept, &self.text(entries).map_err(fail)?).map_err(fail)?;
+                    replace(&kept, &self.text(entries).map_err(fail)?, Durable::Synced).map_err(fail)?;
                     self.change(|entries| {
                         Kind::OF_KSM.into_iter().for_each(|kind| entries.remove(kind));
                         Ok(())
@@ -128,22 +186,24 @@ impl UndoStore {
 
     fn parse(&self, text: &[u8]) -> Result<Entries, String> {
         let content: Content = serde_json::from_slice(text).map_err(|why| why.to_string())?;
-        if content.version != VERSION {
-            return Err(format!("version {}, this ksmith knows {VERSION}", content.version));
+        if !(1..=VERSION).contains(&content.version) {
+            return Err(format!("version {}, this ksmith knows up to {VERSION}", content.version));
         }
         if self.boot.is_another(content.boot_id.as_deref()) {
             return Ok(Entries::default());
         }
-        Ok(Entries { owner: Some(content.owner), all: content.entries })
-    }
-
-    fn write(&self, entries: Entries) -> io::Result<()> {
-        replace(&self.path(), &self.text(entries)?)
+        Ok(Entries { owner: Some(content.owner), is_exact: content.exact == Some(true), all: content.entries })
     }
 
     fn text(&self, entries: Entries) -> io::Result<Vec<u8>> {
         let Boot(boot_id) = self.boot.clone();
-        let content = Content { version: VERSION, owner: identity::own()?, boot_id, entries: entries.all };
+        let content = Content {
+            version: VERSION,
+            exact: entries.is_exact.then_some(true),
+            owner: identity::own()?,
+            boot_id,
+            entries: entries.all,
+        };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         Ok(text)
@@ -170,10 +230,10 @@ impl Drop for Turn {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
     }
+    disk::run(Operation::Remove, || fs::remove_file(path))
 }
 
 fn free_name(path: &Path) -> PathBuf {

@@ -1,26 +1,30 @@
 //! The command `ksmith restore`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::{Failure, Global, control, exit, print};
-use ksmith_host::act::{Journal, Lock, LockError, RestoreError, StateDir, Writer, restore};
+use ksmith_host::act::{
+    Journal, Lock, LockError, RestoreError, Restored, StateDir, UndoError, Unmerge, Writer, restore_within,
+};
 use ksmith_host::guests::{OffList, Why};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoStore;
-use ksmith_service::balance::{GivenBack, Lacking, Ledger};
-use ksmith_service::config::Config;
+use ksmith_service::balance::{GivenBack, Ledger};
 use ksmith_service::domains::switch_on_again;
 
 /// Undo what a killed ksmith left behind: settings, paused programs, and memory taken from guests.
 ///
-/// ksmith notes each change in /run/ksmith/undo.json before it makes the change: the first value of each setting, each
-/// guest that it switches off, and the memory that it takes from guests. A ksmith that ends restores everything
-/// itself, unless it is ended by SIGKILL or a fault of its own, such as SIGSEGV. Memory is given back to each guest, up to the memory that the guest was started with.
+/// ksmith notes each change in /run/ksmith/undo.json before it makes the change: the first value of each setting and the
+/// last one written, each guest that it switches off, and the memory that it takes from guests. A ksmith that ends restores
+/// everything itself, unless it is ended by SIGKILL or a fault of its own, such as SIGSEGV. No configuration is read. Settings
+/// come first, then all guests at once. One failure keeps nothing else from being restored. A setting that another program
+/// has changed since stays as it is. Memory is given back to each guest, up to the memory that the guest was started with.
 ///
 /// Ends with 1 if something could not be restored, and says what, why, and what to do: a guest without all its
-/// memory, or a setting that needs more memory than is available. It stays noted, for a later `ksmith restore`.
+/// memory, or a setting that needs more memory or time than there is. It stays noted, for a later `ksmith restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Say what would be restored, and change nothing
@@ -29,6 +33,9 @@ pub struct RestoreArgs {
     /// Restore even while a ksmith is running
     #[arg(long)]
     force: bool,
+    /// Give up unmerging after this long, where a setting needs everything unmerged
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    patience: u64,
     /// Discard what is noted about settings: keep it under another name, and change no setting
     #[arg(long, conflicts_with = "dry_run")]
     discard: bool,
@@ -44,23 +51,23 @@ impl RestoreArgs {
         if self.discard {
             return discard(global, &state);
         }
-        let journal = Journal::open(&state)?;
+        let mut journal = Journal::open_to_restore(&state);
+        let damage = journal.take_faults();
+        let mut faults: Vec<String> = damage.iter().map(ToString::to_string).collect();
         let was_empty = journal.is_empty();
-        let mut writer = Writer::new(&root, self.dry_run).with_journal(journal);
-        let restored = restore(&mut writer, self.force).map_err(|error| match error {
-            RestoreError::OwnerAlive { .. } => anyhow::Error::from(Failure::impossible(error.to_string())),
-            error => error.into(),
-        })?;
-        let mut restored = restored;
-        let memory = self.guests(global, &root, &mut restored.notes)?;
-        restored.notes.extend(memory.notes);
-        let was_empty = was_empty && restored.notes.is_empty() && memory.lacking.is_empty();
+        let restored = self.settings(&root, journal, &mut faults)?;
+        let (notes, memory) = self.guests(&root, &state, &mut faults);
+        let notes: Vec<&String> = restored.notes.iter().chain(&notes).chain(&memory.notes).collect();
         let changes: Vec<String> = restored.changes.iter().map(ToString::to_string).collect();
         let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
-        let missing = missing(&left, &memory.lacking, &memory.faults, &state);
+        let missing = missing(&left, &memory, &faults, &state).map(|message| match damage.first() {
+            // It stays damaged, so that a later attempt is useless.
+            Some(UndoError::Damaged { .. }) => Failure::impossible(message),
+            _ => Failure::with_code(exit::FAILED, message),
+        });
         if global.json {
             let whole = serde_json::json!({
-                "changes": changes, "notes": restored.notes, "left": left, "lacking": memory.lacking,
+                "changes": changes, "notes": notes, "left": left, "lacking": memory.lacking, "failed": faults,
             });
             print::json(&whole)?;
             return missing.map_or(Ok(ExitCode::SUCCESS), |missing| Err(missing.into()));
@@ -69,41 +76,58 @@ impl RestoreArgs {
         for change in &changes {
             print::line(format_args!("{verb} {change}"))?;
         }
-        for note in &restored.notes {
+        for note in &notes {
             print::line(format_args!("note: {note}"))?;
         }
-        match (was_empty, restored.left.is_empty()) {
-            (true, _) => print::line("nothing to restore: no ksmith left anything behind")?,
+        match (was_empty && notes.is_empty(), missing.is_none()) {
+            (true, true) => print::line("nothing to restore: no ksmith left anything behind")?,
             (false, true) if !self.dry_run => print::line("all settings restored")?,
             _ => {}
         }
         missing.map_or(Ok(ExitCode::SUCCESS), |missing| Err(missing.into()))
     }
 
+    /// Restores the settings, the paused programs and ksmd's CPUs.
+    fn settings(&self, root: &Root, journal: Journal, faults: &mut Vec<String>) -> Result<Restored, Failure> {
+        let how = Unmerge { force: false, patience: Duration::from_secs(self.patience) };
+        let mut writer = Writer::new(root, self.dry_run).with_journal(journal);
+        match restore_within(&mut writer, self.force, how) {
+            Ok(restored) => Ok(restored),
+            Err(error @ RestoreError::OwnerAlive { .. }) => Err(Failure::impossible(error.to_string())),
+            Err(error) => {
+                faults.push(error.to_string());
+                let RestoreError::Incomplete { restored, .. } = error else { return Ok(Restored::default()) };
+                Ok(*restored)
+            }
+        }
+    }
+
     /// Switches on the guests that a daemon switched off, unless guests of different domains could then merge.
-    /// Gives guests back the memory that was taken from them.
-    fn guests(&self, global: &Global, root: &Root, notes: &mut Vec<String>) -> anyhow::Result<GivenBack> {
-        let config = Config::load(global.config.as_deref())?;
-        let (off, libvirt) = (OffList::open(&StateDir::of(root))?, &config.guests.libvirt_uri);
-        notes.extend(off.restore(root, libvirt, Why::Prune, self.dry_run));
-        notes.extend(switch_on_again(root, &off, config.domains.on_exit, libvirt, self.dry_run));
-        Ok(Ledger::open(&StateDir::of(root))?.restore(root, libvirt, self.dry_run))
+    /// Gives all guests back what was taken from them.
+    fn guests(&self, root: &Root, state: &StateDir, faults: &mut Vec<String>) -> (Vec<String>, GivenBack) {
+        let (off, of_switches) = OffList::open_to_restore(state);
+        let (ledger, of_memory) = Ledger::open_to_restore(state);
+        for why in of_switches.into_iter().chain(of_memory) {
+            faults.push(format!("an entry of {} is not understood: {why}", state.undo().display()));
+        }
+        let mut notes = off.restore(root, |guest| guest.why == Why::Prune, self.dry_run);
+        notes.extend(switch_on_again(root, &off, self.dry_run));
+        let mut memory = ledger.restore(root, self.dry_run);
+        faults.append(&mut memory.faults);
+        (notes, memory)
     }
 }
 
 /// Says what was not restored, for which guest, and what to do.
-fn missing(left: &[&str], lacking: &[Lacking], faults: &[String], state: &StateDir) -> Option<Failure> {
-    let settings = left.iter().map(|name| format!("{name} needs more memory than there is, see above"));
-    let guests = lacking.iter().map(ToString::to_string);
+fn missing(left: &[&str], memory: &GivenBack, faults: &[String], state: &StateDir) -> Option<String> {
+    let settings = left.iter().map(|name| format!("{name} needs everything unmerged, see above"));
+    let guests = memory.lacking.iter().map(ToString::to_string);
     let all: Vec<String> = settings.chain(guests).chain(faults.iter().cloned()).collect();
     (!all.is_empty()).then(|| {
-        Failure::with_code(
-            exit::FAILED,
-            format!(
-                "not everything was put back: {}. It stays noted in {}: see to that and run ksmith restore again",
-                all.join("; "),
-                state.path().display()
-            ),
+        format!(
+            "not everything was put back: {}. It stays noted in {}: see to that and run ksmith restore again",
+            all.join("; "),
+            state.path().display()
         )
     })
 }

@@ -259,7 +259,8 @@ fn restore() -> Value {
         [
             ("changes", texts("Settings that were restored.")),
             ("notes", texts("What else was done, one sentence each.")),
-            ("left", texts("Settings that could not be restored.")),
+            ("left", texts("Settings that have to wait, since they need everything unmerged.")),
+            ("failed", texts("What else could not be restored, and why.")),
             ("lacking", list("Guests that still have less memory than at their start.", lacking)),
         ],
     );

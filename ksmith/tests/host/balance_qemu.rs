@@ -67,7 +67,7 @@ fn a_balloon_takes_what_is_idle_and_gives_it_back() {
 
     // Another ksmith gives it all back.
     let next = self::ledger(directory.path());
-    assert_eq!(next.restore(&Root::host(), &Uri::default(), false).notes, ["idle has its 128 MiB again"]);
+    assert_eq!(next.restore(&Root::host(), false).notes, ["idle has its 128 MiB again"]);
     assert_eq!(actuator.look().unwrap().given_bytes, 128 * MIB);
     assert!(next.entries().is_empty());
     assert!(guest.leak("it", 60, PATIENCE), "{}", guest.console());
@@ -112,6 +112,6 @@ fn without_a_balloon_it_says_what_to_do_and_an_ended_guest_is_gone() {
     guest.kill();
     assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
     assert!(matches!(actuator.resize(92 * MIB), Err(ActuatorError::Gone)));
-    assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), GivenBack::default());
+    assert_eq!(ledger.restore(&Root::host(), false), GivenBack::default());
     assert!(ledger.entries().is_empty());
 }

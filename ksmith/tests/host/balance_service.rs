@@ -198,11 +198,10 @@ impl Stage {
     }
 
     fn service(&self, config: BalanceConfig) -> BalanceService {
-        let configs = (config, Uri::default());
         let merging = |_: KsmStep| ();
         let directory = self.directory();
         let service =
-            BalanceService::start(&Root::host(), &directory, configs, self.guests.clone(), merging).unwrap();
+            BalanceService::start(&Root::host(), &directory, config, self.guests.clone(), merging).unwrap();
         self.show(&service, &self.sample);
         service
     }
@@ -291,7 +290,7 @@ fn among_guests_that_lie_hang_babble_and_exit_the_honest_one_is_balanced() {
     assert!(left.free + left.cache >= 16 * MIB, "{left:?}");
     drop(left);
     assert_eq!(lazy.taken() + garbage.taken() + hangs.taken(), 0);
-    service.configure(BalanceConfig { give_back_on_exit: true, ..never_short() }, Uri::default());
+    service.configure(BalanceConfig { give_back_on_exit: true, ..never_short() });
     drop(service);
     assert_eq!(honest.taken(), 0, "it has everything again");
     assert!(stage.ledger().entries().iter().all(|entry| entry.name != "honest"));
@@ -349,7 +348,7 @@ fn the_next_daemon_carries_on_and_what_is_not_carried_on_is_given_back() {
     let service = stage.service(config.clone());
     wait_until("it gives once more", || resize(&service, "u", false, 8 * MIB).is_ok());
     assert_eq!(guest.taken(), 8 * MIB);
-    service.configure(BalanceConfig { pool: Pool::Cgroup("another".to_owned()), ..config }, Uri::default());
+    service.configure(BalanceConfig { pool: Pool::Cgroup("another".to_owned()), ..config });
     wait_until("it is of another pool and has everything again", || guest.taken() == 0);
 }
 
@@ -370,7 +369,7 @@ fn people_take_give_and_hold_and_are_told_what_came_of_it() {
     assert!(resize(&service, "missing", true, MIB).unwrap_err().contains("there is no guest \"missing\""));
     let hold = |release| ask(&service, Ask::Hold { guest: "u".to_owned(), release });
     assert!(matches!(hold(false), Answer::Done { message } if message.contains("left alone")));
-    service.configure(always_short(), Uri::default());
+    service.configure(always_short());
     wait_until("the pool is short", || ["short", "urgent"].contains(&report(&service).state.as_str()));
     assert_eq!(guest.taken(), 0);
     assert!(matches!(hold(true), Answer::Done { .. }));

@@ -79,7 +79,7 @@ fn the_successor_of_a_killed_ksmith_gives_everything_back() {
     let look = actuator.look().unwrap();
     assert_eq!((look.given_bytes, look.whole_bytes), (given, 96 * MIB));
     let available = look.inside.available_bytes.unwrap();
-    let all = next.restore(&Root::host(), &Uri::default(), false);
+    let all = next.restore(&Root::host(), false);
     assert_eq!((all.notes, all.lacking), (vec!["orphan has its 96 MiB again".to_owned()], vec![]));
     assert!(next.entries().is_empty());
     let look = of(&guest, &next).look().unwrap();
@@ -111,6 +111,6 @@ fn a_guest_that_hangs_costs_its_patience_and_one_that_ended_is_gone() {
     guest.kill();
     assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
     assert!(matches!(actuator.resize(had), Err(ActuatorError::Gone)));
-    assert_eq!(ledger.restore(&Root::host(), &Uri::default(), false), GivenBack::default());
+    assert_eq!(ledger.restore(&Root::host(), false), GivenBack::default());
     assert!(ledger.entries().is_empty());
 }

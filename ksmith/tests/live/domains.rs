@@ -359,16 +359,18 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     assert!(code == 0 && out.contains("stays off") && !foreign.offers_ram(), "{out}{err}");
 
     // The next daemon knows of it: it admits the other domain, and the guests change places.
-    let daemon = Running::daemon(&admits("b"), &[]);
+    let keeps = admits("b").replace("admit = \"b\"", "admit = \"b\"\non_exit = \"keep\"");
+    let daemon = Running::daemon(&keeps, &[]);
     wait_until("the guests have changed places", || foreign.offers_ram() && !own.offers_ram());
     wait_until("the list says so", || listed().contains("own-1") && !listed().contains("foreign-1"));
     daemon.kill();
 
-    // Killed, and nothing scans any more: restoring switches all guests on, unless it was told to keep them off.
-    let (_file, keeps) = support::program::config_file("[domains]\non_exit = \"keep\"\n");
+    // Killed, and nothing scans any more: restoring switches all guests on, unless the daemon was told to keep them off.
+    // That is on the list: a configuration that can't be read keeps nothing from being restored.
+    let (_file, typo) = support::program::config_file("[domains]\non_exti = \"restore\"\n");
     support::write("run", "0");
     support::write("pages_to_scan", "100");
-    let (code, out, err) = ksmith(&["--config", &keeps, "restore"]);
+    let (code, out, err) = ksmith(&["--config", &typo, "restore"]);
     assert!(code == 0 && out.contains("on_exit") && !own.offers_ram(), "{out}{err}");
     // A daemon that keeps no domains apart has no reason to keep it off.
     let daemon = Running::daemon("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n", &[]);

@@ -50,6 +50,7 @@ fn a_guest_that_still_lacks_memory_is_named_with_what_to_do() {
         process: mute.id(),
         whole_bytes: 128 << 20,
         given_bytes: 64 << 20,
+        libvirt: None,
         cgroup: None,
     };
     ledger().note(entry.clone()).unwrap();

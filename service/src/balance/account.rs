@@ -7,6 +7,7 @@ use ksmith_core::sample::ProcessId;
 
 use super::ActuatorError;
 use super::ledger::{CgroupWas, Entry, Ledger};
+use ksmith_host::guests::Target;
 use ksmith_host::undo::UndoError;
 
 /// The memory of an actuator's guest, always as the ledger has it.
@@ -33,11 +34,20 @@ impl Account {
             process,
             whole_bytes,
             given_bytes: whole_bytes,
+            libvirt: None,
             cgroup: None,
         };
         let entry =
             ledger.entry(key, process).filter(|entry| entry.given_bytes <= entry.whole_bytes).unwrap_or(fresh);
         Self { ledger: ledger.clone(), entry }
+    }
+
+    /// Opens the account of a hypervisor's guest, which libvirt may have to be asked about.
+    pub(super) fn of_guest(ledger: &Ledger, key: &str, target: &Target, whole_bytes: u64) -> Self {
+        let process = target.id.process();
+        let mut account = Self::open(ledger, key, &target.name, target.identity.kind, process, whole_bytes);
+        account.entry.libvirt = Some(target.libvirt().clone());
+        account
     }
 
     /// The memory that the guest was started with.

@@ -33,7 +33,6 @@ const PATIENCE: Duration = Duration::from_millis(1000);
 /// The longest resize.
 const LONGEST: Duration = Duration::from_secs(8);
 /// The time without progress after which a resize ends.
-/// The time without progress after which a resize ends.
 const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// The interval between two queries of the balloon.
@@ -85,7 +84,7 @@ impl Balloon {
         let monitor = monitor.as_mut();
         let actual = actual(monitor)?;
         // The operator may have given it less than its RAM. That is not ksmith's to give back.
-        let account = Account::open(ledger, key, &target.name, target.identity.kind, target.id.process(), actual);
+        let account = Account::of_guest(ledger, key, target, actual);
         let device = find(monitor);
         if let Some(path) = &device {
             let property = json!({ "path": path, "property": "guest-stats-polling-interval" });

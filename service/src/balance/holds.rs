@@ -1,73 +1,65 @@
-//! Guests that the operator wants left alone, on disk for daemons that start later.
+//! Guests that the operator wants left alone, in the undo store for daemons that start later.
 
-use std::fs;
-use std::io;
-use std::path::PathBuf;
+use ksmith_host::undo::{self, Kept, StateDir, UndoError};
+use serde::{Deserialize, Serialize};
 
-use ksmith_host::undo::{StateDir, replace};
-
-/// A failure of the file.
-#[derive(Debug, thiserror::Error)]
-#[error("the list of guests that are held, {path}, can't be used: {source}", path = .path.display())]
-pub struct HoldsError {
-    path: PathBuf,
-    source: io::Error,
+/// A guest that is left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    /// One of the guest's names.
+    guest: String,
 }
 
-/// The list, in `holds.json` of the state directory. A reboot empties it, and changes the guests' identities.
+impl undo::Entry for Held {
+    const KIND: undo::Kind = undo::Kind::Held;
+}
+
+/// The list of these guests. A reboot empties it, and changes the guests' identities.
 #[derive(Debug, Clone)]
-pub struct Holds {
-    directory: StateDir,
-    keys: Vec<String>,
-}
+pub struct Holds(Kept<Held>);
 
 impl Holds {
-    /// Reads the list. Its absence is no error.
+    /// Reads the list from the undo store.
     ///
     /// # Errors
-    /// The file can't be read, or is no such list.
-    pub fn open(directory: &StateDir) -> Result<Self, HoldsError> {
-        let path = directory.path().join("holds.json");
-        let keys = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|why| HoldsError { path, source: why.into() })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(HoldsError { path, source }),
-        };
-        Ok(Self { directory: directory.clone(), keys })
+    /// The store can't be read or is damaged.
+    pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
+        Kept::open(directory).map(Self)
     }
 
     /// Whether the list has a guest, by any of its names.
-    pub fn has(&self, mut names: impl Iterator<Item = String>) -> bool {
-        !self.keys.is_empty() && names.any(|name| self.keys.contains(&name))
+    pub fn has(&self, names: impl Iterator<Item = String>) -> bool {
+        let held = self.0.entries();
+        !held.is_empty() && names.into_iter().any(|name| held.iter().any(|held| held.guest == name))
     }
 
     /// Holds a guest by the first of its names, or releases it by all of them. Returns whether that is new.
     ///
     /// # Errors
-    /// The file can't be written. Then nothing has changed.
-    pub fn set(&mut self, names: &[String], is_held: bool) -> Result<bool, HoldsError> {
+    /// The store can't be written. Then nothing has changed.
+    pub fn set(&mut self, names: &[String], is_held: bool) -> Result<bool, UndoError> {
         if self.has(names.iter().cloned()) == is_held {
             return Ok(false);
         }
-        let mut keys = self.keys.clone();
-        keys.retain(|held| !names.contains(held));
-        if is_held {
-            keys.extend(names.first().cloned());
-        }
-        let path = self.directory.path().join("holds.json");
-        let write = || -> io::Result<()> {
-            self.directory.make()?;
-            replace(&path, &serde_json::to_vec_pretty(&keys)?)
-        };
-        write().map_err(|source| HoldsError { path: path.clone(), source })?;
-        self.keys = keys;
+        self.0.change(|all| {
+            all.retain(|held| !names.contains(&held.guest));
+            if is_held {
+                all.extend(names.first().cloned().map(|guest| Held { guest }));
+            }
+        })?;
         Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    fn has(holds: &Holds, name: &str) -> bool {
+        holds.has([name.to_owned()].into_iter())
+    }
 
     #[test]
     fn a_held_guest_stays_held_for_the_next_ksmith_until_released() {
@@ -75,17 +67,29 @@ mod tests {
         let directory = StateDir::at(tree.path().join("state"));
         let mut holds = Holds::open(&directory).unwrap();
         let names = ["uuid", "7:70", "qemu:a:7"].map(str::to_owned);
-        let has = |holds: &Holds, name: &str| holds.has([name.to_owned()].into_iter());
         assert!(holds.set(&names, true).unwrap() && !holds.set(&names, true).unwrap());
         let mut next = Holds::open(&directory).unwrap();
         assert!(has(&next, "uuid") && !has(&next, "7:70"));
         next.set(&names, false).unwrap();
-        assert!(!has(&Holds::open(&directory).unwrap(), "uuid"));
+        assert!(!has(&Holds::open(&directory).unwrap(), "uuid") && !directory.undo().exists());
         // A name of an earlier release counts, and is released as well.
         next.set(&names[2..], true).unwrap();
         assert!(next.has(names.iter().cloned()) && next.set(&names, false).unwrap());
         assert!(!next.has(names.iter().cloned()));
-        fs::write(directory.path().join("holds.json"), "{").unwrap();
-        assert!(Holds::open(&directory).is_err());
+    }
+
+    #[test]
+    fn the_list_of_an_older_build_is_taken_over() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        directory.make().unwrap();
+        let older = directory.path().join("holds.json");
+        fs::write(&older, r#"["uuid", "7:70"]"#).unwrap();
+        let mut holds = Holds::open(&directory).unwrap();
+        assert!(has(&holds, "uuid") && has(&holds, "7:70"));
+        holds.set(&["uuid".to_owned()], false).unwrap();
+        assert!(!older.exists());
+        let next = Holds::open(&directory).unwrap();
+        assert!(!has(&next, "uuid") && has(&next, "7:70"));
     }
 }

@@ -13,7 +13,7 @@ use ksmith_core::guest::Kind;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use ksmith_host::guests::has_ended;
+use ksmith_host::guests::{Uri, has_ended};
 use ksmith_host::root::Root;
 use ksmith_host::undo::{self, Kept, StateDir, UndoError};
 
@@ -35,6 +35,9 @@ pub struct Entry {
     pub whole_bytes: u64,
     /// The memory that it has at least.
     pub given_bytes: u64,
+    /// The libvirt that is asked about the guest. An entry of an older build has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub libvirt: Option<Uri>,
     /// For a cgroup, what to put back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<CgroupWas>,
@@ -90,6 +93,12 @@ impl Ledger {
     /// The store can't be read or is damaged.
     pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
         Kept::open(directory).map(Self)
+    }
+
+    /// Reads what can be read of the ledger, and says why the rest can't be. That stays in the store.
+    pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
+        let (kept, faults) = Kept::open_to_restore(directory);
+        (Self(kept), faults)
     }
 
     /// The ledger for a process that changes nothing and so need not hold the lock: the store stays as it is.

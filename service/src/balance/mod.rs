@@ -26,7 +26,7 @@ pub use actuator::{Abilities, Actuator, ActuatorError, Look};
 pub use actuators::{actuator, cgroup_actuator};
 pub use balancer::{Balancer, Ordered, Turn};
 pub use given_back::{GivenBack, Lacking};
-pub use holds::{Holds, HoldsError};
+pub use holds::Holds;
 pub use ledger::{CgroupWas, Entry, Ledger};
 pub use pool::{PoolError, PoolReader};
 pub use worker::Answer;

@@ -1,26 +1,34 @@
 //! Gives guests back the memory that was taken from them, as the ledger has it.
 
+use std::time::Duration;
+
 use super::actuators::{actuator, cgroup_actuator};
 use super::ledger::{Entry, Ledger};
 use super::{Actuator, ActuatorError, GivenBack, Lacking};
-use ksmith_host::guests::{Guests, Uri, has_ended};
+use ksmith_core::units::Span;
+use ksmith_host::guests::{Guests, has_ended};
+use ksmith_host::pool::each_within;
 use ksmith_host::root::Root;
 
+/// How long all guests together may take. One takes ten seconds at most, and some may have to wait for others.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl Ledger {
-    /// Gives all guests all their memory back, and says what came of it. Ended guests are removed.
-    pub fn restore(&self, root: &Root, libvirt: &Uri, dry_run: bool) -> GivenBack {
-        let guests = Guests::new(root.clone(), libvirt.clone());
-        self.restore_with(dry_run, |entry| match &entry.cgroup {
-            Some(was) if was.has_ended(root) => Err(ActuatorError::Gone),
-            Some(was) => cgroup_actuator(root, &was.path, &entry.key, self),
+    /// Gives all guests all their memory back, all at once, and says what came of it. Ended guests are removed.
+    pub fn restore(&self, root: &Root, dry_run: bool) -> GivenBack {
+        let (root, ledger) = (root.clone(), self.clone());
+        self.restore_with(dry_run, PATIENCE, move |entry| match &entry.cgroup {
+            Some(was) if was.has_ended(&root) => Err(ActuatorError::Gone),
+            Some(was) => cgroup_actuator(&root, &was.path, &entry.key, &ledger),
             None => {
+                let guests = Guests::new(root.clone(), entry.libvirt.clone().unwrap_or_default());
                 let target = guests.target_by_id(entry.process.into()).ok_or_else(|| {
-                    match has_ended(root, entry.process) {
+                    match has_ended(&root, entry.process) {
                         true => ActuatorError::Gone,
                         false => ActuatorError::Unable("what it is can't be read".to_owned()),
                     }
                 })?;
-                actuator(root, &target, &entry.key, self)
+                actuator(&root, &target, &entry.key, &ledger)
             }
         })
     }
@@ -28,17 +36,13 @@ impl Ledger {
     fn restore_with(
         &self,
         dry_run: bool,
-        actuator: impl Fn(&Entry) -> Result<Box<dyn Actuator>, ActuatorError> + Sync,
+        patience: Duration,
+        actuator: impl Fn(&Entry) -> Result<Box<dyn Actuator>, ActuatorError> + Send + Sync + 'static,
     ) -> GivenBack {
         let entries = self.entries();
-        let settle = |entry: &Entry| {
+        let outcomes = each_within(entries.clone(), patience, move |entry: &Entry| {
             let mut actuator = actuator(entry)?;
             if dry_run { Ok(entry.whole_bytes) } else { actuator.resize(entry.whole_bytes) }
-        };
-        // At once: one that hangs must not make the others wait.
-        let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = entries.iter().map(|entry| scope.spawn(|| settle(entry))).collect();
-            threads.into_iter().map(|thread| thread.join().ok()).collect()
         });
         let mut all = GivenBack::default();
         for (entry, outcome) in entries.iter().zip(outcomes) {
@@ -64,7 +68,8 @@ impl Ledger {
                     continue;
                 }
                 None => {
-                    all.lacking.push(Lacking::of(entry, given(), "the attempt broke off".to_owned()));
+                    let why = format!("it gave no answer within {}", Span(patience));
+                    all.lacking.push(Lacking::of(entry, given(), why));
                     continue;
                 }
             }

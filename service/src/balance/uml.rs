@@ -94,7 +94,7 @@ impl Uml {
             memory.total.ok_or_else(|| ActuatorError::Nonsense("a meminfo without MemTotal".to_owned()))
         };
         let whole = target.identity.memory_bytes.map_or_else(told, Ok)? / PAGE * PAGE;
-        let account = Account::open(ledger, key, &target.name, target.identity.kind, target.id.process(), whole);
+        let account = Account::of_guest(ledger, key, target, whole);
         let ram = Ram::of(root, target.id.pid(), whole);
         Ok(Self {
             root: root.clone(),

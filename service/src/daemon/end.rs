@@ -1,34 +1,46 @@
 //! The daemon's end: what is restored, and in which order.
 
-use ksmith_core::decide::domains::OnExit;
 use ksmith_host::act::RestoreError;
-use ksmith_host::guests::{OffList, Uri};
+use ksmith_host::guests::OffList;
 use ksmith_host::live::LiveHost;
+use tracing::{info, warn};
 
 use super::DaemonHost;
+use crate::balance_service::BalanceService;
 use crate::domains::switch_on_again;
+use crate::registry::GuestRegistry;
 
 /// What a daemon leaves to be restored at its end.
 #[derive(Debug)]
 pub struct Ended<H = LiveHost> {
     pub(super) host: H,
+    pub(super) balance: Option<BalanceService>,
+    pub(super) guests: Option<GuestRegistry>,
     pub(super) off: Option<OffList>,
-    pub(super) on_exit: OnExit,
-    pub(super) libvirt: Uri,
 }
 
 impl<H: DaemonHost> Ended<H> {
-    /// Restores the settings, and then the guests: a guest that is switched on earlier might merge with other domains.
-    /// Returns sentences that say what was done.
+    /// Restores the settings, which need no guest's answer. Then guests get their memory back, and last they are switched
+    /// on: a guest that is switched on earlier might merge with other domains. Returns sentences that say what was done.
     ///
     /// # Errors
-    /// A setting could not be restored. The guests stay as they are then.
+    /// A setting could not be restored. The guests are seen to all the same.
     pub fn restore(self) -> Result<Vec<String>, RestoreError> {
         let root = self.host.root().clone();
-        let mut notes = self.host.restore()?;
-        if let Some(off) = &self.off {
-            notes.extend(switch_on_again(&root, off, self.on_exit, &self.libvirt, false));
+        let restored = self.host.restore();
+        drop(self.balance);
+        drop(self.guests);
+        let of_guests = self.off.map(|off| switch_on_again(&root, &off, false)).unwrap_or_default();
+        match restored {
+            Ok(notes) => Ok(notes.into_iter().chain(of_guests).collect()),
+            Err(error) => {
+                if let RestoreError::Incomplete { restored, .. } = &error {
+                    restored.changes.iter().for_each(|change| info!("restored {change}"));
+                    restored.notes.iter().for_each(|note| warn!("{note}"));
+                }
+                of_guests.iter().for_each(|note| info!("{note}"));
+                Err(error)
+            }
         }
-        Ok(notes)
     }
 }

@@ -63,7 +63,7 @@ impl<H: DaemonHost> Daemon<H> {
             guests.configure(config.guests.clone(), config.domains.is_enforced());
         }
         if let Some(balance) = &self.balance {
-            balance.configure(config.balance.clone(), config.guests.libvirt_uri.clone());
+            balance.configure(config.balance.clone());
         }
         let limits = config.limits.clone();
         // A policy that is the same keeps its state, unless it depends on a file, which may have changed.

@@ -97,14 +97,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.environment.notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
-        self.balance = None;
-        self.guests = None;
-        Ok(Ended {
-            off: self.off,
-            on_exit: self.config.domains.on_exit,
-            libvirt: self.config.guests.libvirt_uri,
-            host: self.controller.into_host(),
-        })
+        Ok(Ended { host: self.controller.into_host(), balance: self.balance, guests: self.guests, off: self.off })
     }
 
     fn start_guests(&self) -> Option<GuestRegistry> {
@@ -119,12 +112,12 @@ impl<H: DaemonHost> Daemon<H> {
 
     fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
         let host = self.controller.host();
-        let configs = (self.config.balance.clone(), self.config.guests.libvirt_uri.clone());
+        let config = self.config.balance.clone();
         let sender = sender.clone();
         // Never waits: a step that does not fit is wanted again.
         let merging = move |step| drop(sender.try_send(Message::Merging(step)));
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
-        let started = BalanceService::start(host.root(), &host.state_dir(), configs, published, merging);
+        let started = BalanceService::start(host.root(), &host.state_dir(), config, published, merging);
         started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
     }
 

@@ -29,7 +29,7 @@ pub use self::switch_off::switch_on_again;
 
 use self::switcher::Switcher;
 use self::view::Views;
-use ksmith_host::guests::{GuestSnapshot, OffList, Why};
+use ksmith_host::guests::{GuestSnapshot, OffList, Target, Why};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoError;
 
@@ -61,6 +61,7 @@ impl DomainGuard {
         for guest in off.iter().flat_map(|off| off.listed(Why::Domain)) {
             domains.adopt(guest.process.into());
         }
+        note_on_exit(off.as_ref(), &config);
         Self {
             off,
             domains,
@@ -79,6 +80,7 @@ impl DomainGuard {
         if config.max_passes_per_hour != self.domains.config().max_passes_per_hour {
             self.budget = config.max_passes_per_hour.map(PassBudget::new);
         }
+        note_on_exit(self.off.as_ref(), &config);
         self.domains.configure(config);
     }
 
@@ -148,7 +150,8 @@ impl DomainGuard {
         }
         // A guest that was pruned and is outside must not be switched on when pruning ends.
         for id in &ruling.outside {
-            if self.note(|off| off.claim(id.process())) == Some(true) {
+            let on_exit = self.domains.config().on_exit;
+            if self.note(|off| off.claim(id.process(), on_exit)) == Some(true) {
                 self.domains.adopt(*id);
             }
         }
@@ -183,15 +186,24 @@ impl DomainGuard {
                 self.domains.done(*id, now, Err("its process is not known yet".to_owned()));
                 continue;
             };
-            if !on {
-                self.note(|off| off.note(&target, Why::Domain));
+            if !on && let Err(why) = self.note_outside(&target) {
+                warn!("{why}");
+                self.domains.done(*id, now, Err(why));
+                continue;
             }
             self.switcher.order(target, on);
         }
     }
 
-    /// Changes the list. A list that can't be written does not keep a guest from being switched off: only from being
-    /// switched on again later.
+    /// Notes a guest that is about to be switched off. One that can't be noted stays on, and ksmd parked: no ksmith would
+    /// switch it on again.
+    fn note_outside(&self, target: &Target) -> Result<(), String> {
+        let on_exit = self.domains.config().on_exit;
+        let noted = self.off.as_ref().map_or(Ok(()), |off| off.note_outside(target, on_exit));
+        noted.map_err(|why| format!("{} is not switched off, because that could not be noted: {why}", target.name))
+    }
+
+    /// Changes the list, where there is one, and says what goes wrong.
     fn note<T>(&self, change: impl FnOnce(&OffList) -> Result<T, UndoError>) -> Option<T> {
         change(self.off.as_ref()?).inspect_err(|error| warn!("{error}")).ok()
     }
@@ -199,6 +211,13 @@ impl DomainGuard {
     /// The longest time between two looks at the present state.
     pub fn longest_wait(&self) -> Duration {
         if self.is_on_guard() { GUARD_LOOK * 8 } else { Duration::MAX }
+    }
+}
+
+/// Notes what becomes of the guests on the list when the daemon has ended.
+fn note_on_exit(off: Option<&OffList>, config: &DomainsConfig) {
+    if let Some(Err(error)) = off.map(|off| off.set_on_exit(config.on_exit)) {
+        warn!("{error}");
     }
 }
 

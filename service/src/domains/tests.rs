@@ -4,9 +4,11 @@ use ksmith_core::kernel::KsmStat;
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::sample::{Process, ProcessId};
 use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::undo::StateDir;
 use tempfile::TempDir;
 
 use super::*;
+use crate::testing::Log;
 
 /// A tree with two virtual machines: `web` (PID 10) and `db` (PID 11).
 fn tree() -> TempDir {
@@ -63,6 +65,22 @@ fn may_run(guard: &mut DomainGuard, sample: &Sample, known: &GuestSnapshot) -> b
     assert_eq!(runs, guard.parked().is_none());
     assert!(runs || decision.check_after <= SOON, "a parked ksmd is looked at soon");
     runs
+}
+
+#[test]
+fn a_guest_that_can_not_be_noted_is_not_switched_off() {
+    let tree = tree();
+    let root = Root::at(tree.path());
+    let directory = StateDir::of(&root);
+    directory.make().unwrap();
+    std::fs::create_dir(directory.path().join("undo.json.new")).unwrap();
+    let mut guard = DomainGuard { off: Some(OffList::open(&directory).unwrap()), ..guard(&root) };
+    let both = sample(1, &[(10, "web"), (11, "db")]);
+    let known = Guests::new(root.clone(), Uri::default()).snapshot(&both);
+    let log = Log::default();
+    log.gather(|| assert!(!may_run(&mut guard, &both, &known)));
+    let said = "db is not switched off, because that could not be noted";
+    assert!(log.text().contains(said), "{}", log.text());
 }
 
 #[test]

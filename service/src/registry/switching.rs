@@ -99,5 +99,5 @@ fn prunable(guest: &Guest) -> Prunable {
 fn prepare_to_unmerge(root: &Root, guest: &Guest, target: &Target, off: &OffList) -> Result<(), String> {
     let headroom = Headroom { exposure_bytes: guest.figures.merged_bytes, ..Headroom::now(root) };
     headroom.check().map_err(|why| why.to_string())?;
-    off.note(target, Why::Prune).map_err(|error| error.to_string())
+    off.note_pruned(target).map_err(|error| error.to_string())
 }

@@ -152,7 +152,7 @@ impl Worker {
         let Some(off) = &self.off else { return };
         let whys = [Some(Why::Prune), (!self.guards_domains).then_some(Why::Domain)];
         for why in whys.into_iter().flatten() {
-            for note in off.restore(&self.root, &self.config.libvirt_uri, why, false) {
+            for note in off.restore(&self.root, |guest| guest.why == why, false) {
                 info!("{note}");
             }
         }

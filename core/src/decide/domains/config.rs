@@ -68,7 +68,7 @@ pub enum Unswitchable {
 }
 
 /// What becomes of guests that were switched off when the daemon ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExit {
     /// They are switched on again if ksmd stands still from then on, and else they stay off.

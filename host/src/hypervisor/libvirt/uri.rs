@@ -3,12 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A connection URI: `qemu:///system`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Uri {
+    /// As the operator wrote it.
+    whole: String,
     text: String,
     driver: String,
     is_session: bool,
@@ -25,7 +27,13 @@ pub struct BadUri(String);
 
 impl Default for Uri {
     fn default() -> Self {
-        Self { text: "qemu:///system".to_owned(), driver: "qemu".to_owned(), is_session: false, socket: None }
+        Self {
+            whole: "qemu:///system".to_owned(),
+            text: "qemu:///system".to_owned(),
+            driver: "qemu".to_owned(),
+            is_session: false,
+            socket: None,
+        }
     }
 }
 
@@ -45,7 +53,13 @@ impl TryFrom<String> for Uri {
         let (driver, is_session) = (driver.to_owned(), path == "/session");
         // The URI that libvirt is told has no socket in it: only the client needs that.
         let named = format!("{driver}://{path}");
-        Ok(Self { text: named, driver, is_session, socket })
+        Ok(Self { whole: text, text: named, driver, is_session, socket })
+    }
+}
+
+impl From<Uri> for String {
+    fn from(uri: Uri) -> Self {
+        uri.whole
     }
 }
 
@@ -90,6 +104,7 @@ mod tests {
         assert!(uri("qemu:///session").unwrap().sockets()[0].ends_with("libvirt/virtqemud-sock"));
         let other = uri("xen+unix:///system?socket=/tmp/s").unwrap();
         assert_eq!((other.to_string().as_str(), other.sockets()), ("xen:///system", vec!["/tmp/s".into()]));
+        assert_eq!(uri(&String::from(other.clone())).unwrap(), other, "what is kept of it reads back");
     }
 
     #[test]

@@ -18,7 +18,10 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long switching may take: QEMU answers only when it has un-merged everything, and a core un-merges about a
 /// gigabyte a second.
-pub(super) const PATIENCE_TO_SWITCH: Duration = Duration::from_secs(600);
+const PATIENCE_TO_SWITCH: Duration = Duration::from_secs(600);
+
+/// How long switching on may take: QEMU only marks the memory.
+const PATIENCE_TO_SWITCH_ON: Duration = Duration::from_secs(10);
 
 /// The reason why a monitor did not do as told.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +137,8 @@ pub(super) fn backends(monitor: &mut dyn Monitor) -> Result<Vec<Backend>, Monito
 /// Offers a backend to KSM or takes it back. Taking it back un-merges it before this returns.
 pub(super) fn set_merge(monitor: &mut dyn Monitor, id: &str, on: bool) -> Result<(), MonitorError> {
     let arguments = json!({ "path": format!("/objects/{id}"), "property": "merge", "value": on });
-    monitor.execute("qom-set", arguments, PATIENCE_TO_SWITCH).map(|_| ())
+    let patience = if on { PATIENCE_TO_SWITCH_ON } else { PATIENCE_TO_SWITCH };
+    monitor.execute("qom-set", arguments, patience).map(|_| ())
 }
 
 /// Says whether memory that QEMU allocates from now on is offered, such as that of a device plugged in. A refusal of an

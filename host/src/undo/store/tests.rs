@@ -153,7 +153,7 @@ fn a_damaged_file_stays_until_it_is_given_up() {
     let store = UndoStore::new(&directory);
     assert_eq!(store.discard().unwrap(), [""; 0].map(PathBuf::from));
     directory.make().unwrap();
-    for name in ["undo.json", "journal.json", "guests.json", "balance.json"] {
+    for name in ["undo.json", "journal.json", "guests.json", "balance.json", "holds.json"] {
         let path = directory.path().join(name);
         for (n, bad) in ["", "{", "null", r#"{"version":1}"#].into_iter().enumerate() {
             fs::write(&path, bad).unwrap();
@@ -168,6 +168,47 @@ fn a_damaged_file_stays_until_it_is_given_up() {
             assert!(store.read().unwrap().is_empty());
         }
     }
+}
+
+#[test]
+fn one_damaged_file_keeps_no_other_from_being_read_and_stays() {
+    for bad in ["undo.json", "guests.json"] {
+        let (_tree, directory) = directory();
+        add(&directory, run("0"));
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("balance.json"), r#"[{"key":"b"}]"#).unwrap();
+        fs::write(path(bad), "{").unwrap();
+        let store = UndoStore::new(&directory);
+        assert!(store.read().is_err());
+        let (entries, faults) = store.survey();
+        assert!(faults.len() == 1 && faults[0].to_string().contains(bad), "{faults:?}");
+        let settings = usize::from(bad == "guests.json");
+        assert_eq!((entries.count(Kind::GuestMemory), entries.count(Kind::Setting)), (1, settings));
+        let changed = store.change(|entries| {
+            entries.remove(Kind::GuestMemory);
+            Ok(())
+        });
+        assert_eq!(changed.is_ok(), bad == "guests.json", "a damaged store is never overwritten");
+        assert_eq!(fs::read_to_string(path(bad)).unwrap(), "{");
+        assert_eq!(path("balance.json").exists(), bad == "undo.json");
+    }
+}
+
+#[test]
+fn what_is_not_exact_any_more_is_noted_in_place() {
+    let (_tree, directory) = directory();
+    let store = UndoStore::new(&directory);
+    assert!(store.mark_inexact().is_err(), "there is nothing to be noted about");
+    add(&directory, run("0"));
+    assert!(store.read().unwrap().is_exact());
+    for _ in 0..2 {
+        store.mark_inexact().unwrap();
+        assert!(!store.read().unwrap().is_exact());
+    }
+    add(&directory, guest("a"));
+    assert!(!store.read().unwrap().is_exact(), "the guest's entry does not change that");
+    Kept::<Setting>::open(&directory).unwrap().change(Vec::clear).unwrap();
+    assert!(store.read().unwrap().is_exact(), "no setting is left");
 }
 
 #[test]

@@ -241,6 +241,7 @@ fn at_the_end_guests_that_could_not_be_asked_are_named() {
         process: ksmith_core::sample::ProcessId { pid: 0, start_ticks: 0 },
         whole_bytes: 100 * MIB,
         given_bytes: 40 * MIB,
+        libvirt: None,
         cgroup: Some(super::super::ledger::CgroupWas { path: "other".to_owned(), inode, high: "max".to_owned() }),
     };
     stage.balancer.ledger.note(entry).unwrap();

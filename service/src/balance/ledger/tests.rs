@@ -16,6 +16,7 @@ pub(in super::super) fn entry(key: &str, given_bytes: u64) -> Entry {
         process,
         whole_bytes: 100,
         given_bytes,
+        libvirt: None,
         cgroup: None,
     }
 }

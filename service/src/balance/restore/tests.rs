@@ -21,9 +21,11 @@ fn a_cgroup_that_is_gone_is_owed_nothing() {
     ledger.strike_ended(&root).unwrap();
     assert_eq!(ledger.entries().len(), 1);
     fs::remove_dir(&path).unwrap();
-    assert_eq!(ledger.restore(&root, &Uri::default(), false), GivenBack::default());
+    assert_eq!(ledger.restore(&root, false), GivenBack::default());
     assert!(ledger.entries().is_empty() && !directory.undo().exists());
 }
+
+const LONG: Duration = Duration::from_secs(600);
 
 /// Ends in one of the ways in which a guest can.
 #[derive(Debug)]
@@ -56,10 +58,10 @@ fn restoring_settles_the_guests_that_answer_and_keeps_the_rest() {
             _ => Err(|| ActuatorError::Nonsense("moo".into())),
         })))
     };
-    let all = ledger.restore_with(true, act);
+    let all = ledger.restore_with(true, LONG, act);
     assert_eq!((all.notes.len(), all.notes[0].as_str()), (3, "well would get its 0 MiB again"));
     assert_eq!((all.lacking.len(), ledger.entries().len()), (0, 4), "a dry run keeps all");
-    let all = ledger.restore_with(false, act);
+    let all = ledger.restore_with(false, LONG, act);
     assert_eq!(all.notes, ["well has its 0 MiB again"]);
     let lacking: Vec<_> = all.lacking.iter().map(|it| (it.name.as_str(), it.given_bytes)).collect();
     assert_eq!(lacking, [("half", 50), ("mute", 10)]);
@@ -69,4 +71,25 @@ fn restoring_settles_the_guests_that_answer_and_keeps_the_rest() {
     let left: Vec<String> =
         Ledger::open(&directory).unwrap().entries().into_iter().map(|entry| entry.key).collect();
     assert_eq!(left, ["half", "mute"]);
+}
+
+#[test]
+fn a_guest_that_hangs_stays_in_the_ledger_and_holds_up_no_other() {
+    let (_tree, directory) = directory();
+    let ledger = Ledger::open(&directory).unwrap();
+    for key in ["a", "hangs", "z"] {
+        ledger.note(entry(key, 10)).unwrap();
+    }
+    let (never, hang) = crossbeam_channel::bounded::<()>(0);
+    let all = ledger.restore_with(false, Duration::from_secs(3), move |entry| {
+        if entry.key == "hangs" {
+            let _ = hang.recv();
+        }
+        Ok(Box::new(Guest(Ok(100))))
+    });
+    drop(never);
+    assert_eq!((all.notes.len(), all.lacking.len()), (2, 1), "{all:?}");
+    assert!(all.lacking[0].to_string().contains("hangs (pid 7000104)"), "{all:?}");
+    assert!(all.lacking[0].why.contains("no answer within"), "{all:?}");
+    assert_eq!(Ledger::open(&directory).unwrap().entries(), [entry("hangs", 10)]);
 }

@@ -1,0 +1,23 @@
+//! A setting that got another value.
+
+use std::fmt;
+
+use ksmith_core::knobs::Knob;
+
+/// A knob that got another value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The knob that was changed.
+    pub knob: Knob,
+    /// What it was.
+    pub old: u64,
+    /// What it is now.
+    pub new: u64,
+}
+
+/// `pages_to_scan 100 -> 1000`
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} -> {}", self.knob, self.knob.text(self.old), self.knob.text(self.new))
+    }
+}

@@ -1,0 +1,86 @@
+//! A changed setting as the undo store has it.
+
+use ksmith_core::knobs::{Knob, UnknownKnob};
+use serde::{Deserialize, Serialize};
+
+use crate::undo::{Entry, Kind};
+
+/// A setting that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Text", into = "Text")]
+pub(super) struct Setting {
+    pub(super) knob: Knob,
+    /// The original value, as the kernel showed it.
+    pub(super) original: u64,
+    /// The values of which the file holds one, if no other program has written since. `None` if that is not known: then
+    /// the original is restored whatever the file holds.
+    pub(super) written: Option<Vec<u64>>,
+}
+
+impl Entry for Setting {
+    const KIND: Kind = Kind::Setting;
+}
+
+/// The same in words that the kernel would understand.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    knob: String,
+    original: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<Vec<String>>,
+}
+
+impl TryFrom<Text> for Setting {
+    type Error = String;
+
+    fn try_from(text: Text) -> Result<Self, String> {
+        let knob: Knob = text.knob.parse().map_err(|why: UnknownKnob| why.to_string())?;
+        // The kernel may have held a value outside the range that it documents; it goes back as it was.
+        let parse = |value: &String| {
+            let parsed = match knob {
+                Knob::AdvisorMode => knob.parse_value(value).ok(),
+                _ => value.parse().ok(),
+            };
+            parsed.ok_or_else(|| format!("{knob} can't be {value:?}"))
+        };
+        let written = text.written.as_ref().map(|all| all.iter().map(parse).collect()).transpose()?;
+        Ok(Self { knob, original: parse(&text.original)?, written })
+    }
+}
+
+impl From<Setting> for Text {
+    fn from(Setting { knob, original, written }: Setting) -> Self {
+        let text = |value: &u64| knob.text(*value);
+        Self {
+            knob: knob.name().to_owned(),
+            original: text(&original),
+            written: written.map(|all| all.iter().map(text).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(knob: &str, original: &str, written: Option<&str>) -> Result<Setting, String> {
+        let written = written.map(|value| vec![value.to_owned()]);
+        Setting::try_from(Text { knob: knob.to_owned(), original: original.to_owned(), written })
+    }
+
+    #[test]
+    fn knobs_and_values_that_do_not_exist_are_refused() {
+        assert!(of("run", "1", None).is_ok() && of("run", "1", Some("0")).is_ok());
+        for (knob, original) in [("../run", "1"), ("run", "-1"), ("advisor_mode", "9"), ("run", "")] {
+            assert!(of(knob, original, None).is_err(), "{knob} {original}");
+        }
+        assert!(of("advisor_mode", "none", Some("on")).is_err());
+    }
+
+    #[test]
+    fn an_entry_of_an_older_build_says_nothing_of_what_was_written() {
+        let old: Setting = serde_json::from_str(r#"{"knob":"run","original":"1"}"#).unwrap();
+        assert_eq!(old, Setting { knob: Knob::Run, original: 1, written: None });
+    }
+}

@@ -1,0 +1,102 @@
+//! Each operation on a file that undoing depends on, in one place, so that tests can make any of them fail.
+
+use std::io;
+
+/// The kinds of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Operation {
+    /// The new file of the undo store is created.
+    Create,
+    /// It is written.
+    Write,
+    /// It is synced.
+    Sync,
+    /// It replaces the old one.
+    Rename,
+    /// The directory is synced.
+    SyncDirectory,
+    /// A file is removed.
+    Remove,
+    /// Some bytes of the store are overwritten in place.
+    Mark,
+    /// A setting of KSM is written.
+    Knob,
+}
+
+/// Carries out an operation, unless a test makes it fail.
+pub(crate) fn run<T>(operation: Operation, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    #[cfg(test)]
+    fault::before(operation)?;
+    #[cfg(not(test))]
+    let _ = operation;
+    act()
+}
+
+/// Writes all of `bytes`, unless a test breaks it off half way, as a kill or a full disk would.
+pub(crate) fn write_all(file: &mut impl io::Write, bytes: &[u8]) -> io::Result<()> {
+    run(Operation::Write, || Ok(())).inspect_err(|_| {
+        let _ = file.write_all(bytes.get(..bytes.len() / 2).unwrap_or_default());
+    })?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+pub(crate) mod fault {
+    //! What a test makes fail.
+
+    use std::cell::RefCell;
+    use std::io;
+
+    use super::Operation;
+
+    /// What happens at an operation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Fault {
+        /// The process is killed: this operation and all later ones do nothing.
+        Kill,
+        /// This operation fails, and all later ones succeed.
+        Once(i32),
+        /// From here on the disk is full: operations that need space fail.
+        Full,
+        /// From here on the undo store is read-only.
+        ReadOnly,
+        /// The process is killed. From this many operations before the disk is full.
+        KillWhenFull(usize),
+    }
+
+    #[derive(Debug, Default)]
+    struct Plan {
+        fault: Option<(usize, Fault)>,
+        seen: Vec<Operation>,
+    }
+
+    thread_local! {
+        static PLAN: RefCell<Plan> = RefCell::default();
+    }
+
+    /// Runs `work`, with `fault` at the operation of this number (from 0) of this thread. Returns the result, and the
+    /// operations that were tried.
+    pub(crate) fn with<T>(fault: Option<(usize, Fault)>, work: impl FnOnce() -> T) -> (T, Vec<Operation>) {
+        PLAN.set(Plan { fault, seen: Vec::new() });
+        let result = work();
+        (result, PLAN.take().seen)
+    }
+
+    pub(super) fn before(operation: Operation) -> io::Result<()> {
+        let errno = PLAN.with_borrow_mut(|plan| {
+            let number = plan.seen.len();
+            plan.seen.push(operation);
+            let (at, fault) = plan.fault?;
+            let needs_space = matches!(operation, Operation::Create | Operation::Write);
+            match fault {
+                Fault::Kill | Fault::KillWhenFull(_) if number >= at => Some(libc::EIO),
+                Fault::KillWhenFull(before) if number + before >= at && needs_space => Some(libc::ENOSPC),
+                Fault::Once(errno) if number == at => Some(errno),
+                Fault::Full if number >= at && needs_space => Some(libc::ENOSPC),
+                Fault::ReadOnly if number >= at && operation != Operation::Knob => Some(libc::EROFS),
+                _ => None,
+            }
+        });
+        errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+}
