@@ -11,3 +11,6 @@ pub mod socket;
 #[cfg(test)]
 mod testing;
 pub mod user_socket;
+
+/// The most threads of the daemon that wait for guests, whatever guests there are.
+pub const GUEST_THREADS: usize = balance::MOST_THREADS + domains::MOST_THREADS + registry::MOST_THREADS;

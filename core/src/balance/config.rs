@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use wildmatch::WildMatch;
 
 use super::classes::{GuestRule, Terms};
 use super::{Class, GuestView, PoolView};
@@ -21,6 +22,9 @@ pub struct BalanceConfig {
     pub pool: Pool,
     /// Cgroups that are guests themselves: containers, services. `*` and `?` have no meaning here.
     pub cgroups: Vec<String>,
+    /// Users with guests that are balanced although they are not verified. `*` and `?` stand for any text and any
+    /// character.
+    pub users: Vec<String>,
     /// Memory is taken from guests while less than this part of the pool is available.
     #[serde(deserialize_with = "percent")]
     pub low_percent: f64,
@@ -149,6 +153,7 @@ impl Default for BalanceConfig {
             policy: BalanceKind::default(),
             pool: Pool::default(),
             cgroups: Vec::new(),
+            users: Vec::new(),
             low_percent: 10.0,
             high_percent: 20.0,
             step_percent: 5.0,
@@ -202,8 +207,10 @@ impl BalanceConfig {
     }
 
     /// The operator's terms for a guest.
-    pub fn terms(&self, name: &str, uuid: Option<&str>) -> Terms {
-        let rule = self.rule.iter().find(|rule| rule.fits(name, uuid));
+    ///
+    /// Rules go by name and UUID. So none fits a guest that only claims them.
+    pub fn terms(&self, name: &str, uuid: Option<&str>, is_verified: bool) -> Terms {
+        let rule = self.rule.iter().find(|rule| is_verified && rule.fits(name, uuid));
         let class = rule.and_then(GuestRule::class).unwrap_or(&self.default_class);
         let weight = self.classes.get(class).copied().unwrap_or(1);
         Terms {
@@ -212,6 +219,11 @@ impl BalanceConfig {
             ceiling_bytes: rule.and_then(GuestRule::ceiling_bytes),
             is_held: rule.is_some_and(GuestRule::is_held),
         }
+    }
+
+    /// Whether a guest of this one user is balanced although it is not verified.
+    pub fn has_user(&self, user: Option<&str>) -> bool {
+        user.is_some_and(|user| self.users.iter().any(|pattern| WildMatch::new(pattern).matches(user)))
     }
 
     /// Says what is contradictory in the settings.
@@ -302,9 +314,10 @@ mod tests {
              [[rule]]\nname = 'db-*'\nclass = 'high'\nfloor_mib = 64\n[[rule]]\nname = '*'\nhold = true",
         );
         assert_eq!(config.fault(), None);
-        let terms = config.terms("db-1", None);
+        let terms = config.terms("db-1", None, true);
         assert_eq!((terms.class.weight, terms.floor_bytes, terms.is_held), (7, Some(64 << 20), false));
-        let terms = config.terms("web", None);
+        assert_eq!(config.terms("db-1", None, false).class.name, "low", "a name that is only claimed");
+        let terms = config.terms("web", None, true);
         assert_eq!((terms.class.name.as_str(), terms.floor_bytes, terms.is_held), ("low", None, true));
     }
 }

@@ -14,6 +14,9 @@ figures! {
         "uuid": String, Text State (2 6), "the hypervisor or the command line",
             "UUID of the guest, where its hypervisor gives one.",
             |guest| guest.uuid.clone();
+        "is_verified": bool, Mode State (2 6), "libvirt's record, the cgroup, or a program of root",
+            "Whether name and UUID are verified, and not only the word of the guest's user.",
+            |guest| guest.is_verified;
         "kind": String, Label State (2 6), "the command line and the cgroup",
             "Kind of the guest: its hypervisor, service, container or process.",
             |guest| guest.kind.to_string();

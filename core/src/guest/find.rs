@@ -20,7 +20,7 @@ pub enum NotOne {
 
 /// The guest with this UUID, PID (of any of its processes) or name. A name that is a number finds its guest,
 /// unless the number is another guest's PID. A guest that was given the name comes before a plain process with a program
-/// of this name.
+/// of this name. A verified guest comes before all that only claim its name or UUID.
 ///
 /// # Errors
 /// There is none, or several have this name.
@@ -29,13 +29,13 @@ pub fn find<'a>(guests: &'a [Guest], wanted: &str) -> Result<&'a Guest, NotOne> 
     let pid = wanted.parse::<u32>().ok();
     let has_pid = |guest: &&Guest| guest.processes.iter().any(|process| Some(process.pid) == pid);
     let name = |guest: &&Guest| guest.name == wanted;
-    let by_uuid: Vec<&Guest> = guests.iter().filter(uuid).collect();
-    let by_pid: Vec<&Guest> = guests.iter().filter(has_pid).collect();
     let given = |guest: &&Guest| name(guest) && guest.kind != Kind::PROCESS;
-    let by_given_name: Vec<&Guest> = guests.iter().filter(given).collect();
-    let by_name: Vec<&Guest> = guests.iter().filter(name).collect();
-    let found =
-        [by_uuid, by_pid, by_given_name, by_name].into_iter().find(|found| !found.is_empty()).unwrap_or_default();
+    let is_verified = |guest: &&Guest| guest.is_verified;
+    let verified_uuid = |guest: &&Guest| is_verified(guest) && uuid(guest);
+    let verified_name = |guest: &&Guest| is_verified(guest) && given(guest);
+    let ways: [&dyn Fn(&&Guest) -> bool; 6] = [&verified_uuid, &has_pid, &verified_name, &uuid, &given, &name];
+    let mut found = ways.into_iter().map(|way| guests.iter().filter(way).collect::<Vec<_>>());
+    let found = found.find(|found| !found.is_empty()).unwrap_or_default();
     match found[..] {
         [] => Err(NotOne::None(wanted.to_owned())),
         [guest] => Ok(guest),
@@ -72,6 +72,17 @@ mod tests {
     fn a_given_name_comes_before_that_of_a_program() {
         let machine = Guest { kind: Kind::new("qemu"), ..named("web", 11, None) };
         assert_eq!(find(&[named("web", 10, None), machine], "web").unwrap().id().pid(), 11);
+    }
+
+    #[test]
+    fn a_guest_that_only_claims_a_name_or_uuid_never_stands_in_the_way() {
+        let verified = Guest { is_verified: true, kind: Kind::new("qemu"), ..named("web", 10, Some("aa")) };
+        let claims = Guest { kind: Kind::new("qemu"), ..named("web", 11, Some("aa")) };
+        let guests = [claims.clone(), verified];
+        assert_eq!(find(&guests, "web").unwrap().id().pid(), 10);
+        assert_eq!(find(&guests, "aa").unwrap().id().pid(), 10);
+        let pid = Guest { name: "10".to_owned(), uuid: Some("10".to_owned()), ..claims };
+        assert_eq!(find(&[pid, guests[1].clone()], "10").unwrap().id().pid(), 10, "nor one that claims a PID");
     }
 
     #[test]

@@ -51,6 +51,9 @@ fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
     let mut guest = of_first(first, *known);
     for (process, known, share) in parts {
         guest.processes.push(process.id);
+        // A guest is as little to be believed as the least of its processes.
+        guest.is_verified &= known.is_some_and(|known| known.is_verified);
+        guest.uid = guest.uid.filter(|uid| known.and_then(|known| known.uid) == Some(*uid));
         match known {
             // It has a share of the savings; everything else was counted with its parent.
             Some(Identity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
@@ -72,13 +75,15 @@ fn key(process: &Process, known: Option<&Identity>, all: &HashMap<u32, (&Process
     }
 }
 
-/// The first process of a guest that includes its children: the topmost parent of the same kind and name.
+/// The first process of a guest that includes its children: the topmost parent of the same kind, name and user.
 fn root_of(process: &Process, known: &Identity, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> ProcessId {
     let (mut at, mut parent) = (process.id, known.parent);
     // A table read over a while may name parents in a circle.
     for _ in 0..all.len() {
         match all.get(&parent) {
-            Some((process, Some(above))) if above.kind == known.kind && above.name == known.name => {
+            Some((process, Some(above)))
+                if above.kind == known.kind && above.name == known.name && above.uid == known.uid =>
+            {
                 (at, parent) = (process.id, above.parent);
             }
             _ => break,
@@ -92,12 +97,14 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
     Guest {
         name: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.name.clone()),
         uuid: known.as_ref().and_then(|known| known.uuid.clone()),
+        is_verified: known.as_ref().is_some_and(|known| known.is_verified),
         kind: known.as_ref().map_or(Kind::PROCESS, |known| known.kind),
         processes: Vec::new(),
         program: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.program.clone()),
         memory_bytes: known.as_ref().and_then(|known| known.memory_bytes),
         cgroup: known.as_ref().and_then(|known| known.cgroup.clone()),
         user: known.as_ref().and_then(|known| known.user.clone()),
+        uid: known.as_ref().and_then(|known| known.uid),
         metadata: None,
         domain: None,
         mergeable: None,
@@ -212,6 +219,33 @@ pub(super) mod tests {
         let figures = guests[0].figures;
         assert_eq!((figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes), (100 * 4096, 4096, 6400));
         assert_eq!((figures.saved_bytes, figures.profit_bytes, rest), (100 * 4096, 100 * 4096 - 6400, 0));
+    }
+
+    #[test]
+    fn a_guest_with_a_process_of_another_user_is_of_no_user_and_not_verified() {
+        let of = |uid| Identity {
+            uid: Some(uid),
+            is_verified: true,
+            user: Some("root".to_owned()),
+            ..of_service("p", "a")
+        };
+        let sample = Sample { page_size: 4096, processes: vec![process(5, 1), process(6, 1)], ..Sample::default() };
+        let grouped = |second: Identity| {
+            let first = of(0);
+            let (guests, _) = group(&sample, |id| Some(if id.pid == 5 { &first } else { &second }));
+            assert_eq!(guests.len(), 1);
+            (guests[0].only_user().map(str::to_owned), guests[0].is_verified)
+        };
+        assert_eq!(grouped(of(0)), (Some("root".to_owned()), true));
+        assert_eq!(grouped(of(7)), (None, true));
+        assert_eq!(grouped(Identity { uid: None, ..of(0) }), (None, true), "a set-user-ID program");
+        assert_eq!(grouped(Identity { is_verified: false, ..of(0) }), (Some("root".to_owned()), false));
+    }
+
+    #[test]
+    fn a_child_of_another_user_is_not_part_of_a_user_mode_linux() {
+        let of = |uid, parent| Identity { uid: Some(uid), ..uml(parent) };
+        assert_eq!(grouped(&[(10, of(1, 1)), (11, of(1, 10)), (12, of(2, 10))]).len(), 2);
     }
 
     #[test]

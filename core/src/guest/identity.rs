@@ -2,7 +2,7 @@
 
 use super::Kind;
 
-/// One process, classified. Its own words may lie: they name and describe it, and give access to nothing.
+/// One process, classified. Its own words may lie: unless they are verified, they only name and describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The guest's name as far as this process tells.
@@ -13,14 +13,19 @@ pub struct Identity {
     pub program: String,
     /// The UUID on the command line.
     pub uuid: Option<String>,
+    /// Whether name and UUID come from a source that no other user can choose: libvirt's record of this very process, the
+    /// path of a service or container of the system's own, or a program of root.
+    pub is_verified: bool,
     /// The size of the guest's memory on the command line.
     pub memory_bytes: Option<u64>,
     /// The whole path of the cgroup.
     pub cgroup: Option<String>,
     /// The path of the service or container: processes of one path are one guest.
     pub unit: Option<String>,
-    /// The user that the process belongs to.
+    /// The user that the process runs as.
     pub user: Option<String>,
+    /// The number of that user, if the process has rights of that user only. `None` for a set-user-ID program.
+    pub uid: Option<u32>,
     /// The PID of the parent.
     pub parent: u32,
     /// Whether children of the same kind and name belong to the guest.
@@ -39,10 +44,12 @@ impl Identity {
             kind: Kind::PROCESS,
             program: program.to_owned(),
             uuid: None,
+            is_verified: false,
             memory_bytes: None,
             cgroup: None,
             unit: None,
             user: None,
+            uid: None,
             parent: 0,
             includes_children: false,
             is_twin: false,

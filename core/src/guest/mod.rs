@@ -28,6 +28,9 @@ pub struct Guest {
     pub name: String,
     /// In lower case with dashes, where its hypervisor gives it one.
     pub uuid: Option<String>,
+    /// Whether name and UUID are verified. Else they are the word of the guest's own user, and no rule goes by them.
+    #[serde(default)]
+    pub is_verified: bool,
     /// What it is.
     pub kind: Kind,
     /// Its processes, the first one first; never empty. A guest is known by the first.
@@ -40,6 +43,9 @@ pub struct Guest {
     pub cgroup: Option<String>,
     /// The user of its first process: a name, or a number where the host has no name for it.
     pub user: Option<String>,
+    /// The number of the one user that all its processes run as. `None`: several, or a set-user-ID program.
+    #[serde(default)]
+    pub uid: Option<u32>,
     /// The XML of libvirt's `<metadata>`, where libvirt manages it.
     pub metadata: Option<String>,
     /// The trust domain that the configuration assigns it to.
@@ -68,6 +74,19 @@ impl Guest {
 
     /// Its name with its first PID, for messages: names need not be unique.
     pub fn title(&self) -> String {
-        format!("{} (pid {})", self.name, self.id().pid())
+        format!("{} (pid {})", self.shown_name(), self.id().pid())
+    }
+
+    /// Its name as people see it: `web`, or `web [alice]` where the name is only the word of its user.
+    pub fn shown_name(&self) -> String {
+        match &self.user {
+            Some(user) if !self.is_verified => format!("{} [{user}]", self.name),
+            _ => self.name.clone(),
+        }
+    }
+
+    /// The name of the one user that all its processes run as.
+    pub fn only_user(&self) -> Option<&str> {
+        self.user.as_deref().filter(|_| self.uid.is_some())
     }
 }

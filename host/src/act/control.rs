@@ -248,6 +248,7 @@ mod tests {
         let directory = tree.join("proc/812");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("cmdline"), "/bin/bash\0/usr/sbin/ksmtuned\0").unwrap();
+        fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
         fs::write(directory.join("stat"), "812 (ksmtuned) S 1 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 900 1000 33 0")
             .unwrap();
     }

@@ -1,4 +1,6 @@
 //! Other programs that write to KSM on this host.
+//!
+//! Only root can write there. So only programs of root count, and no user can keep ksmith from starting by a name.
 
 use std::fmt;
 
@@ -7,6 +9,7 @@ use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
 use super::{identity, tuned};
+use crate::owner::Glance;
 use crate::root::Root;
 
 /// Which program it is.
@@ -79,6 +82,10 @@ pub fn find(root: &Root) -> Vec<Holder> {
 }
 
 fn holder(root: &Root, pid: u32) -> Option<Holder> {
+    let before = Glance::at(root, pid);
+    if !before.is_roots_program() {
+        return None;
+    }
     let Reading::Value(text) = root.text(format!("proc/{pid}/cmdline")) else { return None };
     let kind = match script(&CommandLine::parse(text.as_bytes()))? {
         "ksmtuned" => HolderKind::Ksmtuned,
@@ -86,7 +93,9 @@ fn holder(root: &Root, pid: u32) -> Option<Holder> {
         "tuned" => HolderKind::Tuned { profile: tuned::profile_with_ksm(root)? },
         _ => return None,
     };
-    Some(Holder { kind, id: identity::of(root, pid).get()? })
+    let holder = Holder { kind, id: identity::of(root, pid).get()? };
+    // It may have executed another program meanwhile.
+    (Glance::at(root, pid) == before).then_some(holder)
 }
 
 /// The name of what runs: the program, or the script where the program is an interpreter. A program that has
@@ -122,6 +131,26 @@ mod tests {
             .unwrap();
         let stat = format!("{pid} (x) S 1 1 1 0 -1 4194560 0 0 0 0 5 6 0 0 20 0 1 0 {}00 1000 33 0", pid);
         fs::write(directory.join("stat"), stat).unwrap();
+        status(tree, pid, "0\t0\t0\t0", "");
+    }
+
+    fn status(tree: &Path, pid: u32, uids: &str, namespaces: &str) {
+        let text = format!("Name:\tx\nUid:\t{uids}\nNSpid:\t{pid}{namespaces}\n");
+        fs::write(tree.join("proc").join(pid.to_string()).join("status"), text).unwrap();
+    }
+
+    #[test]
+    fn a_controller_is_a_program_of_root_and_of_this_host() {
+        let tree = tempfile::tempdir().unwrap();
+        process(tree.path(), 12, &["/bin/bash", "/usr/sbin/ksmtuned"]);
+        process(tree.path(), 13, &["ksmtuned"]);
+        process(tree.path(), 14, &["ksmtuned"]);
+        process(tree.path(), 15, &["ksmtuned"]);
+        status(tree.path(), 13, "1000\t1000\t1000\t1000", "");
+        status(tree.path(), 14, "1000\t0\t0\t0", "");
+        status(tree.path(), 15, "0\t0\t0\t0", "\t1");
+        let found: Vec<u32> = find(&Root::at(tree.path())).iter().map(|holder| holder.id.pid).collect();
+        assert_eq!(found, [12], "not of a user, of a set-user-ID program or of a container");
     }
 
     #[test]

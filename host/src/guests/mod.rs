@@ -11,6 +11,8 @@ mod snapshot;
 mod twins;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,9 +32,15 @@ pub use crate::process::{has_ended, is_alive};
 use crate::root::Root;
 use crate::users::Users;
 
+/// The most threads: those that ask hypervisors, and the one that asks the name service.
+pub const MOST_THREADS: usize = prober::LIMITS.threads + 1;
+
 /// How soon a hypervisor that failed is asked again: at first, and at last.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 const LAST_RETRY: Duration = Duration::from_secs(600);
+
+/// How soon a record is looked for again that was not there when its guest started.
+const FIRST_RECORD: Duration = Duration::from_secs(1);
 
 /// How often a hypervisor that answers is asked: its guest may have been switched by others.
 const ROUND: Duration = Duration::from_secs(30);
@@ -51,12 +59,27 @@ pub struct Guests {
 struct Known {
     name: Arc<str>,
     found: Option<Recognised>,
-    managed: Managed,
+    /// The record of its manager, and when to look for one again while there is none.
+    managed: Option<Managed>,
+    record: Retry,
     answer: Answer,
     /// When to ask its hypervisor (again), and how long to wait after that.
     due: Duration,
     pause: Duration,
     question: Question,
+}
+
+/// When something is tried again that has failed: at first soon, then less and less often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Retry {
+    due: Duration,
+    pause: Duration,
+}
+
+impl Retry {
+    fn after_a_failure(self, now: Duration) -> Self {
+        Self { due: now + self.pause, pause: (self.pause * 2).min(LAST_RETRY) }
+    }
 }
 
 /// Whether its hypervisor is being asked. Never twice at a time: the older answer might come last.
@@ -165,9 +188,26 @@ impl Guests {
         }
         let mut known = std::mem::take(&mut self.names.known);
         for process in &sample.processes {
-            let old = known.remove(&process.id).filter(|known| known.is_of(process));
-            let entry = old.unwrap_or_else(|| Arc::new(self.read(process.id, &process.name, sample.at)));
+            let is_same = |known: &Arc<Known>| known.is_of(process) && known.has_its_user(&self.root, process.id);
+            let old = known.remove(&process.id).filter(is_same);
+            let mut entry = old.unwrap_or_else(|| Arc::new(self.read(process.id, &process.name, sample.at)));
+            if entry.lacks_its_record() && entry.record.due <= sample.at {
+                self.look_up(process.id, Arc::make_mut(&mut entry), sample.at);
+            }
             self.names.known.insert(process.id, entry);
+        }
+    }
+
+    /// Looks for the record of a process, which verifies its name.
+    fn look_up(&self, id: ProcessId, known: &mut Known, now: Duration) {
+        let Some(found) = &mut known.found else { return };
+        known.managed = found.hypervisor.record(&self.root, &self.names.libvirt, &found.identity.name, id.pid);
+        match &known.managed {
+            Some(managed) => {
+                found.identity.is_verified = true;
+                found.identity.uuid.clone_from(&managed.uuid);
+            }
+            None => known.record = known.record.after_a_failure(now),
         }
     }
 
@@ -176,19 +216,20 @@ impl Guests {
     }
 
     fn read(&self, id: ProcessId, name: &Arc<str>, now: Duration) -> Known {
-        let found = identities::read(&self.root, id, &self.users);
-        let managed = found.as_ref().map_or_else(Managed::default, |found| {
-            found.hypervisor.managed(&self.root, &self.names.libvirt, &found.identity.name, id.pid)
-        });
-        Known {
+        let mut known = Known {
             name: Arc::clone(name),
-            found,
-            managed,
+            found: identities::read(&self.root, id, &self.users),
+            managed: None,
+            record: Retry { due: now, pause: FIRST_RECORD },
             answer: Answer::default(),
             due: now,
             pause: FIRST_RETRY,
             question: Question::None,
+        };
+        if known.lacks_its_record() {
+            self.look_up(id, &mut known, now);
         }
+        known
     }
 
     /// Has the hypervisors asked that are due. A captured tree has none that could be asked.
@@ -206,10 +247,8 @@ impl Guests {
             .collect();
         for target in due {
             let id = target.id.process();
-            if self.prober.is_none() {
-                self.prober = Prober::start(&self.root);
-            }
-            if self.prober.as_mut().is_some_and(|prober| prober.ask(target))
+            let prober = self.prober.get_or_insert_with(|| Prober::new(&self.root));
+            if prober.ask(target)
                 && let Some(known) = self.known_mut(id)
             {
                 known.due = now + known.pause;
@@ -238,6 +277,18 @@ impl Known {
         self.name == process.name
     }
 
+    /// Whether the process still runs as the user that it had. Root's program may become another user's without a new
+    /// name.
+    fn has_its_user(&self, root: &Root, id: ProcessId) -> bool {
+        let Some(had) = self.found.as_ref().and_then(|found| found.effective_uid) else { return true };
+        !root.is_host() || fs::metadata(root.path(format!("proc/{}", id.pid))).map_or(true, |now| now.uid() == had)
+    }
+
+    /// Whether it looks like a guest of which a manager keeps a record, and there is none so far.
+    fn lacks_its_record(&self) -> bool {
+        self.managed.is_none() && self.found.as_ref().is_some_and(|found| found.hypervisor.has_records())
+    }
+
     fn ask_anew(&mut self) {
         (self.due, self.pause) = (Duration::ZERO, FIRST_RETRY);
         if self.question == Question::UnderWay {
@@ -247,13 +298,15 @@ impl Known {
 
     fn add_to(&self, guest: &mut Guest) {
         let told = self.answer.told.as_ref();
-        guest.uuid = guest.uuid.take().or_else(|| told?.uuid.clone()).or_else(|| self.managed.uuid.clone());
+        guest.uuid = guest.uuid.take().or_else(|| told?.uuid.clone());
         guest.memory_bytes = guest.memory_bytes.or(self.answer.memory_bytes);
-        guest.metadata = self.managed.metadata.clone();
+        guest.metadata = self.managed.as_ref().and_then(|managed| managed.metadata.clone());
         guest.offered = told.map(|told| told.backends.iter().any(|backend| backend.merge && !backend.share));
-        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count, and is said.
-        guest.has_remaining_mergeable = guest.offered == Some(false) && guest.mergeable == Some(true);
-        guest.mergeable = guest.mergeable.map(|mergeable| mergeable && guest.offered != Some(false));
+        // QEMU goes on offering its firmware and video memory, some 100 KiB: that does not count, and is said. Any process
+        // may say that its RAM is not offered: of one that is not verified the kernel's word counts.
+        let is_off = guest.is_verified && guest.offered == Some(false);
+        guest.has_remaining_mergeable = is_off && guest.mergeable == Some(true);
+        guest.mergeable = guest.mergeable.map(|mergeable| mergeable && !is_off);
         guest.errors.extend(self.answer.error.clone());
         let has_own_name =
             self.found.as_ref().is_some_and(|Recognised { identity, .. }| identity.name != identity.program);

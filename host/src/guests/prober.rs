@@ -2,50 +2,42 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use ksmith_core::guest::GuestId;
 
+use crate::fair_pool::{FairPool, Limits};
 use crate::hypervisor::{Answer, Target};
 use crate::root::Root;
 
-/// Questions that may be under way at once. Each takes milliseconds, or half a second where a guest hangs.
-const THREADS: usize = 4;
-
-/// Questions that may wait; more come again at the next look.
-const WAITING: usize = 4096;
+/// Questions under way and waiting. Each takes milliseconds, or half a second where a guest hangs. Those that find no
+/// place come again at the next look.
+pub(super) const LIMITS: Limits =
+    Limits { threads: 6, of_users: 4, of_one_user: 2, waiting_of_one_user: 64, waiting_of_host: 4096 };
 
 /// The threads that ask.
 #[derive(Debug)]
 pub(super) struct Prober {
-    jobs: Sender<Target>,
+    root: Root,
+    pool: FairPool,
+    sender: Sender<(GuestId, Answer)>,
     answers: Receiver<(GuestId, Answer)>,
     under_way: usize,
 }
 
 impl Prober {
-    /// Starts the threads. `None` where the host gives us none.
-    pub(super) fn start(root: &Root) -> Option<Self> {
-        let (jobs, waiting) = bounded::<Target>(WAITING);
+    /// Nothing is asked yet.
+    pub(super) fn new(root: &Root) -> Self {
         let (sender, answers) = unbounded();
-        let mut started = 0;
-        for _ in 0..THREADS {
-            let (waiting, sender, root) = (waiting.clone(), sender.clone(), root.clone());
-            let work = move || {
-                for target in waiting {
-                    if sender.send((target.id, target.ask(&root))).is_err() {
-                        return;
-                    }
-                }
-            };
-            let thread = std::thread::Builder::new().name("guest-probe".to_owned()).stack_size(256 << 10);
-            started += usize::from(thread.spawn(work).is_ok());
-        }
-        (started > 0).then_some(Self { jobs, answers, under_way: 0 })
+        Self { root: root.clone(), pool: FairPool::new("guest-probe", LIMITS), sender, answers, under_way: 0 }
     }
 
     /// Has a guest asked. Returns whether it will be.
     pub(super) fn ask(&mut self, target: Target) -> bool {
-        let accepted = self.jobs.try_send(target).is_ok();
+        let (sender, root) = (self.sender.clone(), self.root.clone());
+        let accepted = self.pool.push(target.accountable(), move || {
+            // At the end there is no receiver any more.
+            let _ = sender.send((target.id, target.ask(&root)));
+        });
         self.under_way += usize::from(accepted);
         accepted
     }

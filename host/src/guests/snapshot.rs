@@ -8,6 +8,10 @@ use ksmith_core::guest::{Guest, GuestId, Identity, group};
 use ksmith_core::sample::{Process, ProcessId, Sample};
 
 use super::{Known, List, Target, Uri};
+use crate::root::Root;
+
+/// A record that is looked for again so soon is waited for.
+const AWAITED: Duration = Duration::from_secs(10);
 
 /// What is known of the processes of a sample.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +40,18 @@ impl GuestSnapshot {
     /// Whether this very process, with this program, is known here.
     pub fn knows(&self, process: &Process) -> bool {
         self.names.known.get(&process.id).is_some_and(|known| known.is_of(process))
+    }
+
+    /// Whether a process still runs as the user that it had when it became known. The guard of the domains asks for each
+    /// guest that may merge: that costs some microseconds.
+    pub fn has_its_user(&self, root: &Root, id: ProcessId) -> bool {
+        self.names.known.get(&id).is_none_or(|known| known.has_its_user(root, id))
+    }
+
+    /// Whether a guest lacks the record of its manager and may get it any moment: then another look is due soon.
+    pub fn awaits_a_record(&self) -> bool {
+        let soon = self.at + AWAITED;
+        self.names.known.values().any(|known| known.lacks_its_record() && known.record.due <= soon)
     }
 
     /// What is needed to switch or resize a guest.
@@ -68,6 +84,6 @@ impl Names {
     }
 
     pub(super) fn target_of(&self, id: ProcessId, known: &Known) -> Option<Target> {
-        Some(Target::new(GuestId::of(id), known.found.as_ref()?, &known.managed, &self.libvirt))
+        Some(Target::new(GuestId::of(id), known.found.as_ref()?, known.managed.as_ref(), &self.libvirt))
     }
 }

@@ -1,3 +1,6 @@
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
 use super::*;
 use crate::hypervisor::{Backend, Told};
 
@@ -6,16 +9,16 @@ fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
     let tree = tempfile::tempdir().unwrap();
     for (pid, line, cgroup) in processes {
         let directory = tree.path().join(format!("proc/{pid}"));
-        std::fs::create_dir_all(&directory).unwrap();
+        fs::create_dir_all(&directory).unwrap();
         let comm: String = line.split(' ').next().unwrap().rsplit('/').next().unwrap().chars().take(15).collect();
         let stat = format!("{pid} ({comm}) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 10 0\n");
-        std::fs::write(directory.join("stat"), stat).unwrap();
-        std::fs::write(directory.join("cmdline"), line.replace(' ', "\0")).unwrap();
-        std::fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
-        std::fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+        fs::write(directory.join("stat"), stat).unwrap();
+        fs::write(directory.join("cmdline"), line.replace(' ', "\0")).unwrap();
+        fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
     }
-    std::fs::create_dir_all(tree.path().join("etc")).unwrap();
-    std::fs::write(tree.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
+    fs::create_dir_all(tree.path().join("etc")).unwrap();
+    fs::write(tree.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
     tree
 }
 
@@ -100,4 +103,36 @@ fn an_answer_from_before_a_switch_is_ignored() {
     assert_eq!(guests.names.known[&id].due, Duration::ZERO, "it is asked again");
     guests.learn(id.into(), told(true));
     assert_eq!(offers(&guests), Some(true), "it was switched again since");
+}
+
+/// Root's programs become other users' without a new name: `cron` executes a user's program that is called so, too.
+#[test]
+fn a_process_that_changes_its_user_is_not_the_one_that_was_verified() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let code = "import os,sys; print(flush=True); sys.stdin.readline(); os.setuid(64999); print(flush=True); sys.stdin.read()";
+    let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
+    let Ok(mut child) = Command::new("python3").args(["-c", code]).stdin(stdin).stdout(stdout).spawn() else {
+        return;
+    };
+    let mut wait = || child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    wait();
+    let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let stat = ksmith_core::kernel::PidStat::parse(&text).unwrap();
+    let mut sample = sample(&[(child.id(), "python3")]);
+    sample.processes[0].id.start_ticks = stat.start_ticks;
+    let id = sample.processes[0].id;
+    let root = Root::host();
+    let mut guests = Guests::new(root.clone(), Uri::default());
+    let snapshot = guests.snapshot(&sample);
+    assert!(snapshot.list.guests[0].is_verified && snapshot.has_its_user(&root, id), "{:?}", snapshot.list.guests);
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let mut wait = || child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    wait();
+    assert!(!snapshot.has_its_user(&root, id), "the snapshot is outdated");
+    let guest = guests.snapshot(&sample).list.guests.remove(0);
+    assert!(!guest.is_verified && guest.uid == Some(64999), "{guest:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

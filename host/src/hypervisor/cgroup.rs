@@ -15,6 +15,9 @@ pub struct Unit<'a> {
     pub name: String,
     /// The path up to it.
     pub path: &'a str,
+    /// Whether the system's own manager has made it. A user makes units of any name below a session, and so does a
+    /// service or container below its own cgroup.
+    pub is_of_system: bool,
 }
 
 impl Cgroup {
@@ -31,22 +34,43 @@ impl Cgroup {
         unified.or_else(|| find("name=systemd")).or_else(|| find("memory")).or_else(|| find("")).map(Self)
     }
 
+    /// Whether the process is in a container: then its root is not that of the host.
+    pub fn is_in_container(&self) -> bool {
+        let mut path = self.0.as_str();
+        while let Some(unit) = innermost(path) {
+            if unit.hypervisor.is_container() {
+                return true;
+            }
+            path = &unit.path[..unit.path.rfind('/').unwrap_or(0)];
+        }
+        false
+    }
+
     /// The innermost service or container on the path, and the path up to it. A container that a service started
     /// is the container; an application that a user's manager started is a service of its own.
     pub fn unit(&self) -> Option<Unit<'_>> {
-        let mut end = self.0.len();
-        loop {
-            let path = &self.0[..end];
-            let start = path.rfind('/')?;
-            let of = |hypervisor: &&'static dyn Hypervisor| {
-                let name = hypervisor.unit(&path[start + 1..], &path[..start])?;
-                Some(Unit { hypervisor: *hypervisor, name, path })
-            };
-            if let Some(unit) = REGISTRY.iter().find_map(of) {
-                return Some(unit);
-            }
-            end = start;
+        let unit = innermost(&self.0)?;
+        let parents = &unit.path[..unit.path.rfind('/')?];
+        let is_users = |part: &str| part == ".." || part == "user.slice" || part.starts_with("user@");
+        let is_of_system = !parents.split('/').any(is_users) && innermost(parents).is_none();
+        Some(Unit { is_of_system, ..unit })
+    }
+}
+
+/// The innermost service or container on a path. What has made it is not looked at.
+fn innermost(path: &str) -> Option<Unit<'_>> {
+    let mut end = path.len();
+    loop {
+        let path = &path[..end];
+        let start = path.rfind('/')?;
+        let of = |hypervisor: &&'static dyn Hypervisor| {
+            let name = hypervisor.unit(&path[start + 1..], &path[..start])?;
+            Some(Unit { hypervisor: *hypervisor, name, path, is_of_system: false })
+        };
+        if let Some(unit) = REGISTRY.iter().find_map(of) {
+            return Some(unit);
         }
+        end = start;
     }
 }
 
@@ -134,6 +158,39 @@ mod tests {
         let nspawn = r"/machine.slice/machine-my\x2dbox.scope";
         assert_eq!(unit_of(nspawn), container("my-box", nspawn));
         assert_eq!(unit_of(r"/machine.slice/machine-qemu\x2d1\x2dweb.scope"), None);
+    }
+
+    #[test]
+    fn a_unit_that_a_user_or_another_unit_has_made_is_not_the_systems() {
+        for (path, expected) in [
+            ("/system.slice/pg.service", true),
+            ("/system.slice/pg.service/child", true),
+            ("/system.slice/docker-ID.scope", true),
+            ("/docker/ID", true),
+            ("/kubepods/besteffort/pod12-34/ID", true),
+            ("/lxc.payload.web/init.scope", true),
+            ("/user.slice/user-1.slice/user@1.service/app.slice/pg.service", false),
+            ("/user.slice/user-1.slice/session-1.scope/pg.service", false),
+            ("/user.slice/user-1.slice/user@1.service/ID", false),
+            ("/system.slice/a.service/pg.service", false),
+            ("/lxc.payload.web/system.slice/pg.service", false),
+            ("/docker/ID/system.slice/pg.service", false),
+            ("/../pg.service", false),
+        ] {
+            let cgroup = Cgroup(path.replace("ID", ID));
+            assert_eq!(cgroup.unit().unwrap().is_of_system, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_in_a_container_at_any_depth() {
+        let is_in = |path: &str| Cgroup(path.replace("ID", ID)).is_in_container();
+        assert!(is_in("/docker/ID") && is_in("/docker/ID/system.slice/a.service/x") && is_in("/lxc/web/a.service"));
+        assert!(
+            !is_in("/system.slice/a.service")
+                && !is_in("/")
+                && !is_in("/machine.slice/machine-qemu\\x2d1\\x2da.scope")
+        );
     }
 
     #[test]

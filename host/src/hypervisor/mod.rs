@@ -59,6 +59,11 @@ pub trait Hypervisor: fmt::Debug + Sync {
         true
     }
 
+    /// Whether such guests may have a root of their own, with the number of the host's.
+    fn is_container(&self) -> bool {
+        false
+    }
+
     // What a process looks like. Pure functions of text that the process chose: they name it, and give access to nothing.
 
     /// Whether a program of this name may run such guests.
@@ -83,9 +88,15 @@ pub trait Hypervisor: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// What the manager of the guest knows of it.
-    fn managed(&self, _root: &Root, _libvirt: &Uri, _name: &str, _pid: u32) -> Managed {
-        Managed::default()
+    /// Whether a manager keeps records of such guests.
+    fn has_records(&self) -> bool {
+        false
+    }
+
+    /// The manager's record of the guest `name`, if the manager knows that this very process is the guest. A record is
+    /// what verifies the name.
+    fn record(&self, _root: &Root, _libvirt: &Uri, _name: &str, _pid: u32) -> Option<Managed> {
+        None
     }
 
     /// Whether the guest may be asked in passing, without a trace in its manager.
@@ -170,7 +181,7 @@ pub struct Looks {
     pub includes_children: bool,
 }
 
-/// What the manager of a guest knows of it.
+/// What the manager of a guest knows of it, and the guest can't choose.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Managed {
     /// The guest's UUID.

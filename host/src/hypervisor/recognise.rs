@@ -16,6 +16,10 @@ pub struct Recognised {
     pub hypervisor: &'static dyn Hypervisor,
     /// The monitors of the guest.
     pub monitors: Vec<Place>,
+    /// The effective user at that time. A process that has another one since is not the one that was recognised.
+    pub effective_uid: Option<u32>,
+    /// Whether its name is its own word, and not that of its cgroup's path.
+    pub has_own_word: bool,
 }
 
 /// Recognises a process. Its hypervisor decides; else its container or service; else it is a plain process.
@@ -29,28 +33,33 @@ pub fn recognise(
     let program = if line.program().is_empty() { comm } else { line.program() };
     let own = |looks: &Looks| printable_name(looks.name.as_deref(), comm, line);
     let found = name::hypervisor(comm, line);
+    let mut is_verified = false;
     let (name, hypervisor, looks, unit) = match (found, cgroup.and_then(Cgroup::unit)) {
         (Some((hypervisor, looks)), _) => (own(&looks), hypervisor, looks, None),
-        (None, Some(Unit { hypervisor, name, path })) => {
+        (None, Some(Unit { hypervisor, name, path, is_of_system })) => {
+            is_verified = is_of_system;
             (printable(&name), hypervisor, Looks::default(), Some(path.to_owned()))
         }
         (None, None) => (own(&Looks::default()), &process::HYPERVISOR as _, Looks::default(), None),
     };
+    let has_own_word = unit.is_none();
     let identity = Identity {
         name,
         kind: hypervisor.kind(),
         program: printable(program),
         uuid: looks.uuid,
+        is_verified,
         memory_bytes: looks.memory_bytes,
         cgroup: cgroup.map(|cgroup| shown(&cgroup.0)),
         unit,
         user,
+        uid: None,
         parent,
         includes_children: looks.includes_children,
         is_twin: false,
         obstacle: looks.obstacle,
     };
-    Recognised { identity, hypervisor, monitors: hypervisor.monitors(line) }
+    Recognised { identity, hypervisor, monitors: hypervisor.monitors(line), effective_uid: None, has_own_word }
 }
 
 /// A path fit for a terminal: a cgroup may have any name.

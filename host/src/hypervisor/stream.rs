@@ -38,9 +38,10 @@ impl TimedStream {
         Ok(Self { socket, read: Vec::new(), deadline: Instant::now() + patience })
     }
 
-    /// The PID of the process that listens there.
-    pub(super) fn peer(&self) -> io::Result<u32> {
-        Ok(sockopt::socket_peercred(&self.socket)?.pid.as_raw_nonzero().get().unsigned_abs())
+    /// The PID and the user of the process that listens there, as it was when it began to listen.
+    pub(super) fn peer(&self) -> io::Result<(u32, u32)> {
+        let peer = sockopt::socket_peercred(&self.socket)?;
+        Ok((peer.pid.as_raw_nonzero().get().unsigned_abs(), peer.uid.as_raw()))
     }
 
     /// Allows so long from now for everything that follows.
@@ -175,6 +176,6 @@ mod tests {
     #[test]
     fn the_process_that_listens_is_known() {
         let (_directory, timed) = peer(drop);
-        assert_eq!(timed.peer().unwrap(), std::process::id());
+        assert_eq!(timed.peer().unwrap(), (std::process::id(), rustix::process::geteuid().as_raw()));
     }
 }

@@ -3,6 +3,7 @@
 use ksmith_core::guest::{GuestId, Identity};
 
 use super::{Answer, Hypervisor, Managed, Monitor, MonitorError, Place, Recognised, Resize, Uri};
+use crate::fair_pool::Accountable;
 use crate::process::is_alive;
 use crate::root::Root;
 
@@ -17,8 +18,8 @@ pub struct Target {
     pub identity: Identity,
     /// Its monitors.
     pub(super) monitors: Vec<Place>,
-    /// The UUID by which its manager knows it.
-    pub(super) uuid: Option<String>,
+    /// The UUID by which its manager knows this process. Never that of the command line: it may be another guest's.
+    pub(super) managed_uuid: Option<String>,
     /// The libvirt to ask, where libvirt manages it.
     pub(super) libvirt: Uri,
     hypervisor: &'static dyn Hypervisor,
@@ -62,13 +63,13 @@ pub struct Switched {
 
 impl Target {
     /// The guest of a first process that was recognised so.
-    pub(crate) fn new(id: GuestId, first: &Recognised, managed: &Managed, libvirt: &Uri) -> Self {
+    pub(crate) fn new(id: GuestId, first: &Recognised, managed: Option<&Managed>, libvirt: &Uri) -> Self {
         let identity = first.identity.clone();
         Self {
             id,
             name: identity.name.clone(),
             monitors: first.monitors.clone(),
-            uuid: managed.uuid.clone().or_else(|| identity.uuid.clone()),
+            managed_uuid: managed.and_then(|managed| managed.uuid.clone()),
             libvirt: libvirt.clone(),
             hypervisor: first.hypervisor,
             identity,
@@ -102,7 +103,9 @@ impl Target {
             return Err(SwitchError::Gone { name: self.name.clone() });
         }
         self.hypervisor.switch(root, self, on, dry_run).map_err(|source| match source {
-            MonitorError::NoMonitor => SwitchError::NoSwitch { name: self.name.clone(), why: source.to_string() },
+            MonitorError::NoMonitor | MonitorError::NoRecord => {
+                SwitchError::NoSwitch { name: self.name.clone(), why: source.to_string() }
+            }
             source => SwitchError::Monitor { name: self.name.clone(), source },
         })
     }
@@ -121,6 +124,14 @@ impl Target {
                 Err(SwitchError::NoSwitch { name: self.name.clone(), why })
             }
             Err(source) => Err(SwitchError::Monitor { name: self.name.clone(), source }),
+        }
+    }
+
+    /// The account of what is asked of this guest: that of its user, unless the guest is verified.
+    pub fn accountable(&self) -> Accountable {
+        match self.identity.is_verified {
+            true => Accountable::Host,
+            false => Accountable::User(self.identity.uid),
         }
     }
 

@@ -188,7 +188,7 @@ fn table(report: &GuestsReport, order: Order) -> Table {
             for guest in sorted(report, order.sort) {
                 let others = guest.processes.len().saturating_sub(1);
                 let others = if others > 0 { format!("+{others}") } else { String::new() };
-                let head = [guest.name.clone(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
+                let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
                 let cells = columns.iter().map(|figure| cell(&figure.field, &(figure.read)(guest)));
                 table.cells(head.into_iter().chain(cells).collect());
             }

@@ -16,4 +16,5 @@ mod observe_descriptors;
 mod optin_packaging;
 mod own_process;
 mod security_page;
+mod spoofed_guests;
 mod systemd_packaging;

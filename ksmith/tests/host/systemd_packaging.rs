@@ -49,6 +49,19 @@ fn complaints(output: &Output) -> Vec<String> {
     said.lines().filter(|line| line.contains("ksmith")).map(str::to_owned).collect()
 }
 
+/// Programs of users may take all threads of the sockets, and processes that look like guests all those for guests.
+#[test]
+fn the_unit_has_room_for_all_threads_at_once() {
+    /// Both sockets: 256 connections of users, 16 of root, 32 of each that are refused or end, some of root's own.
+    const OF_SOCKETS: usize = 256 + 16 + 2 * 32 + 16;
+    /// The loop, signals, process events, and threads that live for a moment.
+    const OWN: usize = 16;
+    let tasks = UNIT.lines().find_map(|line| line.strip_prefix("TasksMax=")).unwrap();
+    let tasks: usize = tasks.parse().unwrap();
+    let most = OF_SOCKETS + OWN + ksmith_service::GUEST_THREADS;
+    assert!(most <= tasks, "TasksMax={tasks}, and there may be {most} threads");
+}
+
 #[test]
 fn the_unit_and_its_drop_ins_are_such_as_systemd_understands() {
     let Some(sound) = analyze(&["verify"], UNIT, &[]) else { return };

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::spoof::{OTHER_USER, Spoof};
 use crate::support::vm::{Domain, FILLED_PAGES, Libvirt, PAGE, Qemu, UmlKit, content, has, virsh};
 use crate::support::{KernelLock, clean_passes, copy_program, guest, hold_off_others, passes_until, wait_until};
 use ksmith_core::account::Totals;
@@ -379,6 +380,18 @@ fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
     let mut domain = Domain::define(directory.path(), &name, &content);
     let says_off = || virsh(&["dumpxml", "--inactive", &name]).unwrap().contains("nosharepages");
     assert!(!says_off() && is_offered(domain.pid));
+    // A process of another user that claims to be this domain has neither it nor its definition changed.
+    let spoof = Spoof::of_libvirt(OTHER_USER, &name, &domain.uuid());
+    let report = json(directory.path(), &["guests", "--json"]);
+    let is_verified = |pid: u32| row(&report, pid).expect("it is listed")["is_verified"].as_bool();
+    assert_eq!([domain.pid, spoof.pid()].map(is_verified), [Some(true), Some(false)]);
+    let pid = spoof.pid().to_string();
+    for arguments in [&["merge", "off", &pid][..], &["merge", "off", &pid, "--permanent"][..]] {
+        let refused = ksmith(directory.path(), arguments);
+        assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
+        assert!(!says_off() && is_offered(domain.pid));
+    }
+    // Its claim does not stand in the way of the name either.
     let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent", "--dry-run"]));
     assert!(said.contains("would be changed") && !says_off() && is_offered(domain.pid), "{said}");
     let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent"]));

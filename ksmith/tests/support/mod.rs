@@ -10,6 +10,7 @@ pub mod ksmtuned;
 pub mod linux;
 pub mod pool;
 pub mod program;
+pub mod spoof;
 pub mod vm;
 
 use std::collections::{BTreeMap, BTreeSet};

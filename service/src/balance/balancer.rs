@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ksmith_core::balance::{self, Action, Backoff, BalanceConfig, BalancePolicy, Bounds, Pool, PoolView, View};
 use ksmith_core::model::Done;
+use ksmith_host::fair_pool::FairPool;
 use ksmith_host::root::Root;
 use tracing::info;
 
 use super::member::{Member, Resizing};
 use super::pool::{PoolError, PoolReader};
-use super::worker::{Answer, Worker};
+use super::worker::{Answer, LIMITS, Worker};
 use super::{Holds, Ledger};
 
 mod answers;
@@ -38,6 +40,7 @@ pub struct Balancer {
     backoff: Backoff,
     members: BTreeMap<String, Member>,
     numbers: u64,
+    pool_of_threads: Arc<FairPool>,
     sender: Sender<Answer>,
     answers: Receiver<Answer>,
     started: Instant,
@@ -77,6 +80,7 @@ impl Balancer {
             backoff: Backoff::default(),
             members: BTreeMap::new(),
             numbers: 0,
+            pool_of_threads: Arc::new(FairPool::new("balance guest", LIMITS)),
             sender,
             answers,
             started: Instant::now(),
@@ -163,9 +167,10 @@ impl Balancer {
             .values()
             .map(|member| {
                 let candidate = &member.candidate;
-                let terms = self.config.terms(&candidate.name, candidate.uuid.as_deref());
+                let terms = candidate.terms(&self.config);
                 let is_held = self.holds.has(candidate.names_in_holds());
-                member.view(terms, is_held, self.backoff.trouble(&candidate.key, now), now)
+                let view = member.view(terms, is_held, self.backoff.trouble(&candidate.key, now), now);
+                candidate.held_to_trust(&self.config, view)
             })
             .collect();
         if self.config.pool != Pool::Host {

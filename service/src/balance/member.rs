@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use ksmith_core::balance::{GuestView, Inside, Terms};
+use ksmith_core::balance::{BalanceConfig, GuestView, Inside, Terms};
 use ksmith_core::guest::{Guest, Kind};
+
+use ksmith_host::fair_pool::Accountable;
 
 use super::first_poll::FirstPoll;
 use super::worker::Worker;
@@ -16,6 +18,11 @@ pub(super) struct Candidate {
     pub name: String,
     pub kind: Kind,
     pub uuid: Option<String>,
+    /// Whether name and UUID are verified.
+    pub is_verified: bool,
+    /// The one user that it runs as: its name and its number.
+    pub user: Option<String>,
+    pub uid: Option<u32>,
     pub pid: Option<u32>,
     /// The memory that it was started with, by its command line: the guest itself may not answer.
     pub whole_bytes: u64,
@@ -30,6 +37,9 @@ impl Candidate {
             name: guest.name.clone(),
             kind: guest.kind,
             uuid: guest.uuid.clone(),
+            is_verified: guest.is_verified,
+            user: guest.only_user().map(str::to_owned),
+            uid: guest.uid,
             pid: Some(guest.id().pid()),
             whole_bytes: guest.memory_bytes.unwrap_or(guest.figures.rss_bytes),
             resident_bytes: guest.figures.rss_bytes,
@@ -44,6 +54,9 @@ impl Candidate {
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
             kind: Kind::new("container"),
             uuid: None,
+            is_verified: true,
+            user: None,
+            uid: None,
             pid: None,
             whole_bytes: 0,
             resident_bytes: 0,
@@ -56,11 +69,32 @@ impl Candidate {
         self.key.strip_prefix("cgroup:")
     }
 
-    /// The names under which the list of held guests may have it. The first is the one that is written: a guest with a
-    /// UUID stays held when it is started again. The last is that of an earlier release.
+    /// The names under which the list of held guests may have it. The first is the one that is written: a verified guest
+    /// with a UUID stays held when it is started again. The last is that of an earlier release.
     pub(super) fn names_in_holds(&self) -> impl Iterator<Item = String> + use<> {
         let old = self.pid.map(|pid| format!("{}:{}:{pid}", self.kind.word(), self.name));
-        self.uuid.clone().into_iter().chain([self.key.clone()]).chain(old)
+        let uuid = self.uuid.clone().filter(|_| self.is_verified);
+        uuid.into_iter().chain([self.key.clone()]).chain(old)
+    }
+
+    /// The terms that the configuration has for it.
+    pub(super) fn terms(&self, config: &BalanceConfig) -> Terms {
+        config.terms(&self.name, self.uuid.as_deref(), self.is_verified)
+    }
+
+    /// The account of what is asked of it.
+    pub(super) fn accountable(&self) -> Accountable {
+        if self.is_verified { Accountable::Host } else { Accountable::User(self.uid) }
+    }
+
+    /// The view as a policy may have it. A guest that is not verified says of itself what it likes: how much memory it
+    /// needs, and that it gave some. So a policy leaves it alone, unless the operator trusts its user.
+    pub(super) fn held_to_trust(&self, config: &BalanceConfig, view: GuestView) -> GuestView {
+        if self.is_verified || config.has_user(self.user.as_deref()) {
+            return view;
+        }
+        let why = || "it is not verified, and its user is not in [balance] users".to_owned();
+        GuestView { can_take: false, can_give: false, trouble: view.trouble.or_else(|| Some(why())), ..view }
     }
 
     /// Whether the operator means it by this text.

@@ -1,6 +1,6 @@
 //! Balance on the live host: the guests of a pool are looked at and resized through actuators.
 //!
-//! Each guest has a thread of its own, so that a guest that hangs delays no other.
+//! A bounded pool of threads waits for the guests, so that a guest that hangs delays no other.
 //!
 //! Its actuator notes each take in the ledger (in the undo store) before the take. So the next daemon
 //! goes on where a killed one ended, and `ksmith restore` gives everything back.
@@ -30,3 +30,6 @@ pub use holds::Holds;
 pub use ledger::{CgroupWas, Entry, Ledger};
 pub use pool::{PoolError, PoolReader};
 pub use worker::Answer;
+
+/// The most threads that wait for guests: those of the pool, and the one of balance itself.
+pub const MOST_THREADS: usize = worker::LIMITS.threads + 1;

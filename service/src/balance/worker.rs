@@ -1,22 +1,28 @@
-//! One guest's thread: it owns the guest's actuator and waits for it, so that no other thread has to.
+//! The requests to one guest: threads of a pool wait for its actuator, so that no other thread has to.
 
-use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Sender;
+use ksmith_host::fair_pool::{Accountable, FairPool, Limits};
 
 use super::{Abilities, Actuator, ActuatorError, Look};
 
-/// Creates the actuator. Runs in the guest's thread, since it asks the hypervisor.
+/// Requests to guests. One that hangs holds its thread for a resize at most, some ten seconds.
+pub(super) const LIMITS: Limits =
+    Limits { threads: 16, of_users: 8, of_one_user: 2, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
+
+/// Creates the actuator. Runs in a thread of the pool, since it asks the hypervisor.
 pub(super) type MakeActuator = Box<dyn Fn() -> Result<Box<dyn Actuator>, ActuatorError> + Send>;
 
-/// A request to the thread.
+/// A request to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Job {
     Look,
     Resize { from: u64, to: u64 },
 }
 
-/// The answer of a guest's thread, for [`Balancer::accept`](super::Balancer::accept).
+/// The answer of a guest, for [`Balancer::accept`](super::Balancer::accept).
 #[derive(Debug)]
 pub struct Answer {
     pub(super) number: u64,
@@ -30,63 +36,116 @@ pub(super) enum AnswerKind {
     Resized { from: u64, to: u64, outcome: Result<u64, ActuatorError> },
 }
 
-/// A handle of the thread. After its drop the thread ends with its present request.
+/// A handle of the guest. After its drop nothing more is begun.
 #[derive(Debug)]
 pub(super) struct Worker {
-    jobs: Sender<Job>,
+    guest: Arc<Guest>,
+    pool: Arc<FairPool>,
+    account: Accountable,
+}
+
+/// One guest with its actuator, which is created at the first request.
+struct Guest {
+    number: u64,
+    make: Mutex<MakeActuator>,
+    actuator: Mutex<Option<Box<dyn Actuator>>>,
+    /// Whether a request is under way or waits. A second one would be outdated by the time it is done.
+    is_busy: AtomicBool,
+    has_ended: AtomicBool,
+    answers: Sender<Answer>,
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guest").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 impl Worker {
-    /// Starts the thread, which asks nothing yet.
-    pub(super) fn start(number: u64, make: MakeActuator, answers: Sender<Answer>) -> io::Result<Self> {
-        // One request at a time: a second one would be outdated by the time it is done.
-        let (jobs, waiting) = bounded(1);
-        let work = move || work(number, &make, &waiting, &answers);
-        std::thread::Builder::new().name("balance guest".to_owned()).spawn(work)?;
-        Ok(Self { jobs })
+    /// A guest of which nothing is asked yet.
+    pub(super) fn new(
+        number: u64,
+        make: MakeActuator,
+        answers: Sender<Answer>,
+        pool: &Arc<FairPool>,
+        account: Accountable,
+    ) -> Self {
+        let guest = Guest {
+            number,
+            make: Mutex::new(make),
+            actuator: Mutex::default(),
+            is_busy: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            answers,
+        };
+        Self { guest: Arc::new(guest), pool: Arc::clone(pool), account }
     }
 
-    /// Requests a look. Returns `false` if the thread is busy.
+    /// Requests a look. Returns `false` if the guest is busy.
     pub(super) fn look(&self) -> bool {
-        self.jobs.try_send(Job::Look).is_ok()
+        self.request(Job::Look)
     }
 
-    /// Requests a resize. Returns `false` if the thread is busy.
+    /// Requests a resize. Returns `false` if the guest is busy.
     pub(super) fn resize(&self, from: u64, to: u64) -> bool {
-        self.jobs.try_send(Job::Resize { from, to }).is_ok()
+        self.request(Job::Resize { from, to })
+    }
+
+    fn request(&self, job: Job) -> bool {
+        if self.guest.has_ended.load(Ordering::Acquire) || self.guest.is_busy.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let guest = Arc::downgrade(&self.guest);
+        let is_accepted = self.pool.push(self.account, move || {
+            if let Some(guest) = guest.upgrade() {
+                guest.carry_out(job);
+            }
+        });
+        if !is_accepted {
+            self.guest.is_busy.store(false, Ordering::Release);
+        }
+        is_accepted
     }
 }
 
-fn work(number: u64, make: &MakeActuator, jobs: &Receiver<Job>, answers: &Sender<Answer>) {
-    let mut actuator: Option<Box<dyn Actuator>> = None;
-    for job in jobs {
-        let ready = match actuator.take() {
+impl Guest {
+    fn carry_out(&self, job: Job) {
+        let ready = match self.take() {
             Some(actuator) => Ok(actuator),
-            None => make(),
+            None => self.make.lock().unwrap_or_else(PoisonError::into_inner)(),
         };
-        let (kind, is_over) = match (ready, job) {
+        let kind = match (ready, job) {
             (Ok(mut it), Job::Look) => {
                 let looked = it.look().map(|look| (look, it.abilities()));
                 // After a failure the actuator is created anew: the guest may answer at another address.
-                let is_sound = looked.is_ok();
-                actuator = is_sound.then_some(it);
-                (AnswerKind::Looked(looked), false)
+                if looked.is_ok() {
+                    self.keep(it);
+                }
+                AnswerKind::Looked(looked)
             }
             (Ok(mut it), Job::Resize { from, to }) => {
                 let outcome = it.resize(to);
-                actuator = outcome.is_ok().then_some(it);
-                (AnswerKind::Resized { from, to, outcome }, false)
+                if outcome.is_ok() {
+                    self.keep(it);
+                }
+                AnswerKind::Resized { from, to, outcome }
             }
             (Err(error), Job::Look) => {
-                let is_over = matches!(error, ActuatorError::Gone);
-                (AnswerKind::Looked(Err(error)), is_over)
+                self.has_ended.store(matches!(error, ActuatorError::Gone), Ordering::Release);
+                AnswerKind::Looked(Err(error))
             }
-            (Err(error), Job::Resize { from, to }) => {
-                (AnswerKind::Resized { from, to, outcome: Err(error) }, false)
-            }
+            (Err(error), Job::Resize { from, to }) => AnswerKind::Resized { from, to, outcome: Err(error) },
         };
-        if answers.send(Answer { number, kind }).is_err() || is_over {
-            return;
-        }
+        self.is_busy.store(false, Ordering::Release);
+        // At the end there is no receiver any more.
+        let _ = self.answers.send(Answer { number: self.number, kind });
+    }
+
+    fn take(&self) -> Option<Box<dyn Actuator>> {
+        self.actuator.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn keep(&self, actuator: Box<dyn Actuator>) {
+        *self.actuator.lock().unwrap_or_else(PoisonError::into_inner) = Some(actuator);
     }
 }

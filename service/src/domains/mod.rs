@@ -36,6 +36,9 @@ use ksmith_host::undo::UndoError;
 /// How soon to look again while ksmd is parked and a guest is being switched off.
 const SOON: Duration = Duration::from_millis(100);
 
+/// The most threads that switch guests at the same time.
+pub const MOST_THREADS: usize = switcher::LIMITS.threads;
+
 /// Guards the domains of one host.
 #[derive(Debug)]
 pub struct DomainGuard {

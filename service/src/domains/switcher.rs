@@ -3,8 +3,13 @@
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ksmith_core::guest::GuestId;
 
+use ksmith_host::fair_pool::{FairPool, Limits};
 use ksmith_host::guests::Target;
 use ksmith_host::root::Root;
+
+/// Switches under way. One that hangs holds its thread for ten minutes.
+pub(super) const LIMITS: Limits =
+    Limits { threads: 16, of_users: 6, of_one_user: 1, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
 
 /// What came of an order.
 #[derive(Debug)]
@@ -23,6 +28,7 @@ pub struct Done {
 #[derive(Debug)]
 pub struct Switcher {
     root: Root,
+    pool: FairPool,
     sender: Sender<Done>,
     outcomes: Receiver<Done>,
 }
@@ -31,21 +37,21 @@ impl Switcher {
     /// Nothing to do yet.
     pub fn new(root: Root) -> Self {
         let (sender, outcomes) = unbounded();
-        Self { root, sender, outcomes }
+        Self { root, pool: FairPool::new("switch", LIMITS), sender, outcomes }
     }
 
-    /// Has a guest switched. Each order has a thread of its own, so that a monitor that hangs delays no other guest.
+    /// Has a guest switched. The monitors of one user that hang delay the guests of no other.
     pub fn order(&self, target: Target, on: bool) {
         let (root, sender) = (self.root.clone(), self.sender.clone());
-        let (id, name) = (target.id, target.name.clone());
+        let (id, name, account) = (target.id, target.name.clone(), target.accountable());
         let work = move || {
             let result = target.switch(&root, on, false).map(|_| ()).map_err(|error| error.to_string());
             // At the daemon's end there is no receiver any more.
             let _ = sender.send(Done { id, name: target.name, on, result });
         };
-        if let Err(error) = std::thread::Builder::new().name("switch".to_owned()).spawn(work) {
-            let _ =
-                self.sender.send(Done { id, name, on, result: Err(format!("no thread for its switch: {error}")) });
+        if !self.pool.push(account, work) {
+            let why = "too many of its user's guests wait for their switches".to_owned();
+            let _ = self.sender.send(Done { id, name, on, result: Err(why) });
         }
     }
 

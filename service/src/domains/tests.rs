@@ -103,6 +103,69 @@ fn a_process_that_the_snapshot_does_not_have_keeps_ksmd_parked() {
     assert!(why.starts_with("db (pid 11) is of domain db, web is admitted"), "{why}");
 }
 
+/// Makes a process one of an ordinary user. Its command line is then the choice of that user.
+fn hand_over(tree: &TempDir, pid: u32) {
+    std::fs::write(tree.path().join(format!("proc/{pid}/status")), "Uid:\t1000\t1000\t1000\t1000\n").unwrap();
+}
+
+#[test]
+fn a_process_that_calls_itself_a_guest_of_the_admitted_domain_keeps_ksmd_parked() {
+    let tree = tree();
+    hand_over(&tree, 10);
+    let root = Root::at(tree.path());
+    let mut guard = guard(&root);
+    let web = sample(1, &[(10, "web")]);
+    let known = Guests::new(root.clone(), Uri::default()).snapshot(&web);
+    assert!(!may_run(&mut guard, &web, &known));
+    let why = guard.parked().unwrap();
+    assert!(why.starts_with("web [1000] (pid 10) belongs to no domain"), "{why}");
+}
+
+#[test]
+fn what_may_stay_mergeable_is_the_firmware_of_a_verified_guest() {
+    for (is_verified, runs) in [(true, true), (false, false)] {
+        let tree = tree();
+        if !is_verified {
+            hand_over(&tree, 11);
+        }
+        let smaps = "1000-2000 rw-p 00000000 00:00 0 \nVmFlags: rd mg\n";
+        std::fs::write(tree.path().join("proc/11/smaps"), smaps).unwrap();
+        let root = Root::at(tree.path());
+        let rule = toml::from_str("domain = \"web\"\nname = \"web\"").unwrap();
+        let config = DomainsConfig {
+            mode: DomainMode::One,
+            admit: Some("web".to_owned()),
+            rule: vec![rule],
+            remaining_mergeable_mib: 4,
+            ..DomainsConfig::default()
+        };
+        let mut guard = DomainGuard::new(root.clone(), config, None);
+        let db = sample(1, &[(11, "db")]);
+        let known = Guests::new(root.clone(), Uri::default()).snapshot(&db);
+        // Its own monitor says that it is off.
+        guard.domains.adopt(db.processes[0].id.into());
+        assert_eq!(may_run(&mut guard, &db, &known), runs, "verified: {is_verified}; {:?}", guard.parked());
+        assert!(runs || guard.parked().unwrap().contains("whether that is firmware can't be told"));
+    }
+}
+
+#[test]
+fn where_the_kernel_tells_nothing_the_word_of_a_guest_counts_only_if_it_is_verified() {
+    for (is_verified, runs) in [(true, true), (false, false)] {
+        let tree = tree();
+        if !is_verified {
+            hand_over(&tree, 11);
+        }
+        let root = Root::at(tree.path());
+        let mut guard = guard(&root);
+        let mut db = sample(1, &[(11, "db")]);
+        db.processes[0].ksm.mergeable = None;
+        let known = Guests::new(root.clone(), Uri::default()).snapshot(&db);
+        guard.domains.adopt(db.processes[0].id.into());
+        assert_eq!(may_run(&mut guard, &db, &known), runs, "verified: {is_verified}; {:?}", guard.parked());
+    }
+}
+
 #[test]
 fn a_process_that_executes_another_program_is_not_taken_for_the_guest_that_it_was() {
     let tree = tree();

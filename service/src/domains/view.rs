@@ -13,6 +13,10 @@ use ksmith_host::root::Root;
 use super::nodes::Bindings;
 use super::remaining::Remaining;
 
+/// Why a guest that says that it is off may merge all the same.
+const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable, and its own word does not count: it is not \
+                      verified (docs/guests.md)";
+
 /// Looks at guests, and remembers what takes long to find out.
 #[derive(Debug)]
 pub(super) struct Views {
@@ -54,17 +58,30 @@ impl Views {
     ) -> DomainGuest {
         let config = domains.config();
         let of_guest = || guest.processes.iter().map(|id| processes.get(id));
-        let is_known = of_guest().flatten().all(|process| known.knows(process));
+        let is_known = of_guest().flatten().all(|process| known.knows(process))
+            && (guest.mergeable == Some(false)
+                || guest.processes.iter().all(|id| known.has_its_user(&self.root, *id)));
         // Without a target nothing is known of a guest but its process: it belongs to no domain, whatever its name.
         let target = known.target(guest).filter(|_| is_known);
         let domain = target.as_ref().and_then(|_| config.domain_of(guest)).map(str::to_owned);
         let mut unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
         let mut mergeable = of_all(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
+        if mergeable.is_none() && !guest.is_verified {
+            unswitchable.get_or_insert(UNTOLD.to_owned());
+        }
         if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
-            let tolerated = u64::from(config.remaining_mergeable_mib) << 20;
+            // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
+            let tolerated = if guest.is_verified { u64::from(config.remaining_mergeable_mib) << 20 } else { 0 };
             let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
             match self.remaining.bytes(&self.root, &guest.processes, sample.at, tracked) {
                 Some(left) if left <= tolerated => mergeable = Some(false),
+                Some(left) if !guest.is_verified => {
+                    unswitchable = Some(format!(
+                        "{} of its memory stays mergeable, and whether that is firmware can't be told: it is not verified \
+                         (docs/guests.md)",
+                        Bytes::from(left)
+                    ));
+                }
                 Some(left) => {
                     let left = Bytes::from(left);
                     unswitchable = Some(format!(
@@ -80,7 +97,7 @@ impl Views {
         let nodes = if is_node { self.bindings.nodes(&self.root, &guest.processes, sample.at) } else { None };
         DomainGuest {
             id: guest.id(),
-            name: guest.name.clone(),
+            name: guest.shown_name(),
             is_known,
             domain,
             mergeable,

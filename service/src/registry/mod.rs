@@ -29,6 +29,9 @@ use crate::control::Answer;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::root::Root;
 
+/// The most threads of the registry: its own, those that ask guests, and those that switch them.
+pub const MOST_THREADS: usize = 1 + ksmith_host::guests::MOST_THREADS + switches::LIMITS.threads;
+
 /// How often a sample is handed over that pruning goes by.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
@@ -95,7 +98,8 @@ impl GuestRegistry {
         let since = self.last_look.map_or(Duration::MAX, |last| sample.at.saturating_sub(last));
         let processes = || sample.processes.iter().map(|process| (process.id, &process.name));
         let is_same = || processes().eq(self.seen.iter().map(|(id, name)| (*id, name)));
-        if since < BETWEEN_IDLE_LOOKS && !(self.prunes && since >= BETWEEN_LOOKS) && is_same() {
+        let has_reason = || self.prunes || self.newest().awaits_a_record();
+        if since < BETWEEN_IDLE_LOOKS && !(since >= BETWEEN_LOOKS && has_reason()) && is_same() {
             return;
         }
         // A thread that is busy gets the next turn's sample.

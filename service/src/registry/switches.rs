@@ -1,11 +1,15 @@
-//! The thread that switches guests for the registry, one after the other.
+//! Switches guests for the registry.
 
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use ksmith_host::fair_pool::{FairPool, Limits};
 use ksmith_host::guests::{SwitchError, Switched, Target};
 use ksmith_host::root::Root;
-use tracing::warn;
+
+/// Switches under way and waiting. One that hangs holds its thread for ten minutes.
+pub(super) const LIMITS: Limits =
+    Limits { threads: 4, of_users: 2, of_one_user: 1, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
 
 /// A switch that was carried out: the guest, whether on, and the outcome.
 pub(super) type Done = (Target, bool, Result<Vec<Switched>, SwitchError>);
@@ -13,34 +17,31 @@ pub(super) type Done = (Target, bool, Result<Vec<Switched>, SwitchError>);
 /// Switches that are under way.
 #[derive(Debug)]
 pub(super) struct Switches {
-    jobs: Sender<(Target, bool)>,
+    root: Root,
+    pool: FairPool,
+    sender: Sender<Done>,
     done: Receiver<Done>,
     under_way: usize,
 }
 
 impl Switches {
-    /// Starts the thread.
+    /// Nothing is switched yet.
     pub(super) fn new(root: &Root) -> Self {
-        let (jobs, waiting) = unbounded::<(Target, bool)>();
         let (sender, done) = unbounded();
-        let root = root.clone();
-        let work = move || {
-            for (target, on) in waiting {
-                let outcome = target.switch(&root, on, false);
-                if sender.send((target, on, outcome)).is_err() {
-                    return;
-                }
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("guest-switch".to_owned()).spawn(work) {
-            warn!("guests can't be switched: {error}");
-        }
-        Self { jobs, done, under_way: 0 }
+        Self { root: root.clone(), pool: FairPool::new("guest-switch", LIMITS), sender, done, under_way: 0 }
     }
 
     /// Has a guest switched.
     pub(super) fn order(&mut self, target: Target, on: bool) -> Result<(), String> {
-        self.jobs.send((target, on)).map_err(|error| error.to_string())?;
+        let (root, sender) = (self.root.clone(), self.sender.clone());
+        let is_accepted = self.pool.push(target.accountable(), move || {
+            let outcome = target.switch(&root, on, false);
+            // At the end there is no receiver any more.
+            let _ = sender.send((target, on, outcome));
+        });
+        if !is_accepted {
+            return Err("too many of its user's guests wait for their switches".to_owned());
+        }
         self.under_way += 1;
         Ok(())
     }

@@ -7,8 +7,8 @@ use crate::guest::Guest;
 
 /// One rule: it fits a guest that fits all that it names. `*` stands for any text, `?` for one character.
 ///
-/// A process chooses its own command line, hence the name and the UUID of a virtual machine: where users start
-/// their own, name the user or the cgroup too.
+/// A process chooses its own command line. So a rule with name, UUID or metadata fits a verified guest only. User and
+/// cgroup are the kernel's word.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Rule {
@@ -43,6 +43,12 @@ pub enum BadRule {
         "a rule names at least one of name, uuid, metadata, cgroup and user; for all the rest there is default"
     )]
     FitsAll,
+    /// It would fit cgroups that any user can make.
+    #[error(
+        "the cgroup of a rule begins with a slash and a first part without * and ?, as in /machine.slice/*: users make \
+         cgroups of any name below their own"
+    )]
+    LooseCgroup,
 }
 
 impl TryFrom<Written> for Rule {
@@ -55,6 +61,9 @@ impl TryFrom<Written> for Rule {
         }
         if [&name, &uuid, &metadata, &cgroup, &user].into_iter().all(Option::is_none) {
             return Err(BadRule::FitsAll);
+        }
+        if cgroup.as_deref().is_some_and(is_loose) {
+            return Err(BadRule::LooseCgroup);
         }
         let pattern = |text: Option<String>| text.map(|text| WildMatch::new(&text));
         Ok(Self {
@@ -74,8 +83,16 @@ impl Rule {
         &self.domain
     }
 
+    /// Whether the rule goes by words that the guest's own user can choose, unless the guest is verified.
+    fn goes_by_words(&self) -> bool {
+        self.name.is_some() || self.uuid.is_some() || self.metadata.is_some()
+    }
+
     /// Whether the rule fits. What is not known of a guest fits nothing.
     pub fn fits(&self, guest: &Guest) -> bool {
+        if self.goes_by_words() && !guest.is_verified {
+            return false;
+        }
         let fits = |pattern: &Option<WildMatch>, text: Option<&str>| {
             pattern.as_ref().is_none_or(|pattern| text.is_some_and(|text| pattern.matches(text)))
         };
@@ -84,6 +101,12 @@ impl Rule {
             && self.uuid.as_ref().is_none_or(uuid)
             && fits(&self.metadata, guest.metadata.as_deref())
             && fits(&self.cgroup, guest.cgroup.as_deref())
-            && fits(&self.user, guest.user.as_deref())
+            && fits(&self.user, guest.only_user())
     }
+}
+
+/// Whether a pattern of a cgroup may fit one that an ordinary user has made.
+fn is_loose(pattern: &str) -> bool {
+    let first = pattern.strip_prefix('/').map(|rest| rest.split_once('/').map_or(rest, |(first, _)| first));
+    first.is_none_or(|first| first.contains(['*', '?']))
 }

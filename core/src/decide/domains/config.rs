@@ -27,7 +27,7 @@ pub struct DomainsConfig {
     pub admit: Option<String>,
     /// The NUMA node of each domain in mode `node`. Domains without one may not merge.
     pub nodes: BTreeMap<String, u32>,
-    /// The domain of guests that no rule fits. Without it they belong to none, and may not merge with others.
+    /// The domain of verified guests that no rule fits. Without it they belong to none, and may not merge with others.
     pub default: Option<String>,
     /// What to do about a guest outside that can't be switched off.
     pub unswitchable: Unswitchable,
@@ -80,9 +80,12 @@ pub enum OnExit {
 
 impl DomainsConfig {
     /// The domain of a guest. `None`: it belongs to none.
+    ///
+    /// A guest that is not verified never gets into the default domain: it could get there by another name than the one
+    /// that a rule fits.
     pub fn domain_of(&self, guest: &Guest) -> Option<&str> {
         let rule = self.rule.iter().find(|rule| rule.fits(guest));
-        rule.map(Rule::domain).or(self.default.as_deref())
+        rule.map(Rule::domain).or(self.default.as_deref().filter(|_| guest.is_verified))
     }
 
     /// Notes with each guest which domain it belongs to.

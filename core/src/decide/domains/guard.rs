@@ -212,10 +212,10 @@ impl Domains {
             reasons.push(format!("{} (pid {}) is not known yet", guest.name, guest.id.pid()));
             return;
         }
-        // The kernel's word counts; where it says nothing, what the switch reported.
+        // The kernel's word counts; where it says nothing, what the switch reported, of a guest that can be switched.
         let is_off = match guest.mergeable {
             Some(mergeable) => !mergeable,
-            None => matches!(order, Some(Order::Off { .. })),
+            None => matches!(order, Some(Order::Off { .. })) && guest.unswitchable.is_none(),
         };
         if is_off {
             return;

@@ -31,7 +31,7 @@ fn guest(name: &str) -> Guest {
         ksm: Default::default(),
     };
     let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
-    crate::guest::group(&sample, |_| None).0.remove(0)
+    Guest { is_verified: true, uid: Some(1), ..crate::guest::group(&sample, |_| None).0.remove(0) }
 }
 
 fn of(pid: u32, domain: Option<&str>, mergeable: Option<bool>) -> DomainGuest {
@@ -71,6 +71,48 @@ fn the_first_rule_that_fits_counts() {
     let metadata = Some("<m>\n<customer>d</customer></m>".to_owned());
     assert_eq!(domain(&|guest| (other(guest), guest.metadata = metadata.clone()).1), "d");
     assert_eq!(domain(&|guest| (other(guest), guest.cgroup = Some("/machine.slice/x/y".to_owned())).1), "e");
+}
+
+#[test]
+fn a_guest_that_is_not_verified_gets_into_a_domain_by_user_and_cgroup_alone() {
+    let of = |rule: &str, guest: &Guest| {
+        config(&format!("default = \"rest\"\n[[rule]]\ndomain = \"a\"\n{rule}"))
+            .unwrap()
+            .domain_of(guest)
+            .map(str::to_owned)
+    };
+    let verified = Guest {
+        uuid: Some("ab-1".to_owned()),
+        metadata: Some("<m/>".to_owned()),
+        cgroup: Some("/machine.slice/x".to_owned()),
+        user: Some("alice".to_owned()),
+        ..guest("web")
+    };
+    let claims = Guest { is_verified: false, ..verified.clone() };
+    let words = ["name = \"web\"", "uuid = \"ab-1\"", "metadata = \"*m*\"", "name = \"*\"\nuser = \"alice\""];
+    for rule in words {
+        assert_eq!(of(rule, &verified).as_deref(), Some("a"), "{rule}");
+        assert_eq!(of(rule, &claims), None, "{rule}: neither the domain nor the default one");
+    }
+    for rule in ["user = \"alice\"", "cgroup = \"/machine.slice/*\"", "user = \"*\""] {
+        assert_eq!(of(rule, &claims).as_deref(), Some("a"), "{rule}");
+    }
+    assert_eq!(of("user = \"bob\"", &claims), None);
+    assert_eq!(of("user = \"bob\"", &verified).as_deref(), Some("rest"));
+    // A process of another user in it, or a set-user-ID program: it is no guest of this user's.
+    let mixed = Guest { uid: None, ..verified };
+    assert_eq!(of("user = \"alice\"", &mixed).as_deref(), Some("rest"));
+}
+
+#[test]
+fn a_rule_for_cgroups_that_users_can_make_is_refused() {
+    for loose in ["*", "*/pg.service", "machine.slice/*", "/*/pg.service", "/user*/x", ""] {
+        let error = config(&format!("[[rule]]\ndomain = \"a\"\ncgroup = {loose:?}")).unwrap_err();
+        assert!(error.contains("users make cgroups of any name"), "{loose}: {error}");
+    }
+    for sound in ["/machine.slice", "/system.slice/*", "/user.slice/user-1000.slice/*"] {
+        config(&format!("[[rule]]\ndomain = \"a\"\ncgroup = {sound:?}")).unwrap();
+    }
 }
 
 #[test]

@@ -28,6 +28,10 @@ impl Hypervisor for Container {
         false
     }
 
+    fn is_container(&self) -> bool {
+        true
+    }
+
     fn unit(&self, part: &str, parents: &str) -> Option<String> {
         if is_id(part) {
             return Some(short(part));

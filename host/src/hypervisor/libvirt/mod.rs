@@ -49,8 +49,12 @@ impl Hypervisor for Libvirt {
         qemu::monitors(line)
     }
 
-    fn managed(&self, root: &Root, libvirt: &Uri, name: &str, pid: u32) -> Managed {
-        domain::status(root, libvirt.driver(), name, pid).unwrap_or_default()
+    fn has_records(&self) -> bool {
+        true
+    }
+
+    fn record(&self, root: &Root, libvirt: &Uri, name: &str, pid: u32) -> Option<Managed> {
+        domain::record(root, libvirt, name, pid)
     }
 
     fn can_be_asked(&self, target: &Target) -> bool {
@@ -67,8 +71,13 @@ impl Hypervisor for Libvirt {
             Ok(monitor) => return Ok(monitor),
             Err(error) => error,
         };
-        let Some(uuid) = &target.uuid else { return Err(error) };
-        let passed = PassThrough::connect(&target.libvirt, uuid).map_err(MonitorError::from);
+        let Some(uuid) = &target.managed_uuid else {
+            return Err(match error {
+                MonitorError::NoMonitor => MonitorError::NoRecord,
+                error => error,
+            });
+        };
+        let passed = PassThrough::connect(root, &target.libvirt, uuid, target.id.pid());
         match (passed, error) {
             (Ok(passed), _) => Ok(Box::new(passed)),
             (Err(why), MonitorError::NoMonitor) => Err(why),
@@ -85,7 +94,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn make_permanent(&self, target: &Target, on: bool, dry_run: bool) -> Result<Option<bool>, MonitorError> {
-        let Some(uuid) = &target.uuid else { return Ok(None) };
+        let Some(uuid) = &target.managed_uuid else { return Ok(None) };
         Ok(Some(define(&target.libvirt, uuid, on, dry_run)?))
     }
 
@@ -145,12 +154,26 @@ struct PassThrough {
 }
 
 impl PassThrough {
-    /// Finds the running domain with this UUID.
-    fn connect(uri: &Uri, uuid: &str) -> Result<Self, LibvirtError> {
+    /// Connects to the running domain with this UUID, if the process `pid` is that domain.
+    fn connect(root: &Root, uri: &Uri, uuid: &str, pid: u32) -> Result<Self, MonitorError> {
         let mut libvirt = Connection::connect(uri)?;
         let domain = libvirt.domain(uuid)?;
-        Ok(Self { libvirt, domain })
+        let mut passed = Self { libvirt, domain };
+        let cpus = passed.execute("query-cpus-fast", json!({}), qmp::PATIENCE_OF_MANAGER)?;
+        match are_threads_of(root, &cpus, pid) {
+            true => Ok(passed),
+            false => Err(MonitorError::OtherDomain { pid }),
+        }
     }
+}
+
+/// Whether the processors of a domain are threads of a process: the domain's own monitor says which threads they are.
+fn are_threads_of(root: &Root, cpus: &Value, pid: u32) -> bool {
+    let is_its = |cpu: &Value| {
+        let thread = cpu.get("thread-id").and_then(Value::as_u64);
+        thread.is_some_and(|thread| root.path(format!("proc/{pid}/task/{thread}")).exists())
+    };
+    cpus.as_array().is_some_and(|cpus| !cpus.is_empty() && cpus.iter().all(is_its))
 }
 
 impl Monitor for PassThrough {
@@ -164,5 +187,24 @@ impl Monitor for PassThrough {
         }
         let why = answer.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason given").to_owned();
         Err(MonitorError::Refused { command: command.to_owned(), why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_is_the_process_that_has_its_processors() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(tree.path().join("proc/7/task/8")).unwrap();
+        std::fs::create_dir_all(tree.path().join("proc/7/task/9")).unwrap();
+        let is = |cpus: Value| are_threads_of(&Root::at(tree.path()), &cpus, 7);
+        assert!(is(json!([{ "thread-id": 8 }, { "thread-id": 9 }])));
+        for bad in
+            [json!([]), json!({}), json!([{}]), json!([{ "thread-id": 10 }]), json!([{ "thread-id": 8 }, {}])]
+        {
+            assert!(!is(bad.clone()), "{bad}");
+        }
     }
 }

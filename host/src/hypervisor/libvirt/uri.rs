@@ -76,6 +76,16 @@ impl Uri {
         vec![directory.join(format!("virt{}d-sock", self.driver)), directory.join("libvirt-sock")]
     }
 
+    /// The directory of the status files of running domains, below the root. A session's libvirt is that of our own user.
+    pub(super) fn states(&self) -> PathBuf {
+        let uid = rustix::process::geteuid();
+        // Root's libvirt is the system's whatever it is called.
+        match self.is_session && !uid.is_root() {
+            true => PathBuf::from(format!("run/user/{}/libvirt/{}/run", uid.as_raw(), self.driver)),
+            false => PathBuf::from(format!("run/libvirt/{}", self.driver)),
+        }
+    }
+
     /// The driver: `qemu`.
     pub(in crate::hypervisor) fn driver(&self) -> &str {
         &self.driver

@@ -16,6 +16,9 @@ use super::Answer;
 /// How long a question may take; QEMU answers within a millisecond unless its main loop is busy.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long an answer may take that a manager passes on: it may be busy with the guest.
+pub(super) const PATIENCE_OF_MANAGER: Duration = Duration::from_secs(10);
+
 /// How long switching may take: QEMU answers only when it has un-merged everything, and a core un-merges about a
 /// gigabyte a second.
 const PATIENCE_TO_SWITCH: Duration = Duration::from_secs(600);
@@ -42,6 +45,18 @@ pub enum MonitorError {
         /// The process that listens there.
         pid: u32,
     },
+    /// libvirt's domain is another process than the guest: it was only asked which one it is.
+    #[error("libvirt's domain is another process than {pid}: it was left alone")]
+    OtherDomain {
+        /// The PID of the guest.
+        pid: u32,
+    },
+    /// The guest has its monitor from libvirt, and libvirt has no record of it.
+    #[error(
+        "it is started as by libvirt, and libvirt has no record of this process: it can only be switched under libvirt, or \
+         with a QMP socket of its own (-qmp unix:PATH,server=on,wait=off)"
+    )]
+    NoRecord,
     /// What came is not QMP.
     #[error("the QMP socket {} sends no QMP: {what}", path.display())]
     Garbage {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::socket::Qmp;
 use super::{Monitor, MonitorError};
+use crate::owner::Owner;
 use crate::root::Root;
 
 /// A monitor that speaks QMP.
@@ -23,7 +24,8 @@ pub fn connect(root: &Root, pid: u32, places: &[Place]) -> Result<Box<dyn Monito
     let mut first = None;
     for place in places {
         let Place::Path(path) = place else { continue };
-        match Qmp::connect(&seen_from_here(root, pid, path), pid) {
+        let Some(owner) = Owner::of(root, pid) else { continue };
+        match Qmp::connect(&seen_from_here(root, pid, path), pid, owner.effective()) {
             Ok(monitor) => return Ok(Box::new(monitor)),
             Err(error) => first = first.or(Some(error)),
         }

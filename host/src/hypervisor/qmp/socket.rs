@@ -26,13 +26,16 @@ pub(super) struct Qmp {
 const MOST_EVENTS: usize = 1000;
 
 impl Qmp {
-    /// Connects to the guest `pid` on its socket.
-    pub(super) fn connect(path: &Path, pid: u32) -> Result<Self, MonitorError> {
+    /// Connects to the guest `pid` of the user `uid` on its socket.
+    ///
+    /// The user counts too: a socket that was made by a process that has ended, and handed on, still shows the PID of
+    /// that process, which may be another user's by now.
+    pub(super) fn connect(path: &Path, pid: u32, uid: u32) -> Result<Self, MonitorError> {
         let broken = |source| MonitorError::Socket { path: path.to_owned(), source };
         let stream = TimedStream::connect(path, PATIENCE).map_err(broken)?;
         match stream.peer().map_err(broken)? {
-            peer if peer == pid => {}
-            peer => return Err(MonitorError::Foreign { path: path.to_owned(), pid: peer }),
+            peer if peer == (pid, uid) => {}
+            (peer, _) => return Err(MonitorError::Foreign { path: path.to_owned(), pid: peer }),
         }
         let mut qmp = Self { path: path.to_owned(), stream, next: 0 };
         let banner = qmp.receive()?;
@@ -103,7 +106,7 @@ mod tests {
     }
 
     fn connect(path: &Path) -> Result<Qmp, MonitorError> {
-        Qmp::connect(path, std::process::id())
+        Qmp::connect(path, std::process::id(), rustix::process::geteuid().as_raw())
     }
 
     /// Answers as QEMU does, with events and an answer to another peer in between.
@@ -183,15 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_to_a_socket_of_another_process() {
-        let (sender, heard) = std::sync::mpsc::channel();
-        let (_directory, path) = socket(move |stream| {
-            let mut line = String::new();
-            let _ = BufReader::new(stream).read_line(&mut line);
-            sender.send(line).unwrap();
-        });
-        let error = Qmp::connect(&path, std::process::id() + 1).unwrap_err();
-        assert!(matches!(error, MonitorError::Foreign { .. }), "{error}");
-        assert_eq!(heard.recv().unwrap(), "");
+    fn nothing_is_said_to_a_socket_of_another_process_or_user() {
+        let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
+        for (pid, uid) in [(pid + 1, uid), (pid, uid + 1)] {
+            let (sender, heard) = std::sync::mpsc::channel();
+            let (_directory, path) = socket(move |stream| {
+                let mut line = String::new();
+                let _ = BufReader::new(stream).read_line(&mut line);
+                sender.send(line).unwrap();
+            });
+            let error = Qmp::connect(&path, pid, uid).unwrap_err();
+            assert!(matches!(error, MonitorError::Foreign { .. }), "{error}");
+            assert_eq!(heard.recv().unwrap(), "");
+        }
     }
 }

@@ -3,7 +3,9 @@
 //! Its socket lies in a directory named after the guest (`~/.uml/NAME`, or below `uml_dir=`), beside a file with the
 //! PID. Source: `arch/um/drivers/mconsole.h`, `mconsole_user.c`.
 
+use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use ksmith_core::kernel::{CommandLine, Meminfo};
 use ksmith_core::reading::Reading;
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 use crate::root::Root;
 
@@ -50,7 +53,11 @@ pub enum MconsoleError {
 
 /// One guest's console.
 #[derive(Debug)]
-pub struct Mconsole(PathBuf);
+pub struct Mconsole {
+    path: PathBuf,
+    /// The user that the socket must belong to.
+    owner: Option<u32>,
+}
 
 impl Mconsole {
     /// The console of the guest that has this first process. `None` where no directory names its PID.
@@ -73,17 +80,17 @@ impl Mconsole {
 
     /// The console behind a socket.
     pub fn at(path: PathBuf) -> Self {
-        Self(path)
+        Self { path, owner: None }
     }
 
     /// The path of the console's socket.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// The name of its directory: what the guest is called.
     pub fn name(&self) -> Option<&str> {
-        self.0.parent()?.file_name()?.to_str()
+        self.path.parent()?.file_name()?.to_str()
     }
 
     /// Tells it something and returns its answer.
@@ -101,7 +108,7 @@ impl Mconsole {
     pub fn tell_within(&self, command: &str, patience: Duration) -> Result<String, MconsoleError> {
         let (refused, text) = self
             .exchange(command, patience)
-            .map_err(|source| MconsoleError::Socket { path: self.0.clone(), source })?;
+            .map_err(|source| MconsoleError::Socket { path: self.path.clone(), source })?;
         if refused {
             return Err(MconsoleError::Refused { command: command.to_owned(), why: text.trim().to_owned() });
         }
@@ -117,6 +124,18 @@ impl Mconsole {
         Ok(Reading::from(Meminfo::parse(&text)).value().and_then(|memory| memory.total))
     }
 
+    /// The socket itself, and not what another file of this name leads to by now: the directory is its user's, and what
+    /// root sends there must reach no other user.
+    fn open(&self) -> io::Result<OwnedFd> {
+        let socket = open(&self.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = fstat(&socket)?;
+        let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+        if is_socket && self.owner.is_none_or(|owner| owner == found.st_uid) {
+            return Ok(socket);
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is no socket of the guest's own user"))
+    }
+
     /// Whether it refused, and its text.
     fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
         // The guest answers to the sender's address: one is needed, of which nothing stays behind.
@@ -126,7 +145,8 @@ impl Mconsole {
         let socket = UnixDatagram::bind_addr(&own)?;
         socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        socket.connect(&self.0)?;
+        let its = self.open()?;
+        socket.connect(format!("/proc/self/fd/{}", its.as_raw_fd()))?;
         socket.send(&request(command)?)?;
         let (mut text, mut refused) = (String::new(), false);
         for _ in 0..MOST_REPLIES {
@@ -152,25 +172,24 @@ fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Opti
     let is_its = |directory: &Path| {
         let text = root.text(directory.join("pid").strip_prefix("/").ok()?);
         let socket = directory.join("mconsole");
-        let is_its = text.value()?.trim().parse::<u32>() == Ok(pid) && has_owner_of(root, &socket, pid)?;
-        is_its.then_some(Mconsole(socket))
+        let owner = fs::metadata(root.path(format!("proc/{pid}"))).ok()?.uid();
+        let is_its = text.value()?.trim().parse::<u32>() == Ok(pid) && belongs_to(root, &socket, owner)?;
+        is_its.then_some(Mconsole { path: socket, owner: Some(owner) })
     };
     match umid {
         Some(umid) if !umid.contains('/') => is_its(&place.join(umid)),
         Some(_) => None,
         // Without a name of its own it got a random one.
         None => {
-            let entries = std::fs::read_dir(root.path(place.strip_prefix("/").ok()?)).ok()?;
+            let entries = fs::read_dir(root.path(place.strip_prefix("/").ok()?)).ok()?;
             entries.flatten().take(1000).find_map(|entry| is_its(&place.join(entry.file_name())))
         }
     }
 }
 
-/// Whether the file itself, and not what a link leads to, belongs to the user of the process: the process names the
-/// place, and what root sends there must reach no other user.
-fn has_owner_of(root: &Root, file: &Path, pid: u32) -> Option<bool> {
-    let owner = std::fs::metadata(root.path(format!("proc/{pid}"))).ok()?.uid();
-    let found = std::fs::symlink_metadata(root.path(file.strip_prefix("/").ok()?)).ok()?;
+/// Whether the file itself, and not what a link leads to, belongs to this user.
+fn belongs_to(root: &Root, file: &Path, owner: u32) -> Option<bool> {
+    let found = fs::symlink_metadata(root.path(file.strip_prefix("/").ok()?)).ok()?;
     Some(found.uid() == owner && !found.file_type().is_symlink())
 }
 
@@ -217,7 +236,22 @@ mod tests {
                 }
             }
         });
-        (directory, Mconsole(path))
+        (directory, Mconsole::at(path))
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_socket_of_another_user_or_behind_a_link() {
+        let (directory, console) = console(vec![reply(0, 0, "heard")]);
+        let of = |path: PathBuf, owner| {
+            Mconsole { path, owner: Some(owner) }.tell("version").map_err(|error| error.to_string())
+        };
+        let own = fs::metadata(directory.path()).unwrap().uid();
+        assert_eq!(of(console.path.clone(), own).unwrap(), "heard");
+        assert!(of(console.path.clone(), own + 1).unwrap_err().contains("no socket of the guest's own user"));
+        // Its user has put a link there since it was found.
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&console.path, &link).unwrap();
+        assert!(of(link, own).unwrap_err().contains("no socket of the guest's own user"));
     }
 
     #[test]
@@ -250,8 +284,8 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let place = |path: &str, text: &str| {
             let path = tree.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         };
         place("proc/7/cmdline", "linux\0umid=u1\0");
         place("proc/7/environ", "A=1\0HOME=/home/a\0");
@@ -265,7 +299,7 @@ mod tests {
         place("proc/9/cmdline", "linux\0uml_dir=/x\0mem=1M\0");
         place("x/aBcD/pid", "9\n");
         assert_eq!(Mconsole::of(&root, 9).unwrap().name(), Some("aBcD"));
-        std::fs::remove_file(tree.path().join("x/aBcD/mconsole")).unwrap();
+        fs::remove_file(tree.path().join("x/aBcD/mconsole")).unwrap();
         std::os::unix::fs::symlink("/dev/log", tree.path().join("x/aBcD/mconsole")).unwrap();
         assert!(Mconsole::of(&root, 9).is_none(), "a link to another socket");
     }

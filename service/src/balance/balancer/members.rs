@@ -23,9 +23,11 @@ impl Balancer {
                 continue;
             }
             let candidate = Candidate::of(guest);
-            // A console may appear later than its guest.
-            let is_known =
-                |member: &Member| member.worker.is_some() || of_kind(guest.kind).resize() != Resize::Console;
+            // A console may appear later than its guest, and so may libvirt's record.
+            let is_known = |member: &Member| {
+                let may_come = of_kind(guest.kind).resize() == Resize::Console;
+                (member.worker.is_some() || !may_come) && member.candidate.is_verified == candidate.is_verified
+            };
             let is_known = self.members.get(&candidate.key).is_some_and(is_known);
             let make = target.filter(|_| !is_known).map(|target| {
                 let (root, key, ledger) = (self.root.clone(), candidate.key.clone(), self.ledger.clone());
@@ -57,14 +59,18 @@ impl Balancer {
         let mut known = std::mem::take(&mut self.members);
         for (candidate, make) in found {
             let member = match known.remove(&candidate.key) {
-                Some(member) if member.worker.is_some() || make.is_none() => Member { candidate, ..member },
-                // A new guest, or one that could not be resized and perhaps can now.
+                Some(member)
+                    if make.is_none()
+                        || member.worker.is_some() && member.candidate.is_verified == candidate.is_verified =>
+                {
+                    Member { candidate, ..member }
+                }
+                // A new guest, one that is verified only now, or one that could not be resized and perhaps can now.
                 old => {
                     self.numbers += 1;
-                    let worker = make.and_then(|make| {
-                        let started = Worker::start(self.numbers, make, self.sender.clone());
-                        started.inspect_err(|why| warn!("{} can't be watched: {why}", candidate.name)).ok()
-                    });
+                    let (sender, account) = (self.sender.clone(), candidate.accountable());
+                    let worker =
+                        make.map(|make| Worker::new(self.numbers, make, sender, &self.pool_of_threads, account));
                     Member {
                         number: self.numbers,
                         candidate,

@@ -30,6 +30,9 @@ impl Balancer {
     pub fn find(&self, wanted: &str) -> Result<(String, String), String> {
         let meant: Vec<&Candidate> =
             self.members.values().map(|member| &member.candidate).filter(|it| it.is_meant(wanted)).collect();
+        // One that only claims the name or the UUID never stands in the way of the verified guest.
+        let verified: Vec<&Candidate> = meant.iter().copied().filter(|it| it.is_verified).collect();
+        let meant = if verified.is_empty() { meant } else { verified };
         // A UUID or key goes before a name, as in `ksmith guests`.
         let exact: Vec<&&Candidate> = meant.iter().filter(|it| it.name != wanted).collect();
         match (&exact[..], &meant[..]) {
@@ -126,7 +129,7 @@ impl Balancer {
         self.bounds.note(key, now);
         let pool = self.pool.read(now).unwrap_or_default();
         let member = self.members.get(key)?;
-        let terms = self.config.terms(&member.candidate.name, member.candidate.uuid.as_deref());
+        let terms = member.candidate.terms(&self.config);
         let mut view = member.view(terms, false, None, now);
         // The operator may do what a policy may not. Whether the guest can was checked before.
         (view.can_take, view.can_give, view.held, view.trouble) = (true, true, false, None);

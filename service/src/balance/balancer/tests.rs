@@ -68,6 +68,11 @@ struct Stage {
 
 impl Stage {
     fn new(guests: &[(&str, u64, Manner)]) -> Self {
+        Self::with(guests, |candidate| candidate)
+    }
+
+    /// The same with candidates that are changed so.
+    fn with(guests: &[(&str, u64, Manner)], change: impl Fn(Candidate) -> Candidate) -> Self {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
         let (ledger, holds) = (Ledger::open(&directory).unwrap(), Holds::open(&directory).unwrap());
@@ -86,7 +91,7 @@ impl Stage {
             let make = Box::new(move || {
                 Ok(Box::new(Fake { given: Arc::clone(&given), used: used * MIB, manner }) as Box<dyn Actuator>)
             }) as MakeActuator;
-            found.push((candidate, make));
+            found.push((change(candidate), make));
         }
         stage.balancer.discover_with(found);
         stage
@@ -333,4 +338,60 @@ fn a_pool_that_cannot_be_looked_at_is_an_error_and_nothing_is_done() {
     std::fs::remove_file(stage.tree.path().join("proc/meminfo")).unwrap();
     assert!(stage.balancer.decide(SOON).is_err());
     assert!(stage.balancer.report().is_none());
+}
+
+/// A candidate of an ordinary user, if its name says so.
+fn of_its_user(candidate: Candidate) -> Candidate {
+    match candidate.name.starts_with("user") {
+        true => Candidate { is_verified: false, user: Some("alice".to_owned()), uid: Some(1000), ..candidate },
+        false => candidate,
+    }
+}
+
+#[test]
+fn one_user_with_guests_that_hang_uses_up_no_threads_and_delays_no_other_guest() {
+    let names: Vec<String> = (0..300).map(|n| format!("user-{n}")).collect();
+    let spoofs = names.iter().map(|name| (name.as_str(), 100, Manner::Hangs));
+    let guests: Vec<_> = spoofs.chain([("web", 100, Manner::Honest), ("db", 100, Manner::Honest)]).collect();
+    let mut stage = Stage::with(&guests, of_its_user);
+    assert_eq!(stage.balancer.pool_of_threads.threads(), 0, "nothing is asked before it is needed");
+    stage.balancer.look(SHORT);
+    while ["web", "db"].iter().any(|name| stage.balancer.members[&format!("cgroup:{name}")].known.is_none()) {
+        stage.balancer.look(SHORT);
+    }
+    assert!(stage.balancer.pool_of_threads.threads() <= LIMITS.threads);
+}
+
+#[test]
+fn a_guest_that_is_not_verified_is_left_alone_unless_the_operator_trusts_its_user() {
+    for (users, is_balanced) in [(vec![], false), (vec!["alice"], true), (vec!["a*"], true), (vec!["bob"], false)] {
+        let mut stage = Stage::with(&[("user", 100, Manner::Honest), ("web", 100, Manner::Honest)], of_its_user);
+        let users = users.into_iter().map(str::to_owned).collect();
+        stage.balancer.configure(BalanceConfig { users, cooldown_seconds: 0.001, ..BalanceConfig::default() });
+        stage.balancer.look(SOON);
+        let view = stage.balancer.view().unwrap();
+        let of = |name: &str| view.guests.iter().find(|guest| guest.name == name).unwrap();
+        assert!(of("web").can_take && of("web").can_give && of("web").trouble.is_none());
+        assert_eq!((of("user").can_take, of("user").can_give), (is_balanced, is_balanced));
+        assert_eq!(of("user").trouble.is_none(), is_balanced);
+    }
+}
+
+#[test]
+fn a_claim_gets_no_terms_no_hold_and_no_name() {
+    let mut stage = Stage::new(&[]);
+    let rule = toml::from_str("name = 'web'\nclass = 'gold'\nfloor_mib = 512").unwrap();
+    stage.balancer.configure(BalanceConfig { rule: vec![rule], ..BalanceConfig::default() });
+    let verified = Candidate { uuid: Some("aa".to_owned()), ..Candidate::of_cgroup("web") };
+    let claims = Candidate { key: "7:7".to_owned(), is_verified: false, uid: Some(1000), ..verified.clone() };
+    let gold = |candidate: &Candidate| candidate.terms(&stage.balancer.config).class.name == "gold";
+    assert!(gold(&verified) && !gold(&claims));
+    assert!(
+        verified.names_in_holds().any(|name| name == "aa") && !claims.names_in_holds().any(|name| name == "aa")
+    );
+    let make = || Box::new(|| Err(ActuatorError::Gone)) as MakeActuator;
+    stage.balancer.discover_with(vec![(verified, make()), (claims, make())]);
+    for wanted in ["web", "aa"] {
+        assert_eq!(stage.balancer.find(wanted).unwrap().0, "cgroup:web");
+    }
 }

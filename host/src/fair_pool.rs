@@ -1,0 +1,314 @@
+//! A bounded pool of threads that no user can use up.
+//!
+//! Asking a guest may take seconds, and any user can start processes that look like guests and hang. So each request is
+//! on the account of a user. One user has few threads at a time, all users together leave some to the host, and the
+//! accounts take turns. Threads are started when there is work, and stay.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The account of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accountable {
+    /// The host itself, and guests that it vouches for.
+    Host,
+    /// The user of a guest that is not verified; `None` for one with a set-user-ID program.
+    User(Option<u32>),
+}
+
+/// The bounds of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most threads.
+    pub threads: usize,
+    /// The most threads for all users.
+    pub of_users: usize,
+    /// The most threads for one user.
+    pub of_one_user: usize,
+    /// The most requests of one user that wait.
+    pub waiting_of_one_user: usize,
+    /// The most requests of the host that wait.
+    pub waiting_of_host: usize,
+}
+
+/// What a thread does.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The pool. Requests that wait when it is dropped are forgotten; those under way end by themselves.
+pub struct FairPool(Arc<Shared>);
+
+struct Shared {
+    name: &'static str,
+    limits: Limits,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: BTreeMap<Accountable, VecDeque<Job>>,
+    running: BTreeMap<Accountable, usize>,
+    /// The accounts with requests that wait, in the order of their turns.
+    turns: VecDeque<Accountable>,
+    threads: usize,
+    idle: usize,
+    has_ended: bool,
+}
+
+impl std::fmt::Debug for FairPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FairPool")
+            .field("name", &self.0.name)
+            .field("limits", &self.0.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FairPool {
+    /// A pool without threads so far. The name is that of its threads.
+    pub fn new(name: &'static str, limits: Limits) -> Self {
+        Self(Arc::new(Shared { name, limits, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// Has a request carried out. Returns `false` if too many of this account wait, or the host has no thread for it.
+    pub fn push(&self, account: Accountable, job: impl FnOnce() + Send + 'static) -> bool {
+        let shared = &self.0;
+        let mut state = shared.lock();
+        let queue = state.waiting.entry(account).or_default();
+        let most = match account {
+            Accountable::Host => shared.limits.waiting_of_host,
+            Accountable::User(_) => shared.limits.waiting_of_one_user,
+        };
+        if queue.len() >= most {
+            return false;
+        }
+        queue.push_back(Box::new(job));
+        if queue.len() == 1 {
+            state.turns.push_back(account);
+        }
+        let waiting: usize = state.waiting.values().map(VecDeque::len).sum();
+        if waiting > state.idle && state.threads < shared.limits.threads {
+            self.start(&mut state);
+        }
+        if state.threads == 0 {
+            state.waiting.clear();
+            state.turns.clear();
+            return false;
+        }
+        drop(state);
+        shared.changed.notify_one();
+        true
+    }
+
+    /// The number of threads so far.
+    pub fn threads(&self) -> usize {
+        self.0.lock().threads
+    }
+
+    fn start(&self, state: &mut State) {
+        let shared = Arc::clone(&self.0);
+        let thread = std::thread::Builder::new().name(shared.name.to_owned()).stack_size(512 << 10);
+        state.threads += usize::from(thread.spawn(move || shared.work()).is_ok());
+    }
+}
+
+impl Drop for FairPool {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.has_ended = true;
+        state.turns.clear();
+        state.waiting.clear();
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        while !state.has_ended {
+            let Some((account, job)) = state.next(&self.limits) else {
+                state.idle += 1;
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                continue;
+            };
+            drop(state);
+            // A request that breaks off must not take a thread with it, which no other would replace.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+            state = self.lock();
+            state.done(account);
+            // One that could not run beside this one may run now.
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// The next request that may run now. Its account has its next turn after all others.
+    fn next(&mut self, limits: &Limits) -> Option<(Accountable, Job)> {
+        let place = self.turns.iter().position(|account| self.may_run(*account, limits))?;
+        let account = self.turns.remove(place)?;
+        let queue = self.waiting.get_mut(&account)?;
+        let job = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting.remove(&account);
+        } else {
+            self.turns.push_back(account);
+        }
+        *self.running.entry(account).or_default() += 1;
+        Some((account, job))
+    }
+
+    fn may_run(&self, account: Accountable, limits: &Limits) -> bool {
+        let is_user = |account: &Accountable| *account != Accountable::Host;
+        let of_users = || self.running.iter().filter(|(account, _)| is_user(account)).map(|(_, running)| running);
+        let own = self.running.get(&account).copied().unwrap_or(0);
+        !is_user(&account) || (own < limits.of_one_user && of_users().sum::<usize>() < limits.of_users)
+    }
+
+    fn done(&mut self, account: Accountable) {
+        if let Some(running) = self.running.get_mut(&account) {
+            *running -= 1;
+            if *running == 0 {
+                self.running.remove(&account);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { threads: 4, of_users: 3, of_one_user: 2, waiting_of_one_user: 8, waiting_of_host: 100 };
+
+    fn user(uid: u32) -> Accountable {
+        Accountable::User(Some(uid))
+    }
+
+    struct Stage {
+        pool: FairPool,
+        started: (Sender<Accountable>, Receiver<Accountable>),
+        gate: (Option<Sender<()>>, Receiver<()>),
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let (sender, receiver) = bounded(0);
+            Self { pool: FairPool::new("test", LIMITS), started: unbounded(), gate: (Some(sender), receiver) }
+        }
+
+        /// Pushes a request that tells its start and hangs until the gate is opened.
+        fn hang(&self, account: Accountable) -> bool {
+            let (started, gate) = (self.started.0.clone(), self.gate.1.clone());
+            self.pool.push(account, move || {
+                let _ = started.send(account);
+                let _ = gate.recv();
+            })
+        }
+
+        /// Whether a request of this account is carried out while others hang.
+        fn goes_through(&self, account: Accountable) {
+            let (sender, done) = bounded(1);
+            assert!(self.pool.push(account, move || sender.send(()).unwrap()));
+            done.recv().unwrap();
+        }
+    }
+
+    #[test]
+    fn one_user_with_requests_that_hang_leaves_threads_to_others() {
+        let stage = Stage::new();
+        let accepted = (0..100).filter(|_| stage.hang(user(1))).count();
+        assert!((8..=10).contains(&accepted), "those that run, and so many that wait: {accepted}");
+        for _ in 0..2 {
+            assert_eq!(stage.started.1.recv(), Ok(user(1)));
+        }
+        for _ in 0..100 {
+            stage.goes_through(user(2));
+            stage.goes_through(Accountable::Host);
+        }
+        assert!(stage.started.1.is_empty(), "no third request of this user");
+    }
+
+    #[test]
+    fn all_users_together_leave_a_thread_to_the_host() {
+        let stage = Stage::new();
+        for uid in 0..50 {
+            stage.hang(user(uid));
+        }
+        for _ in 0..3 {
+            stage.started.1.recv().unwrap();
+        }
+        for _ in 0..100 {
+            stage.goes_through(Accountable::Host);
+        }
+        assert!(stage.started.1.is_empty());
+        assert!(stage.pool.threads() <= LIMITS.threads);
+    }
+
+    #[test]
+    fn all_requests_are_carried_out_in_the_end() {
+        let mut stage = Stage::new();
+        let pushed = (0..40).filter(|n| stage.hang(user(n % 7))).count();
+        stage.gate.0 = None;
+        for _ in 0..pushed {
+            stage.started.1.recv().unwrap();
+        }
+        stage.goes_through(user(9));
+    }
+
+    #[test]
+    fn a_request_that_breaks_off_costs_no_thread() {
+        let stage = Stage::new();
+        for _ in 0..3 * LIMITS.threads {
+            stage.pool.push(Accountable::Host, || panic!("on purpose"));
+        }
+        stage.goes_through(Accountable::Host);
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_requests_breaks_a_limit_or_loses_one(
+            accounts in prop::collection::vec(0_u32..5, 0..60), ends in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        ) {
+            let mut state = State::default();
+            let mut running: Vec<Accountable> = Vec::new();
+            for number in &accounts {
+                let account = if *number == 0 { Accountable::Host } else { user(*number) };
+                let queue = state.waiting.entry(account).or_default();
+                queue.push_back(Box::new(|| ()));
+                if queue.len() == 1 {
+                    state.turns.push_back(account);
+                }
+            }
+            let mut done = 0;
+            let mut ends = ends.into_iter();
+            loop {
+                while running.len() < LIMITS.threads && let Some((account, _)) = state.next(&LIMITS) {
+                    running.push(account);
+                }
+                let users: Vec<_> = running.iter().filter(|account| **account != Accountable::Host).collect();
+                prop_assert!(users.len() <= LIMITS.of_users);
+                for account in &users {
+                    prop_assert!(users.iter().filter(|other| other == &account).count() <= LIMITS.of_one_user);
+                }
+                if running.is_empty() {
+                    break;
+                }
+                let end = ends.next().map_or(0, |index| index.index(running.len()));
+                state.done(running.swap_remove(end));
+                done += 1;
+            }
+            prop_assert_eq!(done, accounts.len());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Processes of another user that claim to be other users' guests, or programs of root.
+
+use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::spoof::{OTHER_USER, Spoof};
+use crate::support::vm::has;
+use crate::support::{copy_program, skipped};
+use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::guest::Guest;
+use ksmith_host::act;
+use ksmith_host::guests::{Guests, SwitchError, Uri};
+use ksmith_host::root::Root;
+
+const VICTIM: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
+
+/// A libvirt that only tells whether it is connected to.
+fn libvirt() -> (tempfile::TempDir, Uri, UnixListener) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("libvirt");
+    let listener = UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let uri = Uri::try_from(format!("qemu:///system?socket={}", path.display())).unwrap();
+    (directory, uri, listener)
+}
+
+/// The guest that a process is taken for.
+fn guest_of(spoof: &Spoof, guests: &mut Guests) -> Guest {
+    guests.list_unasked(&spoof.sample()).guests.remove(0)
+}
+
+#[test]
+fn a_process_that_claims_another_users_domain_has_libvirt_told_nothing() {
+    let (_directory, uri, listener) = libvirt();
+    let mut guests = Guests::new(Root::host(), uri);
+    let spoof = Spoof::of_libvirt(OTHER_USER, "victim", VICTIM);
+    let guest = guest_of(&spoof, &mut guests);
+    // What it claims is shown, as a claim.
+    assert_eq!((guest.name.as_str(), guest.uuid.as_deref(), guest.is_verified), ("victim", Some(VICTIM), false));
+    assert!(guest.title().starts_with("victim [") && guest.uid == Some(OTHER_USER), "{}", guest.title());
+    let target = guests.target(&guest).unwrap();
+    for on in [false, true] {
+        let refused = target.switch(&Root::host(), on, false).unwrap_err();
+        assert!(matches!(refused, SwitchError::NoSwitch { .. }), "{refused}");
+        assert!(refused.to_string().contains("libvirt has no record of this process"), "{refused}");
+        assert!(target.make_permanent(on, false).is_err());
+    }
+    // The balloon and its statistics go by the same connection.
+    assert!(target.monitor(&Root::host()).is_err());
+    let heard = listener.accept().map(|_| ()).map_err(|error| error.kind());
+    assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock), "libvirt was asked about another user's domain");
+}
+
+#[test]
+fn a_process_of_another_user_gets_into_no_domain_by_what_it_calls_itself() {
+    let config: DomainsConfig = toml::from_str(&format!(
+        "default = \"rest\"\n[[rule]]\ndomain = \"a\"\nuuid = \"{VICTIM}\"\n[[rule]]\ndomain = \"a\"\nname = \"victim\"\n\
+         [[rule]]\ndomain = \"b\"\nuser = \"{OTHER_USER}\"\n"
+    ))
+    .unwrap();
+    let by_name = DomainsConfig { rule: config.rule[..2].to_vec(), ..config.clone() };
+    let domain = |uid: u32, config: &DomainsConfig| {
+        let spoof = Spoof::of_libvirt(uid, "victim", VICTIM);
+        let mut guests = Guests::new(Root::host(), Uri::default());
+        config.domain_of(&guest_of(&spoof, &mut guests)).map(str::to_owned)
+    };
+    assert_eq!(domain(OTHER_USER, &by_name), None, "neither the victim's domain nor the default one");
+    assert_eq!(domain(OTHER_USER, &config).as_deref(), Some("b"), "its user is the kernel's word");
+    assert_eq!(domain(0, &by_name).as_deref(), Some("a"), "root's word is believed");
+}
+
+#[test]
+fn a_process_of_another_user_does_not_keep_ksmith_from_starting_by_its_name() {
+    for name in ["ksmtuned", "/usr/sbin/ksmtuned", "/usr/sbin/momd"] {
+        let spoof = Spoof::start(OTHER_USER, name, &[]);
+        let found: Vec<u32> = act::find(&Root::host()).iter().map(|holder| holder.id.pid).collect();
+        assert!(!found.contains(&spoof.pid()), "{name}");
+    }
+    // That of root is found, or the above shows nothing.
+    let real = Spoof::start(0, "ksmtuned", &[]);
+    assert!(act::find(&Root::host()).iter().any(|holder| holder.id.pid == real.pid()));
+}
+
+/// A set-user-ID program has arguments that any user chooses. `sudo`, for one, has all rights of root before it asks for a
+/// password.
+#[test]
+fn a_set_user_id_program_is_not_roots_word() {
+    if !has("python3") {
+        return;
+    }
+    let directory = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let program = directory.path().join("python");
+    copy_program(Path::new("/usr/bin/python3"), &program);
+    let code = "import os,sys; os.setuid(0); print(flush=True); sys.stdin.read()";
+    let run = |mode: u32, uid: u32| {
+        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(&program);
+        command.arg0("ksmtuned").args(["-c", code]).uid(uid).gid(uid);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let is_root = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap() == 1;
+        let found = act::find(&Root::host()).iter().any(|holder| holder.id.pid == child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        (is_root, found)
+    };
+    let (is_root, found) = run(0o4755, OTHER_USER);
+    if !is_root {
+        return skipped("set-user-ID programs do not work in the directory for temporary files");
+    }
+    assert!(!found, "it is root's by its rights, and another user's by its arguments");
+    assert_eq!(run(0o755, 0), (true, true), "the same program of root is believed");
+}
