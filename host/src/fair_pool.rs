@@ -34,7 +34,7 @@ pub struct Limits {
 /// What a thread does.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The pool. Requests that wait when it is dropped are forgotten; those under way end by themselves.
+/// A pool of threads. Requests that wait when it is dropped are forgotten; those under way end by themselves.
 pub struct FairPool(Arc<Shared>);
 
 struct Shared {

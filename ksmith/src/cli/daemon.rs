@@ -46,13 +46,6 @@ fn policies() -> impl TypedValueParser<Value = PolicyKind> {
 
 impl DaemonArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        if !self.dry_run
-            && let Err(why) = own_use::lock_program()
-        {
-            tracing::info!(
-                "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
-            );
-        }
         let source = ConfigSource { path: global.config.clone(), policy: self.policy };
         let config = source.load()?;
         // Before control is taken, so that a refused configuration pauses no other program.
@@ -75,6 +68,11 @@ impl DaemonArgs {
                 if knobs.is_empty() { "nothing".to_owned() } else { knobs.to_string() }
             ))?;
             return Ok(ExitCode::SUCCESS);
+        }
+        if let Err(why) = own_use::lock_program() {
+            tracing::info!(
+                "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
+            );
         }
         let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
         for note in daemon.run(|inbox| signals.forward(inbox, Message::Signal))?.restore()? {

@@ -45,7 +45,7 @@ pub enum MonitorError {
         /// The process that listens there.
         pid: u32,
     },
-    /// libvirt's domain is another process than the guest: it was only asked which one it is.
+    /// The domain of libvirt is another process than the guest: libvirt was only asked which one it is.
     #[error("libvirt's domain is another process than {pid}: it was left alone")]
     OtherDomain {
         /// The PID of the guest.
