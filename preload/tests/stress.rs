@@ -52,6 +52,19 @@ fn every_byte_stays_as_it_was_written() {
     in_each_way(|library, settings| stress(&mut program.preloaded(library, settings), "2.5"));
 }
 
+/// The helper marks what it has read of. Where another mapping has taken that place, the mark divides it.
+#[test]
+fn a_mapping_that_was_divided_is_moved_all_the_same() {
+    let Some(program) = compile("tests/c/divided.c", &[]) else { return };
+    let _lock = lock();
+    let alone = program.command().output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&alone.stderr), "mremap: Bad address\n", "the kernel itself refuses");
+    for ranges in ["guided", "all"] {
+        let settings = [("KSMITH_RANGES", ranges), ("KSMITH_THRESHOLD", "64K")];
+        assert_eq!(run(&mut program.preloaded(&library(), &settings)), "moved\n", "{ranges}");
+    }
+}
+
 /// A daemon that answers "all of it" and "none of it" in turn.
 fn fickle_daemon() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();

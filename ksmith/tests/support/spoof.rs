@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use ksmith_core::kernel::PidStat;
@@ -13,14 +15,19 @@ use ksmith_core::sample::{Process, ProcessId, Sample};
 pub const OTHER_USER: u32 = 64_999;
 
 /// A shell that waits under another name. Ended on drop.
-pub struct Spoof(Child);
+pub struct Spoof(Child, tempfile::TempDir);
 
 impl Spoof {
     /// Starts it as this user, with this command line after the shell's own two arguments.
     pub fn start(uid: u32, name: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new("sh");
+        // The kernel's own name of a process is that of its file.
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let program = directory.path().join(name.rsplit('/').next().unwrap());
+        super::copy_program(Path::new("/bin/sh"), &program);
+        let mut command = Command::new(program);
         command.arg0(name).args(["-c", "read line"]).args(arguments);
-        Self(command.uid(uid).gid(uid).stdin(Stdio::piped()).spawn().unwrap())
+        Self(command.uid(uid).gid(uid).stdin(Stdio::piped()).spawn().unwrap(), directory)
     }
 
     /// One that claims to be this guest of libvirt's.

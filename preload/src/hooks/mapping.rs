@@ -109,6 +109,37 @@ fn added(start: usize, length: usize) {
     }
 }
 
+/// How often a mapping that the helper has divided is made one again.
+const REJOINED: usize = 4;
+
+/// Whether the last call failed as it does for a mapping that is divided, and the helper may have divided it.
+fn is_divided() -> bool {
+    // SAFETY: libc's own variable of this thread.
+    let errno = unsafe { *libc::__errno_location() };
+    errno == libc::EFAULT && matches!(state::mode(), Mode::Madvise | Mode::Guided)
+}
+
+/// Calls the next mremap.
+///
+/// # Safety
+/// As mremap(2).
+unsafe fn remap(
+    old: *mut c_void,
+    old_length: usize,
+    length: usize,
+    flags: c_int,
+    address: *mut c_void,
+) -> *mut c_void {
+    match MREMAP.address() {
+        // SAFETY: the next function takes these in the same registers, and the arguments are the caller's.
+        Some(next) => unsafe {
+            core::mem::transmute::<usize, Mremap>(next)(old, old_length, length, flags, address)
+        },
+        // SAFETY: the same call without libc, the arguments being the caller's.
+        None => unsafe { libc::syscall(libc::SYS_mremap, old, old_length, length, flags, address) as *mut c_void },
+    }
+}
+
 /// Interposed mremap(2), with the same contract. The last argument is used only if the flags say so.
 ///
 /// # Safety
@@ -121,14 +152,21 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     address: *mut c_void,
 ) -> *mut c_void {
-    let moved = match MREMAP.address() {
-        // SAFETY: the next function takes these in the same registers, and the arguments are the caller's.
-        Some(next) => unsafe {
-            core::mem::transmute::<usize, Mremap>(next)(old, old_length, length, flags, address)
-        },
-        // SAFETY: the same call without libc, the arguments being the caller's.
-        None => unsafe { libc::syscall(libc::SYS_mremap, old, old_length, length, flags, address) as *mut c_void },
-    };
+    // SAFETY: the arguments are the caller's.
+    let mut moved = unsafe { remap(old, old_length, length, flags, address) };
+    // The helper marks mappings that it has read of. Where one was unmapped meanwhile, the mark divides the one at its place,
+    // and the kernel moves no mapping that is divided. Marked as a whole it is one again.
+    for _ in 0..REJOINED {
+        let start = old as usize;
+        if moved != libc::MAP_FAILED
+            || !is_divided()
+            || !marks::mark_allowed(start, start.saturating_add(old_length))
+        {
+            break;
+        }
+        // SAFETY: the arguments are the caller's, and the call before has changed nothing.
+        moved = unsafe { remap(old, old_length, length, flags, address) };
+    }
     if moved == libc::MAP_FAILED || state::mode() == Mode::Quiet {
         return moved;
     }
