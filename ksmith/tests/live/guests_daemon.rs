@@ -14,8 +14,6 @@ use serde_json::Value;
 const SCANNING: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\n\
     settings = { pages_to_scan = 20000, sleep_millisecs = 5, smart_scan = 0, run = 1 }\n";
 const PARKED: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n";
-/// Looks every second, and so does pruning.
-const EAGER: &str = "[policy]\nkind = \"scan\"\n";
 const PRUNING: &str = "[guests]\nprune = true\nprune_after_passes = 2\n";
 
 const LIST: &str = "/run/ksmith/undo.json";
@@ -87,7 +85,7 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     let qemu = Qemu::start(directory.path(), "costly", Some(&one), &["-device", &more]);
     // QEMU answers before its memory is laid out as it will stay.
     wait_until("its memory is offered", || is_offered(qemu.pid()));
-    let daemon = Running::daemon(&format!("{EAGER}{PRUNING}"), &[]);
+    let daemon = Running::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
     daemon.wait_for("merging off: it cost");
     wait_until("it is switched off", || !is_offered(qemu.pid()));
     assert!(std::fs::read_to_string(LIST).unwrap().contains("costly"));
@@ -99,7 +97,7 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     assert!(is_offered(qemu.pid()) && !Path::new(LIST).exists());
 
     // After SIGKILL `ksmith restore` does it.
-    let (_file, config) = config_file(&format!("{EAGER}{PRUNING}"));
+    let (_file, config) = config_file(&format!("{SCANNING}{PRUNING}"));
     let mut daemon = Running::start(&["daemon", "--config", &config]);
     daemon.wait_ready();
     wait_until("it is switched off", || !is_offered(qemu.pid()));
