@@ -136,18 +136,13 @@ mod tests {
 
     fn process(pid: u32, merging: u64, zero: u64) -> Process {
         Process {
-            id: ProcessId { pid, start_ticks: 0 },
-            name: "guest".into(),
-            is_vm: true,
-            rss_bytes: 0,
-            cpu_ticks: 0,
-            minor_faults: 0,
             ksm: KsmStat {
                 merging_pages: Some(merging),
                 zero_pages: Some(zero),
                 rmap_items: Some(merging),
                 ..KsmStat::default()
             },
+            ..Process::new(ProcessId { pid, start_ticks: 0 }, "guest".into(), true)
         }
     }
 

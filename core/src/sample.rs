@@ -99,6 +99,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// A process of which nothing but this is known yet.
+    pub fn new(id: ProcessId, name: Arc<str>, is_vm: bool) -> Self {
+        Self { id, name, is_vm, rss_bytes: 0, cpu_ticks: 0, minor_faults: 0, ksm: KsmStat::default() }
+    }
+
     /// Pages of this process that are merged, zero pages not included. 0 where the kernel does not say.
     pub fn merging_pages(&self) -> u64 {
         self.ksm.merging_pages.unwrap_or(0)
@@ -122,13 +127,8 @@ mod tests {
 
     fn merging(pages: Option<u64>) -> Process {
         Process {
-            id: ProcessId { pid: 1, start_ticks: 1 },
-            name: "guest".into(),
-            is_vm: false,
-            rss_bytes: 0,
-            cpu_ticks: 0,
-            minor_faults: 0,
             ksm: KsmStat { merging_pages: pages, zero_pages: Some(2), ..KsmStat::default() },
+            ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), false)
         }
     }
 

@@ -203,13 +203,13 @@ mod tests {
         let mut sample = Sample { at: Duration::from_secs(seconds), page_size, ..Sample::default() };
         sample.ksm.run = Reading::Value(0);
         sample.processes.push(ksmith_core::sample::Process {
-            id: ProcessId { pid: std::process::id(), start_ticks: 0 },
-            name: "self".into(),
-            is_vm: false,
             rss_bytes: 1 << 26,
-            cpu_ticks: 0,
-            minor_faults: 0,
             ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
+            ..ksmith_core::sample::Process::new(
+                ProcessId { pid: std::process::id(), start_ticks: 0 },
+                "self".into(),
+                false,
+            )
         });
         sample
     }

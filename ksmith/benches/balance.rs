@@ -11,12 +11,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::PidStat;
-use ksmith_core::sample::ProcessId;
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::{Guests, Uri};
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Actuator, Ledger, actuator};
+use ksmith_service::balance::Ledger;
 use support::KernelLock;
 use support::image::{Image, ImageGuest};
 use support::pool::{Pool, Swap};
@@ -39,16 +36,6 @@ struct Sizes {
     pool: u64,
     guest: u64,
     data: usize,
-}
-
-fn process(pid: u32) -> ProcessId {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    ProcessId { pid, start_ticks: PidStat::parse(&text).unwrap().start_ticks }
-}
-
-fn of(guest: &ImageGuest, ledger: &Ledger) -> Box<dyn Actuator> {
-    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process(guest.pid()).into()).unwrap();
-    actuator(&Root::host(), &target, &guest.name, ledger).unwrap()
 }
 
 /// Starts guests one after the other until the pool has swapped; returns those that reached their prompt before.
@@ -120,7 +107,7 @@ fn with(sizes: &Sizes, image: &Image) -> usize {
 
 /// Whether a guest can have its whole again and use it; then it gives it up for the next one.
 fn gets_back(sizes: &Sizes, guest: &mut ImageGuest, ledger: &Ledger) -> bool {
-    let mut actuator = of(guest, ledger);
+    let mut actuator = guest.actuator(ledger);
     let is_whole = actuator.resize(u64::MAX).is_ok_and(|given| given == sizes.guest * MIB);
     let reads = guest.run("cat /usr/share/data/* > /dev/null", PATIENCE);
     let uses = actuator.look().is_ok_and(|look| look.inside.cache_bytes > Some(sizes.data as u64 * MIB / 2));

@@ -17,7 +17,7 @@ use ksmith_core::balance::{Action, BalanceConfig, KsmStep, PoolView, shortness};
 use tracing::{debug, info, warn};
 
 use crate::balance::{Balancer, Holds, Ledger};
-use crate::control::{Answer, ResizedAnswer};
+use crate::control::{Answer, Hold, Resize, ResizedAnswer};
 use crate::registry::Published;
 use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
@@ -85,21 +85,9 @@ pub enum Ask {
     /// The plan of balance.
     Report,
     /// Leave a guest alone, or no longer.
-    Hold {
-        /// Which.
-        guest: String,
-        /// Whether it is let go.
-        release: bool,
-    },
+    Hold(Hold),
     /// Give a guest memory, or take some.
-    Resize {
-        /// Which.
-        guest: String,
-        /// Whether it gets.
-        give: bool,
-        /// How much.
-        bytes: u64,
-    },
+    Resize(Resize),
 }
 
 impl BalanceService {
@@ -387,11 +375,11 @@ impl Worker {
                     outcome.and_then(|()| self.balancer.report().ok_or_else(|| "nothing was seen yet".to_owned()));
                 answer(&reply, report.map(|report| Answer::Balance(Box::new(report))));
             }
-            Ask::Hold { guest, release } => {
+            Ask::Hold(Hold { guest, release }) => {
                 let outcome = self.balancer.hold(&guest, !release);
                 answer(&reply, outcome.map(|message| Answer::Done { message }));
             }
-            Ask::Resize { guest, give, bytes } => {
+            Ask::Resize(Resize { guest, give, bytes }) => {
                 if !self.config.enabled {
                     self.balancer.look(PATIENCE);
                 }

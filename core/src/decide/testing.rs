@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::kernel::{AdvisorMode, Ksm, KsmStat, Meminfo};
+use crate::kernel::{AdvisorMode, Ksm, Meminfo};
 use crate::knobs::{Knob, Knobs};
 use crate::reading::{Malformed, Reading};
 use crate::sample::{Process, ProcessId, Sample};
@@ -166,13 +166,8 @@ impl Host {
 
 fn process(pid: u32, rss_kib: u64, is_vm: bool) -> Process {
     Process {
-        id: ProcessId { pid, start_ticks: u64::from(pid) * 10 },
-        name: "guest".into(),
-        is_vm,
         rss_bytes: rss_kib * 1024,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: KsmStat::default(),
+        ..Process::new(ProcessId { pid, start_ticks: u64::from(pid) * 10 }, "guest".into(), is_vm)
     }
 }
 

@@ -142,13 +142,9 @@ pub(super) mod tests {
 
     fn process(pid: u32, merging: u64) -> Process {
         Process {
-            id: ProcessId { pid, start_ticks: 1 },
-            name: "p".into(),
-            is_vm: false,
             rss_bytes: 4096,
-            cpu_ticks: 0,
-            minor_faults: 0,
             ksm: KsmStat { merging_pages: Some(merging), rmap_items: Some(merging), ..KsmStat::default() },
+            ..Process::new(ProcessId { pid, start_ticks: 1 }, "p".into(), false)
         }
     }
 

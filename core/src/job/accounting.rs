@@ -187,15 +187,7 @@ impl Accounting {
 
 /// Returns the savings of each process at this moment. Other merged memory on the host takes its part.
 pub fn saved_bytes(moment: &Moment) -> Vec<u64> {
-    let process = |seen: &Seen| Process {
-        id: seen.id,
-        name: Arc::clone(&seen.name),
-        is_vm: false,
-        rss_bytes: 0,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: seen.ksm,
-    };
+    let process = |seen: &Seen| Process { ksm: seen.ksm, ..Process::new(seen.id, Arc::clone(&seen.name), false) };
     let sample = Sample {
         page_size: moment.page_size,
         ksm: moment.ksm.clone(),

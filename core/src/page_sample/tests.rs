@@ -1,7 +1,6 @@
 //! What is requested and counted, reading by reading.
 
 use super::*;
-use crate::kernel::KsmStat;
 use crate::reading::Reading;
 use crate::sample::{LASTING, Process, ProcessId};
 
@@ -11,13 +10,8 @@ fn sample(seconds: u64, run: u64, full_scans: u64) -> Sample {
     sample.ksm.full_scans = Reading::Value(full_scans);
     sample.ksm.smart_scan = Reading::Value(0);
     sample.processes.push(Process {
-        id: ProcessId { pid: 1, start_ticks: 1 },
-        name: "guest".into(),
-        is_vm: true,
         rss_bytes: 1 << 30,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: KsmStat::default(),
+        ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     });
     sample
 }

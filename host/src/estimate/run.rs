@@ -63,6 +63,8 @@ pub struct Options {
     pub rules: MergeRules,
     /// What ksmd's work costs.
     pub costs: CostModel,
+    /// The salt of the fingerprints and of the drawn places: a random one where it is `None`.
+    pub salt: Option<Salt>,
 }
 
 impl Options {
@@ -80,6 +82,7 @@ impl Options {
             meter: None,
             rules: MergeRules::default(),
             costs: CostModel::default(),
+            salt: None,
         }
     }
 }
@@ -115,9 +118,13 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
         Mode::Exact | Mode::Sketch => Detail::Figures,
     };
     let found = Targets::select(&options.selection, detail)?;
+    let salt = match &options.salt {
+        Some(salt) => salt.clone(),
+        None => Salt::new().map_err(unexpected("get random numbers"))?,
+    };
     let job = Job {
         context: Context {
-            salt: Salt::new().map_err(unexpected("get random numbers"))?,
+            salt,
             pace: Pace::new(options.max_rate),
             frames: Frames::open(),
             quiet: Quiet::new(),

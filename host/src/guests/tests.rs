@@ -24,13 +24,8 @@ fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
 
 fn sample(processes: &[(u32, &str)]) -> Sample {
     let process = |&(pid, name): &(u32, &str)| Process {
-        id: ProcessId { pid, start_ticks: 7 },
-        name: name.into(),
-        is_vm: false,
         rss_bytes: 1 << 20,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: Default::default(),
+        ..Process::new(ProcessId { pid, start_ticks: 7 }, name.into(), false)
     };
     Sample { page_size: 4096, processes: processes.iter().map(process).collect(), ..Sample::default() }
 }

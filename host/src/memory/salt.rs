@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ksmith_core::sketch::{ZERO, fingerprint};
+use ksmith_core::sketch::{ZERO, fingerprint, mix};
 use rustix::rand::{GetRandomFlags, getrandom};
 use twox_hash::XxHash3_64;
 
@@ -30,6 +30,15 @@ impl Salt {
         let mut seed = [0; 8];
         seed.copy_from_slice(&secret[..8]);
         Ok(Self { secret, seed: u64::from_ne_bytes(seed) })
+    }
+
+    /// The salt of this seed, the same at each call: for tests and benchmarks that repeat their draws.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut secret = [0; Self::BYTES];
+        for (at, word) in (1_u64..).zip(secret.as_chunks_mut::<8>().0) {
+            *word = mix(seed.wrapping_add(at)).to_le_bytes();
+        }
+        Self { secret, seed }
     }
 
     /// A page's fingerprint, or [`ZERO`].
@@ -80,6 +89,8 @@ mod tests {
         assert_eq!(one.fingerprint(&page), one.fingerprint(&page));
         assert_ne!(one.fingerprint(&page), other.fingerprint(&page));
         assert_ne!(one.tag(), other.tag());
+        assert_eq!(Salt::of_seed(3).tag(), Salt::of_seed(3).tag());
+        assert_ne!(Salt::of_seed(3).tag(), Salt::of_seed(4).tag());
         assert_eq!(format!("{one:?}"), "Salt");
     }
 

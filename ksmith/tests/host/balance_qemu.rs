@@ -5,13 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::linux::{Linux, LinuxKit};
 use crate::support::vm::serves_qmp;
-use crate::support::{hold_off_others, wait_until};
-use ksmith_core::kernel::PidStat;
-use ksmith_core::sample::ProcessId;
+use crate::support::{actuator_of, hold_off_others, wait_until};
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::{Guests, Uri};
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Actuator, ActuatorError, GivenBack, Ledger, Look, actuator};
+use ksmith_service::balance::{Actuator, ActuatorError, GivenBack, Ledger, Look};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -19,14 +16,8 @@ const MIB: u64 = 1 << 20;
 /// The device, by no id of its own: it must be found.
 const BALLOON: [&str; 2] = ["-device", "virtio-balloon-pci"];
 
-fn process(pid: u32) -> ProcessId {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    ProcessId { pid, start_ticks: PidStat::parse(&text).unwrap().start_ticks }
-}
-
 fn of(guest: &Linux, ledger: &Ledger) -> Result<Box<dyn Actuator>, ActuatorError> {
-    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process(guest.pid()).into()).unwrap();
-    actuator(&Root::host(), &target, &guest.name, ledger)
+    actuator_of(guest.pid(), &guest.name, ledger)
 }
 
 fn ledger(directory: &Path) -> Ledger {

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::process_id;
 use crossbeam_channel::bounded;
 use ksmith_core::balance::{BalanceConfig, KsmStep, Pool};
-use ksmith_core::kernel::{KsmStat, PidStat};
 use ksmith_core::model::BalanceReport;
 use ksmith_core::sample::{Process, ProcessId, Sample};
 use ksmith_host::act::StateDir;
@@ -19,7 +19,7 @@ use ksmith_host::guests::{Guests, Uri};
 use ksmith_host::root::Root;
 use ksmith_service::balance::Ledger;
 use ksmith_service::balance_service::{Ask, BalanceService};
-use ksmith_service::control::{Answer, ResizedAnswer};
+use ksmith_service::control::{Answer, Hold, Resize, ResizedAnswer};
 use ksmith_service::registry::Published;
 
 const MIB: u64 = 1 << 20;
@@ -124,9 +124,7 @@ impl Guest {
         wait_until("it is what it was started as", || {
             fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"/bin/sh"))
         });
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let start_ticks = PidStat::parse(&stat).unwrap().start_ticks;
-        Self { child, memory, id: ProcessId { pid, start_ticks } }
+        Self { child, memory, id: process_id(pid) }
     }
 
     fn open_console(&self, directory: &Path, name: &str) {
@@ -176,15 +174,7 @@ struct Stage {
 
 impl Stage {
     fn of(tree: tempfile::TempDir, guests: &[&Guest]) -> Self {
-        let process = |guest: &&Guest| Process {
-            id: guest.id,
-            name: "linux".into(),
-            is_vm: true,
-            rss_bytes: WHOLE,
-            cpu_ticks: 0,
-            minor_faults: 0,
-            ksm: KsmStat::default(),
-        };
+        let process = |guest: &&Guest| Process { rss_bytes: WHOLE, ..Process::new(guest.id, "linux".into(), true) };
         let processes = guests.iter().map(process).collect();
         Self {
             tree,
@@ -249,7 +239,7 @@ fn report(service: &BalanceService) -> BalanceReport {
 }
 
 fn resize(service: &BalanceService, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, String> {
-    match ask(service, Ask::Resize { guest: guest.to_owned(), give, bytes }) {
+    match ask(service, Ask::Resize(Resize { guest: guest.to_owned(), give, bytes })) {
         Answer::Resized(answer) => Ok(answer),
         Answer::Error { message } => Err(message),
         other => panic!("{other:?}"),
@@ -367,7 +357,7 @@ fn people_take_give_and_hold_and_are_told_what_came_of_it() {
     let answer = resize(&service, &guest.id.pid.to_string(), true, 2 * WHOLE).unwrap();
     assert_eq!((answer.given_bytes, guest.taken()), (WHOLE, 0));
     assert!(resize(&service, "missing", true, MIB).unwrap_err().contains("there is no guest \"missing\""));
-    let hold = |release| ask(&service, Ask::Hold { guest: "u".to_owned(), release });
+    let hold = |release| ask(&service, Ask::Hold(Hold { guest: "u".to_owned(), release }));
     assert!(matches!(hold(false), Answer::Done { message } if message.contains("left alone")));
     service.configure(always_short());
     wait_until("the pool is short", || ["short", "urgent"].contains(&report(&service).state.as_str()));

@@ -5,26 +5,13 @@ use crate::support::hold_off_others;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::image::{Image, ImageGuest};
-use ksmith_core::kernel::PidStat;
-use ksmith_core::sample::ProcessId;
+use crate::support::image::Image;
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::{Guests, Uri};
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Actuator, ActuatorError, GivenBack, Ledger, actuator};
+use ksmith_service::balance::{ActuatorError, GivenBack, Ledger};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-
-fn process(pid: u32) -> ProcessId {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    ProcessId { pid, start_ticks: PidStat::parse(&text).unwrap().start_ticks }
-}
-
-fn of(guest: &ImageGuest, ledger: &Ledger) -> Box<dyn Actuator> {
-    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process(guest.pid()).into()).unwrap();
-    actuator(&Root::host(), &target, &guest.name, ledger).unwrap()
-}
 
 fn ledger(directory: &Path) -> Ledger {
     Ledger::open(&StateDir::at(directory.join("state"))).unwrap()
@@ -38,7 +25,7 @@ fn a_guest_gives_its_page_cache_lives_and_gets_it_back() {
     let mut guest = image.start("giver", 128, None);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
     let ledger = ledger(directory.path());
-    let mut actuator = of(&guest, &ledger);
+    let mut actuator = guest.actuator(&ledger);
     let before = actuator.look().unwrap();
     assert_eq!((before.whole_bytes, before.given_bytes), (128 * MIB, 128 * MIB));
     assert!(before.resident_bytes > 80 * MIB && before.inside.cache_bytes.unwrap() > 60 * MIB, "{before:?}");
@@ -71,18 +58,18 @@ fn the_successor_of_a_killed_ksmith_gives_everything_back() {
     let mut guest = image.start("orphan", 96, None);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
     let first = ledger(directory.path());
-    let given = of(&guest, &first).resize(60 * MIB).unwrap();
+    let given = guest.actuator(&first).resize(60 * MIB).unwrap();
     assert!(given < 62 * MIB, "{given}");
     drop(first);
     let next = ledger(directory.path());
-    let mut actuator = of(&guest, &next);
+    let mut actuator = guest.actuator(&next);
     let look = actuator.look().unwrap();
     assert_eq!((look.given_bytes, look.whole_bytes), (given, 96 * MIB));
     let available = look.inside.available_bytes.unwrap();
     let all = next.restore(&Root::host(), false);
     assert_eq!((all.notes, all.lacking), (vec!["orphan has its 96 MiB again".to_owned()], vec![]));
     assert!(next.entries().is_empty());
-    let look = of(&guest, &next).look().unwrap();
+    let look = guest.actuator(&next).look().unwrap();
     assert_eq!(look.given_bytes, 96 * MIB);
     assert!(look.inside.available_bytes.unwrap() > available + 30 * MIB, "{look:?}");
 }
@@ -95,7 +82,7 @@ fn a_guest_that_hangs_costs_its_patience_and_one_that_ended_is_gone() {
     let mut guest = image.start("stuck", 64, None);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
     let ledger = ledger(directory.path());
-    let mut actuator = of(&guest, &ledger);
+    let mut actuator = guest.actuator(&ledger);
     let had = actuator.look().unwrap().given_bytes;
     let signal = |signal| {
         rustix::process::kill_process(rustix::process::Pid::from_raw(guest.pid() as i32).unwrap(), signal).unwrap()

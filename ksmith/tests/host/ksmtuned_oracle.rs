@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ksmith_core::decide::{History, Ksmtuned, KsmtunedConfig, Limits, Policy, View};
-use ksmith_core::kernel::{Ksm, KsmStat, Meminfo};
+use ksmith_core::kernel::{Ksm, Meminfo};
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{Process, ProcessId, Sample};
@@ -96,13 +96,8 @@ fn ours(conf: &str, total: u64, looks: &[Look]) -> Vec<Written> {
 
 fn sample(at: Duration, total: u64, look: &Look) -> Sample {
     let guest = Process {
-        id: ProcessId { pid: 1, start_ticks: 1 },
-        name: "guest".into(),
-        is_vm: true,
         rss_bytes: look.committed * 1024,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: KsmStat::default(),
+        ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     };
     let memory = Meminfo {
         total: Some(total * 1024),

@@ -13,6 +13,7 @@ use crate::support::{
 };
 use ksmith_core::sketch::MergeRules;
 use ksmith_host::estimate::{Mode, Options, Report, Selection, estimate};
+use ksmith_host::memory::salt::Salt;
 use ksmith_lab::{MemoryGuest, Part};
 
 const PAGE: u64 = 4096;
@@ -91,7 +92,10 @@ fn what_clean_passes_merge_is_what_exact_said() {
             let strangers = saved();
             let guests: Vec<MemoryGuest> = parts.iter().map(|parts| guest(parts)).collect();
             let rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages };
-            let with_rules = |mode| estimate(&Options { rules, ..options(&guests, mode) }).unwrap();
+            // A 95 % interval of fresh draws misses one time in twenty: the salt is fixed, and so are the draws.
+            let salt = Some(Salt::of_seed(1));
+            let with_rules =
+                |mode| estimate(&Options { rules, salt: salt.clone(), ..options(&guests, mode) }).unwrap();
             let (exact, sketch) = (with_rules(Mode::Exact), with_rules(Mode::Sketch));
             let sample = with_rules(Mode::Sample(0.05));
             clean_passes(3);
@@ -107,9 +111,7 @@ fn what_clean_passes_merge_is_what_exact_said() {
                 "{name}: {low} {high} {merged}"
             );
             // A sample also counts the guest's memory that is not marked: here the few pages of its heap.
-            // Its interval holds the truth 19 times in 20; one of twice the width all but always.
             let (low, high) = (sample.total.low_bytes as f64, sample.total.high_bytes as f64);
-            let (low, high) = (low - (high - low) / 2.0, high + (high - low) / 2.0);
             assert!(
                 low <= merged * 1.02 + 0.01 * present && merged <= high * 1.02,
                 "{name}: {low} {high} {merged}"

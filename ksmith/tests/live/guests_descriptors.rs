@@ -15,7 +15,7 @@ fn find(observer: &mut Observer, guests: &mut Guests, pid: &str) -> Option<Guest
 }
 
 #[test]
-fn twenty_starts_and_exits_leave_nothing_behind() {
+fn fifty_starts_and_exits_leave_nothing_behind() {
     in_own_process(|| {
         if !has("qemu-system-x86_64") {
             return;
@@ -32,7 +32,7 @@ fn twenty_starts_and_exits_leave_nothing_behind() {
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let before = (descriptors(), threads());
-        for _ in 0..20 {
+        for _ in 0..50 {
             let qemu = Qemu::start(directory.path(), "cycle", None, &[]);
             let pid = qemu.pid().to_string();
             let found = find(&mut observer, &mut guests, &pid).expect("the guest");

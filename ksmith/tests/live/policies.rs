@@ -10,7 +10,7 @@ use ksmith_core::decide::{
     Advisor, AdvisorConfig, Decision, Fixed, History, Ksmtuned, KsmtunedConfig, Limits, Policy, Score, ScoreConfig,
     View,
 };
-use ksmith_core::kernel::{Files, Ksm, KsmStat, Meminfo};
+use ksmith_core::kernel::{Files, Ksm, Meminfo};
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{Process, ProcessId, Sample};
@@ -46,15 +46,7 @@ impl Desk {
     }
 
     fn guest(mut self, pid: u32) -> Self {
-        self.guests.push(Process {
-            id: ProcessId { pid, start_ticks: 1 },
-            name: "guest".into(),
-            is_vm: true,
-            rss_bytes: 0,
-            cpu_ticks: 0,
-            minor_faults: 0,
-            ksm: KsmStat::default(),
-        });
+        self.guests.push(Process::new(ProcessId { pid, start_ticks: 1 }, "guest".into(), true));
         self
     }
 

@@ -2,9 +2,8 @@
 
 use std::process::{Child, Command};
 
-use crate::support::KernelLock;
 use crate::support::program::ksmith;
-use ksmith_core::kernel::PidStat;
+use crate::support::{KernelLock, process_id};
 use ksmith_core::sample::ProcessId;
 use ksmith_host::act::StateDir;
 use ksmith_host::guests::Kind;
@@ -21,9 +20,7 @@ impl Mute {
     }
 
     fn id(&self) -> ProcessId {
-        let pid = self.0.id();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        ProcessId { pid, start_ticks: PidStat::parse(&text).unwrap().start_ticks }
+        process_id(self.0.id())
     }
 }
 

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ksmith_service::balance::{Actuator, Ledger};
+
+use super::actuator_of;
 use super::pool::Pool;
 use super::vm::{UmlKit, has};
 
@@ -125,6 +128,11 @@ pub struct ImageGuest {
 impl ImageGuest {
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The way by which balance resizes it.
+    pub fn actuator(&self, ledger: &Ledger) -> Box<dyn Actuator> {
+        actuator_of(self.pid(), &self.name, ledger).unwrap()
     }
 
     /// What its console has shown.

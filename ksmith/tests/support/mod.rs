@@ -21,7 +21,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use ksmith_core::kernel::PidStat;
+use ksmith_core::sample::ProcessId;
+use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::root::Root;
 use ksmith_lab::{Contents, MemoryGuest, Part};
+use ksmith_service::balance::{Actuator, ActuatorError, Ledger, actuator};
 
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 const LOCK: &str = "/run/lock/ksmith-kernel.lock";
@@ -44,6 +49,18 @@ const KNOBS: [&str; 13] = [
 
 /// `ksm_zero_pages` while no process offers memory.
 static ZERO_PAGES_AT_FIRST: AtomicI64 = AtomicI64::new(0);
+
+/// The identity of a running process.
+pub fn process_id(pid: u32) -> ProcessId {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    ProcessId { pid, start_ticks: PidStat::parse(&text).unwrap().start_ticks }
+}
+
+/// The way by which balance resizes a running guest.
+pub fn actuator_of(pid: u32, name: &str, ledger: &Ledger) -> Result<Box<dyn Actuator>, ActuatorError> {
+    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process_id(pid).into()).unwrap();
+    actuator(&Root::host(), &target, name, ledger)
+}
 
 /// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
 /// a test that passes. `make test` counts these lines.

@@ -8,8 +8,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ksmith_core::kernel::PidStat;
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::sample::{Process, Sample};
+
+use super::process_id;
 
 /// A user that owns nothing here, and has no name.
 pub const OTHER_USER: u32 = 64_999;
@@ -45,17 +46,7 @@ impl Spoof {
 
     /// A sample that has this process alone.
     pub fn sample(&self) -> Sample {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let stat = PidStat::parse(&text).unwrap();
-        let process = Process {
-            id: ProcessId { pid: self.pid(), start_ticks: stat.start_ticks },
-            name: "spoof".into(),
-            is_vm: true,
-            rss_bytes: 0,
-            cpu_ticks: 0,
-            minor_faults: 0,
-            ksm: Default::default(),
-        };
+        let process = Process::new(process_id(self.pid()), "spoof".into(), true);
         Sample { page_size: 4096, processes: vec![process], ..Sample::default() }
     }
 }

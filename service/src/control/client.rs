@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ksmith_core::decide::Share;
 
-use super::{Answer, Request, ResizedAnswer, STOPPED, ScanAnswer};
+use super::{Answer, Hold, Request, Resize, ResizedAnswer, STOPPED, ScanAnswer};
 use ksmith_core::model::{BalanceReport, GuestsReport, Status};
 
 /// A connection to the daemon.
@@ -128,7 +128,7 @@ impl Client {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn hold(&mut self, guest: &str, release: bool) -> Result<String, ClientError> {
-        match self.ask(Request::Hold { guest: guest.to_owned(), release })? {
+        match self.ask(Request::Hold(Hold { guest: guest.to_owned(), release }))? {
             Answer::Done { message } => Ok(message),
             other => Err(self.unexpected(&other)),
         }
@@ -140,7 +140,7 @@ impl Client {
     /// It does not answer, or refuses.
     pub fn resize(&mut self, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, ClientError> {
         self.stream.get_ref().set_read_timeout(Some(LONG_PATIENCE)).map_err(|source| self.broken(source))?;
-        match self.ask(Request::Resize { guest: guest.to_owned(), give, bytes })? {
+        match self.ask(Request::Resize(Resize { guest: guest.to_owned(), give, bytes }))? {
             Answer::Resized(answer) => Ok(answer),
             other => Err(self.unexpected(&other)),
         }

@@ -25,21 +25,9 @@ pub enum Request {
     /// The plan of balance.
     Balance,
     /// Leave a guest alone, or no longer.
-    Hold {
-        /// Which: its key, UUID, name or PID.
-        guest: String,
-        /// Whether it is let go.
-        release: bool,
-    },
+    Hold(Hold),
     /// Give a guest memory or take some; answered when it is done.
-    Resize {
-        /// Which.
-        guest: String,
-        /// Whether it gets.
-        give: bool,
-        /// How much.
-        bytes: u64,
-    },
+    Resize(Resize),
     /// Tells that a guest was switched by another program than the daemon.
     Switched {
         /// The PID.
@@ -55,6 +43,28 @@ pub enum Request {
         #[serde(default)]
         max_cpu: Option<f64>,
     },
+}
+
+/// The guest that balance leaves alone, or no longer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// Its key, UUID, name or PID.
+    pub guest: String,
+    /// Whether it is let go.
+    pub release: bool,
+}
+
+/// The memory that an operator gives a guest, or takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// Its key, UUID, name or PID.
+    pub guest: String,
+    /// Whether it gets.
+    pub give: bool,
+    /// How much.
+    pub bytes: u64,
 }
 
 /// Why a scan that finds nothing to do is refused.

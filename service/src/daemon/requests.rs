@@ -34,8 +34,8 @@ impl<H: DaemonHost> Daemon<H> {
                 None => refuse("guests are not watched"),
             },
             Request::Balance => self.ask_balance(Ask::Report, reply),
-            Request::Hold { guest, release } => self.ask_balance(Ask::Hold { guest, release }, reply),
-            Request::Resize { guest, give, bytes } => self.ask_balance(Ask::Resize { guest, give, bytes }, reply),
+            Request::Hold(hold) => self.ask_balance(Ask::Hold(hold), reply),
+            Request::Resize(resize) => self.ask_balance(Ask::Resize(resize), reply),
             Request::Switched { pid, on } => {
                 if let Some(guests) = &self.guests {
                     guests.was_switched(pid, on);

@@ -27,13 +27,8 @@ fn tree() -> TempDir {
 
 fn sample(second: u64, processes: &[(u32, &str)]) -> Sample {
     let process = |&(pid, name): &(u32, &str)| Process {
-        id: ProcessId { pid, start_ticks: 7 },
-        name: name.into(),
-        is_vm: true,
-        rss_bytes: 0,
-        cpu_ticks: 0,
-        minor_faults: 0,
         ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
+        ..Process::new(ProcessId { pid, start_ticks: 7 }, name.into(), true)
     };
     Sample {
         at: Duration::from_secs(second),

@@ -10,15 +10,7 @@ fn registry(root: &Root) -> GuestRegistry {
 }
 
 fn sample(second: u64, processes: &[(u32, &str)]) -> Sample {
-    let process = |&(pid, name): &(u32, &str)| Process {
-        id: ProcessId { pid, start_ticks: 7 },
-        name: name.into(),
-        is_vm: true,
-        rss_bytes: 0,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: Default::default(),
-    };
+    let process = |&(pid, name): &(u32, &str)| Process::new(ProcessId { pid, start_ticks: 7 }, name.into(), true);
     let processes = processes.iter().map(process).collect();
     Sample { at: Duration::from_secs(second), page_size: 4096, processes, ..Sample::default() }
 }

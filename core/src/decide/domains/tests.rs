@@ -21,15 +21,7 @@ fn one() -> DomainsConfig {
 }
 
 fn guest(name: &str) -> Guest {
-    let process = Process {
-        id: ProcessId { pid: 7, start_ticks: 1 },
-        name: name.into(),
-        is_vm: true,
-        rss_bytes: 0,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: Default::default(),
-    };
+    let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, name.into(), true);
     let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
     Guest { is_verified: true, uid: Some(1), ..crate::guest::group(&sample, |_| None).0.remove(0) }
 }

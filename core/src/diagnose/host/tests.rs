@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::AdvisorMode;
-use crate::kernel::{KsmStat, Meminfo};
+use crate::kernel::Meminfo;
 use crate::sample::{Process, ProcessId};
 
 fn healthy() -> Sample {
@@ -14,13 +14,8 @@ fn healthy() -> Sample {
     sample.ksm.pages_sharing = Reading::Value(1000);
     sample.memory = Reading::Value(Meminfo { available: Some(1 << 30), ..Meminfo::default() });
     sample.processes.push(Process {
-        id: ProcessId { pid: 1, start_ticks: 1 },
-        name: "guest".into(),
-        is_vm: true,
         rss_bytes: 1 << 20,
-        cpu_ticks: 0,
-        minor_faults: 0,
-        ksm: KsmStat::default(),
+        ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     });
     sample
 }

@@ -114,13 +114,9 @@ pub fn status() -> Status {
     sample.memory = Reading::Value(Meminfo { available: Some(MIB), ..Meminfo::default() });
     sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
     sample.processes = vec![Process {
-        id: ProcessId { pid: 42, start_ticks: 1 },
-        name: "web".into(),
-        is_vm: true,
         rss_bytes: 8 * MIB,
-        cpu_ticks: 0,
-        minor_faults: 0,
         ksm: KsmStat { merging_pages: Some(522), rmap_items: Some(522), ..KsmStat::default() },
+        ..Process::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)
     }];
     let domain = DomainFigures {
         domain: Some("one".to_owned()),

@@ -1,6 +1,6 @@
 use ksmith_core::figures::HOST;
 use ksmith_core::kernel::FIELDS;
-use ksmith_core::model::Status;
+use ksmith_core::model::{BalanceReport, Status};
 use serde_json::json;
 
 use super::models;
@@ -10,6 +10,13 @@ use crate::show::status::{json, text};
 fn the_status_crosses_the_control_socket_whole() {
     let line = serde_json::to_string(&models::status()).unwrap();
     assert_eq!(serde_json::from_str::<Status>(&line).unwrap(), models::status());
+}
+
+#[test]
+fn the_report_of_balance_crosses_the_control_socket_whole() {
+    let text = serde_json::to_string(&models::balance()).unwrap();
+    assert_eq!(serde_json::from_str::<BalanceReport>(&text).unwrap(), models::balance());
+    assert_eq!(models::balance().status().taken_bytes, 3 * 56 * models::MIB);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use ksmith_core::knobs::Knob;
 use ksmith_host::observe::ProcessEvent;
 
 use super::HELD;
-use crate::control::{Answer, Request};
+use crate::control::{Answer, Hold, Request};
 use crate::daemon::Message;
 use crate::testing::Scene;
 
@@ -66,7 +66,7 @@ fn guests_are_answered_by_the_registry() {
 #[test]
 fn balance_answers_through_the_daemon() {
     let mut scene = Scene::new(HELD);
-    let (answers, _waiting) = scene.ask_at(3, Request::Hold { guest: "none".to_owned(), release: false });
+    let (answers, _waiting) = scene.ask_at(3, Request::Hold(Hold { guest: "none".to_owned(), release: false }));
     scene.run().unwrap();
     let Answer::Error { message } = answers.recv().unwrap() else { panic!("another answer") };
     assert!(message.contains("there is no guest \"none\""), "{message}");
