@@ -23,7 +23,7 @@ const PRIVATE: &str = "wit-ness, wit-nesses, err-and, err-ands, squ-eal, squ-eal
      gre-et, gre-ets, gre-eted, gre-eting, se-at, se-ats, se-ated, bo-oks, co-me by, co-mes by, ca-me by, co-ming by, \
      se-t out, se-ts out, se-tting out, i-n vain, a-t rest, th-e house";
 
-/// Tracked files whose words are not ours, or are history.
+/// Tracked files with words that are not ours, or are history.
 const EXEMPT: [&str; 6] = [
     "CHANGELOG.md",
     "LICENSE",

@@ -63,7 +63,7 @@ pub struct Resize {
     pub guest: String,
     /// Whether it gets.
     pub give: bool,
-    /// How much.
+    /// The amount of memory.
     pub bytes: u64,
 }
 
