@@ -21,6 +21,7 @@ pub mod knobs;
 pub mod limits;
 pub mod model;
 pub mod page_sample;
+pub mod printable;
 pub mod reading;
 pub mod sample;
 pub mod scan;

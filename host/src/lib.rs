@@ -2,6 +2,8 @@
 //!
 //! Nothing here serves requests or shows results. The crates above this one do that.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod act;
 pub mod bad_file;
 pub mod doctor;

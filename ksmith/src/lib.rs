@@ -1,5 +1,7 @@
 //! The `ksmith` command: one file per subcommand, what they show, and the log.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod cli;
 pub mod log;
 pub mod show;

@@ -1,9 +1,16 @@
 //! The log: one line per event on standard error, where journald or a terminal picks it up.
 
+#![allow(clippy::disallowed_methods, reason = "the log is on standard error")]
+
+use std::fmt::Debug;
 use std::io::IsTerminal;
 
+use ksmith_core::printable::OneLine;
 use tracing::Level;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::format::{self, FormatFields, Writer};
 
 /// Starts the log. `verbose` also shows what led to a decision.
 pub fn start(verbose: bool) {
@@ -14,11 +21,55 @@ pub fn start(verbose: bool) {
         .with_target(false)
         // It would report a log that can't be written by panicking.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(std::io::stderr().is_terminal())
+        .fmt_fields(fields());
     // journald notes the time itself. A second subscriber can only be a test's: it may stay.
     let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
         builder.without_time().try_init()
     } else {
         builder.try_init()
     };
+}
+
+/// Events on one line each: names and errors of others break no line, and move no cursor.
+fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
+    let write = |writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| match field.name() {
+        "message" => write!(writer, "{}", OneLine(format_args!("{value:?}"))),
+        name => write!(writer, "{name}={}", OneLine(format_args!("{value:?}"))),
+    };
+    format::debug_fn(write).delimited(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_guests_name_makes_no_line_and_no_colour_of_its_own() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = fmt().with_ansi(false).with_writer(move || writer.clone()).fmt_fields(fields()).finish();
+        let hostile = "web\n2026-11-22T00:00:00Z  INFO all settings restored\u{1b}[2J\u{9b}2J\u{202e}";
+        tracing::subscriber::with_default(log, || tracing::warn!(guest = %hostile, "guest {hostile} hangs"));
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.trim_end().contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
+        assert!(text.contains("guest web\\n2026") && text.contains("guest=web\\n2026"), "{text}");
+    }
 }

@@ -7,6 +7,8 @@
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod competitor;
 mod contents;
 pub mod demo;

@@ -1,5 +1,7 @@
 //! The daemon and what it runs: the control loop, the sockets, balance and trust domains.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod balance;
 pub mod balance_service;
 pub mod config;

@@ -1,8 +1,7 @@
 //! What the doctor says of a process, for people and for programs.
 
-use std::fmt;
-
 use ksmith_core::diagnose::process::{Cause, Diagnosis, Examination, MappingDiagnosis};
+use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use serde::Serialize;
 
@@ -45,40 +44,41 @@ impl Report {
 /// Mappings shown to a person; JSON has all.
 const SHOWN: usize = 12;
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Report {
+    /// The text for people.
+    pub fn page(&self) -> Page {
+        let mut page = Page::new();
         let diagnosis = &self.diagnosis;
-        write!(f, "{} (pid {}): ", self.name, self.pid)?;
+        let subject = format!("{} (pid {})", self.name, self.pid);
         match diagnosis.main {
-            None => writeln!(f, "it has no memory of its own")?,
-            Some(main) => writeln!(f, "{} {}", Bytes::from(diagnosis.bytes(main)), main.words())?,
+            None => page.line(format_args!("{subject}: it has no memory of its own")),
+            Some(main) => {
+                page.line(format_args!("{subject}: {} {}", Bytes::from(diagnosis.bytes(main)), main.words()));
+            }
         }
         for total in &diagnosis.causes {
-            writeln!(f, "\n{:>9}  {}", Bytes::from(total.bytes).to_string(), total.what)?;
+            page.line("");
+            page.line(format_args!("{:>9}  {}", Bytes::from(total.bytes).to_string(), total.what));
             if let Some(evidence) = &total.evidence {
-                writeln!(f, "           seen: {evidence}")?;
+                page.line(format_args!("           seen: {evidence}"));
             }
             if let Some(remedy) = total.remedy {
-                writeln!(f, "           do: {remedy}")?;
+                page.line(format_args!("           do: {remedy}"));
             }
         }
         if diagnosis.huge_bytes > 0 {
             let huge = Bytes::from(diagnosis.huge_bytes);
-            writeln!(
-                f,
-                "\n{huge} of its mergeable memory is in huge pages: ksmd splits one when a page in it merges."
-            )?;
+            page.line("");
+            page.line(format_args!(
+                "{huge} of its mergeable memory is in huge pages: ksmd splits one when a page in it merges."
+            ));
         }
-        self.fmt_mappings(f)?;
-        for what in &self.unseen {
-            writeln!(f, "not seen: {what}")?;
-        }
-        Ok(())
+        self.add_mappings(&mut page);
+        page.lines(self.unseen.iter().map(|what| format!("not seen: {what}")));
+        page
     }
-}
 
-impl Report {
-    fn fmt_mappings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn add_mappings(&self, page: &mut Page) {
         let bytes = |mapping: &MappingDiagnosis| mapping.parts.iter().map(|part| part.bytes).sum::<u64>();
         let is_file = |mapping: &MappingDiagnosis| mapping.parts.iter().all(|part| part.cause == Cause::File);
         let all: u64 = self.diagnosis.mappings.iter().map(bytes).sum();
@@ -86,24 +86,24 @@ impl Report {
         let mut mappings: Vec<_> = self.diagnosis.mappings.iter().filter(is_shown).collect();
         mappings.sort_by_key(|mapping| std::cmp::Reverse(bytes(mapping)));
         if !mappings.is_empty() {
-            writeln!(f, "\nmappings with 1 % or more of it, largest first:")?;
+            page.line("");
+            page.line("mappings with 1 % or more of it, largest first:");
         }
         for mapping in mappings.iter().take(SHOWN) {
             let name = if mapping.path.is_empty() { "anonymous" } else { &mapping.path };
             let mark = if mapping.is_marked { "mergeable" } else { "-" };
-            writeln!(f, "  {}-{}  {mark:<9}  {}", mapping.start, mapping.end, printable(name))?;
+            page.line(format_args!("  {}-{}  {mark:<9}  {}", mapping.start, mapping.end, beginning(name)));
             for part in &mapping.parts {
-                writeln!(f, "  {:>12}  {}", Bytes::from(part.bytes).to_string(), part.cause.words())?;
+                page.line(format_args!("  {:>12}  {}", Bytes::from(part.bytes).to_string(), part.cause.words()));
             }
         }
         if mappings.len() > SHOWN {
-            writeln!(f, "  … and {} more; --json shows all", mappings.len() - SHOWN)?;
+            page.line(format_args!("  … and {} more; --json shows all", mappings.len() - SHOWN));
         }
-        Ok(())
     }
 }
 
-/// A path without control characters: a file may have any name.
-fn printable(path: &str) -> String {
-    path.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
+/// The beginning of a path: a file may have a name of any length.
+fn beginning(path: &str) -> String {
+    path.chars().take(80).collect()
 }

@@ -4,6 +4,7 @@
 //! reorder text are taken out, and the length is bounded.
 
 use ksmith_core::kernel::CommandLine;
+use ksmith_core::printable::is_obeyed;
 
 use super::{Hypervisor, Looks, REGISTRY};
 
@@ -73,13 +74,7 @@ pub(super) fn printable_name(own: Option<&str>, comm: &str, line: &CommandLine) 
 
 /// The text without what a terminal would act upon, cut to [`NAME_MAX`].
 pub(super) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !is_dangerous(*c)).take(NAME_MAX).collect::<String>().trim().to_owned()
-}
-
-/// Control characters, line separators, and invisible marks that hide or reorder what follows.
-fn is_dangerous(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    text.chars().filter(|c| !is_obeyed(*c)).take(NAME_MAX).collect::<String>().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -157,7 +152,7 @@ mod tests {
             let named = GuestName::of(&comm, &CommandLine::parse(&line));
             prop_assert!(!named.name.is_empty());
             prop_assert!(named.name.chars().count() <= NAME_MAX);
-            prop_assert!(!named.name.chars().any(is_dangerous));
+            prop_assert!(!named.name.chars().any(is_obeyed));
         }
 
         #[test]

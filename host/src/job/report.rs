@@ -1,10 +1,10 @@
 //! The report of a job, as text and as JSON for batch systems.
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use ksmith_core::job::Method;
+use ksmith_core::printable::Page;
 use ksmith_core::units::{Bytes, Span};
 use serde::Serialize;
 
@@ -148,23 +148,23 @@ impl JobReport {
 /// The most processes in the text. The JSON has all.
 const SHOWN: usize = 8;
 
-impl fmt::Display for JobReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl JobReport {
+    /// The text for people.
+    pub fn page(&self) -> Page {
+        let mut page = Page::new();
         let bytes = |bytes: u64| Bytes::from(bytes);
         let wall = Span(Duration::from_secs_f64(self.wall_seconds));
-        writeln!(
-            f,
+        page.line(format_args!(
             "held {} at peak, {} on average; KSM saved {} at peak, {} on average, in {wall}",
             bytes(self.peak_pss_bytes),
             bytes(self.mean_pss_bytes),
             bytes(self.peak_saved_bytes),
             bytes(self.mean_saved_bytes),
-        )?;
+        ));
         let mut processes: Vec<&ProcessReport> = self.processes.iter().collect();
         processes.sort_by_key(|process| std::cmp::Reverse(process.peak_pss_bytes));
         for process in processes.iter().take(SHOWN).filter(|_| processes.len() > 1) {
-            writeln!(
-                f,
+            page.line(format_args!(
                 "  {:>7} {:<16} peak {:>9}, saved {:>9} at peak, {:>9} on average{}",
                 process.pid,
                 process.name,
@@ -172,19 +172,19 @@ impl fmt::Display for JobReport {
                 bytes(process.peak_saved_bytes).to_string(),
                 bytes(process.mean_saved_bytes).to_string(),
                 if process.opted_in == Some(false) { "; not mergeable" } else { "" },
-            )?;
+            ));
         }
         if processes.len() > SHOWN {
-            writeln!(f, "  and {} more", processes.len() - SHOWN)?;
+            page.line(format_args!("  and {} more", processes.len() - SHOWN));
         }
         if let Some(breaks) = self.cow_breaks {
-            writeln!(
-                f,
+            page.line(format_args!(
                 "{breaks} merged pages were written to on this host meanwhile: {} of copying",
                 Span(Duration::from_secs_f64(self.copy_seconds))
-            )?;
+            ));
         }
-        writeln!(f, "{}", self.verdict)
+        page.line(&self.verdict);
+        page
     }
 }
 

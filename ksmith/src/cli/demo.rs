@@ -147,7 +147,7 @@ fn print(global: &Global, report: &Report) -> anyhow::Result<()> {
     if global.json {
         print::json(&report)?;
     } else {
-        print::line(format_args!("\n{}", show::demo::text(report)))?;
+        print::page(&show::demo::text(report))?;
     }
     Ok(())
 }

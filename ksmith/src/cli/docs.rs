@@ -22,7 +22,7 @@ impl CompletionsArgs {
         // Into memory first, because clap_complete panics on a closed pipe.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut script);
-        print::text(String::from_utf8_lossy(&script))?;
+        print::own(&String::from_utf8_lossy(&script))?;
         Ok(ExitCode::SUCCESS)
     }
 }

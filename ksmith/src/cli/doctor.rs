@@ -59,7 +59,7 @@ impl DoctorArgs {
             print::json(&serde_json::json!({ "processes": reports }))?;
         } else {
             for report in &reports {
-                print::text(report)?;
+                print::page(&report.page())?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -144,10 +144,8 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
                 Severity::Warning => "warning",
                 Severity::Note => "note",
             };
-            print::line(format_args!(
-                "{word}  {} [{}]\n         do: {}",
-                finding.what, finding.code, finding.remedy
-            ))?;
+            print::line(format_args!("{word}  {} [{}]", finding.what, finding.code))?;
+            print::line(format_args!("         do: {}", finding.remedy))?;
         }
     }
     let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);

@@ -82,7 +82,7 @@ impl EstimateArgs {
         if global.json {
             print::json(&report)?
         } else {
-            print::text(show::estimate::text(&report))?
+            print::page(&show::estimate::text(&report))?
         }
         Ok(ExitCode::SUCCESS)
     }

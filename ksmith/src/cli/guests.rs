@@ -89,7 +89,7 @@ impl GuestsArgs {
         if global.json {
             print::json(&show::guests::json(&report, order))?;
         } else {
-            print::text(show::guests::text(&report, order))?;
+            print::page(&show::guests::text(&report, order))?;
         }
         Ok(ExitCode::SUCCESS)
     }

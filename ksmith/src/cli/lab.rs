@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use ksmith_core::kernel::Run;
+use ksmith_core::printable::Page;
 use ksmith_core::units::{Bytes, Span};
 
 use super::{Failure, Global, control, print};
@@ -186,7 +187,12 @@ fn print_results(global: &Global, results: &Results) -> anyhow::Result<()> {
         return print::json(results);
     }
     for scenario in &results.scenarios {
-        print::line(format_args!("\n{}: {}\n{}", scenario.name, scenario.about, table(scenario)))?;
+        let mut page = Page::new();
+        page.line("");
+        page.line(format_args!("{}: {}", scenario.name, scenario.about));
+        page.lines(table(scenario).lines());
+        page.line("");
+        print::page(&page)?;
     }
     Ok(())
 }
@@ -248,7 +254,8 @@ fn list(global: &Global) -> anyhow::Result<ExitCode> {
         let times = format!("{}, long {}", Span(short.duration), Span(long.duration));
         print::line(format_args!("{:<10} {} (short {times})", short.name, short.about))?;
     }
-    print::line("\ncompetitors:")?;
+    print::line("")?;
+    print::line("competitors:")?;
     for (name, competitor) in &competitors {
         match competitor {
             Ok(_) => print::line(format_args!("  {name}"))?,

@@ -1,6 +1,5 @@
 //! The command `ksmith merge on|off GUEST`.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -95,19 +94,19 @@ impl MergeArgs {
             // Send can't fail: the receiver waits for this.
             let _ = sender.send(target_there.switch(&root_there, on, dry_run));
         })?;
-        let shows_progress = std::io::stderr().is_terminal() && !on && !self.dry_run;
+        let shows_progress = print::is_watched() && !on && !self.dry_run;
         let mut has_shown = false;
         loop {
             match done.recv_timeout(TICK) {
                 Ok(outcome) => {
                     if has_shown {
-                        print::progress("\n");
+                        print::end_progress();
                     }
                     return outcome.map_err(failure);
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) if shows_progress => {
                     let left = merged_now(root, guest.id().process()).unwrap_or(0);
-                    print::progress(format_args!("\r{} left to unmerge  ", Bytes::from(left)));
+                    print::progress(format_args!("{} left to unmerge", Bytes::from(left)));
                     has_shown = true;
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}

@@ -25,12 +25,12 @@ mod schema;
 mod status;
 mod unmerge;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 
 /// Exit codes, as documented in the help.
@@ -139,13 +139,13 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Ok(cli) => cli,
         // Help and version are results: a full disk is an error, a closed pipe is none.
         Err(help) if !help.use_stderr() => {
-            let text = help.render();
-            let is_terminal = std::io::stdout().is_terminal();
-            print::text(if is_terminal { text.ansi().to_string() } else { text.to_string() })?;
+            print::help(&help.render())?;
             return Ok(ExitCode::SUCCESS);
         }
         Err(misuse) => {
-            let _ = misuse.print();
+            let mut page = Page::new();
+            page.lines(misuse.render().to_string().lines());
+            print::aside(&page);
             return Ok(ExitCode::from(exit::USAGE));
         }
     };
@@ -161,6 +161,13 @@ pub fn sentence(error: &anyhow::Error) -> String {
         () if said.contains(&cause) => said,
         () => format!("{said}: {cause}"),
     })
+}
+
+/// Prints an error on standard error.
+pub fn tell(error: &anyhow::Error) {
+    let mut page = Page::new();
+    page.indented(format_args!("ksmith: {}", sentence(error)));
+    print::aside(&page);
 }
 
 impl Cli {

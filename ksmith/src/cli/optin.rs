@@ -61,7 +61,10 @@ impl OptinArgs {
         match (has_changed, self.dry_run, self.remove) {
             (false, ..) => print::line(format_args!("{unit}: nothing to do"))?,
             (_, true, true) => print::line(format_args!("would remove {path}"))?,
-            (_, true, false) => print::line(format_args!("would write {path}:\n{}", service.text().trim_end()))?,
+            (_, true, false) => {
+                print::line(format_args!("would write {path}:"))?;
+                service.text().trim_end().lines().try_for_each(print::line)?;
+            }
             (..) => {
                 let verb = if self.remove { "removed" } else { "wrote" };
                 print::line(format_args!(

@@ -1,45 +1,83 @@
-//! Prints the results of commands. A reader that goes away (`| head`) ends the printing, not the program:
-//! `println!` would panic.
+//! Prints the results of commands: the only way to standard output and standard error, beside the log.
+//!
+//! Text of others passes through `ksmith_core::printable` here. A reader that goes away (`| head`) ends the printing,
+//! not the program: `println!` would panic.
+
+#![allow(clippy::disallowed_methods, reason = "the one place that writes to both")]
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use anyhow::Context;
+use clap::builder::StyledStr;
+use ksmith_core::printable::{self, OneLine, Page};
 use serde::Serialize;
 
-/// Prints text as it is.
+/// Prints lines.
 ///
 /// # Errors
 /// Standard output fails, as on a full disk.
-pub fn text(text: impl Display) -> anyhow::Result<()> {
-    write(&text.to_string())
+pub fn page(page: &Page) -> anyhow::Result<()> {
+    write(page.text())
 }
 
-/// Prints a line.
+/// Prints one line.
 ///
 /// # Errors
-/// As [`text`].
+/// As [`page`].
 pub fn line(line: impl Display) -> anyhow::Result<()> {
-    write(&format!("{line}\n"))
+    write(&format!("{}\n", OneLine(line)))
 }
 
 /// Prints JSON, indented for people.
 ///
 /// # Errors
-/// As [`text`].
+/// As [`page`].
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    write(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    write(&format!("{}\n", printable::json(&serde_json::to_string_pretty(value)?)))
 }
 
-/// Shows progress on standard error. A closed standard error is no error.
+/// Prints text that is all ksmith's own, as it is.
+///
+/// # Errors
+/// As [`page`].
+pub fn own(text: &str) -> anyhow::Result<()> {
+    write(text)
+}
+
+/// Prints help, on a terminal with its styles.
+///
+/// # Errors
+/// As [`page`].
+pub fn help(help: &StyledStr) -> anyhow::Result<()> {
+    let is_terminal = io::stdout().is_terminal();
+    write(&if is_terminal { help.ansi().to_string() } else { help.to_string() })
+}
+
+/// Prints lines on standard error. A closed standard error is no error.
+pub fn aside(page: &Page) {
+    tell(page.text());
+}
+
+/// Whether a person watches standard error.
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Shows progress on standard error, in the place of what was shown before.
 pub fn progress(text: impl Display) {
-    let mut err = io::stderr().lock();
-    let _ = write!(err, "{text}").and_then(|()| err.flush());
+    tell(&format!("\r{}  ", OneLine(text)));
 }
 
-/// Says something on standard error, beside another program's output. A closed standard error is no error.
-pub fn aside(text: impl Display) {
-    progress(text);
+/// Ends the line of progress.
+pub fn end_progress() {
+    tell("\n");
+}
+
+fn tell(text: &str) {
+    let mut err = io::stderr().lock();
+    // Where standard error is closed, the text can go nowhere.
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }
 
 fn write(text: &str) -> anyhow::Result<()> {

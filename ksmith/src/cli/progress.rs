@@ -1,9 +1,9 @@
 //! The progress bar of `ksmith estimate`.
 
-use std::io::IsTerminal;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ksmith_host::memory::progress::Meter;
+
+use super::print;
 
 /// A bar on the error output, shown only if that is a terminal.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl Bar {
 
 impl Meter for Bar {
     fn begin(&self, bytes: u64, what: &'static str) {
-        if !std::io::stderr().is_terminal() {
+        if !print::is_watched() {
             return;
         }
         let template = "{msg} {bar:30} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";

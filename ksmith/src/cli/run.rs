@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ksmith_core::job::{Asked, Method, Ranges};
+use ksmith_core::printable::{self, Page};
 use ksmith_core::units::Bytes;
 
 use super::run_scans::{ScanWhen, Scanner, Scans};
@@ -124,21 +125,21 @@ impl RunArgs {
             return;
         }
         if global.json {
-            let text = serde_json::to_string_pretty(report).unwrap_or_default();
-            print::aside(format_args!("{text}\n"));
+            let mut page = Page::new();
+            page.lines(printable::json(&serde_json::to_string_pretty(report).unwrap_or_default()).lines());
+            print::aside(&page);
             return;
         }
-        print::aside(format_args!(
-            "ksmith: {}",
-            report.to_string().replace('\n', "\nksmith: ").trim_end_matches("ksmith: ")
-        ));
+        let mut page = Page::new();
+        page.lines(report.page().text().lines().map(|line| format!("ksmith: {line}")));
         if outcome.hidden > 0 {
             let held = Bytes::from(report.peak_pss_bytes);
-            print::aside(format_args!(
-                "ksmith: {} processes of the job belong to another user or hide their memory; {held} is without them\n",
+            page.line(format_args!(
+                "ksmith: {} processes of the job belong to another user or hide their memory; {held} is without them",
                 outcome.hidden
             ));
         }
+        print::aside(&page);
     }
 }
 

@@ -1,6 +1,5 @@
 //! The command `ksmith scan`.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -63,10 +62,10 @@ impl ScanArgs {
             Err(error) if error.is_absent() => {
                 let interrupts = signals::catch()?.listen()?;
                 let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
-                let shows = std::io::stderr().is_terminal();
+                let shows = print::is_watched();
                 let progress = |text: &str| {
                     if shows {
-                        print::progress(format_args!("\r{text}   "));
+                        print::progress(text);
                     }
                 };
                 let (before, after) = scan_directly(&mut host, self.passes, limits, &interrupts, progress)?;
@@ -99,8 +98,8 @@ impl ScanArgs {
             });
             print::json(&whole)?;
         } else {
-            if std::io::stderr().is_terminal() {
-                print::progress("\n");
+            if print::is_watched() {
+                print::end_progress();
             }
             print::line(format_args!(
                 "{} passes in {}: {} newly saved, {} in all (profit {}), for {cpu:.2} s of ksmd's CPU; settings restored",

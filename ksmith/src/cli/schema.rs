@@ -24,7 +24,7 @@ pub struct SchemaArgs {
 impl SchemaArgs {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         if self.figures {
-            print::text(figures::reference())?;
+            print::own(&figures::reference())?;
             return Ok(ExitCode::SUCCESS);
         }
         if self.command.is_empty() {

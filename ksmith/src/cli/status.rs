@@ -34,7 +34,7 @@ impl StatusArgs {
         if global.json {
             print::json(&show::status::json(&status))?;
         } else {
-            print::text(show::status::text(&status))?;
+            print::page(&show::status::text(&status))?;
         }
         Ok(ExitCode::SUCCESS)
     }

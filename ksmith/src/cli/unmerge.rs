@@ -1,6 +1,5 @@
 //! The command `ksmith unmerge`.
 
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,15 +34,15 @@ impl UnmergeArgs {
         let mut lasting = control::take_lasting(global, self.dry_run)?;
         let interrupts = signals.listen()?;
         let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
-        let shows_progress = std::io::stderr().is_terminal();
+        let shows_progress = print::is_watched();
         let done = unmerge(lasting.writer(), how, |left_pages| {
             if shows_progress {
-                print::progress(format_args!("\r{left_pages} merged pages left  "));
+                print::progress(format_args!("{left_pages} merged pages left"));
             }
             if interrupts.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         if shows_progress {
-            print::progress("\n");
+            print::end_progress();
         }
         let done = done.map_err(|error| match error {
             UnmergeError::NoHeadroom(_) => anyhow::Error::from(Failure::impossible(error.to_string())),

@@ -1,10 +1,9 @@
 //! `ksmith balance` as text and as JSON.
 
-use std::fmt::{self, Write};
-
 use ksmith_core::balance::KsmStep;
 use ksmith_core::figures::{self, BALANCED_GUEST, Figure, POOL, RESIZE, schema};
 use ksmith_core::model::{BalanceReport, Done, GuestRow};
+use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use serde_json::{Value, json};
 
@@ -58,50 +57,50 @@ pub fn schema() -> Value {
 }
 
 /// The text for people.
-pub fn text(report: &BalanceReport) -> String {
-    let mut text = String::new();
-    // A String takes all that is written to it.
-    let _ = write_text(report, &mut text);
-    text
+pub fn text(report: &BalanceReport) -> Page {
+    let mut page = Page::new();
+    write_text(report, &mut page);
+    page
 }
 
 /// More resizes of lately than this are left to `--json`.
 const SHOWN: usize = 5;
 
-fn write_text(report: &BalanceReport, f: &mut String) -> fmt::Result {
+fn write_text(report: &BalanceReport, page: &mut Page) {
     let bytes = |bytes: u64| Bytes::from(bytes);
     let pool = &report.pool;
     let word = if report.is_enabled { "" } else { " (a plan: [balance] is not enabled)" };
-    writeln!(f, "policy    {}: {}, {}{word}", report.policy, report.state, report.reason)?;
-    writeln!(
-        f,
-        "pool      {}: {} of {} available; below {} memory is taken, above {} it goes back",
+    page.line(format_args!("policy    {}: {}, {}{word}", report.policy, report.state, report.reason));
+    page.line(format_args!("pool      {}: {} of {} available; below {} memory is taken, above {} it goes back",
         report.pool_name,
         bytes(pool.available_bytes),
         bytes(pool.size_bytes),
         bytes(report.low_bytes),
-        bytes(report.high_bytes)
-    )?;
+        bytes(report.high_bytes)));
     let warning = report.exposed.as_ref().map_or(String::new(), |why| format!("  WARNING: {why}"));
-    writeln!(f, "exposure  {}  (headroom {}){warning}", bytes(pool.exposure_bytes), bytes(pool.headroom_bytes))?;
+    page.line(format_args!("exposure  {}  (headroom {}){warning}", bytes(pool.exposure_bytes), bytes(pool.headroom_bytes)));
     for (step, reason) in &report.merging {
-        writeln!(f, "merging   {}: {reason}", in_words(step))?;
+        page.line(format_args!("merging   {}: {reason}", in_words(step)));
     }
     if report.guests.is_empty() {
-        return writeln!(f, "guests    none to balance");
+        return page.line("guests    none to balance");
     }
-    write!(f, "\n{}", table(report))?;
+    page.line("");
+    page.lines(table(report).lines());
     let notes = report.guests.iter().filter_map(|row| {
         let why = row.reason.as_ref().or(row.guest.trouble.as_ref()).or(row.why_not.as_ref())?;
         Some(format!("{}: {why}", row.guest.name))
     });
     for (n, note) in notes.enumerate() {
-        writeln!(f, "{}{note}", if n == 0 { "\n" } else { "" })?;
+        if n == 0 {
+            page.line("");
+        }
+        page.line(note);
     }
-    for (n, done) in report.recent.iter().take(SHOWN).enumerate() {
-        writeln!(f, "{}{}", if n == 0 { "\nlately\n" } else { "" }, resize(done))?;
+    if !report.recent.is_empty() {
+        page.lines(["", "lately"]);
     }
-    Ok(())
+    page.lines(report.recent.iter().take(SHOWN).map(resize));
 }
 
 fn table(report: &BalanceReport) -> Table {

@@ -1,21 +1,19 @@
 //! `ksmith demo` as text.
 
-use std::fmt::{self, Write};
-
+use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use ksmith_lab::demo::{Mode, Report};
 
 use super::Table;
 
 /// The text for people.
-pub fn text(report: &Report) -> String {
-    let mut text = String::new();
-    // A String takes all that is written to it.
-    let _ = write_text(report, &mut text);
-    text
+pub fn text(report: &Report) -> Page {
+    let mut page = Page::new();
+    write_text(report, &mut page);
+    page
 }
 
-fn write_text(report: &Report, f: &mut String) -> fmt::Result {
+fn write_text(report: &Report, page: &mut Page) {
     let percent = 100.0 * report.saved_bytes as f64 / report.mergeable_bytes.max(1) as f64;
     let seconds = |seconds: Option<f64>| seconds.map_or("not reached".to_owned(), |s| format!("{s:.1} s"));
     let mut table = Table::new([
@@ -36,16 +34,17 @@ fn write_text(report: &Report, f: &mut String) -> fmt::Result {
     table.row([label("ksmd's CPU"), format!("{:.2} s", report.ksmd_cpu_seconds)]);
     table.row([label("ksmith's own CPU"), format!("{:.2} s", report.ksmith_cpu_seconds)]);
     table.row([label("ksmith's own memory"), Bytes::from(report.ksmith_rss_bytes).to_string()]);
-    write!(f, "{table}")?;
+    page.line("");
+    page.lines(table.lines());
     if let Some(missed) = &report.missed {
-        writeln!(f, "{}", label(missed))?;
+        page.line(label(missed));
     }
     if report.wrong_pages > 0 {
-        writeln!(f, "{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages)?;
+        page.line(format_args!("{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages));
     }
-    f.write_str(if report.restored {
+    page.line(if report.restored {
         "all settings restored"
     } else {
         "settings are NOT all restored: ksmith restore"
-    })
+    });
 }

@@ -1,8 +1,7 @@
 //! `ksmith estimate` as text.
 
-use std::fmt::{self, Write};
-
 use ksmith_core::kernel::Ineligible;
+use ksmith_core::printable::Page;
 use ksmith_core::units::{Bytes, Span};
 use ksmith_host::estimate::{GuestReport, MatrixReport, Report};
 
@@ -12,14 +11,13 @@ use super::Table;
 const MOST_IN_TABLE: usize = 16;
 
 /// The text for people.
-pub fn text(report: &Report) -> String {
-    let mut text = String::new();
-    // A String takes all that is written to it.
-    let _ = write_text(report, &mut text);
-    text
+pub fn text(report: &Report) -> Page {
+    let mut page = Page::new();
+    write_text(report, &mut page);
+    page
 }
 
-fn write_text(report: &Report, f: &mut String) -> fmt::Result {
+fn write_text(report: &Report, page: &mut Page) {
     let mut table =
         Table::new(["guest", "pid", "present", "zero", "equal within", "across", "merged", "changing", "saves"]);
     let (shown, empty): (Vec<_>, Vec<_>) = report.guests.iter().partition(|guest| guest.present_bytes > 0);
@@ -29,34 +27,43 @@ fn write_text(report: &Report, f: &mut String) -> fmt::Result {
     if report.guests.len() > 1 {
         table.cells(row(&report.total));
     }
-    writeln!(f, "{table}")?;
+    page.lines(table.lines());
+    page.line("");
     if !empty.is_empty() {
-        writeln!(f, "{} more have nothing that could be merged.", empty.len())?;
+        page.line(format_args!("{} more have nothing that could be merged.", empty.len()));
     }
     let lost = report.total.ineligible.iter().filter(|(_, bytes)| **bytes > 0);
     let words = |key: &str| Ineligible::ALL.into_iter().find(|reason| reason.key() == key).map(Ineligible::words);
     let lost: Vec<String> =
         lost.filter_map(|(key, &bytes)| Some(format!("{} {}", Bytes::from(bytes), words(key)?))).collect();
     if !lost.is_empty() {
-        writeln!(f, "Can't be merged: {}.", lost.join(", "))?;
+        page.line(format_args!("Can't be merged: {}.", lost.join(", ")));
     }
     if let Some(matrix) = &report.matrix {
         match matrix.guests.len() {
             0..=MOST_IN_TABLE => {
-                writeln!(f, "\nShared by two guests (on the diagonal: within one):\n{}", matrix_table(matrix))?
+                page.lines(["", "Shared by two guests (on the diagonal: within one):"]);
+                page.lines(matrix_table(matrix).lines());
+                page.line("");
             }
-            guests => writeln!(f, "\n{guests} guests are too many for a table: see --json or --matrix=FILE.svg.")?,
+            guests => {
+                page.line("");
+                page.line(format_args!("{guests} guests are too many for a table: see --json or --matrix=FILE.svg."));
+                page.line("");
+            }
         }
     }
     for skipped in &report.skipped {
-        writeln!(f, "Process {} is left out: {}.", skipped.pid, skipped.reason)?;
+        page.line(format_args!("Process {} is left out: {}.", skipped.pid, skipped.reason));
     }
     let took = Span(std::time::Duration::try_from_secs_f64(report.seconds).unwrap_or_default());
     let mode = match report.rate {
         Some(rate) => format!("sample of {} %; the interval is a bound, its middle no estimate", rate * 100.0),
         None => report.mode.to_owned(),
     };
-    writeln!(f, "{} read in {took} ({mode}).\n\n{}", Bytes::from(report.read_bytes), report.verdict)
+    page.line(format_args!("{} read in {took} ({mode}).", Bytes::from(report.read_bytes)));
+    page.line("");
+    page.line(&report.verdict);
 }
 
 fn row(guest: &GuestReport) -> Vec<String> {

@@ -1,13 +1,12 @@
 //! `ksmith guests` as text and as JSON.
 
-use std::fmt::{self, Write};
-
 use ksmith_core::decide::domains::{PairSharing, Sharing};
 use ksmith_core::figures::{
     self, DOMAIN_SHARING, EFFICIENCY, Figure, GUEST, HOST_IN_GUESTS, groups, insert, schema, sorted, summed,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::GuestsReport;
+use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -132,36 +131,34 @@ pub fn schema() -> Value {
 }
 
 /// The text for people.
-pub fn text(report: &GuestsReport, order: Order) -> String {
-    let mut text = String::new();
-    // A String takes all that is written to it.
-    let _ = write_text(report, order, &mut text);
-    text
+pub fn text(report: &GuestsReport, order: Order) -> Page {
+    let mut page = Page::new();
+    write_text(report, order, &mut page);
+    page
 }
 
-fn write_text(report: &GuestsReport, order: Order, f: &mut String) -> fmt::Result {
+fn write_text(report: &GuestsReport, order: Order, page: &mut Page) {
     if report.guests.is_empty() {
-        writeln!(f, "no guest has mergeable memory")?;
+        page.line("no guest has mergeable memory");
     } else {
-        write!(f, "{}", table(report, order))?;
+        page.lines(table(report, order).lines());
         if let Some(sharing) = report.sharing.as_ref().filter(|_| order.is_by_domain()) {
-            writeln!(f, "\n{}", in_words(sharing))?;
+            page.line("");
+            page.line(in_words(sharing));
         }
     }
     let unattributed = match report.unattributed_bytes {
         0 => String::new(),
         bytes => format!("; {} of it in processes that are not shown", Bytes::from(bytes)),
     };
-    writeln!(
-        f,
-        "\nsaved {} on this host (profit {}){unattributed}",
+    page.line("");
+    page.line(format_args!("saved {} on this host (profit {}){unattributed}",
         Bytes::from(report.saved_bytes),
-        Bytes::from(report.profit_bytes)
-    )?;
+        Bytes::from(report.profit_bytes)));
     for figure in EFFICIENCY {
         if let Some(value) = (figure.read)(report).number() {
             let name = figure.field.name.rsplit('.').next().unwrap_or_default().replace('_', " ");
-            writeln!(f, "{name:<22}{value:<8.3}{}", figure.field.help)?;
+            page.line(format_args!("{name:<22}{value:<8.3}{}", figure.field.help));
         }
     }
     let of_guests = report
@@ -169,9 +166,8 @@ fn write_text(report: &GuestsReport, order: Order, f: &mut String) -> fmt::Resul
         .iter()
         .flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
     for error in report.errors.iter().cloned().chain(of_guests).chain(remaining(&report.guests)) {
-        writeln!(f, "note  {error}")?;
+        page.line(format_args!("note  {error}"));
     }
-    Ok(())
 }
 
 fn table(report: &GuestsReport, order: Order) -> Table {

@@ -1,13 +1,12 @@
 //! `ksmith status` as text and as JSON.
 
 use std::cmp::Reverse;
-use std::fmt::{self, Write};
-
 use ksmith_core::account::Totals;
 use ksmith_core::figures::{self, BALANCE, CONTROLLER, DOMAIN, Figure, HOST, PROCESS, Row, insert, schema};
 use ksmith_core::kernel::{FIELDS, Run};
 use ksmith_core::model::{BalanceStatus, Status};
 use ksmith_core::reading::Reading;
+use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -68,51 +67,46 @@ pub fn schema() -> Value {
 }
 
 /// The text for people.
-pub fn text(status: &Status) -> String {
-    let mut text = String::new();
-    // A String takes all that is written to it.
-    let _ = write_text(status, &mut text);
-    text
+pub fn text(status: &Status) -> Page {
+    let mut page = Page::new();
+    write_text(status, &mut page);
+    page
 }
 
-fn write_text(status: &Status, f: &mut String) -> fmt::Result {
-    writeln!(f, "{}", headline(status))?;
+fn write_text(status: &Status, page: &mut Page) {
+    page.line(headline(status));
     if let Some(daemon) = &status.daemon {
-        writeln!(f, "policy    {}: {}, {}", daemon.policy, daemon.state, daemon.reason)?;
+        page.line(format_args!("policy    {}: {}, {}", daemon.policy, daemon.state, daemon.reason));
     }
     if status.sample.ksm.is_present() {
         let totals = Totals::of(&status.sample);
         let bytes = |bytes: u64| Bytes::from(bytes);
-        writeln!(
-            f,
-            "saved     {}  (metadata {}, profit {})",
+        page.line(format_args!("saved     {}  (metadata {}, profit {})",
             bytes(totals.saved_bytes),
             bytes(totals.overhead_bytes),
-            Bytes::from(totals.profit_bytes)
-        )?;
+            Bytes::from(totals.profit_bytes)));
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
         let warning = if totals.is_overexposed() { "  WARNING: more than the host has" } else { "" };
-        writeln!(f, "exposure  {}  (headroom {headroom}){warning}", bytes(totals.exposure_bytes))?;
-        writeln!(f, "settings  {}", settings(status))?;
+        page.line(format_args!("exposure  {}  (headroom {headroom}){warning}", bytes(totals.exposure_bytes)));
+        page.line(format_args!("settings  {}", settings(status)));
         if let Some(domains) = &status.domains {
-            writeln!(f, "domains   {}", domains.meaning)?;
+            page.line(format_args!("domains   {}", domains.meaning));
         }
         if let Some(BalanceStatus { policy, state, reason, taken_bytes, exposed }) = &status.balance {
             let taken = match taken_bytes {
                 0 => String::new(),
                 taken => format!("; {} taken from guests", bytes(*taken)),
             };
-            writeln!(f, "balance   {policy}: {state}, {reason}{taken}")?;
+            page.line(format_args!("balance   {policy}: {state}, {reason}{taken}"));
             if let Some(exposed) = exposed {
-                writeln!(f, "          {exposed}")?;
+                page.line(format_args!("          {exposed}"));
             }
         }
-        write_processes(status, f)?;
+        write_processes(status, page);
     }
     for error in status.errors() {
-        writeln!(f, "note      {error}")?;
+        page.line(format_args!("note      {error}"));
     }
-    Ok(())
 }
 
 fn headline(status: &Status) -> String {
@@ -139,11 +133,11 @@ fn headline(status: &Status) -> String {
 /// More processes than this and a person wants `ksmith guests`, or `--json`.
 const SHOWN: usize = 20;
 
-fn write_processes(status: &Status, f: &mut String) -> fmt::Result {
+fn write_processes(status: &Status, page: &mut Page) {
     let (mut processes, unattributed) = status.processes();
     if processes.is_empty() {
         let seen_by = if status.sample.hidden_processes > 0 { " that this user may see" } else { "" };
-        return writeln!(f, "processes none with mergeable memory{seen_by}");
+        return page.line(format_args!("processes none with mergeable memory{seen_by}"));
     }
     processes.sort_by_key(|process| Reverse(process.share.saved_bytes));
     let columns: Vec<_> = PROCESS.iter().filter(|figure| figure.heading.is_some()).collect();
@@ -153,14 +147,14 @@ fn write_processes(status: &Status, f: &mut String) -> fmt::Result {
         let cells = columns.iter().map(|figure| cell(&figure.field, &(figure.read)(process)));
         table.cells([process.name.clone()].into_iter().chain(cells).collect());
     }
-    write!(f, "\n{table}")?;
+    page.line("");
+    page.lines(table.lines());
     if processes.len() > SHOWN {
-        writeln!(f, "… and {} more; --json shows all", processes.len() - SHOWN)?;
+        page.line(format_args!("… and {} more; --json shows all", processes.len() - SHOWN));
     }
     if unattributed > 0 {
-        writeln!(f, "{} more saved in processes that are not shown", Bytes::from(unattributed))?;
+        page.line(format_args!("{} more saved in processes that are not shown", Bytes::from(unattributed)));
     }
-    Ok(())
 }
 
 /// The settings that this kernel has, in the kernel's own words.

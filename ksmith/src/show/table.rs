@@ -1,9 +1,8 @@
 //! Columns of text: the first aligned to the left, the rest, figures, to the right.
 
-use std::fmt;
-
 use ksmith_core::field::{Field, Unit};
 use ksmith_core::figures::Value;
+use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
 
 /// A table for the terminal.
@@ -15,33 +14,37 @@ pub struct Table {
 impl Table {
     /// A table with these headings.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
-        Self { rows: vec![headings.map(str::to_owned).to_vec()] }
+        Self::of_columns(headings.map(str::to_owned).to_vec())
     }
 
     /// A table with columns that are known only when it is made.
     pub fn of_columns(headings: Vec<String>) -> Self {
-        Self { rows: vec![headings] }
+        let mut table = Self::default();
+        table.cells(headings);
+        table
     }
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+        self.cells(cells.to_vec());
     }
 
     /// Adds a row to a table of [`Table::of_columns`].
     pub fn cells(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        // Before widths are counted: an escape is wider than its character.
+        self.rows.push(cells.into_iter().map(|cell| OneLine(cell).to_string()).collect());
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Table {
+    /// The rows as lines of a page.
+    pub fn lines(&self) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
+        let line = |row: &Vec<String>| {
             let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 match column {
@@ -49,9 +52,9 @@ impl fmt::Display for Table {
                     _ => line.push_str(&format!("  {cell:>width$}")),
                 }
             }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+            line.trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
     }
 }
 
@@ -78,6 +81,6 @@ mod tests {
         let mut table = Table::new(["name", "saved"]);
         table.row(["a".to_owned(), "1.00 GiB".to_owned()]);
         table.row(["long".to_owned(), "4 B".to_owned()]);
-        assert_eq!(table.to_string(), "name     saved\na     1.00 GiB\nlong       4 B\n");
+        assert_eq!(table.lines(), ["name     saved", "a     1.00 GiB", "long       4 B"]);
     }
 }

@@ -161,6 +161,7 @@ fn any_host() -> impl Strategy<Value = (u64, Vec<Look>)> {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test's own words")]
 fn the_policy_writes_what_the_original_writes() {
     let script = std::env::var("KSMTUNED").unwrap_or_else(|_| "/usr/sbin/ksmtuned".to_owned());
     let Ok(script) = fs::read_to_string(Path::new(&script)) else {

@@ -127,6 +127,7 @@ fn measure(socket: &Path, word: &str) -> Cost {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test's own words")]
 fn what_is_advised_saves_as_much_for_a_third_of_the_visits() {
     let Some(_lock) = KernelLock::take() else { return };
     if !Path::new(support::KSM).join("pages_scanned").exists() || !has_python() {

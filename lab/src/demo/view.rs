@@ -1,9 +1,12 @@
 //! The live view of the demo: a bar on a terminal, plain lines elsewhere.
 
+#![allow(clippy::disallowed_methods, reason = "it shows the demo while it runs; every line passes through OneLine")]
+
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
 
 use super::stage::Mode;
@@ -55,7 +58,7 @@ impl View {
     /// Prints a sentence that stays on the screen.
     pub fn say(&self, sentence: &str) {
         match &self.bar {
-            Some(bar) => bar.println(sentence),
+            Some(bar) => bar.println(OneLine(sentence).to_string()),
             None => self.line(sentence),
         }
     }
@@ -74,7 +77,7 @@ impl View {
         if let Some(bar) = &self.bar {
             bar.set_position(percent.min(100));
             bar.set_prefix(figures);
-            bar.set_message(reason.to_owned());
+            bar.set_message(OneLine(reason).to_string());
             return;
         }
         let is_due = self.said.is_none_or(|said| at.saturating_sub(said) >= Duration::from_secs(1));
@@ -96,6 +99,7 @@ impl View {
             Mode::Live => "",
             Mode::Simulated => "SIMULATED ",
         };
+        let text = OneLine(text);
         // A closed output does not end the demo, because the settings are still to be restored.
         let _ = if self.to_stderr {
             writeln!(io::stderr(), "{prefix}{text}")

@@ -1,10 +1,13 @@
 //! Progress of the lab on standard error: a bar with the time left on a terminal, a line per run elsewhere.
 
+#![allow(clippy::disallowed_methods, reason = "it shows progress; every line passes through OneLine")]
+
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use ksmith_core::printable::OneLine;
 use ksmith_core::units::{Bytes, Span};
 
 /// The display of progress.
@@ -31,6 +34,7 @@ impl Progress {
 
     /// Announces a run.
     pub(super) fn say(&self, what: String) {
+        let what = OneLine(what).to_string();
         match &self.bar {
             Some(bar) => bar.set_prefix(what),
             None => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ksmith_core::controller::Tick;
+use ksmith_core::printable::OneLine;
 use ksmith_host::act::Holder;
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
@@ -71,10 +72,15 @@ impl<H: DaemonHost> Daemon<H> {
             .as_ref()
             .is_none_or(|(then, told)| now.duration_since(*then) >= SAME_STATUS && *told != sentence);
         if is_due {
-            self.environment.notify(&[NotifyState::Status(&sentence)]);
+            self.environment.notify(&[NotifyState::Status(&status_line(&sentence))]);
             self.told = Some((now, sentence));
         }
     }
+}
+
+/// The sentence on one line: a line break would begin another assignment to the service manager, such as `MAINPID=`.
+fn status_line(sentence: &str) -> String {
+    OneLine(sentence).to_string()
 }
 
 fn suspects(holders: &[Holder]) -> String {
@@ -84,4 +90,14 @@ fn suspects(holders: &[Holder]) -> String {
     let suspects: Vec<String> =
         holders.iter().map(|holder| format!("it may be {holder}: {}", holder.remedy())).collect();
     suspects.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_name_tells_the_service_manager_nothing() {
+        assert_eq!(status_line("parked: web\nMAINPID=1 is outside"), "parked: web\\nMAINPID=1 is outside");
+    }
 }

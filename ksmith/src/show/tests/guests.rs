@@ -4,7 +4,11 @@ use ksmith_core::model::GuestsReport;
 use serde_json::json;
 
 use super::models;
-use crate::show::guests::{Order, json, text};
+use crate::show::guests::{self, Order, json};
+
+fn text(report: &GuestsReport, order: Order) -> String {
+    guests::text(report, order).to_string()
+}
 
 fn order(by: &str, sort: &str) -> Order {
     Order { by: find(GUEST, by), sort: find(GUEST, sort).expect(sort) }

@@ -2,6 +2,7 @@
 
 mod balance;
 mod guests;
+mod hostile;
 mod models;
 mod schemas;
 mod status;

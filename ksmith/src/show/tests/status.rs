@@ -36,7 +36,7 @@ fn every_figure_of_the_host_is_in_the_json() {
 
 #[test]
 fn people_see_the_daemon_the_totals_and_the_processes() {
-    let text = text(&models::status());
+    let text = text(&models::status()).to_string();
     for part in [
         "KSM is running; ksmd uses 2.5 % of a CPU\npolicy    profit: quiet, no guest is new\nsaved     2.00 MiB",
         "(headroom 1.00 MiB)  WARNING: more than the host has",

@@ -1,0 +1,143 @@
+//! Text of others, made fit for terminals and logs.
+//!
+//! Guests, monitors, programs and cgroups choose names and error texts. A terminal obeys control characters in them, and
+//! a line break begins a line that looks like ours. So every text leaves ksmith through this module: as one line
+//! ([`OneLine`]), as a [`Page`] of such lines, or as JSON ([`json`]).
+
+use std::fmt::{self, Display, Write};
+
+/// Any text as one line: characters that a terminal obeys or hides are shown as escapes, line breaks too.
+#[derive(Debug, Clone, Copy)]
+pub struct OneLine<T>(pub T);
+
+impl<T: Display> Display for OneLine<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping(f), "{}", self.0)
+    }
+}
+
+/// Text of several lines, for people. Only [`Page`] itself breaks lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page(String);
+
+impl Page {
+    /// A page without lines.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a line.
+    pub fn line(&mut self, text: impl Display) {
+        // A String takes all that is written to it.
+        let _ = writeln!(self.0, "{}", OneLine(text));
+    }
+
+    /// Adds lines.
+    pub fn lines<T: Display>(&mut self, lines: impl IntoIterator<Item = T>) {
+        lines.into_iter().for_each(|line| self.line(line));
+    }
+
+    /// Adds the lines of a text. All but the first are indented, so that none looks like a text of its own.
+    pub fn indented(&mut self, text: impl Display) {
+        let text = text.to_string();
+        for (number, line) in text.lines().enumerate() {
+            self.line(format_args!("{}{line}", if number == 0 { "" } else { "  " }));
+        }
+    }
+}
+
+impl Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Page {
+    /// The text, each line with its end.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// JSON in which what a terminal obeys or hides is written as `\u` escapes. A parser reads the same values.
+pub fn json(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        // Line breaks here stand between values: within one the serializer has escaped them.
+        if is_obeyed(character) && character != '\n' {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // A String takes all that is written to it.
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// Whether a terminal may obey or hide the character: control characters (with those of C1, such as CSI), line and
+/// paragraph separators, marks of the writing direction, and characters without width.
+pub fn is_obeyed(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Passes text on, with escapes.
+struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some((at, found)) = rest.char_indices().find(|(_, character)| is_obeyed(*character)) {
+            self.0.write_str(rest.get(..at).unwrap_or_default())?;
+            write!(self.0, "{}", found.escape_default())?;
+            rest = rest.get(at + found.len_utf8()..).unwrap_or_default();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sets a terminal's title, clears it, goes up a line, in C0 and in C1; turns the direction of writing; hides.
+    const HOSTILE: &str = "a\x1b]0;root\x07\x1b[2J\u{9b}1A\r\n\u{202e}txt\u{2066}\u{200b}\u{e0041}\x7f";
+
+    #[test]
+    fn no_text_moves_the_cursor_or_begins_a_line() {
+        assert_eq!(
+            OneLine(HOSTILE).to_string(),
+            "a\\u{1b}]0;root\\u{7}\\u{1b}[2J\\u{9b}1A\\r\\n\\u{202e}txt\\u{2066}\\u{200b}\\u{e0041}\\u{7f}"
+        );
+        assert_eq!(OneLine("größe 漢字 \\x2d").to_string(), "größe 漢字 \\x2d", "other text stays");
+    }
+
+    #[test]
+    fn lines_of_a_page_are_its_own() {
+        let mut page = Page::new();
+        page.line("web\nall is well");
+        page.indented("broken:\n  |\nksmith: restored");
+        assert_eq!(page.text(), "web\\nall is well\nbroken:\n    |\n  ksmith: restored\n");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_shown_has_nothing_to_obey(text in any::<String>()) {
+            prop_assert!(!OneLine(&text).to_string().chars().any(is_obeyed));
+        }
+
+        #[test]
+        fn json_stays_exact(text in any::<String>()) {
+            let text = text + HOSTILE;
+            let escaped = json(&serde_json::to_string_pretty(&[&text]).unwrap());
+            prop_assert!(escaped.chars().all(|character| character == '\n' || !is_obeyed(character)));
+            prop_assert_eq!(serde_json::from_str::<[String; 1]>(&escaped).unwrap(), [text]);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Models in which every text is hostile.
+
+use ksmith_core::figures::{GUEST, find};
+use ksmith_core::printable::{self, Page};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::models;
+use crate::show::guests::Order;
+use crate::show::{balance, guests, status};
+
+/// Clears a terminal in C0 and in C1, begins a line, turns the direction of writing.
+const HOSTILE: &str = "a\u{1b}[2J\u{9b}2J\r\nKSM is running; all is well\u{202e}\u{2028}";
+
+/// The model with [`HOSTILE`] wherever any text may stand.
+fn hostile<T: Serialize + DeserializeOwned>(model: &T) -> T {
+    fn texts(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::String(_) => found.push(path.to_owned()),
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(at, item)| texts(item, &format!("{path}/{at}"), found));
+            }
+            Value::Object(object) => {
+                object.iter().for_each(|(key, item)| texts(item, &format!("{path}/{key}"), found));
+            }
+            _ => {}
+        }
+    }
+    let (mut json, mut paths) = (serde_json::to_value(model).unwrap(), Vec::new());
+    texts(&json, "", &mut paths);
+    let mut replaced = 0;
+    for path in paths {
+        let before = json.pointer_mut(&path).unwrap().clone();
+        *json.pointer_mut(&path).unwrap() = HOSTILE.into();
+        match serde_json::from_value::<T>(json.clone()) {
+            Ok(_) => replaced += 1,
+            // One of few words.
+            Err(_) => *json.pointer_mut(&path).unwrap() = before,
+        }
+    }
+    assert!(replaced >= 3, "{json}");
+    serde_json::from_value(json).unwrap()
+}
+
+fn assert_harmless(page: &Page, as_before: &Page) {
+    for line in page.text().lines() {
+        assert!(!line.contains(|c: char| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}')), "{line:?}");
+        assert!(!line.starts_with("KSM is running; all is well"), "{page}");
+    }
+    assert!(page.text().contains("\\u{1b}[2J"), "{page}");
+    assert_eq!(page.text().lines().count(), as_before.text().lines().count(), "{page}");
+}
+
+fn assert_exact(json: &Value) {
+    let text = printable::json(&serde_json::to_string_pretty(json).unwrap());
+    assert!(!text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text}");
+    assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), json);
+    assert!(json.to_string().contains("all is well"));
+}
+
+#[test]
+fn no_text_of_others_reaches_the_terminal_as_it_is() {
+    let (plain, model) = (models::status(), hostile(&models::status()));
+    assert_harmless(&status::text(&model), &status::text(&plain));
+    assert_exact(&status::json(&model));
+    let (plain, model) = (models::balance(), hostile(&models::balance()));
+    assert_harmless(&balance::text(&model), &balance::text(&plain));
+    assert_exact(&balance::json(&model));
+    let (plain, model) = (models::guests(), hostile(&models::guests()));
+    for by in ["guest", "user", "cgroup"] {
+        let order = Order { by: find(GUEST, by), sort: find(GUEST, "saved").unwrap() };
+        // Guests of different users are one group then.
+        if by != "user" {
+            assert_harmless(&guests::text(&model, order), &guests::text(&plain, order));
+        }
+        assert_exact(&guests::json(&model, order));
+    }
+}
