@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ksmith_core::reading::{Malformed, Reading};
@@ -39,11 +40,16 @@ impl Root {
     /// Reads the whole text of a file. Bytes that are not UTF-8 are replaced. A file over its budget is malformed.
     pub fn text(&self, relative: impl AsRef<Path>) -> Reading<String> {
         let relative = relative.as_ref();
-        match File::open(self.path(relative)).and_then(|file| read(file, relative)) {
+        match open(&self.path(relative)).and_then(|file| read(file, relative)) {
             Ok(bytes) => Reading::Value(lossy(bytes)),
             Err(error) => outcome(&error),
         }
     }
+}
+
+/// Opens a file to read it. Without waiting: a user may have put a FIFO in its place.
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
 fn read(file: File, relative: &Path) -> io::Result<Vec<u8>> {
@@ -88,6 +94,15 @@ mod tests {
         file.set_len(20 << 20).unwrap();
         let Reading::Malformed(why) = Root::at(tree.path()).text("proc/812/cmdline") else { panic!("it is read") };
         assert!(why.to_string().contains("cmdline of process 812"), "{why}");
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+        let tree = tempfile::tempdir().unwrap();
+        mknodat(CWD, tree.path().join("pid"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(Root::at(tree.path()).text("pid"), Reading::Value(String::new()));
     }
 
     #[test]

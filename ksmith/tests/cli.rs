@@ -250,6 +250,30 @@ fn a_process_can_not_write_to_the_terminal_by_its_name() {
 }
 
 #[test]
+fn no_argument_and_no_path_writes_to_the_terminal() {
+    let tree = tree("linux-6.18");
+    let hostile = "web\u{1b}[2J\u{9b}2J\u{202e}\nksmith: all settings restored";
+    for arguments in [
+        &["config", "check", "--config", hostile][..],
+        &["doctor", hostile, "--root", &tree],
+        &["status", "--root", hostile, hostile],
+        &[hostile],
+    ] {
+        let output = ksmith(arguments);
+        let (said, lines) = (err(&output), err(&output));
+        assert_ne!(code(&output), 0, "{said}");
+        assert!(said.contains("web\\u{1b}[2J\\u{9b}2J\\u{202e}"), "{said}");
+        for line in lines.lines() {
+            assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+        }
+        // Misuse is said in several lines, with the words of the command line as they are.
+        if !said.starts_with("error: ") {
+            assert_eq!(lines.lines().filter(|line| line.starts_with("ksmith: ")).count(), 1, "{said}");
+        }
+    }
+}
+
+#[test]
 fn captured_kernels_have_the_status_written_down() {
     for name in ["linux-6.1", "linux-6.18"] {
         let output = ksmith(&["status", "--json", "--root", &tree(name)]);

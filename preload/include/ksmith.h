@@ -46,7 +46,7 @@ int ksmith_unmark(void *start, size_t length);
  *   -EINVAL     passes is not from 1 to 16
  *   -ENOENT     there is no daemon
  *   -EACCES     this user may not ask it
- *   -EDQUOT     this user's budget of ksmd's CPU time is used up; ksmith_reason says until when
+ *   -EDQUOT     this user's budget of ksmd's CPU time, or of passes, is used up; ksmith_reason says until when
  *   -EBUSY      others are being served
  *   -EPERM      it refuses for a reason of its own: ksmith_reason
  *   -ETIMEDOUT  not done in that time

@@ -15,7 +15,7 @@ use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
 use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
-use crate::user_socket::OptinConfig;
+use crate::user_socket::{OptinConfig, PassLimit};
 use ksmith_host::bad_file::BadFile;
 use ksmith_host::guests::Uri;
 use ksmith_host::root::Root;
@@ -96,6 +96,10 @@ impl Default for DaemonConfig {
     }
 }
 
+const NEEDS_ONE_DOMAIN: &str = "[optin] passes_per_hour: without a limit any member of the group can find out what \
+                                others have in memory: declare one trust domain ([domains] default without rules, or \
+                                mode = \"one\" with admit), or name a number";
+
 /// Why there is no configuration to go by.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -154,6 +158,9 @@ impl Config {
         }
         if !(0.0..=3600.0).contains(&config.optin.cpu_seconds_per_hour) {
             return Err(meaningless("[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds".to_owned()));
+        }
+        if config.optin.passes_per_hour == PassLimit::Unlimited && !config.domains.declares_one_domain() {
+            return Err(meaningless(NEEDS_ONE_DOMAIN.to_owned()));
         }
         config
             .domains
@@ -217,6 +224,8 @@ mod tests {
             ("[balance.squeeze]\nrest = 1", "line 2, column 1", "unknown field `rest`"),
             ("[[balance.rule]]\nclass = \"gold\"", "line 1, column 1", "names a guest"),
             ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
+            ("[optin]\npasses_per_hour = 0", "line 2, column 19", "over 0, or \"unlimited\""),
+            ("[optin]\npasses_per_hour = \"many\"", "line 2, column 19", "over 0, or \"unlimited\""),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with("ksmith.toml: "), "{error}");
@@ -244,6 +253,26 @@ mod tests {
         let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
         assert_eq!(config.policy.profit.growth_mib, 16.0);
         assert_eq!(config.limits.max_cpu.part(), 0.2);
+    }
+
+    #[test]
+    fn passes_are_unlimited_only_in_one_declared_trust_domain() {
+        let unlimited = "\n[optin]\npasses_per_hour = \"unlimited\"";
+        for (domains, is_one) in [
+            ("", false),
+            ("[domains]\ndefault = \"node\"", true),
+            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"a-*\"", false),
+            ("[domains]\nmode = \"one\"", false),
+            ("[domains]\nmode = \"one\"\nadmit = \"a\"", true),
+            ("[domains]\nmode = \"one\"\nadmit = \"a\"\nunswitchable = \"allow\"", false),
+        ] {
+            let read = parse(&format!("{domains}{unlimited}"));
+            assert_eq!(read.is_ok(), is_one, "{domains}: {read:?}");
+            if let Err(error) = read {
+                assert!(error.contains("declare one trust domain"), "{error}");
+            }
+        }
+        assert_eq!(parse("[optin]\npasses_per_hour = 6").unwrap().optin.passes_per_hour.number(), Some(6));
     }
 
     #[test]

@@ -288,6 +288,12 @@ impl Scene {
         fs::write(self.config_file(), self.complete(config)).unwrap();
     }
 
+    /// Adds to the table `[optin]` of the configuration's file.
+    pub fn configure_optin(&self, config: &str) {
+        let text = fs::read_to_string(self.config_file()).unwrap();
+        fs::write(self.config_file(), text + config).unwrap();
+    }
+
     /// Has something happen at a time in seconds.
     pub fn at(&mut self, seconds: u64, act: impl FnOnce(&mut World) + Send + 'static) {
         self.act(seconds, |world| {

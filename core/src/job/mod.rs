@@ -9,6 +9,7 @@ mod giant;
 mod method;
 mod program;
 mod settled;
+mod window;
 mod worth;
 
 pub use accounting::{Accounting, JobTotals, Moment, ProcessTotals, Seen, saved_bytes};
@@ -17,4 +18,5 @@ pub use giant::{JUMPS_OVER_HOLES, is_sparse_giant, names_a_sanitizer};
 pub use method::{Asked, Method, Ranges, Refusal, Support, choose};
 pub use program::Program;
 pub use settled::Settled;
+pub use window::Window;
 pub use worth::{Census, Stretch, Tally, worth};

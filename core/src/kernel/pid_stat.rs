@@ -62,6 +62,15 @@ impl PidStat {
             is_zombie,
         })
     }
+
+    /// Addresses at which code and stack of the program begin, in the text of the file. With address randomisation
+    /// another program has others. 0 for readers that may not examine the process.
+    pub fn program_addresses(text: &str) -> Option<[u64; 2]> {
+        let (_, rest) = text.rsplit_once(')')?;
+        // Fields 26 and 28; the state is field 3.
+        let mut fields = rest.split_ascii_whitespace().map(super::unsigned);
+        Some([fields.nth(23)??, fields.nth(1)??])
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +98,14 @@ mod tests {
         let text = |state| format!("9 (Z) {state} 1 9 9 0 -1 4228108 0 0 0 0 0 0 0 0 20 0 1 0 900 0 0");
         assert!(PidStat::parse(&text("Z")).unwrap().is_zombie);
         assert!(!PidStat::parse(&text("S")).unwrap().is_zombie);
+    }
+
+    #[test]
+    fn addresses_of_the_program_are_found() {
+        let text =
+            "9 (a) b) S 1 9 9 0 -1 4228108 0 0 0 0 0 0 0 0 20 0 1 0 900 0 0 18446744073709551615 4096 5000 7000 0";
+        assert_eq!(PidStat::program_addresses(text), Some([4096, 7000]));
+        assert_eq!(PidStat::program_addresses("9 (a) S 1 9"), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod pace;
 pub mod pinned;
 pub mod process;
 pub mod progress;
+pub mod rights;
 pub mod salt;
 pub mod scan;
 pub mod target;

@@ -12,6 +12,7 @@ use ksmith_core::kernel::{CommandLine, Ineligible, KsmStat, Mapping, PidStat};
 use rustix::fs::{Mode, OFlags, open, openat};
 
 use super::error::Unreadable;
+use super::rights::Rights;
 use crate::hypervisor::GuestName;
 use crate::proc_file::{self, ADDRESSES, MAPPINGS, OverBudget, lossy};
 
@@ -126,7 +127,7 @@ impl Process {
 
     /// Whether `user` might read its memory: by all its rights it is that user's.
     pub fn is_of(&self, user: u32) -> bool {
-        is_of(&self.directory, user)
+        Rights::read(&self.directory).is_ok_and(|rights| rights.are_of(user))
     }
 
     /// Its control group in the unified hierarchy.
@@ -209,28 +210,6 @@ impl Process {
     fn text(&self, name: &str) -> io::Result<String> {
         self.bytes(name).map(lossy)
     }
-}
-
-/// Whether the process of an open /proc directory has the rights of `user` only: as real, effective, saved and file
-/// system's user. The real one alone stays when a set-user-id program is begun.
-pub fn has_rights_of(directory: &OwnedFd, user: u32) -> bool {
-    let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let Ok(Some(text)) = file
-        .map_err(io::Error::from)
-        .and_then(|file| proc_file::read_within(File::from(file), proc_file::budget("status")))
-    else {
-        return false;
-    };
-    let text = lossy(text);
-    let users = text.lines().find_map(|line| line.strip_prefix("Uid:"));
-    users.is_some_and(|users| users.split_ascii_whitespace().all(|word| word.parse() == Ok(user)))
-}
-
-/// Whether `user` might read the memory of the process of an open /proc directory. Of one that is not dumpable (it
-/// is or was set-user-id or set-group-id, or its file can't be read) the kernel gives the files to root.
-pub fn is_of(directory: &OwnedFd, user: u32) -> bool {
-    let owner = rustix::fs::statat(directory, "status", rustix::fs::AtFlags::empty());
-    owner.is_ok_and(|found| found.st_uid == user) && has_rights_of(directory, user)
 }
 
 impl Memory {

@@ -1,9 +1,11 @@
 //! The directory in which ksmith keeps what must outlive it: the undo store and the lock.
 
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
 use crate::root::Root;
 
@@ -44,11 +46,13 @@ impl StateDir {
     /// It can't be made, or others may write to it.
     pub fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let found = fs::metadata(&self.0)?;
+        // By descriptor: what is judged is the directory itself, and no link to another.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = fstat(openat(CWD, &self.0, flags, Mode::empty())?)?;
         let ours = rustix::process::geteuid().as_raw();
-        if found.uid() != ours && found.uid() != 0 || found.mode() & 0o022 != 0 {
+        if found.st_uid != ours && found.st_uid != 0 || found.st_mode & 0o022 != 0 {
             let what =
-                format!("it can be written by others (owner {}, mode {:o})", found.uid(), found.mode() & 0o7777);
+                format!("it can be written by others (owner {}, mode {:o})", found.st_uid, found.st_mode & 0o7777);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
         Ok(())
@@ -57,7 +61,8 @@ impl StateDir {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
@@ -68,6 +73,14 @@ mod tests {
         dir.make().unwrap();
         dir.make().unwrap();
         assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_link_is_refused() {
+        let tree = tempfile::tempdir().unwrap();
+        let link = tree.path().join("link");
+        std::os::unix::fs::symlink(tree.path(), &link).unwrap();
+        assert!(StateDir::at(link).make().is_err());
     }
 
     #[test]

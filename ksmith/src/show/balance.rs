@@ -71,14 +71,20 @@ fn write_text(report: &BalanceReport, page: &mut Page) {
     let pool = &report.pool;
     let word = if report.is_enabled { "" } else { " (a plan: [balance] is not enabled)" };
     page.line(format_args!("policy    {}: {}, {}{word}", report.policy, report.state, report.reason));
-    page.line(format_args!("pool      {}: {} of {} available; below {} memory is taken, above {} it goes back",
+    page.line(format_args!(
+        "pool      {}: {} of {} available; below {} memory is taken, above {} it goes back",
         report.pool_name,
         bytes(pool.available_bytes),
         bytes(pool.size_bytes),
         bytes(report.low_bytes),
-        bytes(report.high_bytes)));
+        bytes(report.high_bytes)
+    ));
     let warning = report.exposed.as_ref().map_or(String::new(), |why| format!("  WARNING: {why}"));
-    page.line(format_args!("exposure  {}  (headroom {}){warning}", bytes(pool.exposure_bytes), bytes(pool.headroom_bytes)));
+    page.line(format_args!(
+        "exposure  {}  (headroom {}){warning}",
+        bytes(pool.exposure_bytes),
+        bytes(pool.headroom_bytes)
+    ));
     for (step, reason) in &report.merging {
         page.line(format_args!("merging   {}: {reason}", in_words(step)));
     }

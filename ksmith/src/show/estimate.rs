@@ -48,7 +48,9 @@ fn write_text(report: &Report, page: &mut Page) {
             }
             guests => {
                 page.line("");
-                page.line(format_args!("{guests} guests are too many for a table: see --json or --matrix=FILE.svg."));
+                page.line(format_args!(
+                    "{guests} guests are too many for a table: see --json or --matrix=FILE.svg."
+                ));
                 page.line("");
             }
         }

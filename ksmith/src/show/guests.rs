@@ -152,9 +152,11 @@ fn write_text(report: &GuestsReport, order: Order, page: &mut Page) {
         bytes => format!("; {} of it in processes that are not shown", Bytes::from(bytes)),
     };
     page.line("");
-    page.line(format_args!("saved {} on this host (profit {}){unattributed}",
+    page.line(format_args!(
+        "saved {} on this host (profit {}){unattributed}",
         Bytes::from(report.saved_bytes),
-        Bytes::from(report.profit_bytes)));
+        Bytes::from(report.profit_bytes)
+    ));
     for figure in EFFICIENCY {
         if let Some(value) = (figure.read)(report).number() {
             let name = figure.field.name.rsplit('.').next().unwrap_or_default().replace('_', " ");

@@ -1,14 +1,14 @@
 //! `ksmith status` as text and as JSON.
 
-use std::cmp::Reverse;
 use ksmith_core::account::Totals;
 use ksmith_core::figures::{self, BALANCE, CONTROLLER, DOMAIN, Figure, HOST, PROCESS, Row, insert, schema};
 use ksmith_core::kernel::{FIELDS, Run};
 use ksmith_core::model::{BalanceStatus, Status};
-use ksmith_core::reading::Reading;
 use ksmith_core::printable::Page;
+use ksmith_core::reading::Reading;
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
 
 use super::{Table, cell};
 
@@ -81,10 +81,12 @@ fn write_text(status: &Status, page: &mut Page) {
     if status.sample.ksm.is_present() {
         let totals = Totals::of(&status.sample);
         let bytes = |bytes: u64| Bytes::from(bytes);
-        page.line(format_args!("saved     {}  (metadata {}, profit {})",
+        page.line(format_args!(
+            "saved     {}  (metadata {}, profit {})",
             bytes(totals.saved_bytes),
             bytes(totals.overhead_bytes),
-            Bytes::from(totals.profit_bytes)));
+            Bytes::from(totals.profit_bytes)
+        ));
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
         let warning = if totals.is_overexposed() { "  WARNING: more than the host has" } else { "" };
         page.line(format_args!("exposure  {}  (headroom {headroom}){warning}", bytes(totals.exposure_bytes)));

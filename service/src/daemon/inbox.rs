@@ -9,7 +9,7 @@ use ksmith_host::signals::Signal;
 
 use super::{Daemon, DaemonHost};
 use crate::control::Asked;
-use crate::user_socket::UserScan;
+use crate::user_socket::ScanQueue;
 
 /// The shortest time between two looks at new processes.
 const GLANCE_PAUSE: Duration = Duration::from_millis(50);
@@ -23,8 +23,8 @@ pub enum Message {
     Signal(Signal),
     /// From the control socket.
     Asked(Asked),
-    /// From the user socket.
-    UserScan(UserScan),
+    /// Scans wait at the user socket.
+    UserScans(ScanQueue),
     /// From the kernel.
     Processes(Vec<ProcessEvent>),
 }
@@ -79,8 +79,8 @@ impl<H: DaemonHost> Daemon<H> {
                 true
             }
             Message::Asked(asked) => self.answer(asked),
-            Message::UserScan(scan) => {
-                self.user_scans.add(scan);
+            Message::UserScans(queue) => {
+                self.user_scans.add_all(&queue);
                 self.serve_users()
             }
             Message::Merging(step) => self.change_merging(&step),

@@ -42,12 +42,15 @@ impl<H: DaemonHost> Daemon<H> {
                 }
                 let _ = reply.send(Answer::Noted);
             }
-            Request::Scan { .. } if self.scan.is_some() => refuse("a scan is in progress already"),
             Request::Scan { passes, max_cpu } => {
                 let Some(max_cpu) = max_cpu.map_or(Some(Share::WHOLE), Share::new) else {
                     refuse("max_cpu must be over 0 and at most 1");
                     return false;
                 };
+                if !self.make_way() {
+                    refuse("a scan is in progress already");
+                    return false;
+                }
                 let limits = control::scan_limits(&self.config.limits, max_cpu);
                 info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
                 self.begin_scan(

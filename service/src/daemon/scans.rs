@@ -54,12 +54,44 @@ fn changed_by_scan(found: &Knobs) -> Knobs {
     found.iter().filter(restorable).collect()
 }
 
+/// CPU time of ksmd between two moments.
+fn spent(before: &Figures, now: &Figures) -> Duration {
+    Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default()
+}
+
 impl<H: DaemonHost> Daemon<H> {
     pub(super) fn begin_scan(&mut self, job: ScanJob, limits: Limits, requester: Requester) {
         let waiting = self.controller.replace(Box::new(OnDemand::new(job)), limits);
         let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
         self.scan =
             Some(Scan { waiting, before: None, requester, settings: changed_by_scan(&found), has_looked: false });
+    }
+
+    /// Whether root or balance may scan now: a scan for users makes way, and is made again afterwards.
+    pub(super) fn make_way(&mut self) -> bool {
+        match self.scan.take() {
+            None => true,
+            Some(Scan { waiting, before, requester: Requester::Users, settings, .. }) => {
+                let now = Figures::of(&self.controller.host_mut().look(false));
+                let spent = before.map_or(Duration::ZERO, |before| spent(&before, &now));
+                info!("the scan for users makes way for another");
+                self.end_scan(waiting, &settings);
+                self.user_scans.interrupt(spent);
+                true
+            }
+            scan => {
+                self.scan = scan;
+                false
+            }
+        }
+    }
+
+    /// Puts back what a scan has changed, and the policy that has waited for its end.
+    fn end_scan(&mut self, waiting: Box<dyn Policy>, settings: &Knobs) {
+        for error in self.controller.put_back(settings).errors {
+            error!("{error}");
+        }
+        self.controller.replace(waiting, self.config.limits.clone());
     }
 
     /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
@@ -77,7 +109,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// Does what balance wants of merging. Returns whether a turn is to be taken at once.
     pub(super) fn change_merging(&mut self, step: &KsmStep) -> bool {
         match step {
-            KsmStep::BurstMerge if self.scan.is_none() => {
+            KsmStep::BurstMerge if self.make_way() => {
                 info!("merging what can be merged: the pool is short");
                 let limits = control::scan_limits(&self.config.limits, Share::WHOLE);
                 self.begin_scan(ScanJob::all_pages(BURST_PASSES), limits, Requester::Balance);
@@ -98,7 +130,7 @@ impl<H: DaemonHost> Daemon<H> {
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
         let state = tick.decision.reason.state;
         let now = Figures::of(&tick.sample);
-        let spent = Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default();
+        let spent = spent(&before, &now);
         let is_wanted = match &scan.requester {
             Requester::Control { peer, .. } => !peer.has_gone(),
             Requester::Users => self.user_scans.go_on(spent),
@@ -121,10 +153,7 @@ impl<H: DaemonHost> Daemon<H> {
             return;
         };
         let Some(scan) = self.scan.take() else { return };
-        for error in self.controller.put_back(&scan.settings).errors {
-            error!("{error}");
-        }
-        self.controller.replace(scan.waiting, self.config.limits.clone());
+        self.end_scan(scan.waiting, &scan.settings);
         match scan.requester {
             Requester::Users => self.user_scans.finish(spent, &outcome),
             Requester::Balance => debug!("merged what could be merged: {outcome:?}"),

@@ -51,7 +51,7 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn configure(&mut self, config: Config, policy: Box<dyn Policy>) {
-        self.budget.configure(config.optin.cpu_seconds_per_hour);
+        self.budget.configure(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
         let (old, new) = (&self.config.optin, &config.optin);
         if (&new.socket, &new.group, new.worth_permille) != (&old.socket, &old.group, old.worth_permille) {
             warn!("[optin] has changed; its socket, group and worth take effect when the daemon is restarted");

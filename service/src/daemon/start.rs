@@ -39,7 +39,7 @@ impl<H: DaemonHost> Daemon<H> {
         let off = OffList::open(&host.state_dir());
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
-        let budget = Budget::new(config.optin.cpu_seconds_per_hour);
+        let budget = Budget::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
         Ok(Self {
             controller,
             guard: DomainGuard::new(root, config.domains.clone(), off.clone()),
@@ -69,7 +69,7 @@ impl<H: DaemonHost> Daemon<H> {
         signals(sender.clone())?;
         let path = &self.config.daemon.control_socket;
         let _socket = control::serve(path, sender.clone(), Message::Asked).map_err(|why| no_socket(path, why))?;
-        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScan);
+        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScans);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         self.guests = self.start_guests();

@@ -1,11 +1,14 @@
 //! Sockets that take requests by the line: the accept loop, its limits and its time-outs.
 //!
-//! The control socket and the user socket are each a [`Protocol`]. [`serve`] gives each connection a thread and a slot
-//! ([`slots`]), reads requests of bounded length ([`lines`]), and sends back what the protocol answers. A protocol that
-//! passes a request to the daemon waits for the answer by [`answer_or_hang_up`].
+//! The control socket and the user socket are each a [`Protocol`]. [`serve`] makes the socket ([`place`]), gives each
+//! connection a thread and a slot ([`accept`], [`slots`]), reads requests of bounded length ([`lines`]), and sends back
+//! what the protocol answers. A protocol that passes a request to the daemon waits for the answer by
+//! [`answer_or_hang_up`].
 
+mod accept;
 mod caller;
 mod lines;
+mod place;
 mod serve;
 mod slots;
 

@@ -1,18 +1,21 @@
 //! The accept loop: a thread for each connection, within limits.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tracing::{debug, warn};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use tracing::debug;
 
+use super::accept::{Accept, Reserve, spare};
 use super::lines::Lines;
-use super::slots::Slots;
+use super::place::Place;
+use super::slots::{Slots, Taken};
 
 /// The limits of a socket.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +33,7 @@ pub struct Limits {
 /// What is spoken on a socket.
 pub trait Protocol: Send + Sync + 'static {
     /// What is known of the process that has connected.
-    type Peer;
+    type Peer: Send;
 
     /// The name of its threads.
     const NAME: &'static str;
@@ -38,10 +41,10 @@ pub trait Protocol: Send + Sync + 'static {
     /// Its limits.
     const LIMITS: Limits;
 
-    /// Finds out which process has connected.
+    /// Finds out which process has connected. In the accept loop: it may not wait.
     ///
     /// # Errors
-    /// The process may not ask. The text is sent to it.
+    /// The process may not ask, or not as often. The text is sent to it.
     fn admit(&self, stream: &UnixStream) -> Result<Admitted<Self::Peer>, String>;
 
     /// The text that refuses a connection because there are too many.
@@ -71,21 +74,28 @@ pub enum Reply {
     Close,
 }
 
-/// Threads besides those of connections with a slot: for connections that are refused or end.
+/// Threads besides those of connections with a slot: for connections that end.
 const SPARE_THREADS: usize = 32;
 
-/// Pause after a connection could not be accepted, such as when no descriptor is left. Without a pause the loop would
-/// take a whole CPU.
+/// Threads besides those, for root alone.
+const ROOTS_THREADS: usize = 8;
+
+const ROOT: u32 = 0;
+
+/// Pause after a connection could not be accepted. Without a pause the loop would take a whole CPU.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that is served. Dropping it removes the file; the threads behind it end with the process.
 #[derive(Debug)]
-pub struct Socket(PathBuf);
+pub struct Socket(Place);
 
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // A file that stays behind is removed by the next daemon.
-        let _ = remove_socket(&self.0);
+impl Socket {
+    /// Lets the members of a group connect. With `also_directory`, others may pass through the socket's directory.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn allow(&self, group: u32, also_directory: bool) -> io::Result<()> {
+        self.0.allow(group, also_directory)
     }
 }
 
@@ -94,59 +104,57 @@ impl Drop for Socket {
 ///
 /// # Errors
 /// The socket can't be made. [`io::ErrorKind::AlreadyExists`]: there is something else than a socket at `path`.
+/// [`io::ErrorKind::PermissionDenied`]: others may rename files in its directory.
 pub fn serve<P: Protocol>(path: &Path, protocol: P) -> io::Result<Socket> {
-    remove_socket(path)?;
-    let listener = UnixListener::bind(path)?;
-    let socket = Socket(path.to_owned());
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    let mut place = Place::open(path)?;
+    let listener = place.bind(path)?;
     let served = Arc::new(Served {
         protocol,
         slots: Slots::new(P::LIMITS.connections, P::LIMITS.of_one_user),
         threads: AtomicUsize::new(0),
     });
-    let work = move || accept(listener.incoming(), || std::thread::sleep(PAUSE), |stream| served.start(stream));
+    let work = move || {
+        let accept = || Some(listener.accept().map(|(stream, _)| stream));
+        let refuse =
+            |stream| refuse(&stream, &served.protocol.too_many("the daemon has too many files open; try again"));
+        let pause = || std::thread::sleep(PAUSE);
+        Accept { accept, take: |stream| served.take(stream), refuse, pause }.forever(Reserve::new(spare));
+    };
     std::thread::Builder::new().name(P::NAME.to_owned()).spawn(work)?;
-    Ok(socket)
-}
-
-/// Takes each connection, and pauses after each error.
-fn accept<S>(incoming: impl Iterator<Item = io::Result<S>>, pause: impl Fn(), take: impl Fn(S)) {
-    let mut is_failing = false;
-    for connection in incoming {
-        match connection {
-            Ok(connection) => {
-                is_failing = false;
-                take(connection);
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
-                    warn!("connections can't be accepted: {error}; trying on");
-                }
-                pause();
-            }
-        }
-    }
+    Ok(Socket(place))
 }
 
 /// What all threads of a socket share.
 struct Served<P> {
     protocol: P,
-    slots: Slots,
+    slots: Arc<Slots>,
     threads: AtomicUsize,
 }
 
 impl<P: Protocol> Served<P> {
-    /// Starts a thread for a connection.
-    fn start(self: &Arc<Self>, stream: UnixStream) {
-        if self.threads.load(Ordering::Relaxed) >= P::LIMITS.connections + SPARE_THREADS {
+    /// Gives a connection a slot and a thread, or refuses it. In the accept loop, so that a flood of connections takes
+    /// no threads: nothing here waits.
+    fn take(self: &Arc<Self>, stream: UnixStream) {
+        let admitted = match self.protocol.admit(&stream) {
+            Ok(admitted) => admitted,
+            Err(text) => return refuse(&stream, &text),
+        };
+        let spare = if admitted.uid == ROOT { SPARE_THREADS + ROOTS_THREADS } else { SPARE_THREADS };
+        if self.threads.load(Ordering::Relaxed) >= P::LIMITS.connections + spare {
             return refuse(&stream, &self.protocol.too_many("too many are connected; try again"));
         }
+        let stream = Arc::new(stream);
+        let slot = match self.slots.take(admitted.uid, &stream) {
+            Ok(slot) => slot,
+            Err(why) => return refuse(&stream, &self.protocol.too_many(why)),
+        };
         self.threads.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(self);
         let spawned = std::thread::Builder::new().name(format!("{} peer", P::NAME)).spawn(move || {
-            if let Err(error) = shared.receive(&Arc::new(stream)) {
+            if let Err(error) = shared.receive(&stream, &admitted.peer, &slot) {
                 debug!("{} socket: {error}", P::NAME);
             }
+            drop(slot);
             shared.threads.fetch_sub(1, Ordering::Relaxed);
         });
         if spawned.is_err() {
@@ -154,37 +162,23 @@ impl<P: Protocol> Served<P> {
         }
     }
 
-    /// Serves one connection.
-    fn receive(&self, stream: &Arc<UnixStream>) -> io::Result<()> {
-        stream.set_write_timeout(Some(P::LIMITS.patience))?;
-        let admitted = match self.protocol.admit(stream) {
-            Ok(admitted) => admitted,
-            Err(text) => {
-                refuse(stream, &text);
-                return Ok(());
-            }
-        };
-        let slot = match self.slots.take(admitted.uid, stream) {
-            Ok(slot) => slot,
-            Err(why) => {
-                refuse(stream, &self.protocol.too_many(why));
-                return Ok(());
-            }
-        };
+    /// Serves one connection. It is idle while the daemon waits for the peer: for its request, and until it has read
+    /// its answer.
+    fn receive(&self, stream: &UnixStream, peer: &P::Peer, slot: &Taken) -> io::Result<()> {
         let mut lines = Lines::new(stream, P::LIMITS.request, P::LIMITS.patience);
         loop {
-            slot.set_idle(true);
             let request = lines.next()?;
             if request.is_empty() {
                 return Ok(());
             }
             slot.set_idle(false);
-            let (text, is_last) = match self.protocol.answer(&request, &admitted.peer, stream) {
+            let (text, is_last) = match self.protocol.answer(&request, peer, stream) {
                 Reply::Answer(text) => (text, !request.ends_with(b"\n")),
                 Reply::Last(text) => (text, true),
                 Reply::Close => return Ok(()),
             };
-            (&**stream).write_all(text.as_bytes())?;
+            slot.set_idle(true);
+            send(stream, text.as_bytes(), P::LIMITS.patience)?;
             if is_last {
                 return Ok(());
             }
@@ -192,25 +186,45 @@ impl<P: Protocol> Served<P> {
     }
 }
 
-fn refuse(mut stream: &UnixStream, text: &str) {
-    let _ = stream.set_write_timeout(Some(PAUSE));
-    let _ = stream.write_all(text.as_bytes());
+/// Sends all of it within `patience`, however little the peer reads at once.
+fn send(stream: &UnixStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    while !bytes.is_empty() {
+        // Not a time-out of the socket's: that begins anew whenever the peer has read a little.
+        match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => await_room(stream, deadline)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
-/// Removes a socket, and nothing else: an operator gave the path, and may have mistyped it.
-fn remove_socket(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+/// Waits until the peer has read something.
+fn await_room(stream: &UnixStream, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
     }
+    let left = Timespec::try_from(left).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&left)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends a refusal as far as there is room for it. Nothing waits.
+fn refuse(stream: &UnixStream, text: &str) {
+    let _ = rustix::net::send(stream, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
-    use std::io::{BufRead, BufReader, Read};
+    use std::fs;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -286,15 +300,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_accept_pauses_each_time_and_goes_on() {
-        let fails = || Err(io::Error::from_raw_os_error(libc::EMFILE));
-        let (pauses, taken) = (Cell::new(0), RefCell::new(Vec::new()));
-        let incoming = [fails(), fails(), Ok(1), fails(), Ok(2)];
-        accept(incoming.into_iter(), || pauses.set(pauses.get() + 1), |it| taken.borrow_mut().push(it));
-        assert_eq!((pauses.get(), taken.into_inner()), (3, vec![1, 2]));
-    }
-
-    #[test]
     fn only_a_socket_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let (file, link) = (directory.path().join("file"), directory.path().join("link"));
@@ -313,5 +318,63 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_its_answer_is_closed_for_another_user() {
+        /// Answers without end, to users by turns.
+        struct Flood(AtomicUsize);
+
+        impl Protocol for Flood {
+            type Peer = ();
+            const NAME: &'static str = "flood";
+            const LIMITS: Limits =
+                Limits { connections: 4, of_one_user: 4, request: 64, patience: Duration::from_secs(3600) };
+
+            fn admit(&self, _stream: &UnixStream) -> Result<Admitted<()>, String> {
+                let user = if self.0.fetch_add(1, Ordering::Relaxed) < 4 { 7 } else { 8 };
+                Ok(Admitted { peer: (), uid: user })
+            }
+
+            fn too_many(&self, why: &str) -> String {
+                format!("busy: {why}\n")
+            }
+
+            fn answer(&self, request: &[u8], (): &(), _stream: &UnixStream) -> Reply {
+                match request {
+                    b"much\n" => Reply::Answer("x".repeat(16 << 20)),
+                    _ => Reply::Last("here\n".to_owned()),
+                }
+            }
+        }
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let _socket = serve(&path, Flood(AtomicUsize::new(0))).unwrap();
+        let deaf: Vec<UnixStream> = (0..4)
+            .map(|_| {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(b"much\n").unwrap();
+                // The first bytes are there: the rest does not fit into the kernel's buffer.
+                stream.read_exact(&mut [0]).unwrap();
+                stream
+            })
+            .collect();
+        assert_eq!(say(&path, b"there\n"), "here\n");
+        drop(deaf);
+    }
+
+    #[test]
+    fn a_peer_that_reads_byte_by_byte_has_no_more_time_than_another() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let slow = std::thread::spawn(move || {
+            while theirs.read_exact(&mut [0; 4096]).is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let error = send(&ours, &vec![0; 256 << 20], Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(ours);
+        slow.join().unwrap();
     }
 }

@@ -4,8 +4,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The slots. When all are taken, the oldest idle connection of the user with the most connections is closed for a user
-/// with fewer.
+/// The slots. When all are taken, a connection of the user with the most is closed for a user with fewer: the oldest idle
+/// one, and the newest where each awaits its answer. Root has no limit, and counts as the user with the fewest.
 #[derive(Debug)]
 pub(super) struct Slots {
     most: usize,
@@ -31,26 +31,28 @@ struct Slot {
     stream: Arc<UnixStream>,
 }
 
+const ROOT: u32 = 0;
+
 /// A slot, given back on drop.
 #[derive(Debug)]
-pub(super) struct Taken<'a> {
-    slots: &'a Slots,
+pub(super) struct Taken {
+    slots: Arc<Slots>,
     number: u64,
 }
 
 impl Slots {
     /// So many slots, and so many of them for one user.
-    pub(super) fn new(most: usize, most_of_one_user: usize) -> Self {
-        Self { most, most_of_one_user, taken: Mutex::default() }
+    pub(super) fn new(most: usize, most_of_one_user: usize) -> Arc<Self> {
+        Arc::new(Self { most, most_of_one_user, taken: Mutex::default() })
     }
 
     /// Takes a slot for a connection of a user.
     ///
     /// # Errors
     /// There is none. Says why.
-    pub(super) fn take(&self, uid: u32, stream: &Arc<UnixStream>) -> Result<Taken<'_>, &'static str> {
+    pub(super) fn take(self: &Arc<Self>, uid: u32, stream: &Arc<UnixStream>) -> Result<Taken, &'static str> {
         let mut table = self.table();
-        if table.of(uid) >= self.most_of_one_user {
+        if uid != ROOT && table.of(uid) >= self.most_of_one_user {
             return Err("this user has too many connections; try again");
         }
         if table.slots.len() >= self.most && !table.close_one_for(uid) {
@@ -59,7 +61,7 @@ impl Slots {
         let number = table.next;
         table.next += 1;
         table.slots.push(Slot { number, uid, is_idle: true, stream: Arc::clone(stream) });
-        Ok(Taken { slots: self, number })
+        Ok(Taken { slots: Arc::clone(self), number })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -72,20 +74,23 @@ impl Table {
         self.slots.iter().filter(|slot| slot.uid == uid).count()
     }
 
-    /// Closes the oldest idle connection of the user with the most, unless that is hardly more than `uid` has.
+    /// Closes a connection of the user with the most, unless that is hardly more than `uid` has. Returns whether one was
+    /// closed.
     fn close_one_for(&mut self, uid: u32) -> bool {
-        let own = self.of(uid);
-        let idle = self.slots.iter().filter(|slot| slot.is_idle);
-        let Some(heaviest) = idle.map(|slot| (self.of(slot.uid), slot.uid)).max() else { return false };
-        let at = self.slots.iter().position(|slot| slot.uid == heaviest.1 && slot.is_idle);
-        let Some(at) = at.filter(|_| heaviest.0 > own + 1) else { return false };
+        let least = if uid == ROOT { 0 } else { self.of(uid) + 1 };
+        let others = self.slots.iter().map(|slot| slot.uid).filter(|uid| *uid != ROOT && self.of(*uid) > least);
+        let has_idle = |uid: u32| self.slots.iter().any(|slot| slot.uid == uid && slot.is_idle);
+        let Some(heaviest) = others.max_by_key(|uid| (self.of(*uid), has_idle(*uid), *uid)) else { return false };
+        let idle = self.slots.iter().position(|slot| slot.uid == heaviest && slot.is_idle);
+        let at = idle.or_else(|| self.slots.iter().rposition(|slot| slot.uid == heaviest));
+        let Some(at) = at else { return false };
         // Its thread then reads the end of the connection.
         let _ = self.slots.remove(at).stream.shutdown(Shutdown::Both);
         true
     }
 }
 
-impl Taken<'_> {
+impl Taken {
     /// Notes whether a request is being answered.
     pub(super) fn set_idle(&self, is_idle: bool) {
         if let Some(slot) = self.slots.table().slots.iter_mut().find(|slot| slot.number == self.number) {
@@ -94,7 +99,7 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Taken {
     fn drop(&mut self) {
         self.slots.table().slots.retain(|slot| slot.number != self.number);
     }
@@ -115,7 +120,7 @@ mod tests {
     }
 
     /// Slots of which user 1 and user 2 have half each.
-    fn full<'a>(slots: &'a Slots, streams: &mut Vec<Arc<UnixStream>>) -> Vec<Taken<'a>> {
+    fn full(slots: &Arc<Slots>, streams: &mut Vec<Arc<UnixStream>>) -> Vec<Taken> {
         let user = |at: usize| if at < OF_ONE_USER { 1 } else { 2 };
         let take = |at| {
             let (ours, theirs) = pair();
@@ -144,14 +149,37 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_never_interrupted() {
+    fn requests_that_last_do_not_shut_others_out() {
         let (slots, mut streams) = (Slots::new(MOST, OF_ONE_USER), Vec::new());
         let taken = full(&slots, &mut streams);
         taken.iter().for_each(|taken| taken.set_idle(false));
         let (ours, _theirs) = pair();
-        assert_eq!(slots.take(3, &ours).unwrap_err(), "too many are connected; try again");
+        let third = slots.take(3, &ours).unwrap();
+        let newest = streams.last().unwrap();
+        assert_eq!((&**newest).read(&mut [0]).unwrap(), 0, "the newest request of a user with the most");
         taken[7].set_idle(true);
-        assert!(slots.take(3, &ours).is_ok());
+        let fourth = slots.take(4, &ours).unwrap();
+        assert_eq!((&*streams[15]).read(&mut [0]).unwrap(), 0, "an idle one, as soon as there is one");
+        drop((third, fourth));
+    }
+
+    #[test]
+    fn root_has_a_slot_whatever_users_hold() {
+        let (slots, mut streams) = (Slots::new(4, 4), Vec::new());
+        let taken: Vec<_> = (1..=4)
+            .map(|user| {
+                let (ours, theirs) = pair();
+                let taken = slots.take(user, &ours).unwrap();
+                taken.set_idle(false);
+                streams.extend([ours, theirs]);
+                taken
+            })
+            .collect();
+        let (ours, _theirs) = pair();
+        assert!(slots.take(9, &ours).is_err(), "each user has one");
+        let roots: Vec<_> = (0..4).map(|_| slots.take(ROOT, &ours).unwrap()).collect();
+        assert!(slots.take(9, &ours).is_err(), "root loses none");
+        drop((roots, taken));
     }
 
     #[test]

@@ -3,12 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ksmith_core::job::Allowance;
+use ksmith_core::job::{Allowance, Window};
 use ksmith_core::units::Span;
 
-/// Requests that come at once, and how long it takes until as many may come again.
-const REQUESTS: f64 = 64.0;
-const REQUESTS_PERIOD: Duration = Duration::from_secs(4);
+use super::config::PassLimit;
+
+/// Lines that come at once, and connections. As many may come again after [`RATE_PERIOD`].
+const LINES: f64 = 64.0;
+const CONNECTIONS: f64 = 256.0;
+const RATE_PERIOD: Duration = Duration::from_secs(4);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -22,34 +25,107 @@ pub struct Budget {
 #[derive(Debug)]
 struct Accounts {
     cpu: Allowance,
-    requests: Allowance,
+    /// `None`: as many as one likes.
+    passes: Option<Window>,
+    lines: Allowance,
+    connections: Allowance,
 }
 
 impl Budget {
-    /// So many CPU seconds for each user in an hour.
-    pub fn new(cpu_seconds_per_hour: f64) -> Self {
-        let cpu = Allowance::new(cpu_seconds_per_hour, HOUR);
-        let requests = Allowance::new(REQUESTS, REQUESTS_PERIOD);
-        Self { started: Instant::now(), accounts: Arc::new(Mutex::new(Accounts { cpu, requests })) }
+    /// So many CPU seconds and passes for each user in an hour.
+    pub fn new(cpu_seconds_per_hour: f64, passes_per_hour: PassLimit) -> Self {
+        let accounts = Accounts {
+            cpu: Allowance::new(cpu_seconds_per_hour, HOUR),
+            passes: passes_per_hour.number().map(|most| Window::new(most, HOUR)),
+            lines: Allowance::new(LINES, RATE_PERIOD),
+            connections: Allowance::new(CONNECTIONS, RATE_PERIOD),
+        };
+        Self { started: Instant::now(), accounts: Arc::new(Mutex::new(accounts)) }
     }
 
-    /// Changes the limit.
-    pub fn configure(&self, cpu_seconds_per_hour: f64) {
-        self.with(|accounts, _| accounts.cpu.configure(cpu_seconds_per_hour, HOUR));
+    /// Changes the limits.
+    pub fn configure(&self, cpu_seconds_per_hour: f64, passes_per_hour: PassLimit) {
+        self.with(|accounts, _| {
+            accounts.cpu.configure(cpu_seconds_per_hour, HOUR);
+            match (passes_per_hour.number(), &mut accounts.passes) {
+                (Some(most), Some(passes)) => passes.configure(most),
+                (number, passes) => *passes = number.map(|most| Window::new(most, HOUR)),
+            }
+        });
     }
 
-    /// Counts a request.
+    /// Counts a line, whatever it says.
     ///
     /// # Errors
     /// There were too many.
-    pub fn request(&self, user: u32) -> Result<(), String> {
-        let may = user == 0 || self.with(|accounts, now| accounts.requests.take(user, now, 1.0));
+    pub fn line(&self, user: u32) -> Result<(), String> {
+        self.rate(user, LINES, "lines", |accounts| &mut accounts.lines)
+    }
+
+    /// Counts a connection.
+    ///
+    /// # Errors
+    /// There were too many.
+    pub fn connection(&self, user: u32) -> Result<(), String> {
+        self.rate(user, CONNECTIONS, "connections", |accounts| &mut accounts.connections)
+    }
+
+    fn rate(
+        &self,
+        user: u32,
+        most: f64,
+        what: &str,
+        of: impl FnOnce(&mut Accounts) -> &mut Allowance,
+    ) -> Result<(), String> {
+        let may = user == 0 || self.with(|accounts, now| of(accounts).take(user, now, 1.0));
         may.then_some(()).ok_or_else(|| {
+            format!("user {user} has sent over {most} {what} in {} s; wait a second", RATE_PERIOD.as_secs())
+        })
+    }
+
+    /// Whether `user` has so many passes left.
+    ///
+    /// # Errors
+    /// It has not; says when it will.
+    pub fn check_passes(&self, user: u32, count: u64) -> Result<(), String> {
+        self.passes(user, count, |passes, now| passes.check(user, now, count))
+    }
+
+    /// Takes passes from those that `user` has left.
+    ///
+    /// # Errors
+    /// As [`Self::check_passes`].
+    pub fn take_passes(&self, user: u32, count: u64) -> Result<(), String> {
+        self.passes(user, count, |passes, now| passes.take(user, now, count))
+    }
+
+    fn passes(
+        &self,
+        user: u32,
+        count: u64,
+        work: impl FnOnce(&mut Window, Duration) -> Result<(), Option<Duration>>,
+    ) -> Result<(), String> {
+        if user == 0 {
+            return Ok(());
+        }
+        let done = self.with(|accounts, now| accounts.passes.as_mut().map_or(Ok(()), |passes| work(passes, now)));
+        done.map_err(|wait| {
+            let when = match wait {
+                Some(wait) => format!("ask again in {}", Span(wait)),
+                None => "ask for fewer".to_owned(),
+            };
             format!(
-                "user {user} has made over {REQUESTS} requests in {} s; wait a second",
-                REQUESTS_PERIOD.as_secs()
+                "user {user} has no {count} passes left of those that scans for it may make in an hour ([optin] \
+                 passes_per_hour); {when}"
             )
         })
+    }
+
+    /// Returns passes that were not made.
+    pub fn give_back_passes(&self, user: u32, count: u64) {
+        if user != 0 {
+            self.with(|accounts, _| accounts.passes.iter_mut().for_each(|passes| passes.give_back(user, count)));
+        }
     }
 
     /// CPU seconds that `user` has left. Root has all there are.
@@ -81,6 +157,13 @@ impl Budget {
         }
     }
 
+    /// A budget to which no time passes.
+    #[cfg(test)]
+    pub fn standing_still(cpu_seconds_per_hour: f64) -> Self {
+        let later = Instant::now() + HOUR;
+        Self { started: later, ..Self::new(cpu_seconds_per_hour, PassLimit::Unlimited) }
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Accounts, Duration) -> T) -> T {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut accounts, self.started.elapsed())
@@ -93,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_user_without_budget_is_told_when_to_come_back_and_root_has_no_limit() {
-        let budget = Budget::new(60.0);
+        let budget = Budget::new(60.0, PassLimit::Unlimited);
         budget.charge(7, Duration::from_secs(100));
         budget.charge(0, Duration::from_secs(100));
         let refusal = budget.check(7).unwrap_err();
@@ -103,9 +186,29 @@ mod tests {
 
     #[test]
     fn a_flood_of_requests_is_stopped() {
-        let budget = Budget::new(60.0);
-        let granted = (0..1000).filter(|_| budget.request(7).is_ok()).count();
+        let budget = Budget::new(60.0, PassLimit::Unlimited);
+        let granted = (0..1000).filter(|_| budget.line(7).is_ok()).count();
         assert!((64..200).contains(&granted), "{granted}");
-        assert!(budget.request(8).is_ok());
+        let granted = (0..5000).filter(|_| budget.connection(7).is_ok()).count();
+        assert!((256..1000).contains(&granted), "{granted}");
+        assert!(budget.line(8).is_ok() && budget.connection(8).is_ok());
+        assert!((0..1000).all(|_| budget.line(0).is_ok() && budget.connection(0).is_ok()), "root has no limit");
+    }
+
+    #[test]
+    fn passes_are_counted_for_each_user_and_come_back_if_none_was_made() {
+        let budget = Budget::new(60.0, PassLimit::Most(std::num::NonZeroU32::MIN.saturating_add(3)));
+        assert!(budget.check_passes(7, 4).is_ok() && budget.check_passes(7, 4).is_ok(), "nothing is taken");
+        assert_eq!(
+            (budget.take_passes(7, 3), budget.take_passes(8, 4), budget.take_passes(0, 99)),
+            (Ok(()), Ok(()), Ok(()))
+        );
+        let refusal = budget.take_passes(7, 2).unwrap_err();
+        assert!(refusal.contains("passes_per_hour") && refusal.contains("ask again in"), "{refusal}");
+        assert!(budget.take_passes(8, 5).unwrap_err().ends_with("ask for fewer"));
+        budget.give_back_passes(7, 1);
+        assert_eq!(budget.take_passes(7, 2), Ok(()));
+        budget.configure(60.0, PassLimit::Unlimited);
+        assert_eq!(budget.take_passes(7, 99), Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::protocol::{Refusal, Scanned, UserRequest, error, figure};
+use super::protocol::{Merged, Refusal, Scanned, UserRequest, error, figure};
 
 /// A connection to the daemon's user socket.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ impl UserClient {
     /// It is refused, or given up.
     pub fn scan(&mut self, passes: NonZeroU64, is_over: impl Fn() -> bool) -> Result<Scanned, UserError> {
         let line = self.ask(UserRequest::Scan(passes), is_over)?;
-        let figure = |key| figure(&line, key).unwrap_or(0);
+        let figure = |key| figure(&line, key);
+        let merged = figure("merged_bytes").zip(figure("saved_bytes"));
         Ok(Scanned {
-            passes: figure("passes"),
-            merged_bytes: figure("merged_bytes"),
-            saved_bytes: figure("saved_bytes"),
-            ksmd_cpu_ns: figure("ksmd_cpu_ns"),
+            passes: figure("passes").unwrap_or(0),
+            merged: merged.map(|(merged_bytes, saved_bytes)| Merged { merged_bytes, saved_bytes }),
+            ksmd_cpu_ns: figure("ksmd_cpu_ns").unwrap_or(0),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The configuration of the user socket.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ksmith_core::decide::Share;
@@ -17,10 +18,62 @@ pub struct OptinConfig {
     pub group: String,
     /// CPU seconds of ksmd that each user may have spent on scans in an hour.
     pub cpu_seconds_per_hour: f64,
+    /// Passes that each user may ask for in any hour.
+    pub passes_per_hour: PassLimit,
     /// The most CPU that ksmd may use in such a scan.
     pub max_cpu: Share,
     /// Of a thousand pages so many must have an equal for a range to be worth marking.
     pub worth_permille: u64,
+}
+
+/// How many passes a user may ask for in any hour. After each it learns which of its pages another process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "NumberOrWord")]
+pub enum PassLimit {
+    /// So many passes in any hour.
+    Most(NonZeroU32),
+    /// As many as the CPU time allows. Only where all belong to one trust domain.
+    Unlimited,
+}
+
+/// The limit as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a number of passes over 0, or \"unlimited\"")]
+enum NumberOrWord {
+    Number(NonZeroU32),
+    Word(Word),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Word {
+    Unlimited,
+}
+
+impl From<NumberOrWord> for PassLimit {
+    fn from(written: NumberOrWord) -> Self {
+        match written {
+            NumberOrWord::Number(number) => Self::Most(number),
+            NumberOrWord::Word(Word::Unlimited) => Self::Unlimited,
+        }
+    }
+}
+
+impl PassLimit {
+    /// The number, if there is one.
+    pub fn number(self) -> Option<u64> {
+        match self {
+            Self::Most(number) => Some(u64::from(number.get())),
+            Self::Unlimited => None,
+        }
+    }
+}
+
+impl Default for PassLimit {
+    /// A job asks for two passes at the end of its start.
+    fn default() -> Self {
+        Self::Most(NonZeroU32::MIN.saturating_add(23))
+    }
 }
 
 impl Default for OptinConfig {
@@ -29,6 +82,7 @@ impl Default for OptinConfig {
             socket: PathBuf::from(protocol::DEFAULT_PATH),
             group: "ksmith".to_owned(),
             cpu_seconds_per_hour: 60.0,
+            passes_per_hour: PassLimit::default(),
             max_cpu: Share::WHOLE,
             worth_permille: 50,
         }

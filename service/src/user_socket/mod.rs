@@ -18,8 +18,9 @@ mod server;
 
 pub use budget::Budget;
 pub use client::{UserClient, UserError};
-pub use config::OptinConfig;
+pub use config::{OptinConfig, PassLimit};
 pub use peer::Peer;
+pub use protocol::Refusal;
 pub use ranges::{Advice, Adviser, RangesError};
-pub use scans::{Done, UserScan, UserScans};
+pub use scans::{Done, ScanQueue, UserScan, UserScans};
 pub use server::serve;

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use ksmith_core::job::{Moment, Seen, saved_bytes};
 use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
 use ksmith_core::sample::ProcessId;
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 
 use super::accountable::accountable_uid;
 use super::protocol::Saves;
 use ksmith_host::job::ksm_now;
-use ksmith_host::memory::process::{has_rights_of, is_of};
+use ksmith_host::memory::rights::Rights;
 use ksmith_host::proc_file;
 use ksmith_host::root::Root;
 
@@ -28,7 +28,35 @@ pub struct Peer {
     pub id: ProcessId,
     /// Its program's name.
     pub name: String,
+    /// Its group when it connected.
+    group: u32,
+    /// Its rights and its program when it was accepted.
+    state: State,
     directory: OwnedFd,
+}
+
+/// What a process must keep from its connection until its answer: rights and program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct State {
+    rights: Rights,
+    start_ticks: u64,
+    /// The file that it runs, by device and inode. `None` if that is hidden from us.
+    program: Option<(u32, u32, u64)>,
+    /// Addresses that change when a process executes a program, even the same one.
+    addresses: Option<[u64; 2]>,
+}
+
+/// Why a peer gets no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum NoFigures {
+    /// It has, or has had since it connected, other rights than its user, or another program.
+    #[error(
+        "your process has other rights or another program than when it connected, or may not be examined by its user"
+    )]
+    OtherRights,
+    /// It has ended, or the kernel does not say.
+    #[error("your figures can't be read: {0}")]
+    Unreadable(#[from] io::Error),
 }
 
 impl Peer {
@@ -39,29 +67,46 @@ impl Peer {
     pub fn of(stream: &UnixStream) -> io::Result<Self> {
         let credentials = rustix::net::sockopt::socket_peercred(stream)?;
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
-        Self::open(pid, credentials.uid.as_raw())
+        Self::open(pid, credentials.uid.as_raw(), credentials.gid.as_raw())
     }
 
-    fn open(pid: u32, user: u32) -> io::Result<Self> {
+    fn open(pid: u32, user: u32, group: u32) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
-        let text = read(&directory, pid, "stat")?;
-        let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;
+        let (state, stat) = State::read(&directory, pid)?;
         let accountable_uid = accountable_uid(&directory, user);
-        Ok(Self {
-            user,
-            accountable_uid,
-            id: ProcessId { pid, start_ticks: stat.start_ticks },
-            name: stat.comm,
-            directory,
-        })
+        let id = ProcessId { pid, start_ticks: stat.start_ticks };
+        Ok(Self { user, accountable_uid, id, name: stat.comm, group, state, directory })
     }
 
     /// What KSM does for it now.
     ///
     /// # Errors
-    /// It has ended, or the kernel does not say.
-    pub fn saves(&self, root: &Root) -> io::Result<Saves> {
+    /// See [`NoFigures`].
+    pub fn saves(&self, root: &Root) -> Result<Saves, NoFigures> {
+        self.examine(|| Ok(self.figures(root)?))
+    }
+
+    /// Does what tells something of the process, and passes it on if the process had the rights of its user and no
+    /// others before and afterwards, and ran the same program. A set-user-id program that it has begun is not the
+    /// user's to learn of, though its child may hold the connection.
+    ///
+    /// # Errors
+    /// It had others, or those of `work`.
+    pub fn examine<T, E: From<OtherRights>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.check()?;
+        let done = work();
+        self.check()?;
+        done
+    }
+
+    fn check(&self) -> Result<(), OtherRights> {
+        let is_same = State::read(&self.directory, self.id.pid).is_ok_and(|(now, _)| now == self.state);
+        let is_same = is_same && self.state.rights.are_of_group(self.user, self.group);
+        if is_same { Ok(()) } else { Err(OtherRights) }
+    }
+
+    fn figures(&self, root: &Root) -> io::Result<Saves> {
         let page_size = rustix::param::page_size() as u64;
         let rss_pages =
             PidStat::parse(&read(&self.directory, self.id.pid, "stat")?).map_or(0, |stat| stat.rss_pages);
@@ -80,16 +125,32 @@ impl Peer {
             zero_bytes: zero.saturating_mul(page_size),
         })
     }
+}
 
-    /// Whether it still has the rights of its user and no others: a program may change them, or begin another that
-    /// is set-user-id.
-    pub fn has_its_users_rights(&self) -> bool {
-        has_rights_of(&self.directory, self.user)
+/// The process has other rights or another program than when it connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherRights;
+
+impl From<OtherRights> for NoFigures {
+    fn from(OtherRights: OtherRights) -> Self {
+        Self::OtherRights
     }
+}
 
-    /// Whether its user might read its memory, too.
-    pub fn is_its_users(&self) -> bool {
-        is_of(&self.directory, self.user)
+impl State {
+    /// The state of the process of an open /proc directory, and what was read for it.
+    fn read(directory: &OwnedFd, pid: u32) -> io::Result<(Self, PidStat)> {
+        let text = read(directory, pid, "stat")?;
+        let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;
+        // Without asking the file system: the file may lie in one that the user serves (FUSE), and never answers.
+        let program = statx(directory, "exe", AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
+        let state = Self {
+            rights: Rights::read(directory)?,
+            start_ticks: stat.start_ticks,
+            program: program.map(|found| (found.stx_dev_major, found.stx_dev_minor, found.stx_ino)),
+            addresses: PidStat::program_addresses(&text),
+        };
+        Ok((state, stat))
     }
 }
 
@@ -107,7 +168,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&ours).unwrap();
         assert_eq!((peer.id.pid, peer.user), (std::process::id(), rustix::process::getuid().as_raw()));
-        assert!(peer.is_its_users() && peer.has_its_users_rights());
+        assert_eq!(peer.check(), Ok(()));
     }
 
     /// Connecting and then beginning passwd(1) must not show passwd's memory, though its real user is the same.
@@ -135,8 +196,8 @@ mod tests {
                     spawned => break spawned.unwrap(),
                 }
             };
-            let peer = Peer::open(child.id(), OTHER_USER).unwrap();
-            let found = (peer.is_its_users(), Peer::open(child.id(), 1).unwrap().is_its_users());
+            let is_fit = |user, group| Peer::open(child.id(), user, group).unwrap().check().is_ok();
+            let found = (is_fit(OTHER_USER, OTHER_USER), is_fit(1, OTHER_USER) || is_fit(OTHER_USER, 1));
             child.kill().unwrap();
             child.wait().unwrap();
             std::fs::remove_file(&program).unwrap();
@@ -147,7 +208,7 @@ mod tests {
     #[test]
     fn a_peer_that_has_ended_has_no_figures() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let peer = Peer::open(child.id(), 0).unwrap();
+        let peer = Peer::open(child.id(), 0, 0).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(peer.saves(&Root::host()).is_err());

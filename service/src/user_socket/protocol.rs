@@ -8,7 +8,8 @@
 //! | `saves` | `ok rss_bytes=… merged_bytes=… saved_bytes=… profit_bytes=… zero_bytes=…` |
 //! | `ranges` | `ok ranges=N bytes=M`, after N lines `range START END SHARE_PERMILLE` (addresses in hex) |
 //!
-//! Errors are `error WORD TEXT`; the words are those of [`Refusal`].
+//! After a scan, `merged_bytes` and `saved_bytes` are left out where the peer has changed its rights. Memory is told in
+//! steps of [`STEP`]. Errors are `error WORD TEXT`; the words are those of [`Refusal`].
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -24,6 +25,9 @@ pub const LONGEST_REQUEST: usize = 128;
 
 /// The most passes of one scan.
 pub const MOST_PASSES: u64 = 16;
+
+/// What memory is told in: a single page that another process has must not show.
+pub const STEP: u64 = 1 << 20;
 
 /// What may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,12 +73,19 @@ pub enum UserAnswer {
 pub struct Scanned {
     /// Passes that were made.
     pub passes: u64,
-    /// Bytes of the peer's memory that are merged, zero pages included.
+    /// What is merged of the peer's memory, unless its user may not know.
+    pub merged: Option<Merged>,
+    /// CPU time that ksmd used.
+    pub ksmd_cpu_ns: u64,
+}
+
+/// What is merged of the peer's memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Merged {
+    /// Merged, zero pages included.
     pub merged_bytes: u64,
     /// Its part of what the host saves.
     pub saved_bytes: u64,
-    /// CPU time that ksmd used.
-    pub ksmd_cpu_ns: u64,
 }
 
 /// What KSM does for the peer, in bytes.
@@ -162,15 +173,25 @@ impl fmt::Display for UserAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hello => writeln!(f, "ok ksmith {VERSION}"),
-            Self::Scanned(Scanned { passes, merged_bytes, saved_bytes, ksmd_cpu_ns }) => writeln!(
-                f,
-                "ok passes={passes} merged_bytes={merged_bytes} saved_bytes={saved_bytes} ksmd_cpu_ns={ksmd_cpu_ns}"
-            ),
-            Self::Saves(Saves { rss_bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes }) => writeln!(
-                f,
-                "ok rss_bytes={rss_bytes} merged_bytes={merged_bytes} saved_bytes={saved_bytes} \
-                 profit_bytes={profit_bytes} zero_bytes={zero_bytes}"
-            ),
+            Self::Scanned(Scanned { passes, merged, ksmd_cpu_ns }) => {
+                write!(f, "ok passes={passes} ")?;
+                if let Some(Merged { merged_bytes, saved_bytes }) = merged {
+                    let [merged, saved] = [*merged_bytes, *saved_bytes].map(rounded);
+                    write!(f, "merged_bytes={merged} saved_bytes={saved} ")?;
+                }
+                writeln!(f, "ksmd_cpu_ns={ksmd_cpu_ns}")
+            }
+            Self::Saves(Saves { rss_bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes }) => {
+                let [rss, merged, saved, zero] =
+                    [*rss_bytes, *merged_bytes, *saved_bytes, *zero_bytes].map(rounded);
+                let sign = if *profit_bytes < 0 && rounded(profit_bytes.unsigned_abs()) > 0 { "-" } else { "" };
+                let profit = rounded(profit_bytes.unsigned_abs());
+                writeln!(
+                    f,
+                    "ok rss_bytes={rss} merged_bytes={merged} saved_bytes={saved} profit_bytes={sign}{profit} \
+                     zero_bytes={zero}"
+                )
+            }
             Self::Ranges(ranges) => {
                 for Range { start, end, share_permille } in ranges {
                     writeln!(f, "range {start:x} {end:x} {share_permille}")?;
@@ -184,6 +205,11 @@ impl fmt::Display for UserAnswer {
             }
         }
     }
+}
+
+/// The nearest multiple of [`STEP`].
+fn rounded(bytes: u64) -> u64 {
+    bytes.saturating_add(STEP / 2) / STEP * STEP
 }
 
 /// The figure `key` of an answer's last line.
@@ -221,16 +247,31 @@ mod tests {
     fn answers_end_in_a_line_that_says_how_it_went() {
         let ranges = UserAnswer::Ranges(vec![Range { start: 0x1000, end: 0x3000, share_permille: 900 }]);
         assert_eq!(ranges.to_string(), "range 1000 3000 900\nok ranges=1 bytes=8192\n");
-        let saves = UserAnswer::Saves(Saves { profit_bytes: -64, ..Saves::default() });
-        assert_eq!(
-            saves.to_string(),
-            "ok rss_bytes=0 merged_bytes=0 saved_bytes=0 profit_bytes=-64 zero_bytes=0\n"
-        );
         let refused = UserAnswer::Error(Refusal::Budget, "used\nup".to_owned());
         assert_eq!(refused.to_string(), "error budget used up\n");
         assert_eq!(error("error budget used up\n"), Some((Refusal::Budget, "used up".to_owned())));
         let line = UserAnswer::Scanned(Scanned { passes: 2, ksmd_cpu_ns: 7, ..Scanned::default() }).to_string();
         assert_eq!((figure(&line, "passes"), figure(&line, "ksmd_cpu_ns")), (Some(2), Some(7)));
+    }
+
+    /// One page more or less, which another process has or has not, changes no answer.
+    #[test]
+    fn memory_is_told_in_steps() {
+        let saves = |bytes: u64, profit_bytes| {
+            let (merged_bytes, saved_bytes, zero_bytes) = (bytes + 4096, bytes, bytes);
+            UserAnswer::Saves(Saves { rss_bytes: bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes })
+                .to_string()
+        };
+        assert_eq!(
+            saves((5 << 20) + 4096, -(3 << 20) - 64),
+            "ok rss_bytes=5242880 merged_bytes=5242880 saved_bytes=5242880 profit_bytes=-3145728 zero_bytes=5242880\n"
+        );
+        assert_eq!(saves(0, -64), "ok rss_bytes=0 merged_bytes=0 saved_bytes=0 profit_bytes=0 zero_bytes=0\n");
+        assert_eq!(rounded(u64::MAX) % STEP, 0);
+        let merged = Some(Merged { merged_bytes: 4096, saved_bytes: (2 << 20) - 4096 });
+        let scanned = |merged| UserAnswer::Scanned(Scanned { passes: 2, merged, ksmd_cpu_ns: 7 }).to_string();
+        assert_eq!(scanned(merged), "ok passes=2 merged_bytes=0 saved_bytes=2097152 ksmd_cpu_ns=7\n");
+        assert_eq!(scanned(None), "ok passes=2 ksmd_cpu_ns=7\n");
     }
 
     proptest! {

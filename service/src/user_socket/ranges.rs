@@ -12,7 +12,7 @@ use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 
 use super::budget::Budget;
-use super::peer::Peer;
+use super::peer::{OtherRights, Peer};
 use super::protocol::Range;
 use ksmith_host::memory::frames::Frames;
 use ksmith_host::memory::pace::Pace;
@@ -65,7 +65,9 @@ pub enum RangesError {
     #[error("other programs' memory is being read; ask again in a minute")]
     Busy,
     /// The process is not the user's any more.
-    #[error("your process runs with other rights than when it connected, or may not be read by its user")]
+    #[error(
+        "your process has other rights or another program than when it connected, or may not be read by its user"
+    )]
     NotTheUsers,
     /// The process can't be read.
     #[error("your memory can't be read: {0}")]
@@ -73,6 +75,12 @@ pub enum RangesError {
     /// It is too large.
     #[error("your memory is larger than is looked at ({} GiB)", LARGEST >> 30)]
     TooLarge,
+}
+
+impl From<OtherRights> for RangesError {
+    fn from(OtherRights: OtherRights) -> Self {
+        Self::NotTheUsers
+    }
 }
 
 /// Longest wait for a turn. A reading may take [`LONGEST`]; libksmith waits a minute for its answer.
@@ -173,7 +181,7 @@ impl Adviser {
         // Only now: of many that ask at once and have waited here, the first may have used it up.
         budget.check(peer.accountable_uid).map_err(RangesError::Budget)?;
         let begin = thread_cpu();
-        let ranges = Self::from_reading(&mut turn.last, peer, rss, worth_permille);
+        let ranges = peer.examine(|| Self::from_reading(&mut turn.last, peer, rss, worth_permille));
         let cpu = thread_cpu().saturating_sub(begin);
         budget.charge(peer.accountable_uid, cpu);
         Ok(Advice { ranges: ranges?, cpu })
@@ -185,10 +193,6 @@ impl Adviser {
         rss: u64,
         worth_permille: u64,
     ) -> Result<Vec<Range>, RangesError> {
-        // One that has begun another program since it was read, with another user's rights, is that user's.
-        if !peer.is_its_users() {
-            return Err(RangesError::NotTheUsers);
-        }
         let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
         if !usable {
             *last = None;

@@ -1,7 +1,8 @@
 //! Scans that users want, on the daemon's side: those that come while one is under way wait for the next, which is
 //! made once for all of them. Ranks of one program ask at the same moment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -29,12 +30,45 @@ pub type Done = Result<(u64, u64), (Refusal, String)>;
 /// Waiting at most: others are told to come back.
 const MOST: usize = 256;
 
+/// Scans that users want and the daemon has not taken in yet. However many they are, the daemon gets one message for all:
+/// users do not fill its inbox, in which root's requests wait. Clones share the queue.
+#[derive(Debug, Clone, Default)]
+pub struct ScanQueue(Arc<Mutex<Vec<UserScan>>>);
+
+impl ScanQueue {
+    /// Adds a scan. Returns whether the daemon must be told: it takes in all that wait when it is.
+    pub fn add(&self, scan: UserScan) -> bool {
+        let mut waiting = self.lock();
+        if waiting.len() >= MOST {
+            refuse(&scan, Refusal::Busy, "too many wait for a scan already; try again".to_owned());
+            return false;
+        }
+        waiting.push(scan);
+        waiting.len() == 1
+    }
+
+    fn take(&self) -> Vec<UserScan> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<UserScan>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refuse(scan: &UserScan, refusal: Refusal, why: String) {
+    // A process that has hung up loses its answer.
+    let _ = scan.reply.try_send(Err((refusal, why)));
+}
+
 /// Scans that are wanted and the one that is made.
 #[derive(Debug)]
 pub struct UserScans {
     waiting: Vec<UserScan>,
     served: Vec<UserScan>,
     passes: u64,
+    /// Passes that the users have paid for the scan that is made, or that root's has interrupted.
+    paid: BTreeMap<u32, u64>,
     /// How much of the scan's time is charged already.
     charged: Duration,
     budget: Budget,
@@ -43,29 +77,71 @@ pub struct UserScans {
 impl UserScans {
     /// An empty queue of scans.
     pub fn new(budget: Budget) -> Self {
-        Self { waiting: Vec::new(), served: Vec::new(), passes: 0, charged: Duration::ZERO, budget }
-    }
-
-    /// Takes one in.
-    pub fn add(&mut self, scan: UserScan) {
-        if self.waiting.len() >= MOST {
-            let _ =
-                scan.reply.try_send(Err((Refusal::Busy, "too many wait for a scan already; try again".to_owned())));
-        } else {
-            self.waiting.push(scan);
+        Self {
+            waiting: Vec::new(),
+            served: Vec::new(),
+            passes: 0,
+            paid: BTreeMap::new(),
+            charged: Duration::ZERO,
+            budget,
         }
     }
 
-    /// Begins to serve all that wait. Returns how many passes that takes; `None` if no request waits.
+    /// Takes in what waits in the queue.
+    pub fn add_all(&mut self, queue: &ScanQueue) {
+        for scan in queue.take() {
+            if self.waiting.len() >= MOST {
+                refuse(&scan, Refusal::Busy, "too many wait for a scan already; try again".to_owned());
+            } else {
+                self.waiting.push(scan);
+            }
+        }
+    }
+
+    /// Begins to serve all that wait. Returns how many passes that takes; `None` if no request waits that its user can
+    /// pay.
     pub fn begin(&mut self) -> Option<u64> {
         self.waiting.retain(|scan| !scan.peer.has_gone());
-        if !self.served.is_empty() || self.waiting.is_empty() {
+        if !self.served.is_empty() {
             return None;
         }
         self.served = std::mem::take(&mut self.waiting);
+        self.take_passes();
         self.charged = Duration::ZERO;
-        self.passes = self.served.iter().map(|scan| scan.passes).max().unwrap_or(1);
+        self.passes = self.served.iter().map(|scan| scan.passes).max()?;
         Some(self.passes)
+    }
+
+    /// Takes passes for each user: once, for all its requests. Those that ask for more than it has left are refused.
+    fn take_passes(&mut self) {
+        let mut paid = std::mem::take(&mut self.paid);
+        for user in self.users() {
+            let before = paid.get(&user).copied().unwrap_or(0);
+            let own = || self.served.iter().filter(|scan| scan.user == user).map(|scan| scan.passes);
+            let wishes: BTreeSet<u64> = own().collect();
+            let mut why = String::new();
+            let granted = wishes.into_iter().rev().find(|wish| {
+                let more = wish.saturating_sub(before);
+                let taken = if more == 0 { Ok(()) } else { self.budget.take_passes(user, more) };
+                taken.map_err(|refusal| why = refusal).is_ok()
+            });
+            let is_granted = |scan: &UserScan| scan.user != user || Some(scan.passes) <= granted;
+            for scan in self.served.extract_if(.., |scan| !is_granted(scan)) {
+                refuse(&scan, Refusal::Budget, why.clone());
+            }
+            if let Some(granted) = granted {
+                paid.insert(user, granted.max(before));
+            }
+        }
+        self.paid = paid;
+    }
+
+    /// Ends the scan for another that goes first. Its requests wait on, and have paid for their passes.
+    pub fn interrupt(&mut self, spent: Duration) {
+        self.charge(spent);
+        let later = std::mem::take(&mut self.waiting);
+        self.waiting = std::mem::take(&mut self.served);
+        self.waiting.extend(later);
     }
 
     /// Removes requests of processes that have left, and of users without budget for the CPU spent so far. Returns whether
@@ -82,7 +158,8 @@ impl UserScans {
         let (stay, leave): (Vec<UserScan>, Vec<UserScan>) = self.served.drain(..).partition(can_pay);
         self.served = stay;
         for scan in leave {
-            let _ = scan.reply.try_send(Err(self.why_half_way(scan.user, String::new())));
+            let (refusal, why) = self.why_half_way(scan.user, String::new());
+            refuse(&scan, refusal, why);
         }
         true
     }
@@ -98,6 +175,11 @@ impl UserScans {
     /// Ends the scan: requests are answered, and each is charged its part.
     pub fn finish(&mut self, spent: Duration, outcome: &Result<(), String>) {
         self.charge(spent);
+        let paid = std::mem::take(&mut self.paid);
+        // Where nothing was scanned, nothing was learned.
+        if outcome.is_err() && spent.is_zero() {
+            paid.into_iter().for_each(|(user, passes)| self.budget.give_back_passes(user, passes));
+        }
         let spent_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         for scan in std::mem::take(&mut self.served) {
             let done = outcome.clone().map(|()| (self.passes, spent_ns));
@@ -124,8 +206,11 @@ impl UserScans {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use crossbeam_channel::{Receiver, bounded};
 
+    use super::super::config::PassLimit;
     use super::*;
 
     fn scan(user: u32, passes: u64) -> (UserScan, Receiver<Done>, crate::control::Waiting) {
@@ -134,17 +219,68 @@ mod tests {
         (UserScan { passes, user, reply, peer }, done, waiting)
     }
 
+    fn add(scans: &mut UserScans, scan: UserScan) {
+        let queue = ScanQueue::default();
+        assert!(queue.add(scan));
+        scans.add_all(&queue);
+    }
+
+    #[test]
+    fn however_many_users_wait_the_daemon_gets_one_message() {
+        let (queue, mut scans) = (ScanQueue::default(), UserScans::new(Budget::new(60.0, PassLimit::Unlimited)));
+        let all: Vec<_> = (0..300).map(|user| scan(user, 1)).collect();
+        let (mut told, mut held) = (0, Vec::new());
+        for (scan, done, waits) in all {
+            told += u32::from(queue.add(scan));
+            held.push((done, waits));
+        }
+        assert_eq!((told, queue.lock().len()), (1, MOST));
+        assert!(matches!(held[299].0.try_recv(), Ok(Err((Refusal::Busy, _)))));
+        scans.add_all(&queue);
+        assert_eq!(scans.begin(), Some(1));
+        assert!(queue.add(scan(7, 1).0), "the next must be told again");
+    }
+
+    #[test]
+    fn ranks_that_ask_together_pay_their_passes_once_and_no_user_has_more_than_the_limit() {
+        let budget = Budget::new(60.0, PassLimit::Most(NonZeroU32::new(5).unwrap()));
+        let mut scans = UserScans::new(budget.clone());
+        let ranks: Vec<_> = (0..100).map(|_| scan(7, 2)).collect();
+        let mut held = Vec::new();
+        for (scan, done, waits) in ranks {
+            add(&mut scans, scan);
+            held.push((done, waits));
+        }
+        assert_eq!(scans.begin(), Some(2));
+        scans.finish(Duration::from_secs(1), &Ok(()));
+        assert!(held.iter().all(|(done, _)| matches!(done.try_recv(), Ok(Ok((2, _))))));
+        let ((much, much_done, _m), (little, little_done, _l)) = (scan(7, 4), scan(7, 3));
+        add(&mut scans, much);
+        add(&mut scans, little);
+        assert_eq!(scans.begin(), Some(3), "3 are left");
+        let (refusal, why) = much_done.try_recv().unwrap().unwrap_err();
+        assert!(refusal == Refusal::Budget && why.contains("passes_per_hour"), "{why}");
+        // Root's scan goes first: the user does not pay twice.
+        scans.interrupt(Duration::from_secs(1));
+        assert!(little_done.is_empty());
+        assert_eq!(scans.begin(), Some(3));
+        scans.finish(Duration::ZERO, &Err("nothing to scan".to_owned()));
+        assert!(little_done.try_recv().unwrap().is_err());
+        assert_eq!(budget.check_passes(7, 3), Ok(()), "nothing was scanned");
+        assert!(budget.check_passes(7, 4).is_err());
+    }
+
     #[test]
     fn requests_that_wait_together_are_served_by_one_scan_and_share_its_cost() {
-        let budget = Budget::new(60.0);
+        let budget = Budget::new(60.0, PassLimit::Unlimited);
         let mut scans = UserScans::new(budget.clone());
         let (first, first_done, _first_waits) = scan(7, 1);
         let (second, second_done, _second_waits) = scan(8, 3);
-        scans.add(first);
-        scans.add(second);
+        add(&mut scans, first);
+        add(&mut scans, second);
         assert_eq!(scans.begin(), Some(3));
         let (third, third_done, _third_waits) = scan(9, 2);
-        scans.add(third);
+        add(&mut scans, third);
         assert_eq!(scans.begin(), None, "one at a time");
         assert!(scans.go_on(Duration::from_secs(1)));
         scans.finish(Duration::from_secs(10), &Ok(()));
@@ -156,12 +292,12 @@ mod tests {
 
     #[test]
     fn a_request_that_leaves_is_charged_until_then_and_one_without_budget_is_told() {
-        let budget = Budget::new(10.0);
+        let budget = Budget::new(10.0, PassLimit::Unlimited);
         let mut scans = UserScans::new(budget.clone());
         let (gone, _gone_done, gone_waits) = scan(7, 2);
         let (poor, poor_done, _poor_waits) = scan(8, 2);
-        scans.add(gone);
-        scans.add(poor);
+        add(&mut scans, gone);
+        add(&mut scans, poor);
         assert_eq!(scans.begin(), Some(2));
         drop(gone_waits);
         assert!(scans.go_on(Duration::from_secs(1)));

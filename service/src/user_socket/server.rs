@@ -1,22 +1,21 @@
 //! The daemon's end of the user socket. Only scans reach the daemon's thread.
 
-use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::budget::Budget;
 use super::config::OptinConfig;
-use super::peer::Peer;
-use super::protocol::{LONGEST_REQUEST, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
+use super::peer::{NoFigures, Peer};
+use super::protocol::{LONGEST_REQUEST, Merged, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
 use super::ranges::{Adviser, RangesError};
-use super::scans::{Done, UserScan};
+use super::scans::{Done, ScanQueue, UserScan};
 use crate::socket::{self, Admitted, Awaited, Limits, Protocol, Reply, Socket, answer_or_hang_up, waiting};
+use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
 use ksmith_host::users::group_id;
 
@@ -25,12 +24,13 @@ struct Users<T> {
     budget: Budget,
     adviser: Adviser,
     worth_permille: u64,
+    queue: ScanQueue,
     sender: Sender<T>,
-    wrap: fn(UserScan) -> T,
+    wrap: fn(ScanQueue) -> T,
 }
 
-/// Serves the user socket as configured, and passes scans on, made into messages by `wrap`. Members of the group may
-/// connect. Where there is no such group only root may, which is logged.
+/// Serves the user socket as configured, and passes scans on: a queue, made into a message by `wrap` as soon as a scan
+/// waits in it. Members of the group may connect. Where there is no such group only root may, which is logged.
 ///
 /// # Errors
 /// The socket can't be made.
@@ -38,40 +38,26 @@ pub fn serve<T: Send + 'static>(
     config: &OptinConfig,
     budget: Budget,
     sender: Sender<T>,
-    wrap: fn(UserScan) -> T,
+    wrap: fn(ScanQueue) -> T,
 ) -> io::Result<Socket> {
     let worth_permille = config.worth_permille;
-    let users = Users { budget, adviser: Adviser::default(), worth_permille, sender, wrap };
+    let queue = ScanQueue::default();
+    let users = Users { budget, adviser: Adviser::default(), worth_permille, queue, sender, wrap };
     let socket = socket::serve(&config.socket, users)?;
-    allow(&config.socket, &config.group)?;
+    allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
 }
 
-/// Lets the group in. Between bind and this, only root can connect: a socket is made without rights for others under
-/// the daemon's mask, and its directory is root's.
-fn allow(path: &Path, group: &str) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
+/// Lets the group in. Until then only root can connect.
+fn allow(socket: &Socket, path: &Path, group: &str) -> io::Result<()> {
     match group_id(group) {
         Some(id) => {
-            // Under the systemd unit it has this group from the start, and may not be given another.
-            if fs::metadata(path)?.gid() != id {
-                chown(path, None, Some(id))?;
-            }
-            fs::set_permissions(path, Permissions::from_mode(0o660))?;
-            // Members must get as far as the socket: others may pass and not look.
-            if let Ok(found) = fs::metadata(directory)
-                && found.permissions().mode() & 0o001 == 0
-                && directory.ends_with("ksmith")
-            {
-                fs::set_permissions(
-                    directory,
-                    Permissions::from_mode(found.permissions().mode() & 0o7777 | 0o011),
-                )?;
-            }
+            // Members must get as far as the socket.
+            let is_own_directory = path.parent().is_some_and(|directory| directory.ends_with("ksmith"));
+            socket.allow(id, is_own_directory)?;
             info!("members of the group {group} may ask at {}", path.display());
         }
         None => {
-            fs::set_permissions(path, Permissions::from_mode(0o600))?;
             info!(
                 "there is no group {group}: only root may ask at {}; `groupadd --system {group}` and restart",
                 path.display()
@@ -90,9 +76,13 @@ impl<T: Send + 'static> Protocol for Users<T> {
         Limits { connections: 256, of_one_user: 128, request: LONGEST_REQUEST, patience: Duration::from_secs(30) };
 
     fn admit(&self, stream: &UnixStream) -> Result<Admitted<Peer>, String> {
+        let begin = thread_cpu();
         let unseen = "your process can't be seen from the daemon's PID namespace, or has ended";
         let peer = Peer::of(stream).map_err(|_| error(Refusal::Denied, unseen))?;
-        Ok(Admitted { uid: peer.accountable_uid, peer })
+        let uid = peer.accountable_uid;
+        self.budget.charge(uid, thread_cpu().saturating_sub(begin));
+        self.budget.connection(uid).map_err(|why| error(Refusal::Busy, &why))?;
+        Ok(Admitted { uid, peer })
     }
 
     fn too_many(&self, why: &str) -> String {
@@ -100,14 +90,22 @@ impl<T: Send + 'static> Protocol for Users<T> {
     }
 
     fn answer(&self, request: &[u8], peer: &Peer, stream: &UnixStream) -> Reply {
+        let begin = thread_cpu();
+        // Before it is read: nonsense costs as well. A flood is cut off, or each refusal would cost another.
+        if let Err(why) = self.budget.line(peer.accountable_uid) {
+            return Reply::Last(error(Refusal::Busy, &why));
+        }
         let parsed = std::str::from_utf8(request).map_err(|_| "a request is ASCII".to_owned());
-        let answer = match parsed.and_then(UserRequest::parse) {
-            Ok(request) => match self.budget.request(peer.accountable_uid) {
-                Ok(()) => self.answer_to(request, stream, peer),
-                Err(why) => Some(UserAnswer::Error(Refusal::Busy, why)),
-            },
+        let parsed = parsed.and_then(UserRequest::parse);
+        // Advice is charged where it is made.
+        let is_charged = parsed == Ok(UserRequest::Ranges);
+        let answer = match parsed {
+            Ok(request) => self.answer_to(request, stream, peer),
             Err(usage) => Some(UserAnswer::Error(Refusal::Usage, usage)),
         };
+        if !is_charged {
+            self.budget.charge(peer.accountable_uid, thread_cpu().saturating_sub(begin));
+        }
         answer.map_or(Reply::Close, |answer| Reply::Answer(answer.to_string()))
     }
 }
@@ -125,17 +123,19 @@ impl<T: Send + 'static> Users<T> {
             UserRequest::Hello(other) => {
                 error(Refusal::Usage, format!("version {other} is not spoken here, version {VERSION} is"))
             }
-            UserRequest::Saves if !peer.has_its_users_rights() => {
-                error(Refusal::Denied, "your process has another user than when it connected".to_owned())
-            }
             UserRequest::Saves => match peer.saves(&Root::host()) {
                 Ok(saves) => Some(UserAnswer::Saves(saves)),
-                Err(why) => error(Refusal::Refused, format!("your figures can't be read: {why}")),
+                Err(why @ NoFigures::OtherRights) => error(Refusal::Denied, why.to_string()),
+                Err(why @ NoFigures::Unreadable(_)) => error(Refusal::Refused, why.to_string()),
             },
-            UserRequest::Scan(passes) => match self.budget.check(peer.accountable_uid) {
-                Ok(()) => self.scan(passes.get(), stream, peer),
-                Err(why) => error(Refusal::Budget, why),
-            },
+            UserRequest::Scan(passes) => {
+                let budget = &self.budget;
+                let may = budget.check(peer.accountable_uid);
+                match may.and_then(|()| budget.check_passes(peer.accountable_uid, passes.get())) {
+                    Ok(()) => self.scan(passes.get(), stream, peer),
+                    Err(why) => error(Refusal::Budget, why),
+                }
+            }
             UserRequest::Ranges => match self.adviser.advise(peer, self.worth_permille, &self.budget) {
                 Ok(advice) => {
                     debug!("advised {} ({}) for {:?} of CPU", peer.id, peer.name, advice.cpu);
@@ -160,7 +160,7 @@ impl<T: Send + 'static> Users<T> {
         let scan = UserScan { passes, user: peer.accountable_uid, reply, peer: alive };
         let stopped = "the daemon was stopped before the scan was done";
         let ending = || Some(UserAnswer::Error(Refusal::Refused, stopped.to_owned()));
-        if self.sender.send((self.wrap)(scan)).is_err() {
+        if self.queue.add(scan) && self.sender.send((self.wrap)(self.queue.clone())).is_err() {
             return ending();
         }
         let done = match answer_or_hang_up(&answers, stream) {
@@ -171,11 +171,10 @@ impl<T: Send + 'static> Users<T> {
         drop(waits);
         Some(match done {
             Ok((passes, ksmd_cpu_ns)) => {
-                let Saves { merged_bytes, saved_bytes, .. } = peer
-                    .saves(&Root::host())
-                    .inspect_err(|why| warn!("figures of {}: {why}", peer.id))
-                    .unwrap_or_default();
-                UserAnswer::Scanned(Scanned { passes, merged_bytes, saved_bytes, ksmd_cpu_ns })
+                let saves = peer.saves(&Root::host()).inspect_err(|why| debug!("figures of {}: {why}", peer.id));
+                let merged =
+                    saves.ok().map(|Saves { merged_bytes, saved_bytes, .. }| Merged { merged_bytes, saved_bytes });
+                UserAnswer::Scanned(Scanned { passes, merged, ksmd_cpu_ns })
             }
             Err((refusal, text)) => UserAnswer::Error(refusal, text),
         })
@@ -184,35 +183,57 @@ impl<T: Send + 'static> Users<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::{BufRead, BufReader, Write};
     use std::num::NonZeroU64;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
+    use std::process::Command;
 
     use crossbeam_channel::unbounded;
 
-    use super::super::{UserClient, UserError};
+    use super::super::{PassLimit, UserClient, UserError};
     use super::*;
+    use crate::user_socket::UserScans;
+
+    const OTHER_USER: u32 = 65534;
 
     /// A socket with a daemon that scans at once.
     fn serving(cpu_seconds: f64) -> (tempfile::TempDir, PathBuf, Socket, Budget) {
+        serving_group(cpu_seconds, "no such group")
+    }
+
+    /// The same, to which a group may connect.
+    fn serving_group(cpu_seconds: f64, group: &str) -> (tempfile::TempDir, PathBuf, Socket, Budget) {
+        let budget = Budget::new(cpu_seconds, PassLimit::Unlimited);
+        let (directory, path, served) = serving_with(&budget, group);
+        (directory, path, served, budget)
+    }
+
+    fn serving_with(budget: &Budget, group: &str) -> (tempfile::TempDir, PathBuf, Socket) {
         let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("user");
-        let config =
-            OptinConfig { socket: socket.clone(), group: "no such group".to_owned(), ..OptinConfig::default() };
-        let (sender, scans) = unbounded::<UserScan>();
-        let budget = Budget::new(cpu_seconds);
-        let served = serve(&config, budget.clone(), sender, |scan| scan).unwrap();
+        let config = OptinConfig { socket: socket.clone(), group: group.to_owned(), ..OptinConfig::default() };
+        let (sender, queues) = unbounded::<ScanQueue>();
+        let served = serve(&config, budget.clone(), sender, |queue| queue).unwrap();
+        let mut scans = UserScans::new(budget.clone());
         std::thread::spawn(move || {
-            for UserScan { passes, reply, .. } in scans {
-                let _ = reply.send(Ok((passes, 5)));
+            for queue in queues {
+                scans.add_all(&queue);
+                if scans.begin().is_some() {
+                    scans.finish(Duration::from_nanos(5), &Ok(()));
+                }
             }
         });
-        (directory, socket, served, budget)
+        (directory, socket, served)
     }
 
     fn say(path: &Path, text: &[u8]) -> String {
         let mut stream = UnixStream::connect(path).unwrap();
-        stream.write_all(text).unwrap();
+        // A peer that is refused may be closed by now.
+        let _ = stream.write_all(text);
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
         line
@@ -226,7 +247,7 @@ mod tests {
         assert!(say(&path, b"saves\n").starts_with("ok rss_bytes="));
         let mut client = UserClient::connect(&path).unwrap();
         let scanned = client.scan(NonZeroU64::new(3).unwrap(), || false).unwrap();
-        assert_eq!((scanned.passes, scanned.ksmd_cpu_ns), (3, 5));
+        assert_eq!((scanned.passes, scanned.ksmd_cpu_ns, scanned.merged.is_some()), (3, 5, true));
         assert!(
             client.ask(UserRequest::Saves, || false).unwrap().contains("profit_bytes="),
             "one connection serves many"
@@ -263,5 +284,121 @@ mod tests {
             }
             Err(other) => panic!("{other}"),
         }
+    }
+
+    /// What a program of Python prints that another user runs. `None` where this can't be tried.
+    fn attack(script: &str, arguments: &[&str]) -> Option<String> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("only root can become another user");
+            return None;
+        }
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).args(arguments).uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
+        let Ok(output) = command.output() else {
+            eprintln!("there is no Python");
+            return None;
+        };
+        assert!(!output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// Connects, asks for a scan if told to, forks, and executes a program; the child holds the connection, asks on, and
+    /// prints the answers.
+    const EXEC: &str = r#"
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+f = s.makefile()
+s.sendall(b"saves\n")
+print(f.readline(), end="", flush=True)
+parent = os.getpid()
+if os.fork():
+    if len(sys.argv) > 2:
+        os.execv(sys.argv[2], [sys.argv[2], "600"])
+    os.wait()
+    sys.exit()
+own = open("/proc/self/comm").read()
+while len(sys.argv) > 2 and open(f"/proc/{parent}/comm").read() == own:
+    pass
+for line in b"saves\n", b"scan 1\n", b"ranges\n":
+    s.sendall(line)
+    while (answer := f.readline()) and not answer.startswith(("ok", "error")):
+        pass
+    print(answer, end="", flush=True)
+os.kill(parent, 9) if len(sys.argv) > 2 else None
+"#;
+
+    #[test]
+    fn a_child_learns_nothing_of_the_set_user_id_program_that_its_parent_executes() {
+        let (directory, path, _served, _) = serving_group(60.0, &OTHER_USER.to_string());
+        let socket = path.to_str().unwrap();
+        let Some(own) = attack(EXEC, &[socket]) else { return };
+        let lines: Vec<&str> = own.lines().collect();
+        assert!(lines[0].starts_with("ok rss_bytes=") && lines[1].starts_with("ok rss_bytes="), "{own}");
+        assert!(lines[2].starts_with("ok passes=1 merged_bytes=") && lines[3].starts_with("ok ranges="), "{own}");
+
+        // Set-user-id, set-group-id, one that may be run and not read, one with file capabilities, and a plain one.
+        let program = directory.path().join("sleep");
+        for (mode, has_capability) in
+            [(0o4755, false), (0o2755, false), (0o711, false), (0o755, true), (0o755, false)]
+        {
+            let _ = fs::remove_file(&program);
+            fs::copy("/bin/sleep", &program).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+            if has_capability {
+                // VFS_CAP_REVISION_2, effective; CAP_NET_RAW permitted.
+                let value: Vec<u8> =
+                    [0x0200_0001_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+                let set =
+                    rustix::fs::setxattr(&program, "security.capability", &value, rustix::fs::XattrFlags::empty());
+                if set.is_err() {
+                    eprintln!("no file capabilities can be given here");
+                    continue;
+                }
+            }
+            let said = attack(EXEC, &[socket, program.to_str().unwrap()]).unwrap();
+            let lines: Vec<&str> = said.lines().collect();
+            assert!(lines[0].starts_with("ok rss_bytes="), "{mode:o}: {said}");
+            assert!(lines[1].starts_with("error denied "), "{mode:o}: {said}");
+            assert_eq!(lines[2], "ok passes=1 ksmd_cpu_ns=5", "{mode:o}: no figures");
+            assert!(lines[3].starts_with("error denied "), "{mode:o}: {said}");
+        }
+    }
+
+    /// Floods the socket: nonsense over one connection, then connections until one is refused.
+    const FLOOD: &str = r#"
+import socket, sys
+def say(text):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    said = b""
+    try:
+        s.sendall(text)
+        s.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    try:
+        while part := s.recv(1 << 16):
+            said += part
+    except ConnectionResetError:
+        pass
+    return said
+said = say(b"nonsense\n" * 1000)
+print(said.count(b"error usage"), b"64 lines in 4 s" in said)
+connections = 1
+while b"256 connections in 4 s" not in say(b"hello 1\n"):
+    connections += 1
+print(connections)
+"#;
+
+    #[test]
+    fn a_flood_of_connections_and_of_nonsense_is_cut_off_and_paid_for() {
+        // The clock of this budget stands still, so nothing comes back meanwhile.
+        let budget = Budget::standing_still(60.0);
+        let (_directory, path, _served) = serving_with(&budget, &OTHER_USER.to_string());
+        let Some(said) = attack(FLOOD, &[path.to_str().unwrap()]) else { return };
+        assert_eq!(said, "64 True\n256\n");
+        assert!(budget.left(OTHER_USER) < 60.0);
+        assert_eq!(say(&path, b"hello 1\n"), "ok ksmith 1\n", "root is served");
     }
 }

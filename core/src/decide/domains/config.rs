@@ -131,6 +131,13 @@ impl DomainsConfig {
         self.rule.is_empty() && self.default.is_none()
     }
 
+    /// Whether all memory that may merge belongs to one domain that the operator has declared.
+    pub fn declares_one_domain(&self) -> bool {
+        let is_the_hosts = self.rule.is_empty() && self.default.is_some();
+        let is_admitted = self.mode == DomainMode::One && self.admit.is_some();
+        is_the_hosts || is_admitted && self.unswitchable == Unswitchable::Park
+    }
+
     /// What is wrong with it as a whole.
     pub fn fault(&self) -> Option<String> {
         let mut owners: BTreeMap<u32, &str> = BTreeMap::new();

@@ -3,20 +3,19 @@
 //! Its socket lies in a directory named after the guest (`~/.uml/NAME`, or below `uml_dir=`), beside a file with the
 //! PID. Source: `arch/um/drivers/mconsole.h`, `mconsole_user.c`.
 
-use std::fs;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ksmith_core::kernel::{CommandLine, Meminfo};
 use ksmith_core::reading::Reading;
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
+use crate::proc_file;
 use crate::root::Root;
 
 const MAGIC: u32 = 0xcafe_babe;
@@ -29,6 +28,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// `proc meminfo` takes a handful.
 const MOST_REPLIES: usize = 64;
+
+/// The longest `pid` file that is read.
+const LONGEST_PID: u64 = 32;
 
 /// The reason why a console gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +57,8 @@ pub enum MconsoleError {
 #[derive(Debug)]
 pub struct Mconsole {
     path: PathBuf,
-    /// The user that the socket must belong to.
-    owner: Option<u32>,
+    /// The socket itself, where it was found by its guest: another file at its path is not the guest's.
+    socket: Option<OwnedFd>,
 }
 
 impl Mconsole {
@@ -80,7 +82,7 @@ impl Mconsole {
 
     /// The console behind a socket.
     pub fn at(path: PathBuf) -> Self {
-        Self { path, owner: None }
+        Self { path, socket: None }
     }
 
     /// The path of the console's socket.
@@ -124,29 +126,20 @@ impl Mconsole {
         Ok(Reading::from(Meminfo::parse(&text)).value().and_then(|memory| memory.total))
     }
 
-    /// The socket itself, and not what another file of this name leads to by now: the directory is its user's, and what
-    /// root sends there must reach no other user.
-    fn open(&self) -> io::Result<OwnedFd> {
-        let socket = open(&self.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let found = fstat(&socket)?;
-        let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
-        if is_socket && self.owner.is_none_or(|owner| owner == found.st_uid) {
-            return Ok(socket);
-        }
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is no socket of the guest's own user"))
-    }
-
     /// Whether it refused, and its text.
     fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
-        // The guest answers to the sender's address: one is needed, of which nothing stays behind.
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let own = SocketAddr::from_abstract_name(format!("ksmith-mconsole-{}-{number}", std::process::id()))?;
-        let socket = UnixDatagram::bind_addr(&own)?;
+        let place = match &self.socket {
+            Some(socket) => PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd())),
+            None => self.path.clone(),
+        };
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        // First connected, then named: no other process can send to it. The guest answers to the sender's address, so
+        // it needs one. The kernel chooses it: others can't take it beforehand, and nothing of it stays behind.
+        connect(&socket, &SocketAddrUnix::new(place)?)?;
+        bind(&socket, &SocketAddrUnix::new_unnamed())?;
+        let socket = UnixDatagram::from(socket);
         socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        let its = self.open()?;
-        socket.connect(format!("/proc/self/fd/{}", its.as_raw_fd()))?;
         socket.send(&request(command)?)?;
         let (mut text, mut refused) = (String::new(), false);
         for _ in 0..MOST_REPLIES {
@@ -169,28 +162,40 @@ impl Mconsole {
 }
 
 fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Option<Mconsole> {
-    let is_its = |directory: &Path| {
-        let text = root.text(directory.join("pid").strip_prefix("/").ok()?);
-        let socket = directory.join("mconsole");
-        let owner = fs::metadata(root.path(format!("proc/{pid}"))).ok()?.uid();
-        let is_its = text.value()?.trim().parse::<u32>() == Ok(pid) && belongs_to(root, &socket, owner)?;
-        is_its.then_some(Mconsole { path: socket, owner: Some(owner) })
+    let owner = statat(CWD, root.path(format!("proc/{pid}")), AtFlags::empty()).ok()?.st_uid;
+    let is_its = |directory: PathBuf| {
+        let socket = socket_of(&root.path(directory.strip_prefix("/").ok()?), pid, owner)?;
+        Some(Mconsole { path: directory.join("mconsole"), socket: Some(socket) })
     };
     match umid {
-        Some(umid) if !umid.contains('/') => is_its(&place.join(umid)),
+        Some(umid) if !umid.contains('/') => is_its(place.join(umid)),
         Some(_) => None,
         // Without a name of its own it got a random one.
         None => {
-            let entries = fs::read_dir(root.path(place.strip_prefix("/").ok()?)).ok()?;
-            entries.flatten().take(1000).find_map(|entry| is_its(&place.join(entry.file_name())))
+            let entries = std::fs::read_dir(root.path(place.strip_prefix("/").ok()?)).ok()?;
+            entries.flatten().take(1000).find_map(|entry| is_its(place.join(entry.file_name())))
         }
     }
 }
 
-/// Whether the file itself, and not what a link leads to, belongs to this user.
-fn belongs_to(root: &Root, file: &Path, owner: u32) -> Option<bool> {
-    let found = fs::symlink_metadata(root.path(file.strip_prefix("/").ok()?)).ok()?;
-    Some(found.uid() == owner && !found.file_type().is_symlink())
+/// The socket of a directory whose file `pid` names the process. The process names the place, and what root sends there
+/// must reach no other user: so each file is opened once, is no link, and belongs to the user of the process.
+fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
+    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let directory = openat(CWD, directory, flags | OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let is = |found: &Stat, kind: FileType| FileType::from_raw_mode(found.st_mode) == kind;
+    // A FIFO would keep the one that opens it waiting.
+    let file = openat(&directory, "pid", flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).ok()?;
+    if !fstat(&file).is_ok_and(|found| is(&found, FileType::RegularFile)) {
+        return None;
+    }
+    let text = proc_file::read_within(File::from(file), LONGEST_PID).ok()??;
+    if std::str::from_utf8(&text).ok()?.trim().parse::<u32>() != Ok(pid) {
+        return None;
+    }
+    let socket = openat(&directory, "mconsole", flags | OFlags::PATH, Mode::empty()).ok()?;
+    let found = fstat(&socket).ok()?;
+    (found.st_uid == owner && is(&found, FileType::Socket)).then_some(socket)
 }
 
 fn request(command: &str) -> io::Result<Vec<u8>> {
@@ -240,21 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_to_a_socket_of_another_user_or_behind_a_link() {
-        let (directory, console) = console(vec![reply(0, 0, "heard")]);
-        let of = |path: PathBuf, owner| {
-            Mconsole { path, owner: Some(owner) }.tell("version").map_err(|error| error.to_string())
-        };
-        let own = fs::metadata(directory.path()).unwrap().uid();
-        assert_eq!(of(console.path.clone(), own).unwrap(), "heard");
-        assert!(of(console.path.clone(), own + 1).unwrap_err().contains("no socket of the guest's own user"));
-        // Its user has put a link there since it was found.
-        let link = directory.path().join("link");
-        std::os::unix::fs::symlink(&console.path, &link).unwrap();
-        assert!(of(link, own).unwrap_err().contains("no socket of the guest's own user"));
-    }
-
-    #[test]
     fn an_answer_in_parts_is_put_together() {
         let (_directory, console) =
             console(vec![reply(0, 1, "MemTotal:  4 kB\n"), reply(0, 0, "MemFree: 1 kB\n\0")]);
@@ -279,28 +269,88 @@ mod tests {
         assert!(endless.tell(&"x".repeat(600)).is_err());
     }
 
+    /// A tree with files and with sockets, which have the path of a file and no text.
+    fn place(tree: &Path, path: &str, text: Option<&str>) {
+        let path = tree.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match text {
+            Some(text) => std::fs::write(path, text).unwrap(),
+            None => drop(UnixDatagram::bind(path).unwrap()),
+        }
+    }
+
     #[test]
     fn a_console_is_found_by_its_pid_alone() {
         let tree = tempfile::tempdir().unwrap();
-        let place = |path: &str, text: &str| {
-            let path = tree.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        place("proc/7/cmdline", "linux\0umid=u1\0");
-        place("proc/7/environ", "A=1\0HOME=/home/a\0");
-        place("home/a/.uml/u1/pid", "8\n");
-        place("home/a/.uml/u1/mconsole", "");
-        place("x/aBcD/mconsole", "");
+        let place = |path: &str, text| place(tree.path(), path, text);
+        place("proc/7/cmdline", Some("linux\0umid=u1\0"));
+        place("proc/7/environ", Some("A=1\0HOME=/home/a\0"));
+        place("home/a/.uml/u1/pid", Some("8\n"));
+        place("home/a/.uml/u1/mconsole", None);
+        place("x/aBcD/mconsole", None);
         let root = Root::at(tree.path());
         assert!(Mconsole::of(&root, 7).is_none(), "another process's directory");
-        place("home/a/.uml/u1/pid", "7\n");
+        place("home/a/.uml/u1/pid", Some("7\n"));
         assert_eq!(Mconsole::of(&root, 7).unwrap().path(), Path::new("/home/a/.uml/u1/mconsole"));
-        place("proc/9/cmdline", "linux\0uml_dir=/x\0mem=1M\0");
-        place("x/aBcD/pid", "9\n");
+        place("proc/9/cmdline", Some("linux\0uml_dir=/x\0mem=1M\0"));
+        place("x/aBcD/pid", Some("9\n"));
         assert_eq!(Mconsole::of(&root, 9).unwrap().name(), Some("aBcD"));
-        fs::remove_file(tree.path().join("x/aBcD/mconsole")).unwrap();
+        std::fs::remove_file(tree.path().join("x/aBcD/mconsole")).unwrap();
         std::os::unix::fs::symlink("/dev/log", tree.path().join("x/aBcD/mconsole")).unwrap();
         assert!(Mconsole::of(&root, 9).is_none(), "a link to another socket");
+    }
+
+    /// What a user puts in the place of the files: each is passed over, and none is waited for.
+    #[test]
+    fn no_file_that_a_user_puts_there_is_followed_or_waited_for() {
+        use rustix::fs::{Gid, Uid, chown, mknodat};
+
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        place(tree.path(), "proc/9/cmdline", Some("linux\0uml_dir=/x\0umid=u\0"));
+        place(tree.path(), "secret", Some("9\n"));
+        place(tree.path(), "x/u/mconsole", None);
+        let root = Root::at(tree.path());
+        let pid = at("x/u/pid");
+        let finds = || Mconsole::of(&root, 9).is_some();
+        mknodat(CWD, &pid, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(!finds(), "a FIFO that is never written to");
+        std::fs::remove_file(&pid).unwrap();
+        std::os::unix::fs::symlink(at("secret"), &pid).unwrap();
+        assert!(!finds(), "a link");
+        std::fs::remove_file(&pid).unwrap();
+        std::fs::create_dir(&pid).unwrap();
+        assert!(!finds(), "a directory");
+        std::fs::remove_dir(&pid).unwrap();
+        std::fs::write(&pid, "9\n".repeat(100)).unwrap();
+        assert!(!finds(), "more than a PID");
+        std::fs::write(&pid, "9\n").unwrap();
+        assert!(finds());
+        if rustix::process::geteuid().is_root() {
+            chown(at("x/u/mconsole"), Some(Uid::from_raw(65534)), None::<Gid>).unwrap();
+            assert!(!finds(), "another user's socket");
+        }
+        std::fs::remove_file(at("x/u/mconsole")).unwrap();
+        std::fs::write(at("x/u/mconsole"), "").unwrap();
+        assert!(!finds(), "no socket");
+    }
+
+    /// The name of the socket that waits for the answer is not one that others can take beforehand.
+    #[test]
+    fn the_answer_comes_to_a_name_that_the_kernel_chose() {
+        use std::os::linux::net::SocketAddrExt;
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mconsole");
+        let guest = UnixDatagram::bind(&path).unwrap();
+        let asked = std::thread::spawn(move || Mconsole::at(path).tell("version"));
+        let (_, from) = guest.recv_from(&mut [0; 1024]).unwrap();
+        let name = from.as_abstract_name().unwrap().to_owned();
+        assert!(name.len() == 5 && name.iter().all(u8::is_ascii_hexdigit), "{name:?}");
+        // Another process may not answer in the guest's place.
+        let other = UnixDatagram::unbound().unwrap();
+        assert_eq!(other.send_to_addr(&reply(0, 0, "forged"), &from).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        guest.send_to_addr(&reply(0, 0, "true"), &from).unwrap();
+        assert_eq!(asked.join().unwrap().unwrap(), "true");
     }
 }

@@ -56,7 +56,6 @@ fn assert_exact(json: &Value) {
     let text = printable::json(&serde_json::to_string_pretty(json).unwrap());
     assert!(!text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text}");
     assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), json);
-    assert!(json.to_string().contains("all is well"));
 }
 
 #[test]

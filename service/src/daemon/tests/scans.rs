@@ -2,11 +2,13 @@ use ksmith_core::balance::KsmStep;
 use ksmith_core::knobs::Knob;
 use ksmith_core::sim::Plan;
 
+use crossbeam_channel::{Receiver, bounded};
+
 use super::HELD;
-use crate::control::{Answer, NOTHING_TO_SCAN, Request};
+use crate::control::{Answer, NOTHING_TO_SCAN, Request, Waiting};
 use crate::daemon::Message;
 use crate::testing::Scene;
-use crate::user_socket::UserScan;
+use crate::user_socket::{Done, Refusal, ScanQueue, UserScan};
 
 fn with_two_clones(config: &str) -> Scene {
     let scene = Scene::new(config);
@@ -18,6 +20,16 @@ fn with_two_clones(config: &str) -> Scene {
 
 fn scan(passes: u64, max_cpu: Option<f64>) -> Request {
     Request::Scan { passes, max_cpu }
+}
+
+/// Has a user ask for a scan.
+fn ask_as(scene: &mut Scene, seconds: u64, user: u32, passes: u64) -> (Receiver<Done>, Waiting) {
+    let (reply, answers) = bounded(1);
+    let (waiting, peer) = crate::control::waiting();
+    let queue = ScanQueue::default();
+    assert!(queue.add(UserScan { passes, user, reply, peer }));
+    scene.send_at(seconds, Message::UserScans(queue));
+    (answers, waiting)
 }
 
 fn refusal(answer: Answer) -> String {
@@ -109,10 +121,7 @@ fn users_that_ask_together_are_served_by_one_scan() {
     let mut scene = with_two_clones(HELD);
     let mut done = Vec::new();
     for user in [7, 8] {
-        let (reply, answers) = crossbeam_channel::bounded(1);
-        let (waiting, peer) = crate::control::waiting();
-        scene.send_at(5, Message::UserScan(UserScan { passes: 2, user, reply, peer }));
-        done.push((answers, waiting));
+        done.push(ask_as(&mut scene, 5, user, 2));
     }
     scene.at(200, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 321)));
     scene.run().unwrap();
@@ -131,4 +140,46 @@ fn balance_has_everything_merged_when_memory_is_short() {
     let outcome = scene.run().unwrap();
     assert!(outcome.log.contains("merging what can be merged: the pool is short"), "{}", outcome.log);
     assert!(scene.world().machine.truly_saved_pages() >= 4096);
+}
+
+#[test]
+fn root_and_balance_go_before_users() {
+    // A pass takes seconds.
+    let slow =
+        || with_two_clones(&format!("{HELD}[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n"));
+    let mut scene = slow();
+    let (users, _user_waits) = ask_as(&mut scene, 5, 7, 4);
+    scene.at(6, |world| assert_eq!(world.knob(Knob::Run), 1));
+    let (answers, _waiting) = scene.ask_at(6, scan(2, None));
+    let (second, _second_waits) = scene.ask_at(6, scan(2, None));
+    scene.at(600, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 50)));
+    let outcome = scene.run().unwrap();
+    assert!(matches!(answers.recv().unwrap(), Answer::Scan(_)), "root waits for no user");
+    assert!(refusal(second.recv().unwrap()).contains("in progress already"), "root waits for root");
+    assert_eq!(users.recv().unwrap().unwrap().0, 4, "the user's scan is made afterwards: {}", outcome.log);
+    assert_eq!(outcome.count("the scan for users makes way for another"), 1);
+
+    let mut scene = slow();
+    let (users, _user_waits) = ask_as(&mut scene, 5, 7, 4);
+    scene.send_at(6, Message::Merging(KsmStep::BurstMerge));
+    scene.at(600, |_| {});
+    let outcome = scene.run().unwrap();
+    assert_eq!(outcome.count("merging what can be merged: the pool is short"), 1);
+    assert!(users.recv().unwrap().is_ok());
+}
+
+#[test]
+fn a_user_has_no_more_passes_in_an_hour_than_the_limit() {
+    let mut scene = with_two_clones(HELD);
+    scene.configure_optin("passes_per_hour = 3\n");
+    let asked: Vec<_> = [(5, 7), (300, 7), (600, 8), (900, 0)]
+        .map(|(second, user)| ask_as(&mut scene, second, user, 2))
+        .into_iter()
+        .collect();
+    scene.at(1500, |_| {});
+    scene.run().unwrap();
+    let answers: Vec<Done> = asked.iter().map(|(answers, _)| answers.recv().unwrap()).collect();
+    assert!(answers[0].is_ok() && answers[2].is_ok() && answers[3].is_ok(), "{answers:?}");
+    let (refusal, why) = answers[1].clone().unwrap_err();
+    assert!(refusal == Refusal::Budget && why.contains("passes_per_hour"), "{why}");
 }

@@ -1,0 +1,158 @@
+//! The accept loop, which neither spins nor leaves peers without an answer when no descriptor is left.
+
+use std::fs::File;
+use std::io;
+
+use tracing::warn;
+
+/// A descriptor held back, to be given up so that a connection can be accepted and refused.
+#[derive(Debug)]
+pub(super) struct Reserve<F> {
+    held: Option<F>,
+    open: fn() -> io::Result<F>,
+}
+
+impl<F> Reserve<F> {
+    /// A reserve, opened by `open`.
+    pub(super) fn new(open: fn() -> io::Result<F>) -> Self {
+        Self { held: open().ok(), open }
+    }
+
+    /// Gives the descriptor up.
+    fn give_up(&mut self) {
+        self.held = None;
+    }
+
+    /// Whether the descriptor is held, or can be had again.
+    fn restore(&mut self) -> bool {
+        if self.held.is_none() {
+            self.held = (self.open)().ok();
+        }
+        self.held.is_some()
+    }
+}
+
+/// A descriptor for the reserve.
+pub(super) fn spare() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+/// What the loop does.
+pub(super) struct Accept<A, T, R, W> {
+    /// Waits for a connection. `None` ends the loop: a test has no more.
+    pub(super) accept: A,
+    /// Takes a connection.
+    pub(super) take: T,
+    /// Refuses a connection for want of descriptors, and closes it.
+    pub(super) refuse: R,
+    /// Waits after an error.
+    pub(super) pause: W,
+}
+
+impl<S, A, T, R, W> Accept<A, T, R, W>
+where
+    A: FnMut() -> Option<io::Result<S>>,
+    T: Fn(S),
+    R: Fn(S),
+    W: Fn(),
+{
+    /// Takes each connection. Pauses after each error, of which the first of several is logged.
+    pub(super) fn forever<F>(mut self, mut reserve: Reserve<F>) {
+        let mut is_failing = false;
+        while let Some(accepted) = (self.accept)() {
+            match accepted {
+                Ok(connection) if reserve.restore() => {
+                    is_failing = false;
+                    (self.take)(connection);
+                }
+                Ok(connection) => {
+                    (self.refuse)(connection);
+                    reserve.restore();
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        warn!("connections can't be accepted: {error}; trying on");
+                    }
+                    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+                        reserve.give_up();
+                    }
+                    (self.pause)();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    thread_local! {
+        static LEFT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A descriptor of few.
+    struct Descriptor;
+
+    impl Descriptor {
+        fn open() -> io::Result<Self> {
+            match LEFT.get().checked_sub(1) {
+                Some(left) => {
+                    LEFT.set(left);
+                    Ok(Self)
+                }
+                None => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            }
+        }
+    }
+
+    impl Drop for Descriptor {
+        fn drop(&mut self) {
+            LEFT.set(LEFT.get() + 1);
+        }
+    }
+
+    /// How many connections were taken and refused, and how often the loop paused.
+    fn accept(peers: usize, descriptors: usize) -> (usize, usize, usize) {
+        LEFT.set(descriptors);
+        let (waiting, pauses) = (Cell::new(peers), Cell::new(0));
+        let (held, refused) = (RefCell::new(Vec::new()), Cell::new(0));
+        let accept = || {
+            let is_over = waiting.get() == 0 || pauses.get() > 100;
+            (!is_over).then(|| Descriptor::open().inspect(|_| waiting.set(waiting.get() - 1)))
+        };
+        let refuse = |connection| {
+            drop(connection);
+            refused.set(refused.get() + 1);
+        };
+        Accept { accept, take: |it| held.borrow_mut().push(it), refuse, pause: || pauses.set(pauses.get() + 1) }
+            .forever(Reserve::new(Descriptor::open));
+        (held.into_inner().len(), refused.get(), pauses.get())
+    }
+
+    #[test]
+    fn without_descriptors_peers_are_refused_and_each_costs_a_pause() {
+        assert_eq!(accept(3, 10), (3, 0, 0));
+        assert_eq!(accept(7, 4), (3, 4, 4));
+    }
+
+    #[test]
+    fn other_errors_pause_and_go_on() {
+        let fails = || Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        let mut events = vec![Ok(1), fails(), fails(), Ok(2)];
+        let (pauses, taken) = (Cell::new(0), RefCell::new(Vec::new()));
+        LEFT.set(1);
+        let accept = || events.pop();
+        let take = |it: u32| taken.borrow_mut().push(it);
+        Accept {
+            accept,
+            take,
+            refuse: |_| panic!("there are descriptors"),
+            pause: || pauses.set(pauses.get() + 1),
+        }
+        .forever(Reserve::new(Descriptor::open));
+        assert_eq!((pauses.get(), taken.into_inner()), (2, vec![2, 1]));
+    }
+}

@@ -1,0 +1,170 @@
+//! The file of a socket, in a directory that is held open: neither a link nor a rename turns what is meant for it to
+//! another file.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, chmodat, chownat, fchmod, fstat, openat, statat, unlinkat,
+};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+/// Connections that may wait for the accept loop.
+const BACKLOG: i32 = 128;
+
+/// The place of a socket.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: OwnedFd,
+    name: OsString,
+    /// The socket's file, once it is there.
+    file: Option<OwnedFd>,
+}
+
+impl Place {
+    /// Opens the directory of the path.
+    ///
+    /// # Errors
+    /// There is none, or others may rename files in it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, parent, flags, Mode::empty())?;
+        let found = fstat(&directory)?;
+        let mode = Mode::from_raw_mode(found.st_mode);
+        let is_ours = is_trusted(found.st_uid);
+        let is_shared = mode.intersects(Mode::WGRP | Mode::WOTH) && !mode.contains(Mode::SVTX);
+        if !is_ours || is_shared {
+            let what = format!("others may rename files in {}", parent.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(Self { directory, name, file: None })
+    }
+
+    /// Makes the socket, to which only its owner may connect. Another socket there is removed, and nothing else: an
+    /// operator gave the path, and may have mistyped it.
+    ///
+    /// # Errors
+    /// It can't be made. [`io::ErrorKind::AlreadyExists`]: there is something else than a socket.
+    pub(super) fn bind(&mut self, path: &Path) -> io::Result<UnixListener> {
+        match self.stat(&self.name) {
+            Ok(found) if is_socket(&found) => unlinkat(&self.directory, &self.name, AtFlags::empty())?,
+            Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // The file gets the mode that the socket has: there is no moment at which others may connect.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.directory, &self.name, flags, Mode::empty())?;
+        let found = fstat(&file)?;
+        if !is_socket(&found) || !is_trusted(found.st_uid) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.file = Some(file);
+        listen(&socket, BACKLOG)?;
+        Ok(socket.into())
+    }
+
+    /// Lets the members of a group connect, and pass through the directory to get there. Whether they may look into
+    /// the directory stays as it is.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn allow(&self, group: u32, also_directory: bool) -> io::Result<()> {
+        let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        // Under the systemd unit it has this group from the start, and may not be given another.
+        if fstat(file)?.st_gid != group {
+            chownat(file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+        }
+        chmod(file, Mode::from_raw_mode(0o660))?;
+        let mode = Mode::from_raw_mode(fstat(&self.directory)?.st_mode);
+        if also_directory && !mode.contains(Mode::XOTH) {
+            chmod(&self.directory, mode | Mode::XGRP | Mode::XOTH)?;
+        }
+        Ok(())
+    }
+
+    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Removes the socket, unless another is in its place by now.
+    fn remove(&self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let (ours, found) = (fstat(file)?, self.stat(&self.name)?);
+        if (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino) {
+            unlinkat(&self.directory, &self.name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A file that stays behind is removed by the next daemon.
+        let _ = self.remove();
+    }
+}
+
+/// Whether root or we own it.
+fn is_trusted(owner: u32) -> bool {
+    owner == 0 || owner == rustix::process::geteuid().as_raw()
+}
+
+fn is_socket(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Socket
+}
+
+/// Changes the mode of an open file. chmod(2) by descriptor takes no `O_PATH`, so it goes by the descriptor's link.
+fn chmod(file: &OwnedFd, mode: Mode) -> io::Result<()> {
+    Ok(chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), mode, AtFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_directory_in_which_others_rename_files_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (mode, is_fit) in [(0o700, true), (0o755, true), (0o775, false), (0o777, false), (0o1777, true)] {
+            fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
+            let opened = Place::open(&directory.path().join("socket"));
+            assert_eq!(opened.is_ok(), is_fit, "{mode:o}: {opened:?}");
+        }
+    }
+
+    #[test]
+    fn rights_go_to_the_socket_that_was_made_and_to_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, secret) = (directory.path().join("socket"), directory.path().join("secret"));
+        let mut place = Place::open(&path).unwrap();
+        let _listener = place.bind(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        // Another name leads to a file of root's by now.
+        fs::write(&secret, "").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        fs::rename(&path, directory.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        let own_group = rustix::process::getegid().as_raw();
+        place.allow(own_group, true).unwrap();
+        assert_eq!((mode(&secret), mode(&directory.path().join("moved"))), (0o600, 0o660));
+        assert_eq!(mode(directory.path()) & 0o011, 0o011);
+        drop(place);
+        assert!(fs::symlink_metadata(&path).is_ok(), "what is no longer ours stays");
+    }
+}
