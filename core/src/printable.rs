@@ -32,7 +32,7 @@ impl Page {
         let _ = writeln!(self.0, "{}", OneLine(text));
     }
 
-    /// Adds lines.
+    /// Adds lines to the page.
     pub fn lines<T: Display>(&mut self, lines: impl IntoIterator<Item = T>) {
         lines.into_iter().for_each(|line| self.line(line));
     }

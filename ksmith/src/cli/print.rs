@@ -13,7 +13,7 @@ use clap::builder::StyledStr;
 use ksmith_core::printable::{self, OneLine, Page};
 use serde::Serialize;
 
-/// Prints lines.
+/// Prints lines on standard output.
 ///
 /// # Errors
 /// Standard output fails, as on a full disk.

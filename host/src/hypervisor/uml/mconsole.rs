@@ -178,7 +178,7 @@ fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Opti
     }
 }
 
-/// The socket of a directory whose file `pid` names the process. The process names the place, and what root sends there
+/// Opens the socket of a directory in which the file `pid` names the process. The process names the place, and what root sends there
 /// must reach no other user: so each file is opened once, is no link, and belongs to the user of the process.
 fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
