@@ -185,7 +185,8 @@ fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
     let directory = openat(CWD, directory, flags | OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok()?;
     let is = |found: &Stat, kind: FileType| FileType::from_raw_mode(found.st_mode) == kind;
     // A FIFO would keep the one that opens it waiting.
-    let file = openat(&directory, "pid", flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).ok()?;
+    let file = openat(&directory, "pid", flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
+        .ok()?;
     if !fstat(&file).is_ok_and(|found| is(&found, FileType::RegularFile)) {
         return None;
     }
@@ -349,7 +350,10 @@ mod tests {
         assert!(name.len() == 5 && name.iter().all(u8::is_ascii_hexdigit), "{name:?}");
         // Another process may not answer in the guest's place.
         let other = UnixDatagram::unbound().unwrap();
-        assert_eq!(other.send_to_addr(&reply(0, 0, "forged"), &from).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            other.send_to_addr(&reply(0, 0, "forged"), &from).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
         guest.send_to_addr(&reply(0, 0, "true"), &from).unwrap();
         assert_eq!(asked.join().unwrap().unwrap(), "true");
     }
