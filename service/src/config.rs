@@ -97,8 +97,8 @@ impl Default for DaemonConfig {
 }
 
 const NEEDS_ONE_DOMAIN: &str = "[optin] passes_per_hour: without a limit any member of the group can find out what \
-                                others have in memory: declare one trust domain ([domains] default without rules, or \
-                                mode = \"one\" with admit), or name a number";
+                                others have in memory: declare one trust domain ([domains] default, and a rule that \
+                                gives user = \"*\" the same domain; or mode = \"one\" with admit), or name a number";
 
 /// Why there is no configuration to go by.
 #[derive(Debug, thiserror::Error)]
@@ -260,8 +260,21 @@ mod tests {
         let unlimited = "\n[optin]\npasses_per_hour = \"unlimited\"";
         for (domains, is_one) in [
             ("", false),
-            ("[domains]\ndefault = \"node\"", true),
-            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"a-*\"", false),
+            // Programs of other users than these guests' are in no domain.
+            ("[domains]\ndefault = \"node\"", false),
+            ("[[domains.rule]]\ndomain = \"node\"\nuser = \"*\"", false),
+            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"node\"\nuser = \"*\"", true),
+            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"a\"\nuser = \"*\"", false),
+            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"node\"\nuser = \"a*\"", false),
+            (
+                "[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"node\"\nuser = \"*\"\ncgroup = \"/a/*\"",
+                false,
+            ),
+            (
+                "[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"a-*\"\n\
+                 [[domains.rule]]\ndomain = \"node\"\nuser = \"*\"",
+                false,
+            ),
             ("[domains]\nmode = \"one\"", false),
             ("[domains]\nmode = \"one\"\nadmit = \"a\"", true),
             ("[domains]\nmode = \"one\"\nadmit = \"a\"\nunswitchable = \"allow\"", false),

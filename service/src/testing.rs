@@ -42,6 +42,8 @@ pub struct World {
     pub told: Vec<String>,
     /// Added to every sample.
     pub hidden_processes: u64,
+    /// Whether a process shows that it offers memory before ksmd has visited it, as from Linux 6.14 on.
+    pub shows_mergeable: bool,
     /// A setting that can't be written.
     pub refuses: Option<Knob>,
     pub shortness: f64,
@@ -114,6 +116,9 @@ impl DaemonHost for FakeHost {
         let world = self.world();
         let mut sample = world.machine.sample();
         sample.hidden_processes = world.hidden_processes;
+        if !world.shows_mergeable && sample.ksm.tracked_pages() == 0 {
+            sample.processes.clear();
+        }
         sample.pool_shortness = world.shortness;
         sample
     }
@@ -125,6 +130,10 @@ impl DaemonHost for FakeHost {
     }
 
     fn look_at_all(&mut self) {}
+
+    fn shows_mergeable(&self) -> bool {
+        self.world().shows_mergeable
+    }
 
     fn set_pool_shortness(&mut self, shortness: f64) {
         self.world().shortness = shortness;
@@ -238,6 +247,7 @@ impl Scene {
             turns: Vec::new(),
             told: Vec::new(),
             hidden_processes: 0,
+            shows_mergeable: true,
             refuses: None,
             shortness: 0.0,
             watchdog: None,

@@ -33,7 +33,7 @@ pub use events::{NoEvents, ProcessEvents};
 use std::fmt;
 use std::time::Duration;
 
-use ksmith_core::kernel::{Ksm, Run};
+use ksmith_core::kernel::{Ksm, KsmStat, Run};
 use ksmith_core::sample::Sample;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -46,6 +46,13 @@ use crate::root::Root;
 
 /// The page size of every captured tree.
 const CAPTURED_PAGE_SIZE: u64 = 4096;
+
+/// Whether the kernel says of a process whether it offers memory that ksmd has not visited: from Linux 6.14 on. On earlier
+/// kernels only ksmd's progress tells whether there is anything to scan.
+pub fn shows_mergeable(root: &Root) -> bool {
+    let own = root.text("proc/self/ksm_stat").and_then(|text| KsmStat::parse(&text));
+    own.get().is_some_and(|stat| stat.mergeable.is_some())
+}
 
 /// The observer of one host. On the live host it raises this process's soft limit on open files.
 pub struct Observer {

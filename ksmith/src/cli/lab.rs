@@ -114,7 +114,7 @@ impl LabRunArgs {
             let path = scenario::find(name, &places)?;
             Scenario::load(&path, self.form)
         });
-        let scenarios = scenarios.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
+        let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
         let named = self.policies.iter().map(|name| Competitor::parse(name));
         let mut competitors = named.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
         if competitors.is_empty() {

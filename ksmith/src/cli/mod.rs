@@ -32,6 +32,8 @@ use clap::{Args, Parser, Subcommand};
 
 use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
+use ksmith_lab::scenario::ScenarioError;
+use ksmith_service::config::ConfigError;
 
 /// Exit codes, as documented in the help.
 pub mod exit {
@@ -166,7 +168,13 @@ pub fn sentence(error: &anyhow::Error) -> String {
 /// Prints an error on standard error.
 pub fn tell(error: &anyhow::Error) {
     let mut page = Page::new();
-    page.indented(format_args!("ksmith: {}", sentence(error)));
+    let text = format!("ksmith: {}", sentence(error));
+    // Only a file of the operator's is quoted in several lines. Errors of others have one line, whatever they say.
+    if error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<ScenarioError>()) {
+        page.indented(text);
+    } else {
+        page.line(text);
+    }
     print::aside(&page);
 }
 
@@ -236,11 +244,13 @@ impl Failure {
 /// Exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> u8 {
     use ksmith_host::act::{LockError, TakeError, UndoError};
-    use ksmith_service::config::ConfigError;
 
     for cause in error.chain() {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
+        }
+        if cause.is::<ScenarioError>() {
+            return exit::USAGE;
         }
         match cause.downcast_ref::<ConfigError>() {
             // The same configuration is right on another kernel.

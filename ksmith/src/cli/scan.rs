@@ -6,7 +6,6 @@ use std::time::Instant;
 use clap::Args;
 use crossbeam_channel::Receiver;
 use ksmith_core::decide::{Limits, OnDemand, Share};
-use ksmith_core::kernel::KsmStat;
 use ksmith_core::sample::Sample;
 use ksmith_core::scan::ScanJob;
 use ksmith_core::units::{Bytes, Span};
@@ -14,7 +13,7 @@ use ksmith_core::units::{Bytes, Span};
 use super::{Failure, Global, control, print};
 use ksmith_core::controller::Controller;
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::{Observer, shows_mergeable};
 use ksmith_host::root::Root;
 use ksmith_host::signals::{self, Signal};
 use ksmith_service::config::Config;
@@ -127,9 +126,7 @@ pub(super) fn scan_directly(
     interrupts: &Receiver<Signal>,
     progress: impl Fn(&str),
 ) -> anyhow::Result<(Sample, Sample)> {
-    // Before Linux 6.14 no file says whether a process offers memory that ksmd has not visited: then ksmd's progress tells.
-    let own = Root::host().text("proc/self/ksm_stat").and_then(|text| KsmStat::parse(&text));
-    let shows_mergeable = own.get().is_some_and(|stat| stat.mergeable.is_some());
+    let shows_mergeable = shows_mergeable(&Root::host());
     let mut controller = Controller::new(host, Box::new(OnDemand::new(ScanJob::all_pages(passes))), limits);
     let mut first = None;
     loop {

@@ -1,5 +1,7 @@
 //! `ksmith status` as text and as JSON.
 
+use std::cmp::Reverse;
+
 use ksmith_core::account::Totals;
 use ksmith_core::figures::{self, BALANCE, CONTROLLER, DOMAIN, Figure, HOST, PROCESS, Row, insert, schema};
 use ksmith_core::kernel::{FIELDS, Run};
@@ -8,7 +10,6 @@ use ksmith_core::printable::Page;
 use ksmith_core::reading::Reading;
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
-use std::cmp::Reverse;
 
 use super::{Table, cell};
 

@@ -3,14 +3,14 @@
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::spoof::{OTHER_USER, Spoof};
 use crate::support::vm::has;
-use crate::support::{copy_program, skipped};
+use crate::support::{copy_program, skipped, wait_until};
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
 use ksmith_host::act;
@@ -114,4 +114,52 @@ fn a_set_user_id_program_is_not_roots_word() {
     }
     assert!(!found, "it is root's by its rights, and another user's by its arguments");
     assert_eq!(run(0o755, 0), (true, true), "the same program of root is believed");
+}
+
+/// Serves QMP, and answers everything with an error that would clear a terminal and write a line of its own.
+const HOSTILE_MONITOR: &str = r#"
+use IO::Socket::UNIX;
+$SIG{PIPE} = 'IGNORE';
+my $all = IO::Socket::UNIX->new(Local => $ENV{SOCKET}, Listen => 9) or die;
+my $why = 'no\\u001b[2J\\u009b2J\\u202e\\r\\nKSM is running; all is well';
+while (my $one = $all->accept) {
+    print $one qq({"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 8}, "package": ""}, "capabilities": []}}\r\n);
+    while (<$one>) { print $one qq({"error": {"class": "GenericError", "desc": "$why"}, "id": 1}\r\n) }
+}
+"#;
+
+#[test]
+fn an_error_of_another_users_monitor_is_shown_as_text() {
+    if !has("perl") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let (program, socket) = (directory.path().join("qemu-system-x86_64"), directory.path().join("qmp"));
+    copy_program(Path::new("/usr/bin/perl"), &program);
+    let option = format!("unix:{},server=on", socket.display());
+    let mut command = Command::new(&program);
+    command.args(["-e", HOSTILE_MONITOR, "--", "-name", "web\u{1b}[2J", "-qmp", &option]).env("SOCKET", &socket);
+    let mut guest = command.uid(OTHER_USER).gid(OTHER_USER).stdin(Stdio::null()).spawn().unwrap();
+    wait_until("the socket is served", || UnixStream::connect(&socket).is_ok());
+    let pid = guest.id().to_string();
+    let say = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ksmith")).args(arguments).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    // On a busy host the monitor may be too slow for its half second.
+    let said = [&["guests"][..], &["guests", "--json"], &["merge", "off", &pid, "--force"]].map(|arguments| {
+        let mut text = String::new();
+        wait_until("the error is shown", || {
+            text = say(arguments);
+            text.contains("KSM is running; all is well")
+        });
+        text
+    });
+    guest.kill().unwrap();
+    guest.wait().unwrap();
+    for text in said {
+        assert!(!text.lines().any(|line| line.trim_start().starts_with("KSM is running")), "{text}");
+        assert!(!text.contains(|c: char| c != '\n' && c.is_control() || c == '\u{202e}'), "{text:?}");
+    }
 }

@@ -6,7 +6,7 @@ use ksmith_core::controller::Host;
 use ksmith_core::sample::Sample;
 use ksmith_host::act::{self, Holder, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::ProcessEvent;
+use ksmith_host::observe::{ProcessEvent, shows_mergeable};
 use ksmith_host::root::Root;
 
 /// A host that the daemon can control: the live kernel, or a simulated one in tests.
@@ -37,6 +37,9 @@ pub trait DaemonHost: Host {
 
     /// Makes the next sample look at every process.
     fn look_at_all(&mut self);
+
+    /// Whether such a sample shows every process that offers memory.
+    fn shows_mergeable(&self) -> bool;
 
     /// Notes in the following samples how short memory is, from 0 to 1.
     fn set_pool_shortness(&mut self, shortness: f64);
@@ -83,6 +86,10 @@ impl DaemonHost for LiveHost {
 
     fn look_at_all(&mut self) {
         self.observer.look_at_all();
+    }
+
+    fn shows_mergeable(&self) -> bool {
+        shows_mergeable(self.control.root())
     }
 
     fn set_pool_shortness(&mut self, shortness: f64) {

@@ -145,7 +145,9 @@ impl<H: DaemonHost> Daemon<H> {
             scan.has_looked = true;
             self.controller.host_mut().look_at_all();
             return;
-        } else if state == OnDemand::STALLED || control::nothing_to_scan(&tick.sample) {
+        } else if state == OnDemand::STALLED
+            || control::nothing_to_scan(&tick.sample) && self.controller.host_mut().shows_mergeable()
+        {
             Err(control::NOTHING_TO_SCAN.to_owned())
         } else if state == OnDemand::DONE {
             Ok(())

@@ -69,6 +69,8 @@ pub struct UserScans {
     passes: u64,
     /// Passes that the users have paid for the scan that is made, or that root's has interrupted.
     paid: BTreeMap<u32, u64>,
+    /// Whether an interrupted scan has begun them.
+    is_begun: bool,
     /// How much of the scan's time is charged already.
     charged: Duration,
     budget: Budget,
@@ -82,6 +84,7 @@ impl UserScans {
             served: Vec::new(),
             passes: 0,
             paid: BTreeMap::new(),
+            is_begun: false,
             charged: Duration::ZERO,
             budget,
         }
@@ -106,6 +109,9 @@ impl UserScans {
             return None;
         }
         self.served = std::mem::take(&mut self.waiting);
+        let users = self.users();
+        self.paid.retain(|user, _| users.contains(user));
+        self.is_begun &= !self.paid.is_empty();
         self.take_passes();
         self.charged = Duration::ZERO;
         self.passes = self.served.iter().map(|scan| scan.passes).max()?;
@@ -139,6 +145,7 @@ impl UserScans {
     /// Ends the scan for another that goes first. Its requests wait on, and have paid for their passes.
     pub fn interrupt(&mut self, spent: Duration) {
         self.charge(spent);
+        self.is_begun = true;
         let later = std::mem::take(&mut self.waiting);
         self.waiting = std::mem::take(&mut self.served);
         self.waiting.extend(later);
@@ -175,10 +182,15 @@ impl UserScans {
     /// Ends the scan: requests are answered, and each is charged its part.
     pub fn finish(&mut self, spent: Duration, outcome: &Result<(), String>) {
         self.charge(spent);
+        let is_begun = std::mem::take(&mut self.is_begun);
         let paid = std::mem::take(&mut self.paid);
-        // Where nothing was scanned, nothing was learned.
-        if outcome.is_err() && spent.is_zero() {
-            paid.into_iter().for_each(|(user, passes)| self.budget.give_back_passes(user, passes));
+        // Where nothing was scanned, nothing was learned. A user that has hung up has chosen the moment, and gets nothing
+        // back: ksmd's time is not known everywhere.
+        if outcome.is_err() && spent.is_zero() && !is_begun {
+            let users = self.users();
+            for (user, passes) in paid.into_iter().filter(|(user, _)| users.contains(user)) {
+                self.budget.give_back_passes(user, passes);
+            }
         }
         let spent_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         for scan in std::mem::take(&mut self.served) {
@@ -260,14 +272,43 @@ mod tests {
         assert_eq!(scans.begin(), Some(3), "3 are left");
         let (refusal, why) = much_done.try_recv().unwrap().unwrap_err();
         assert!(refusal == Refusal::Budget && why.contains("passes_per_hour"), "{why}");
-        // Root's scan goes first: the user does not pay twice.
-        scans.interrupt(Duration::from_secs(1));
-        assert!(little_done.is_empty());
-        assert_eq!(scans.begin(), Some(3));
         scans.finish(Duration::ZERO, &Err("nothing to scan".to_owned()));
         assert!(little_done.try_recv().unwrap().is_err());
         assert_eq!(budget.check_passes(7, 3), Ok(()), "nothing was scanned");
         assert!(budget.check_passes(7, 4).is_err());
+    }
+
+    #[test]
+    fn a_user_that_is_interrupted_pays_once_and_one_that_hangs_up_gets_nothing_back() {
+        let budget = Budget::new(60.0, PassLimit::Most(NonZeroU32::new(6).unwrap()));
+        let mut scans = UserScans::new(budget.clone());
+        let (first, first_done, first_waits) = scan(7, 3);
+        add(&mut scans, first);
+        assert_eq!(scans.begin(), Some(3));
+        // Root's scan goes first.
+        scans.interrupt(Duration::from_secs(1));
+        assert!(first_done.is_empty());
+        assert_eq!((scans.begin(), budget.check_passes(7, 3)), (Some(3), Ok(())));
+        scans.interrupt(Duration::ZERO);
+        drop(first_waits);
+        assert_eq!(scans.begin(), None);
+        let (second, _second_done, second_waits) = scan(7, 2);
+        add(&mut scans, second);
+        assert_eq!(scans.begin(), Some(2));
+        assert!(budget.check_passes(7, 2).is_err(), "what was paid for a scan that was given up pays for no other");
+        // The kernel does not say what ksmd has used.
+        drop(second_waits);
+        assert!(!scans.go_on(Duration::ZERO));
+        scans.finish(Duration::ZERO, &Err("no peer waits".to_owned()));
+        assert!(budget.check_passes(7, 2).is_err());
+        let (third, third_done, _third_waits) = scan(7, 1);
+        add(&mut scans, third);
+        assert_eq!(scans.begin(), Some(1));
+        scans.interrupt(Duration::ZERO);
+        assert_eq!(scans.begin(), Some(1));
+        scans.finish(Duration::ZERO, &Err("nothing to scan".to_owned()));
+        assert!(third_done.try_recv().unwrap().is_err());
+        assert!(budget.check_passes(7, 1).is_err(), "the first part may have scanned");
     }
 
     #[test]

@@ -190,6 +190,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
     use std::process::Command;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use crossbeam_channel::unbounded;
 
@@ -212,6 +214,12 @@ mod tests {
     }
 
     fn serving_with(budget: &Budget, group: &str) -> (tempfile::TempDir, PathBuf, Socket) {
+        let (directory, path, served, _) = serving_counted(budget, group);
+        (directory, path, served)
+    }
+
+    /// The same, and the count of passes that were made.
+    fn serving_counted(budget: &Budget, group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("user");
@@ -219,15 +227,18 @@ mod tests {
         let (sender, queues) = unbounded::<ScanQueue>();
         let served = serve(&config, budget.clone(), sender, |queue| queue).unwrap();
         let mut scans = UserScans::new(budget.clone());
+        let made = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&made);
         std::thread::spawn(move || {
             for queue in queues {
                 scans.add_all(&queue);
-                if scans.begin().is_some() {
+                if let Some(passes) = scans.begin() {
+                    count.fetch_add(passes, Ordering::Relaxed);
                     scans.finish(Duration::from_nanos(5), &Ok(()));
                 }
             }
         });
-        (directory, socket, served)
+        (directory, socket, served, made)
     }
 
     fn say(path: &Path, text: &[u8]) -> String {
@@ -365,6 +376,38 @@ os.kill(parent, 9) if len(sys.argv) > 2 else None
         }
     }
 
+    /// Asks for passes in each way: too many at once, one after the other, from a new process, hanging up at once.
+    const ORACLE: &str = r#"
+import os, socket, sys
+def ask(passes, waits=True):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    s.sendall(b"scan %d\n" % passes)
+    return s.makefile().readline().split(" ")[:2] if waits else s.close()
+print(*ask(6))
+print(*ask(3))
+if not os.fork():
+    print(*ask(1), flush=True)
+    os._exit(0)
+os.wait()
+for _ in range(9):
+    ask(1, waits=False)
+for _ in range(9):
+    last = ask(1)
+print(*last)
+print(*ask(5))
+"#;
+
+    #[test]
+    fn another_user_gets_no_pass_beyond_the_limit_however_it_asks() {
+        let budget = Budget::new(60.0, PassLimit::Most(std::num::NonZeroU32::new(5).unwrap()));
+        let (_directory, path, _served, made) = serving_counted(&budget, &OTHER_USER.to_string());
+        let Some(said) = attack(ORACLE, &[path.to_str().unwrap()]) else { return };
+        assert_eq!(said, "error budget\nok passes=3\nok passes=1\nerror budget\nerror budget\n");
+        assert_eq!(made.load(Ordering::Relaxed), 5);
+        assert!(say(&path, b"scan 16\n").starts_with("ok passes=16 "), "root has no limit");
+    }
+
     /// Floods the socket: nonsense over one connection, then connections until one is refused.
     const FLOOD: &str = r#"
 import socket, sys
@@ -386,7 +429,7 @@ def say(text):
 said = say(b"nonsense\n" * 1000)
 print(said.count(b"error usage"), b"64 lines in 4 s" in said)
 connections = 1
-while b"256 connections in 4 s" not in say(b"hello 1\n"):
+while connections < 1000 and b"256 connections in 4 s" not in say(b"hello 1\n"):
     connections += 1
 print(connections)
 "#;

@@ -83,6 +83,12 @@ impl Rule {
         &self.domain
     }
 
+    /// Whether the rule fits every guest of an ordinary user.
+    pub fn fits_all_users(&self) -> bool {
+        let names_more = self.goes_by_words() || self.cgroup.is_some();
+        !names_more && self.user.as_ref().is_some_and(|user| *user == WildMatch::new("*"))
+    }
+
     /// Whether the rule goes by words that the guest's own user can choose, unless the guest is verified.
     fn goes_by_words(&self) -> bool {
         self.name.is_some() || self.uuid.is_some() || self.metadata.is_some()

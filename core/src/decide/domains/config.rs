@@ -131,9 +131,12 @@ impl DomainsConfig {
         self.rule.is_empty() && self.default.is_none()
     }
 
-    /// Whether all memory that may merge belongs to one domain that the operator has declared.
+    /// Whether the operator has declared that all memory that may merge belongs to one domain.
+    ///
+    /// Either all verified guests and all users are of one domain, or all that is outside one domain may not merge.
     pub fn declares_one_domain(&self) -> bool {
-        let is_the_hosts = self.rule.is_empty() && self.default.is_some();
+        let is_of = |domain: &String| self.rule.iter().all(|rule| rule.domain() == domain);
+        let is_the_hosts = self.default.as_ref().is_some_and(is_of) && self.rule.iter().any(Rule::fits_all_users);
         let is_admitted = self.mode == DomainMode::One && self.admit.is_some();
         is_the_hosts || is_admitted && self.unswitchable == Unswitchable::Park
     }

@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// `proc meminfo` takes a handful.
 const MOST_REPLIES: usize = 64;
 
+/// Opens a file to name it, and not what a link of its name leads to.
+const THE_FILE_ITSELF: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// The longest `pid` file that is read.
 const LONGEST_PID: u64 = 32;
 
@@ -57,8 +60,8 @@ pub enum MconsoleError {
 #[derive(Debug)]
 pub struct Mconsole {
     path: PathBuf,
-    /// The socket itself, where it was found by its guest: another file at its path is not the guest's.
-    socket: Option<OwnedFd>,
+    /// The socket itself: another file that its user puts at the path is not asked.
+    socket: OwnedFd,
 }
 
 impl Mconsole {
@@ -81,8 +84,12 @@ impl Mconsole {
     }
 
     /// The console behind a socket.
-    pub fn at(path: PathBuf) -> Self {
-        Self { path, socket: None }
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn at(path: PathBuf) -> io::Result<Self> {
+        let socket = openat(CWD, &path, THE_FILE_ITSELF, Mode::empty())?;
+        Ok(Self { path, socket })
     }
 
     /// The path of the console's socket.
@@ -128,10 +135,7 @@ impl Mconsole {
 
     /// Whether it refused, and its text.
     fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
-        let place = match &self.socket {
-            Some(socket) => PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd())),
-            None => self.path.clone(),
-        };
+        let place = format!("/proc/self/fd/{}", self.socket.as_raw_fd());
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         // First connected, then named: no other process can send to it. The guest answers to the sender's address, so
         // it needs one. The kernel chooses it: others can't take it beforehand, and nothing of it stays behind.
@@ -165,7 +169,7 @@ fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Opti
     let owner = statat(CWD, root.path(format!("proc/{pid}")), AtFlags::empty()).ok()?.st_uid;
     let is_its = |directory: PathBuf| {
         let socket = socket_of(&root.path(directory.strip_prefix("/").ok()?), pid, owner)?;
-        Some(Mconsole { path: directory.join("mconsole"), socket: Some(socket) })
+        Some(Mconsole { path: directory.join("mconsole"), socket })
     };
     match umid {
         Some(umid) if !umid.contains('/') => is_its(place.join(umid)),
@@ -181,12 +185,11 @@ fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Opti
 /// Opens the socket of a directory in which the file `pid` names the process. The process names the place, and what root sends there
 /// must reach no other user: so each file is opened once, is no link, and belongs to the user of the process.
 fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
-    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let directory = openat(CWD, directory, flags | OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let directory = openat(CWD, directory, THE_FILE_ITSELF | OFlags::DIRECTORY, Mode::empty()).ok()?;
     let is = |found: &Stat, kind: FileType| FileType::from_raw_mode(found.st_mode) == kind;
     // A FIFO would keep the one that opens it waiting.
-    let file = openat(&directory, "pid", flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
-        .ok()?;
+    let to_read = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&directory, "pid", to_read, Mode::empty()).ok()?;
     if !fstat(&file).is_ok_and(|found| is(&found, FileType::RegularFile)) {
         return None;
     }
@@ -194,7 +197,7 @@ fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
     if std::str::from_utf8(&text).ok()?.trim().parse::<u32>() != Ok(pid) {
         return None;
     }
-    let socket = openat(&directory, "mconsole", flags | OFlags::PATH, Mode::empty()).ok()?;
+    let socket = openat(&directory, "mconsole", THE_FILE_ITSELF, Mode::empty()).ok()?;
     let found = fstat(&socket).ok()?;
     (found.st_uid == owner && is(&found, FileType::Socket)).then_some(socket)
 }
@@ -242,7 +245,8 @@ mod tests {
                 }
             }
         });
-        (directory, Mconsole::at(path))
+        let console = Mconsole::at(path).unwrap();
+        (directory, console)
     }
 
     #[test]
@@ -301,6 +305,40 @@ mod tests {
         assert!(Mconsole::of(&root, 9).is_none(), "a link to another socket");
     }
 
+    #[test]
+    fn nothing_is_sent_to_a_socket_of_another_user_or_behind_a_link() {
+        use rustix::fs::{Gid, Uid, chown};
+
+        let tree = tempfile::tempdir().unwrap();
+        place(tree.path(), "proc/9/cmdline", Some("linux\0uml_dir=/x\0umid=u\0"));
+        place(tree.path(), "x/u/pid", Some("9\n"));
+        let (path, other) = (tree.path().join("x/u/mconsole"), tree.path().join("other"));
+        let guest = UnixDatagram::bind(&path).unwrap();
+        let not_the_guest = UnixDatagram::bind(&other).unwrap();
+        not_the_guest.set_nonblocking(true).unwrap();
+        let answering = std::thread::spawn(move || {
+            let (_, from) = guest.recv_from(&mut [0; 1024]).unwrap();
+            guest.send_to_addr(&reply(0, 0, "heard"), &from).unwrap();
+        });
+        let root = Root::at(tree.path());
+        let console = Mconsole::of(&root, 9).unwrap();
+        // Its user has put a link there since it was found.
+        std::fs::rename(&path, tree.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert_eq!(console.tell("version").unwrap(), "heard");
+        answering.join().unwrap();
+        assert!(Mconsole::of(&root, 9).is_none(), "a link");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(Mconsole::of(&root, 9).is_some());
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(Uid::from_raw(65534)), None::<Gid>).unwrap();
+            assert!(Mconsole::of(&root, 9).is_none(), "another user's");
+        }
+        let heard = not_the_guest.recv(&mut [0; 1024]).unwrap_err();
+        assert_eq!(heard.kind(), io::ErrorKind::WouldBlock, "nothing was sent to it");
+    }
+
     /// What a user puts in the place of the files: each is passed over, and none is waited for.
     #[test]
     fn no_file_that_a_user_puts_there_is_followed_or_waited_for() {
@@ -344,7 +382,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("mconsole");
         let guest = UnixDatagram::bind(&path).unwrap();
-        let asked = std::thread::spawn(move || Mconsole::at(path).tell("version"));
+        let console = Mconsole::at(path).unwrap();
+        let asked = std::thread::spawn(move || console.tell("version"));
         let (_, from) = guest.recv_from(&mut [0; 1024]).unwrap();
         let name = from.as_abstract_name().unwrap().to_owned();
         assert!(name.len() == 5 && name.iter().all(u8::is_ascii_hexdigit), "{name:?}");

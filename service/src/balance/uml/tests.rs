@@ -120,7 +120,7 @@ fn stage(manner: Manner) -> Stage {
     let start_ticks = ksmith_core::kernel::PidStat::parse(&text).unwrap().start_ticks;
     let id = ProcessId { pid: std::process::id(), start_ticks };
     let target = Guests::new(Root::host(), Uri::default()).target_by_id(id.into()).unwrap();
-    let uml = Uml::with(&Root::host(), Mconsole::at(path), &target, "u", &ledger).unwrap();
+    let uml = Uml::with(&Root::host(), Mconsole::at(path).unwrap(), &target, "u", &ledger).unwrap();
     guest.lock().unwrap().manner = manner;
     Stage { _tree: tree, guest, uml, ledger }
 }

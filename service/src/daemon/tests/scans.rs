@@ -63,6 +63,21 @@ fn a_scan_without_mergeable_memory_is_refused() {
 }
 
 #[test]
+fn where_the_kernel_does_not_show_mergeable_memory_ksmds_progress_decides() {
+    for clones in [true, false] {
+        let mut scene = if clones { with_two_clones(HELD) } else { Scene::new(HELD) };
+        scene.world().shows_mergeable = false;
+        let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+        scene.at(60, |_| {});
+        scene.run().unwrap();
+        match answers.recv().unwrap() {
+            Answer::Scan(scan) if clones => assert_eq!(scan.after.saved_bytes, 4096 * 4096),
+            refused => assert_eq!(refusal(refused), NOTHING_TO_SCAN, "clones: {clones}"),
+        }
+    }
+}
+
+#[test]
 fn a_scan_keeps_the_operators_limits_and_ends_when_the_peer_hangs_up() {
     // The policy leaves `run` alone: it is the scan's to put back.
     let mut scene = with_two_clones(
