@@ -1,8 +1,13 @@
 //! One turn of the flow: observe, decide within the limits, act.
 
+use std::time::Duration;
+
 use crate::decide::{self, Decision, History, Limits, Policy, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
+
+/// The longest wait after settings that could not be written, such as a stop while ksmd is in a batch.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Where samples come from and settings go: the live kernel or the simulated one.
 pub trait Host {
@@ -14,6 +19,12 @@ pub trait Host {
 
     /// Enables page sampling ([`crate::page_sample`]). A host may have none.
     fn enable_page_sampling(&mut self, _wanted: bool) {}
+
+    /// Says that a look is complete and when the next is due. The host scans on until then, and not much longer
+    /// ([`crate::lease`]). A host may need no such word. Returns what went wrong.
+    fn hold(&mut self, _until_next: Duration) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The outcome of writing settings, in sentences: `pages_to_scan 100 -> 1000`.
@@ -68,13 +79,20 @@ impl<H: Host> Controller<H> {
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
         let decision = guard(&sample, decide::decide(self.policy.as_mut(), &view));
-        let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
+        let mut decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
         let mut wanted = decision.knobs.differing_from(&sample.ksm);
         // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.
         if wanted.get(Knob::AdvisorMode).is_some() {
             wanted = decision.knobs.clone();
         }
-        let applied = if wanted.is_empty() { Applied::default() } else { self.host.apply(&wanted) };
+        let mut applied = if wanted.is_empty() { Applied::default() } else { self.host.apply(&wanted) };
+        // A decision to park holds nothing, even where ksmd can't be stopped yet.
+        if decision.knobs.get(Knob::Run).is_none_or(|run| run == 1) {
+            applied.errors.extend(self.host.hold(decision.check_after));
+        }
+        if !applied.errors.is_empty() {
+            decision.check_after = decision.check_after.min(RETRY);
+        }
         // After a refused write the settings are not known, so no difference is reported as foreign.
         self.in_force = if applied.errors.is_empty() { decision.knobs.clone() } else { Knobs::none() };
         Tick { sample, decision, applied, foreign }
@@ -146,12 +164,15 @@ impl<H: Host> Host for &mut H {
     fn enable_page_sampling(&mut self, wanted: bool) {
         (**self).enable_page_sampling(wanted);
     }
+
+    fn hold(&mut self, until_next: Duration) -> Vec<String> {
+        (**self).hold(until_next)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::time::Duration;
 
     use crate::decide::Reason;
     use crate::kernel::{AdvisorMode, Run};
@@ -165,6 +186,7 @@ mod tests {
         sample: Sample,
         refuses: Option<&'static str>,
         asked_for: Vec<String>,
+        held: Vec<Duration>,
     }
 
     impl FakeHost {
@@ -173,7 +195,7 @@ mod tests {
             sample.ksm.run = Reading::Value(0);
             sample.ksm.pages_to_scan = Reading::Value(100);
             sample.ksm.sleep_millisecs = Reading::Value(20);
-            Self { sample, refuses: None, asked_for: Vec::new() }
+            Self { sample, refuses: None, asked_for: Vec::new(), held: Vec::new() }
         }
     }
 
@@ -203,6 +225,11 @@ mod tests {
                 }
             }
             Applied { changes: vec![knobs.to_string()], errors: Vec::new() }
+        }
+
+        fn hold(&mut self, until_next: Duration) -> Vec<String> {
+            self.held.push(until_next);
+            Vec::new()
         }
     }
 
@@ -274,6 +301,38 @@ mod tests {
         }
         controller.host_mut().refuses = None;
         assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"], "it is tried again");
+    }
+
+    #[test]
+    fn each_look_holds_the_host_until_the_next_unless_it_parks() {
+        let mut controller = controller([scanning(500), scanning(500), Knobs::none().with(Knob::Run, 0)]);
+        (0..4).for_each(|_| _ = controller.tick());
+        assert_eq!(controller.host().held, [Duration::from_secs(1); 2]);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again_soon() {
+        let mut controller = controller([scanning(500)]);
+        controller.host_mut().refuses = Some("busy");
+        controller.replace(Box::new(Patient), Limits::default());
+        assert_eq!(controller.tick().decision.check_after, RETRY);
+        controller.host_mut().refuses = None;
+        assert_eq!(controller.tick().decision.check_after, Duration::from_secs(60));
+    }
+
+    /// Wants ksmd to run, and looks once a minute.
+    #[derive(Debug)]
+    struct Patient;
+
+    impl Policy for Patient {
+        fn name(&self) -> &'static str {
+            "patient"
+        }
+
+        fn decide(&mut self, _view: &View<'_>) -> Decision {
+            let reason = Reason::new("patient", "why".to_owned());
+            Decision { knobs: scanning(500), reason, check_after: Duration::from_secs(60) }
+        }
     }
 
     #[test]

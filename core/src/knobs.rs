@@ -209,6 +209,14 @@ impl Knobs {
         self.0.iter().map(|(knob, value)| (*knob, *value))
     }
 
+    /// The settings in the order in which they are to be written: that of [`Knobs::iter`], but ksmd is stopped first. A new
+    /// `sleep_millisecs` would have it begin another batch, and the stop would wait for the end of that.
+    pub fn writes(&self) -> impl Iterator<Item = (Knob, u64)> {
+        let stop = self.0.get_key_value(&Knob::Run).filter(|(_, run)| **run != 1);
+        let stop = stop.map(|(knob, value)| (*knob, *value));
+        stop.into_iter().chain(self.iter().filter(move |setting| Some(*setting) != stop))
+    }
+
     /// Whether there is nothing to bring about.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -278,6 +286,15 @@ mod tests {
             knobs.to_string(),
             "advisor_min_pages_to_scan=800 advisor_mode=none pages_to_scan=100 sleep_millisecs=20 run=1"
         );
+    }
+
+    #[test]
+    fn ksmd_is_stopped_before_anything_else_and_started_after_it() {
+        let settings = Knobs::none().with(Knob::PagesToScan, 9).with(Knob::SleepMillisecs, 500);
+        let order = |run| settings.clone().with(Knob::Run, run).writes().map(|(knob, _)| knob).collect::<Vec<_>>();
+        assert_eq!(order(0), [Knob::Run, Knob::PagesToScan, Knob::SleepMillisecs]);
+        assert_eq!(order(1), [Knob::PagesToScan, Knob::SleepMillisecs, Knob::Run]);
+        assert_eq!(settings.writes().count(), 2);
     }
 
     #[test]

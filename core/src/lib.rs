@@ -18,6 +18,7 @@ pub mod history;
 pub mod job;
 pub mod kernel;
 pub mod knobs;
+pub mod lease;
 pub mod limits;
 pub mod model;
 pub mod page_sample;

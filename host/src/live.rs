@@ -1,5 +1,7 @@
 //! The live kernel as a [`Host`]: observe on one side, act on the other. The only place that names both.
 
+use std::time::Duration;
+
 use ksmith_core::knobs::Knobs;
 use ksmith_core::sample::Sample;
 
@@ -23,11 +25,18 @@ impl LiveHost {
     pub fn new(observer: Observer, control: Control) -> Self {
         Self { observer, control, page_samples: None }
     }
+
+    /// Takes a sample without page samples. Settings are as decided on: what a lease does with them is its own business.
+    pub fn look(&mut self) -> Sample {
+        let mut sample = self.observer.sample();
+        self.control.writer().show_decided(&mut sample.ksm);
+        sample
+    }
 }
 
 impl Host for LiveHost {
     fn sample(&mut self) -> Sample {
-        let mut sample = self.observer.sample();
+        let mut sample = self.look();
         if let Some(watch) = &mut self.page_samples {
             watch.read(&mut sample);
         }
@@ -43,10 +52,15 @@ impl Host for LiveHost {
     }
 
     fn apply(&mut self, knobs: &Knobs) -> Applied {
-        let (changes, errors) = self.control.writer().apply(knobs);
+        let (changes, errors) = self.control.writer().apply_leased(knobs);
         Applied {
             changes: changes.iter().map(ToString::to_string).collect(),
             errors: errors.iter().map(ToString::to_string).collect(),
         }
+    }
+
+    fn hold(&mut self, until_next: Duration) -> Vec<String> {
+        let outcome = self.control.writer().hold(until_next);
+        outcome.err().iter().map(ToString::to_string).collect()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Signals that end a program by default are caught, but for SIGKILL, which can't be, real-time signals, and those that
 //! stand for a fault of the program, such as SIGSEGV. After these the next start or `ksmith restore` restores. Signals that
-//! stop a program are left alone.
+//! stop a program are left alone: ksmd does not scan on while ksmith stands still ([`ksmith_core::lease`]).
 
 use std::ffi::c_int;
 use std::io;

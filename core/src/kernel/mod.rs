@@ -27,7 +27,7 @@ pub use mappings::{Figures, Ineligible, Mapping};
 pub use meminfo::Meminfo;
 pub use numa_maps::{bound_nodes, nodes};
 pub use pagemap::{FrameFlags, PageEntry};
-pub use pid_stat::PidStat;
+pub use pid_stat::{PidStat, is_asleep};
 pub use proc_stat::CpuTimes;
 pub use psi::{Psi, Stall};
 pub use schedstat::cpu_ns;

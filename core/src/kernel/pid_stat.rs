@@ -26,6 +26,12 @@ pub struct PidStat {
 /// `PF_KTHREAD` in `include/linux/sched.h`.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// Whether the process of this `/proc/PID/stat` sleeps and can be woken (state S). All else is left unread: this is asked
+/// thousands of times a second.
+pub fn is_asleep(text: &str) -> bool {
+    text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
+}
+
 impl PidStat {
     /// Parses the file. The name may hold spaces and parentheses, so the fields begin after the last one.
     ///
@@ -106,6 +112,14 @@ mod tests {
             "9 (a) b) S 1 9 9 0 -1 4228108 0 0 0 0 0 0 0 0 20 0 1 0 900 0 0 18446744073709551615 4096 5000 7000 0";
         assert_eq!(PidStat::program_addresses(text), Some([4096, 7000]));
         assert_eq!(PidStat::program_addresses("9 (a) S 1 9"), None);
+    }
+
+    #[test]
+    fn only_a_process_that_can_be_woken_sleeps() {
+        for (state, sleeps) in [("S", true), ("R", false), ("D", false), ("I", false)] {
+            assert_eq!(is_asleep(&format!("35 (a) S (ksmd) {state} 2 0 0")), sleeps, "{state}");
+        }
+        assert!(!is_asleep("S") && !is_asleep(""));
     }
 
     #[test]

@@ -75,6 +75,18 @@ pub enum ActError {
         /// The first knob that failed.
         failed: Knob,
     },
+    /// A batch of ksmd does not end, so a write to `run` would wait with it.
+    #[error(
+        "run={wanted} is not written yet: ksmd is still in its batch. Nothing wakes it for another one, and \
+             the write is tried again"
+    )]
+    Busy {
+        /// What was to be written.
+        wanted: u64,
+    },
+    /// There is no thread that would wake ksmd.
+    #[error("ksmd is left asleep, since no thread can be had that wakes it: {0}; are there too many processes?")]
+    NoWaker(#[source] io::Error),
     /// A knob that needs everything unmerged, and that failed.
     #[error("{knob} can only be changed while nothing is merged: {source}")]
     NeedsUnmerge {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::lease::is_leased;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
@@ -113,8 +114,11 @@ impl Journal {
     /// Whether a knob with this value is as ksmith found or left it. Where that is not known, it counts as so.
     pub fn is_ours(&self, knob: Knob, now: u64) -> bool {
         let setting = self.noted.settings.get(&knob);
+        // The thread that wakes ksmd writes without a note.
+        let is_same =
+            |written: u64| written == now || knob == Knob::SleepMillisecs && is_leased(written) && is_leased(now);
         setting.is_none_or(|setting| setting.original == now)
-            || self.written(knob).is_none_or(|written| written.contains(&now))
+            || self.written(knob).is_none_or(|written| written.iter().copied().any(is_same))
     }
 
     /// Processes that were stopped.
@@ -251,6 +255,7 @@ impl Noted {
 mod tests {
     use std::fs;
 
+    use ksmith_core::lease;
     use proptest::prelude::*;
 
     use super::*;
@@ -334,6 +339,22 @@ mod tests {
         journal.keep(&[], Vec::new()).unwrap();
         journal.note(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
         assert_eq!(ours(&directory), [2, 5], "a new store begins anew");
+    }
+
+    #[test]
+    fn all_sleeps_of_a_lease_are_ours_and_only_while_one_is_noted() {
+        let (_tree, directory) = directory();
+        let mut journal = Journal::open(&directory).unwrap();
+        let first = lease::next(20);
+        let later = lease::next(lease::next(first));
+        journal.note(&[change(Knob::SleepMillisecs, 20, first)]).unwrap();
+        journal.confirm([(Knob::SleepMillisecs, first)]).unwrap();
+        let ours = |journal: &Journal| [later, 20, 77].map(|value| journal.is_ours(Knob::SleepMillisecs, value));
+        assert_eq!(ours(&Journal::open(&directory).unwrap()), [true, true, false]);
+        journal.note(&[change(Knob::SleepMillisecs, later, 5)]).unwrap();
+        assert_eq!(ours(&Journal::open(&directory).unwrap()), [true, true, false], "it may not have been written");
+        journal.confirm([(Knob::SleepMillisecs, 5)]).unwrap();
+        assert_eq!(ours(&Journal::open(&directory).unwrap()), [false, true, false]);
     }
 
     #[test]

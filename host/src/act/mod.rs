@@ -15,6 +15,8 @@ mod holders;
 mod journal;
 mod knob_file;
 mod lasting;
+mod lease;
+mod leased;
 mod lock;
 mod pause;
 mod plan;
@@ -23,6 +25,7 @@ mod safe_sequence;
 mod throwaway;
 mod tuned;
 mod unmerge;
+mod waker;
 mod writer;
 
 use crate::undo::identity;

@@ -74,6 +74,7 @@ pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreErro
 /// # Errors
 /// As [`restore`].
 pub fn restore_within(writer: &mut Writer, force: bool, how: Unmerge) -> Result<Restored, RestoreError> {
+    writer.end_lease();
     let Some(journal) = writer.journal().filter(|journal| !journal.is_empty()) else {
         return Ok(Restored::default());
     };

@@ -6,6 +6,7 @@ use ksmith_core::reading::Reading;
 use super::Change;
 use super::error::{ActError, hint};
 use super::journal::Journal;
+use super::waker::Waker;
 use super::{UndoError, knob_file};
 use crate::root::Root;
 
@@ -19,12 +20,14 @@ pub struct Writer {
     root: Root,
     dry_run: bool,
     journal: Option<Journal>,
+    /// Wakes ksmd while a lease is in force. A write to `sleep_millisecs` ends it, and so does one that stops ksmd.
+    pub(super) waker: Waker,
 }
 
 impl Writer {
     /// A writer of changes that last. With `dry_run` it says what it would change and writes nothing.
     pub fn new(root: &Root, dry_run: bool) -> Self {
-        Self { root: root.clone(), dry_run, journal: None }
+        Self { root: root.clone(), dry_run, journal: None, waker: Waker::default() }
     }
 
     /// Notes original values in `journal`, so that they can be restored.
@@ -79,6 +82,9 @@ impl Writer {
 
     /// Writes one knob. That the value noted is the one that the file holds is left to be confirmed.
     fn bring_to(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+        if knob == Knob::SleepMillisecs || knob == Knob::Run && value != 1 {
+            self.end_lease();
+        }
         let Some(change) = self.due(knob, value)? else { return Ok(None) };
         if (knob, value) == (Knob::Run, 2) {
             return Err(ActError::UnmergeApart);
@@ -118,17 +124,20 @@ impl Writer {
         Ok(old.map(|old| Change { knob, old, new: value }))
     }
 
-    /// Brings all of `knobs` about, in the order of writing. One that fails does not keep the others from
+    /// Brings all of `knobs` about, in the order of [`Knobs::writes`]. One that fails does not keep the others from
     /// being set, but ksmd is not started after a failure.
     pub fn apply(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         if !self.dry_run {
+            if knobs.get(Knob::SleepMillisecs).is_some() {
+                self.end_lease();
+            }
             let due: Vec<Change> = knobs.iter().filter_map(|(knob, value)| self.due(knob, value).ok()?).collect();
             // All at once is cheaper. What that leaves unnoted is noted one by one, and refused where that fails.
             let _ = self.try_note(&due);
         }
         let mut failed = None;
-        for (knob, value) in knobs.iter() {
+        for (knob, value) in knobs.writes() {
             let outcome = match failed {
                 Some(failed) if (knob, value) == (Knob::Run, 1) && !matches!(self.get(knob), Ok(Some(1))) => {
                     Err(ActError::NotStarted { failed })
@@ -334,7 +343,9 @@ pub(super) mod tests {
             let wanted: Knobs = settings.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
             let (changes, errors) = writer.apply(&wanted);
             prop_assert!(errors.is_empty());
-            prop_assert!(changes.iter().map(|change| change.knob).is_sorted());
+            // But ksmd is stopped first.
+            let stops = changes.first().is_some_and(|change| (change.knob, change.new) == (Knob::Run, 0));
+            prop_assert!(changes.iter().skip(usize::from(stops)).map(|change| change.knob).is_sorted());
             prop_assert!(changes.iter().all(|change| change.old != change.new));
             for (knob, value) in wanted.iter() {
                 prop_assert_eq!(writer.get(knob).unwrap(), Some(value));

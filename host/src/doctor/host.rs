@@ -2,6 +2,7 @@
 
 use ksmith_core::diagnose::process::HostState;
 use ksmith_core::kernel::number;
+use ksmith_core::lease::is_leased;
 
 use crate::root::Root;
 
@@ -21,7 +22,9 @@ pub fn host_state(root: &Root) -> HostState {
         max_page_sharing: value("max_page_sharing").unwrap_or(256),
         full_scans: value("full_scans").unwrap_or(0),
         pages_skipped: value("pages_skipped").unwrap_or(0),
-        pass_milliseconds: batches.saturating_mul(value("sleep_millisecs").unwrap_or(0)),
+        // Under a lease ksmd sleeps as long as ksmith lets it.
+        pass_milliseconds: batches
+            .saturating_mul(value("sleep_millisecs").filter(|ms| !is_leased(*ms)).unwrap_or(0)),
     }
 }
 

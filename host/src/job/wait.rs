@@ -11,8 +11,16 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait a
 
 /// Signals that end or instruct a program, and SIGCHLD. Signals that stop and continue are left out, because a
 /// terminal sends them to both processes.
-const PASSED_ON: [libc::c_int; 6] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+const PASSED_ON: [libc::c_int; 8] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGABRT,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
 
 /// `si_code` of a signal from the kernel, such as Ctrl-C at a terminal. The whole process group gets such a
 /// signal.

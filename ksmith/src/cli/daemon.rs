@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -16,12 +17,16 @@ use ksmith_host::own_use;
 use ksmith_host::signals;
 use ksmith_service::daemon::{ConfigSource, Daemon, LiveEnvironment, Message, plan};
 
+/// How long a turn waits for ksmd's batch to end before it stops ksmd. A batch takes a fraction of that, unless ksmd waits
+/// for a process's memory.
+const STOP_PATIENCE: Duration = Duration::from_millis(100);
+
 /// Control KSM until stopped, then restore every setting.
 ///
 /// The policy of the configuration decides. The default, `profit`, starts a scan of new memory at once, parks
 /// ksmd when another pass would not pay, and probes from time to time. SIGHUP reads the configuration again; an
 /// invalid one is refused and the old one stays. SIGTERM, Ctrl-C and SIGQUIT end the daemon, and SIGUSR1 and SIGUSR2 mean
-/// nothing to it. Merged pages stay merged.
+/// nothing to it. Merged pages stay merged. While the daemon is stopped or frozen, ksmd sleeps.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
     /// Use this policy instead of the configured one
@@ -58,7 +63,7 @@ impl DaemonArgs {
             None => StateDir::of(&global.live_root()?),
         };
         let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
-        let host = LiveHost::new(Observer::new(global.live_root()?), control);
+        let mut host = LiveHost::new(Observer::new(global.live_root()?), control);
         if self.dry_run {
             let tick = Controller::new(host, policy, config.limits.clone()).tick();
             let (reason, knobs) = plan(&tick);
@@ -74,6 +79,7 @@ impl DaemonArgs {
                 "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
             );
         }
+        host.control.writer().set_patience(STOP_PATIENCE);
         let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
         for note in daemon.run(|inbox| signals.forward(inbox, Message::Signal))?.restore()? {
             tracing::info!("{note}");

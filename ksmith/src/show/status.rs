@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use ksmith_core::account::Totals;
 use ksmith_core::figures::{self, BALANCE, CONTROLLER, DOMAIN, Figure, HOST, PROCESS, Row, insert, schema};
-use ksmith_core::kernel::{FIELDS, Run};
+use ksmith_core::kernel::{self, FIELDS, Run};
+use ksmith_core::lease::is_leased;
 use ksmith_core::model::{BalanceStatus, Status};
 use ksmith_core::printable::Page;
 use ksmith_core::reading::Reading;
@@ -164,7 +165,12 @@ fn write_processes(status: &Status, page: &mut Page) {
 fn settings(status: &Status) -> String {
     let shown = ["pages_to_scan", "sleep_millisecs", "smart_scan", "use_zero_pages", "advisor_mode"];
     let entries = status.sample.ksm.entries().filter(|(field, _)| shown.contains(&field.name));
-    let words = entries.filter_map(|(field, reading)| Some(format!("{} {}", field.name, reading.value()?)));
+    let words = entries.filter_map(|(field, reading)| {
+        let is_leased = matches!(reading.value()?, kernel::Value::Unsigned(value) if is_leased(*value));
+        let note =
+            if field.name == "sleep_millisecs" && is_leased { " (ksmith wakes ksmd for each batch)" } else { "" };
+        Some(format!("{} {}{note}", field.name, reading.value()?))
+    });
     let words: Vec<String> = words.collect();
     if words.is_empty() { "unknown".to_owned() } else { words.join(", ") }
 }

@@ -277,8 +277,8 @@ fn a_scan_keeps_the_operators_limits_and_ends_with_its_client() {
     client.signal(Signal::INT);
     client.wait();
     daemon.wait_for("asked for the scan has gone");
-    wait_until("ksmd is left as it was", || number("run") == 0 && number("pages_to_scan") == 40);
-    assert_eq!((number("smart_scan"), number("sleep_millisecs")), (1, 20), "as before the scan");
+    let settings = || ["run", "pages_to_scan", "smart_scan", "sleep_millisecs"].map(number);
+    wait_until("ksmd is left as it was", || settings() == [0, 40, 1, 20]);
 
     let mut client = Running::start(&["scan", "--passes", "1000", "--take-over"]);
     wait_until("another scan is on", || number("run") == 1);

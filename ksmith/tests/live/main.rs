@@ -22,6 +22,7 @@ mod guests_descriptors;
 mod guided;
 mod lab;
 mod lab_run;
+mod lease;
 mod observe;
 mod observe_reused_pid;
 mod page_samples;

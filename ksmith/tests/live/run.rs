@@ -60,9 +60,14 @@ fn signals_reach_the_program_and_what_is_ignored_stays_so() {
     let _others_wait = hold_off_others();
     let directory = tempfile::tempdir().unwrap();
     let ready = directory.path().join("ready");
-    let script =
-        format!("trap 'exit 5' TERM; trap 'exit 6' USR1; touch {}; while :; do sleep 0.05; done", ready.display());
-    for (signal, code) in [(Signal::TERM, 5), (Signal::USR1, 6)] {
+    let script = format!(
+        "trap 'exit 5' TERM; trap 'exit 6' USR1; trap 'exit 7' ABRT; touch {}; while :; do sleep 0.05; done",
+        ready.display()
+    );
+    // A program that ends by a signal is reported as a shell does it: 128 and the signal's number.
+    for (signal, code) in
+        [(Signal::TERM, 5), (Signal::USR1, 6), (Signal::ABORT, 7), (Signal::QUIT, 131), (Signal::ALARM, 142)]
+    {
         let mut running = Running::start(&["run", "--scan", "never", "--", "sh", "-c", &script]);
         wait_until("the program is ready", || ready.exists());
         running.signal(signal);

@@ -88,6 +88,10 @@ impl Host for LiveStage {
     fn apply(&mut self, knobs: &Knobs) -> Applied {
         self.host.apply(knobs)
     }
+
+    fn hold(&mut self, until_next: Duration) -> Vec<String> {
+        self.host.hold(until_next)
+    }
 }
 
 impl Stage for LiveStage {

@@ -69,7 +69,7 @@ impl DaemonHost for LiveHost {
         if closely {
             self.observer.look_closely();
         }
-        self.observer.sample()
+        LiveHost::look(self)
     }
 
     fn notice(&mut self, events: Vec<ProcessEvent>) -> bool {

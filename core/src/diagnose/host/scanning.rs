@@ -6,6 +6,7 @@ use super::{Circumstances, Daemon, Finding, Severity, finding};
 use crate::account::Totals;
 use crate::field::KernelVersion;
 use crate::kernel::{AdvisorMode, Run};
+use crate::lease;
 use crate::sample::{Process, Sample};
 use crate::units::{Bytes, Span};
 
@@ -82,6 +83,17 @@ pub(super) fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Fin
             Severity::Problem,
             what,
             "`ksmith set pages_to_scan=1000`, or `ksmith daemon`",
+        ));
+    }
+    if lease::is_leased(sleep) {
+        return Some(finding(
+            "asleep",
+            Severity::Problem,
+            format!(
+                "ksmd sleeps for a day after each batch (sleep_millisecs is {sleep}), as under a lease of ksmith"
+            ),
+            "if `ksmith scan`, `run` or `demo` is at work here, it wakes ksmd; if not, one was killed: `ksmith restore`, or \
+             `ksmith set sleep_millisecs=20`",
         ));
     }
     let mergeable: u64 = sample.processes.iter().map(|process| process.rss_bytes).sum();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::kernel::AdvisorMode;
 use crate::kernel::Meminfo;
+use crate::lease;
 use crate::sample::{Process, ProcessId};
 
 fn healthy() -> Sample {
@@ -44,6 +45,7 @@ fn each_fault_is_named_and_nothing_else() {
     assert_eq!(found(|s, _| s.ksm.run = Reading::Value(2)), ["unmerged"]);
     assert_eq!(found(|s, _| s.ksm.pages_to_scan = Reading::Value(0)), ["paused"]);
     assert_eq!(found(|s, _| s.processes[0].rss_bytes = 64 << 30), ["slow"]);
+    assert_eq!(found(|s, _| s.ksm.sleep_millisecs = Reading::Value(lease::next(20))), ["asleep"]);
     assert_eq!(found(|s, _| s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime)), ["advisor"]);
     assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
     assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);

@@ -15,6 +15,15 @@ impl Machine {
         self.settings.run == 1 && !self.ksmd.order.is_empty()
     }
 
+    /// Whether ksmd sleeps: between two batches, or because it has nothing to do.
+    pub fn is_asleep(&self) -> bool {
+        match self.ksmd.activity {
+            Activity::Waiting => !self.ksmd_should_run(),
+            Activity::Sleeping { until_ns } => until_ns > self.now_ns,
+            Activity::Scanning { .. } => false,
+        }
+    }
+
     /// Wakes ksmd, as a changed `sleep_millisecs` does.
     pub(in super::super) fn wake_ksmd(&mut self) {
         if let Activity::Sleeping { until_ns } = &mut self.ksmd.activity {

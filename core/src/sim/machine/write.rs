@@ -56,6 +56,6 @@ impl Machine {
     /// # Errors
     /// The first refusal. The files before it are written, and those after it are not.
     pub fn write_all(&mut self, knobs: &Knobs) -> Result<(), Refused> {
-        knobs.iter().try_for_each(|(knob, value)| self.write(knob, value))
+        knobs.writes().try_for_each(|(knob, value)| self.write(knob, value))
     }
 }

@@ -1,6 +1,7 @@
 //! The machine against the kernel's rules, one file per kind of rule.
 
 mod knobs;
+mod lease;
 mod life;
 mod properties;
 mod smart_scan;

@@ -1,0 +1,296 @@
+//! When ksmd is to be woken for its next batch, and when to look whether it sleeps.
+//!
+//! Nothing tells that a batch has ended. So the end is looked for: not before it can be there, and then the more often the
+//! shorter the batch.
+
+use std::time::Duration;
+
+/// The part of the expected time after which the end of a batch is looked for first.
+const FIRST_LOOK: f64 = 0.82;
+
+/// The part of the time since ksmd was woken after which to look again, and the part of its sleep.
+const OF_BATCH: u32 = 40;
+const OF_SLEEP: u32 = 32;
+
+/// The shortest and the longest time between two looks.
+const SHORTEST: Duration = Duration::from_micros(80);
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// The shortest time from one waking to the next look: passes over little memory may end sooner, and need not be many.
+const SHORTEST_BATCH: Duration = Duration::from_micros(300);
+
+/// What is known of a ksmd that sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asleep {
+    /// Its CPU time.
+    pub cpu_ns: u64,
+    /// Passes that it has completed.
+    pub full_scans: u64,
+}
+
+/// What to do after a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Look again after this time.
+    Look(Duration),
+    /// Wake ksmd now, and look again after this time.
+    Wake(Duration),
+}
+
+/// The rhythm of one ksmd: when it was woken, how long its batches take, and how long it is to sleep.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    sleep: Duration,
+    /// Parts that a batch is made in.
+    parts: u64,
+    /// Parts of the present batch for which ksmd is still to be woken.
+    left: u64,
+    /// How long the last part took.
+    took: Duration,
+    woken: Option<At>,
+    /// When ksmd was first seen asleep since.
+    ended: Option<At>,
+    /// When it was last seen at work.
+    worked: Duration,
+    /// How often in a row ksmd did nothing when it was woken: no process offers memory.
+    idle_wakings: u32,
+    wakes_at_once: bool,
+}
+
+/// A ksmd that slept at a moment.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    at: Duration,
+    ksmd: Asleep,
+}
+
+impl Pacer {
+    /// A pacer for a ksmd that makes each batch in so many parts, and is to sleep so long after it. The first sleep begins when
+    /// ksmd is first seen asleep.
+    pub fn new(sleep: Duration, parts: u64) -> Self {
+        Self {
+            sleep,
+            parts: parts.max(1),
+            left: 0,
+            took: Duration::ZERO,
+            woken: None,
+            ended: None,
+            worked: Duration::ZERO,
+            idle_wakings: 0,
+            wakes_at_once: false,
+        }
+    }
+
+    /// Changes the sleep and the parts. With another sleep ksmd is woken if the next look finds it asleep: so does the kernel
+    /// when `sleep_millisecs` is written.
+    pub fn set(&mut self, sleep: Duration, parts: u64) {
+        self.wakes_at_once |= sleep != self.sleep;
+        self.sleep = sleep;
+        self.parts = parts.max(1);
+        self.left = self.left.min(self.parts - 1);
+    }
+
+    /// Takes in a look: `None` is a ksmd at work. ksmd is woken no earlier than its sleep after it was seen asleep, but for the
+    /// next part of its batch in the same pass.
+    pub fn look(&mut self, at: Duration, ksmd: Option<Asleep>) -> Step {
+        let Some(ksmd) = ksmd else {
+            self.worked = at;
+            self.ended = None;
+            self.wakes_at_once = false;
+            return Step::Look(self.until_next(at));
+        };
+        let ended = match self.ended {
+            Some(ended) if ended.ksmd.cpu_ns == ksmd.cpu_ns => ended.at,
+            // Another than ksmith has woken it meanwhile, and it is not known until when it worked.
+            Some(_) => {
+                self.left = 0;
+                self.ended.insert(At { at, ksmd }).at
+            }
+            None => {
+                self.learn(At { at, ksmd });
+                self.ended.insert(At { at, ksmd }).at
+            }
+        };
+        let sleep = if self.left > 0 { Duration::ZERO } else { self.sleep };
+        let due = ended.saturating_add(sleep).saturating_add(self.back_off());
+        if at < due && !self.wakes_at_once {
+            return Step::Look(due - at);
+        }
+        self.left = if self.left > 0 && !self.wakes_at_once { self.left - 1 } else { self.parts - 1 };
+        self.woken = Some(At { at, ksmd });
+        self.ended = None;
+        self.wakes_at_once = false;
+        Step::Wake(self.took.mul_f64(FIRST_LOOK).clamp(SHORTEST_BATCH, LONGEST))
+    }
+
+    /// Takes in that ksmd was first seen asleep: what it was woken for ended between the look before and this one.
+    fn learn(&mut self, now: At) {
+        let Some(woken) = self.woken else { return };
+        let is_pass_over = now.ksmd.full_scans != woken.ksmd.full_scans;
+        let has_worked = self.worked > woken.at || now.ksmd.cpu_ns != woken.ksmd.cpu_ns;
+        if is_pass_over || !has_worked {
+            self.left = 0;
+        }
+        if !has_worked {
+            self.idle_wakings = self.idle_wakings.saturating_add(1);
+            return;
+        }
+        self.idle_wakings = 0;
+        let took = now.at.saturating_sub(woken.at);
+        self.took = if self.worked > woken.at {
+            took.saturating_sub(now.at.saturating_sub(self.worked) / 2)
+        } else {
+            // It ended before it was looked for. Then its CPU time says how long it took, unless it had to wait for a CPU.
+            Duration::from_nanos(now.ksmd.cpu_ns.saturating_sub(woken.ksmd.cpu_ns)).min(took)
+        };
+    }
+
+    /// The time to the next look at a ksmd that works.
+    fn until_next(&self, now: Duration) -> Duration {
+        let since = self.woken.map_or(Duration::ZERO, |woken| now.saturating_sub(woken.at));
+        let sleep = if self.left > 0 { Duration::ZERO } else { self.sleep };
+        (since / OF_BATCH).max(sleep / OF_SLEEP).clamp(SHORTEST, LONGEST)
+    }
+
+    /// The time to leave a ksmd alone that had nothing to do.
+    fn back_off(&self) -> Duration {
+        if self.idle_wakings == 0 {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(1 << self.idle_wakings.min(7)).min(LONGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// What a ksmd did in a second: its sleeps between two parts, and whether the part before was the last of a batch or
+    /// ended a pass. And how often it was looked at.
+    struct Played {
+        sleeps: Vec<(Duration, bool)>,
+        looks: u32,
+    }
+
+    impl Played {
+        fn idle(&self) -> Duration {
+            self.sleeps.iter().skip(2).map(|(sleep, _)| *sleep).sum()
+        }
+    }
+
+    /// A ksmd that is woken by a pacer. Its parts last as long as they are told to, and end a pass now and then.
+    fn play(
+        mut pacer: Pacer,
+        parts: u64,
+        part: impl Fn(usize) -> Duration,
+        ends_pass: impl Fn(usize) -> bool,
+    ) -> Played {
+        let (mut now, mut until) = (us(1), us(0));
+        let mut ksmd = Asleep { cpu_ns: 0, full_scans: 0 };
+        let mut played = Played { sleeps: Vec::new(), looks: 0 };
+        let (mut made, mut is_over) = (0, true);
+        while now < Duration::from_secs(1) {
+            played.looks += 1;
+            let is_asleep = now >= until;
+            match pacer.look(now, is_asleep.then_some(ksmd)) {
+                Step::Look(after) => now += after,
+                Step::Wake(after) => {
+                    assert!(is_asleep, "a ksmd at work does not hear it");
+                    played.sleeps.push((now - until, is_over));
+                    let count = played.sleeps.len();
+                    until = now + part(count);
+                    ksmd.cpu_ns += (until - now).as_nanos() as u64;
+                    ksmd.full_scans += u64::from(ends_pass(count));
+                    made = if is_over { 1 } else { made + 1 };
+                    is_over = made == parts || ends_pass(count);
+                    now += after;
+                }
+            }
+        }
+        played
+    }
+
+    fn undivided(sleep: Duration, batch: impl Fn(usize) -> Duration) -> Played {
+        play(Pacer::new(sleep, 1), 1, batch, |_| false)
+    }
+
+    #[test]
+    fn a_ksmd_that_is_not_to_sleep_hardly_does() {
+        for batch in [us(2000), us(5000), us(9000), us(40_000)] {
+            // From one to the next they differ by a tenth.
+            let played = undivided(us(0), |n| batch + batch / 10 * (n as u32 % 3));
+            let (idle, looks, batches) = (played.idle(), played.looks, played.sleeps.len());
+            assert!(idle < Duration::from_secs(1) * 3 / 100, "{batch:?}: {idle:?} idle");
+            assert!(looks < 16 * batches as u32 + 50, "{batch:?}: {looks} looks for {batches} batches");
+        }
+    }
+
+    #[test]
+    fn batches_that_grow_fivefold_cost_no_more() {
+        let idle = undivided(us(0), |n| if n % 60 < 30 { us(1600) } else { us(8000) }).idle();
+        assert!(idle < Duration::from_secs(1) * 4 / 100, "{idle:?} idle");
+    }
+
+    #[test]
+    fn a_ksmd_without_work_is_left_alone() {
+        let Played { sleeps, looks } = undivided(us(0), |_| us(0));
+        assert!(sleeps.len() < 30 && looks < 60, "{} wakings, {looks} looks", sleeps.len());
+    }
+
+    fn asleep(at: Duration) -> Option<Asleep> {
+        Some(Asleep { cpu_ns: at.as_nanos() as u64, full_scans: 0 })
+    }
+
+    #[test]
+    fn another_sleep_wakes_at_once_and_the_same_does_not() {
+        let mut pacer = Pacer::new(us(500_000), 1);
+        let since = asleep(us(1));
+        assert_eq!(pacer.look(us(1), since), Step::Look(us(500_000)));
+        pacer.set(us(500_000), 1);
+        assert_eq!(pacer.look(us(1001), since), Step::Look(us(499_000)));
+        pacer.set(us(100_000), 1);
+        assert!(matches!(pacer.look(us(4000), since), Step::Wake(_)));
+        let since = asleep(us(6000));
+        assert_eq!(pacer.look(us(6000), since), Step::Look(us(100_000)));
+        // A ksmd at work does not hear it, and sleeps after its batch for as long as it is to now.
+        assert!(matches!(pacer.look(us(106_000), since), Step::Wake(_)));
+        pacer.set(us(50_000), 1);
+        assert!(matches!(pacer.look(us(107_000), None), Step::Look(_)));
+        assert_eq!(pacer.look(us(108_000), asleep(us(108_000))), Step::Look(us(50_000)));
+    }
+
+    #[test]
+    fn a_ksmd_that_another_has_woken_sleeps_anew() {
+        let mut pacer = Pacer::new(us(500_000), 1);
+        assert_eq!(pacer.look(us(0), asleep(us(0))), Step::Look(us(500_000)));
+        // A process that offers memory has it scan, and it is asleep again by the time that it is looked at.
+        let since = asleep(us(499_000));
+        assert_eq!(pacer.look(us(500_000), since), Step::Look(us(500_000)));
+        assert!(matches!(pacer.look(us(1_000_000), since), Step::Wake(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_sleep_is_shorter_than_told(
+            sleep_us in 0_u64..300_000,
+            parts in 1_u64..5,
+            lengths in prop::collection::vec(1_u64..60_000, 1..40),
+            pass in 1_usize..7,
+        ) {
+            let ends_pass = |n: usize| n.is_multiple_of(pass);
+            let pacer = Pacer::new(us(sleep_us), parts);
+            let played = play(pacer, parts, |n| us(lengths[n % lengths.len()]), ends_pass);
+            for (n, (sleep, is_over)) in played.sleeps.iter().enumerate() {
+                prop_assert!(!is_over || *sleep >= us(sleep_us), "{sleep:?} at {n}");
+                // Between parts it is as short as looks can make it.
+                prop_assert!(*is_over || *sleep < us(60_000), "{sleep:?} at {n}");
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The thread that wakes ksmd for each batch, for as long as looks are completed in time ([`ksmith_core::lease`]).
+//!
+//! It is a thread of the process that decides, on purpose: whatever stops, freezes or kills that process stops the thread
+//! with it. It reads ksmd's state and nothing else, and takes no lock that is held for longer than one write to
+//! `sleep_millisecs`, which never waits.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ksmith_core::field::KernelVersion;
+use ksmith_core::kernel::{cpu_ns, is_asleep, number};
+use ksmith_core::knobs::Knob;
+use ksmith_core::lease::{self, Asleep, GRACE, Pacer, Rate, Step};
+
+use super::knob_file;
+use crate::ksmd;
+use crate::root::Root;
+
+/// How exactly the thread is woken itself, in nanoseconds: batches last milliseconds.
+const TIMER_SLACK_NS: u64 = 5_000;
+
+/// The longest time that a lease is held for.
+const LONGEST_HOLD: Duration = Duration::from_secs(3600);
+
+/// A lease in force. ksmd is woken no more once this is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    shared: Arc<Shared>,
+    /// What was decided on.
+    rate: Rate,
+}
+
+#[derive(Debug)]
+struct Shared {
+    terms: Mutex<Terms>,
+    changed: Condvar,
+}
+
+/// What the owner of the lease and its thread tell each other.
+#[derive(Debug)]
+struct Terms {
+    rate: Rate,
+    /// ksmd is woken until then.
+    until: Instant,
+    /// Whether the thread has not seen `rate` yet.
+    is_new: bool,
+    /// The value of `sleep_millisecs` that was written last.
+    value: u64,
+    has_ended: bool,
+    /// Whether another program has written `sleep_millisecs`.
+    is_broken: bool,
+}
+
+impl Lease {
+    /// Begins to wake ksmd at the rate that was decided on. `sleep_millisecs` has the value `value`.
+    ///
+    /// # Errors
+    /// The file can't be opened, or there is no thread to be had.
+    pub(super) fn begin(root: &Root, ksmd: Arc<Ksmd>, value: u64, rate: Rate) -> io::Result<Self> {
+        let path = knob_file::path(root, Knob::SleepMillisecs.name());
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let terms =
+            Terms { rate, until: Instant::now() + GRACE, is_new: false, value, has_ended: false, is_broken: false };
+        let shared = Arc::new(Shared { terms: Mutex::new(terms), changed: Condvar::new() });
+        let there = Arc::clone(&shared);
+        std::thread::Builder::new().name("lease".to_owned()).spawn(move || there.keep(&ksmd, &file))?;
+        Ok(Self { shared, rate })
+    }
+
+    /// What was decided on.
+    pub(super) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Whether another program has written `sleep_millisecs`. ksmd is not woken any more then.
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.terms().is_broken
+    }
+
+    /// Has ksmd scan at this rate from now on. With another sleep it is woken at once, as when `sleep_millisecs` is written.
+    pub(super) fn set(&mut self, rate: Rate) {
+        if std::mem::replace(&mut self.rate, rate) == rate {
+            return;
+        }
+        let mut terms = self.shared.terms();
+        terms.rate = rate;
+        terms.is_new = true;
+        self.shared.changed.notify_one();
+    }
+
+    /// Has ksmd woken no more until the lease is held again.
+    pub(super) fn suspend(&self) {
+        self.shared.terms().until = Instant::now();
+    }
+
+    /// Holds the lease until the next look is due, and [`GRACE`] longer.
+    pub(super) fn hold(&self, until_next: Duration) {
+        let now = Instant::now();
+        let mut terms = self.shared.terms();
+        let had_run_out = terms.until <= now;
+        terms.until = now + until_next.min(LONGEST_HOLD) + GRACE;
+        if had_run_out {
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.shared.terms().has_ended = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn terms(&self) -> MutexGuard<'_, Terms> {
+        self.terms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The work of the thread.
+    fn keep(&self, ksmd: &Ksmd, file: &File) {
+        // Without it ksmd is woken a little later.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+        let began = Instant::now();
+        let mut terms = self.terms();
+        let mut pacer = Pacer::new(terms.sleep(), terms.rate.parts().count);
+        while !terms.has_ended && !terms.is_broken {
+            if terms.until <= Instant::now() {
+                terms = self.changed.wait(terms).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            pacer.set(terms.sleep(), terms.rate.parts().count);
+            terms.is_new = false;
+            drop(terms);
+            let (at, asleep) = (began.elapsed(), ksmd.asleep());
+            terms = self.terms();
+            let wait = match pacer.look(at, asleep) {
+                Step::Look(after) => after,
+                Step::Wake(after) => {
+                    terms.wake(file);
+                    after
+                }
+            };
+            if !terms.is_new && !terms.has_ended {
+                terms = self.changed.wait_timeout(terms, wait).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+impl Terms {
+    fn sleep(&self) -> Duration {
+        Duration::from_millis(self.rate.sleep_ms)
+    }
+
+    /// Writes the next value, unless the lease has ended meanwhile or another program has written one.
+    ///
+    /// The lock is held: the thread that ends the lease writes `sleep_millisecs` afterwards, and that value stays.
+    fn wake(&mut self, file: &File) {
+        if self.has_ended || self.until <= Instant::now() {
+            return;
+        }
+        let next = lease::next(self.value);
+        let is_ours = read(file).is_some_and(|value| value == self.value);
+        if is_ours && file.write_at(format!("{next}\n").as_bytes(), 0).is_ok() {
+            self.value = next;
+        } else {
+            self.is_broken = true;
+        }
+    }
+}
+
+/// The files that tell whether ksmd sleeps, and what it did before.
+#[derive(Debug)]
+pub(super) struct Ksmd {
+    stat: File,
+    schedstat: File,
+    full_scans: File,
+}
+
+impl Ksmd {
+    /// A ksmd that can be woken: the kernel has it hear a new `sleep_millisecs`, and it is seen when it sleeps.
+    pub(super) fn find(root: &Root) -> Option<Self> {
+        let release = root.text("proc/sys/kernel/osrelease");
+        KernelVersion::parse(release.value()?).filter(|version| *version >= lease::SINCE)?;
+        let pid = ksmd::pid(root)?;
+        let open = |name: &str| File::open(root.path(format!("proc/{pid}/{name}"))).ok();
+        let full_scans = File::open(knob_file::path(root, "full_scans")).ok()?;
+        Some(Self { stat: open("stat")?, schedstat: open("schedstat")?, full_scans })
+    }
+
+    /// Whether it sleeps, and so has ended its batch.
+    pub(super) fn is_asleep(&self) -> bool {
+        text(&self.stat, &mut [0; 512]).is_some_and(is_asleep)
+    }
+
+    /// What is known of it if it sleeps. At work its CPU time is not exact.
+    fn asleep(&self) -> Option<Asleep> {
+        if !self.is_asleep() {
+            return None;
+        }
+        let mut buffer = [0; 128];
+        let cpu_ns = cpu_ns(text(&self.schedstat, &mut buffer)?).ok()?;
+        Some(Asleep { cpu_ns, full_scans: read(&self.full_scans)? })
+    }
+}
+
+fn text<'a>(file: &File, buffer: &'a mut [u8]) -> Option<&'a str> {
+    let length = file.read_at(buffer, 0).ok()?;
+    std::str::from_utf8(buffer.get(..length)?).ok()
+}
+
+fn read(file: &File) -> Option<u64> {
+    number(text(file, &mut [0; 32])?).ok()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::writer::tests::tree;
+    use super::*;
+
+    const FIRST: u64 = 87_000_000;
+
+    const ENDLESS: Rate = Rate { runs: true, is_advised: false, pages_to_scan: 1000, sleep_ms: 0 };
+
+    /// Adds a ksmd that sleeps all the time.
+    pub(in super::super) fn add_ksmd(tree: &Path) {
+        let ksmd = tree.join("proc/35");
+        fs::create_dir_all(&ksmd).unwrap();
+        fs::write(ksmd.join("stat"), "35 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 0").unwrap();
+        fs::write(ksmd.join("schedstat"), "123456 0 7").unwrap();
+        fs::write(tree.join("sys/kernel/mm/ksm/full_scans"), "3\n").unwrap();
+        let release = tree.join("proc/sys/kernel");
+        fs::create_dir_all(&release).unwrap();
+        fs::write(release.join("osrelease"), "6.18.1\n").unwrap();
+    }
+
+    fn with_ksmd() -> tempfile::TempDir {
+        let tree = tree(&[("sleep_millisecs", &format!("{FIRST}\n"))]);
+        add_ksmd(tree.path());
+        tree
+    }
+
+    fn file(tree: &Path) -> std::path::PathBuf {
+        tree.join("sys/kernel/mm/ksm/sleep_millisecs")
+    }
+
+    fn value(tree: &Path) -> u64 {
+        fs::read_to_string(file(tree)).unwrap().trim().parse().unwrap()
+    }
+
+    pub(in super::super) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(60), "waited too long until {what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Begins a lease on a tree, and waits for the first waking.
+    fn begin(tree: &Path) -> Lease {
+        let before = value(tree);
+        let root = Root::at(tree);
+        let lease = Lease::begin(&root, Arc::new(Ksmd::find(&root).unwrap()), before, ENDLESS).unwrap();
+        lease.hold(Duration::from_secs(3600));
+        wait_until("ksmd is woken", || value(tree) != before);
+        lease
+    }
+
+    #[test]
+    fn ksmd_is_woken_until_the_lease_is_dropped() {
+        let tree = with_ksmd();
+        let lease = begin(tree.path());
+        let seen = value(tree.path());
+        wait_until("ksmd is woken again", || value(tree.path()) != seen);
+        drop(lease);
+        fs::write(file(tree.path()), format!("{FIRST}\n")).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(value(tree.path()), FIRST, "what is written after the end stays");
+    }
+
+    #[test]
+    fn ksmd_is_woken_no_more_when_no_look_is_completed() {
+        let tree = with_ksmd();
+        let lease = begin(tree.path());
+        lease.suspend();
+        // A waking under way has the lock.
+        let seen = {
+            let _terms = lease.shared.terms();
+            value(tree.path())
+        };
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(value(tree.path()), seen);
+        lease.hold(Duration::from_secs(3600));
+        wait_until("ksmd is woken again", || value(tree.path()) != seen);
+    }
+
+    #[test]
+    fn what_another_program_writes_is_left_alone_and_reported() {
+        let tree = with_ksmd();
+        let lease = begin(tree.path());
+        assert!(!lease.is_broken());
+        {
+            let _terms = lease.shared.terms();
+            fs::write(file(tree.path()), "20\n").unwrap();
+        }
+        wait_until("it is noticed", || lease.is_broken());
+        assert_eq!(value(tree.path()), 20);
+    }
+
+    #[test]
+    fn a_lease_needs_a_kernel_that_hears_and_a_ksmd_that_is_seen() {
+        let tree = with_ksmd();
+        let root = Root::at(tree.path());
+        assert!(Ksmd::find(&root).is_some());
+        fs::write(tree.path().join("proc/sys/kernel/osrelease"), "4.19.0-25-amd64\n").unwrap();
+        assert!(Ksmd::find(&root).is_none());
+        fs::write(tree.path().join("proc/sys/kernel/osrelease"), "5.10.0\n").unwrap();
+        assert!(Ksmd::find(&root).is_some());
+        for file in ["sys/kernel/mm/ksm/full_scans", "proc/35/schedstat", "proc/35/stat"] {
+            let text = fs::read_to_string(tree.path().join(file)).unwrap();
+            fs::remove_file(tree.path().join(file)).unwrap();
+            assert!(Ksmd::find(&root).is_none(), "without {file}");
+            fs::write(tree.path().join(file), text).unwrap();
+        }
+    }
+}
