@@ -86,7 +86,7 @@ pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
 /// Pages of `mapped` that belong to hidden processes. While every process shows its figures there are none,
 /// whatever the two sums say: they were read a moment apart.
 fn hidden(sample: &Sample, mapped: u64, seen: &[u64]) -> u64 {
-    if sample.hidden_processes == 0 {
+    if !sample.has_unknown_figures() {
         return 0;
     }
     mapped.saturating_sub(seen.iter().fold(0, |sum, &pages| sum.saturating_add(pages)))

@@ -43,23 +43,80 @@ pub struct Sample {
     pub processes: Vec<Process>,
     /// Processes with KSM figures that we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
+    /// Processes that are given up: they do not answer, or have more than is read of one process.
+    #[serde(default)]
+    pub given_up: GivenUpList,
     /// Counts of the sampled pages. Absent where no pages are sampled.
     #[serde(skip)]
     pub page_samples: Reading<PageSamples>,
 }
 
 impl Sample {
+    /// Whether there are processes without figures in the sample: they may not be read, or do not answer.
+    pub fn has_unknown_figures(&self) -> bool {
+        self.hidden_processes > 0 || self.given_up.unknown > 0
+    }
+
     /// Pages that living processes have merged, zero pages included. `None` where one of them hides its figures or
     /// the kernel has none (before 5.19).
     ///
     /// The host's gauges go on counting a process that has ended until ksmd scans its place: with `run` = 0 for ever.
     pub fn merged_by_the_living(&self) -> Option<u64> {
-        if self.hidden_processes > 0 {
+        if self.has_unknown_figures() {
             return None;
         }
         self.processes.iter().try_fold(0_u64, |sum, process| {
             Some(sum.saturating_add(process.ksm.merging_pages?).saturating_add(process.zero_pages()))
         })
+    }
+}
+
+/// A process that is given up, and why.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The process's PID.
+    pub pid: u32,
+    /// Its name, fit for a terminal.
+    pub name: Arc<str>,
+    /// The reason, in one sentence that names the file.
+    pub why: String,
+}
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {}) is given up: {}", self.name, self.pid, self.why)
+    }
+}
+
+/// The processes that are given up. A few are named, whatever their number.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GivenUpList {
+    /// The first of them.
+    pub named: Vec<GivenUp>,
+    /// The number of processes that are given up.
+    pub count: u64,
+    /// How many of them do not tell whether they may merge.
+    pub unknown: u64,
+}
+
+impl GivenUpList {
+    /// Processes that are named at most.
+    pub const NAMED: usize = 16;
+
+    /// Adds a process. `is_unknown`: it does not tell whether it may merge.
+    pub fn add(&mut self, is_unknown: bool, process: impl FnOnce() -> GivenUp) {
+        self.count += 1;
+        self.unknown += u64::from(is_unknown);
+        if self.named.len() < Self::NAMED {
+            self.named.push(process());
+        }
+    }
+
+    /// A sentence for each process that is named, and one for the rest.
+    pub fn sentences(&self) -> Vec<String> {
+        let rest = self.count.saturating_sub(self.named.len() as u64);
+        let more = (rest > 0).then(|| format!("{rest} more processes are given up"));
+        self.named.iter().map(GivenUp::to_string).chain(more).collect()
     }
 }
 
@@ -140,5 +197,24 @@ mod tests {
         assert_eq!(sample(vec![merging(Some(3)), merging(None)]).merged_by_the_living(), None);
         let hiding = Sample { hidden_processes: 1, ..sample(vec![merging(Some(3))]) };
         assert_eq!(hiding.merged_by_the_living(), None);
+        let mut silent = sample(vec![merging(Some(3))]);
+        silent.given_up.add(true, || given_up(7));
+        assert_eq!(silent.merged_by_the_living(), None);
+    }
+
+    fn given_up(pid: u32) -> GivenUp {
+        GivenUp { pid, name: "evil".into(), why: format!("ksm_stat of process {pid} does not answer") }
+    }
+
+    #[test]
+    fn however_many_are_given_up_a_few_are_named() {
+        let mut list = GivenUpList::default();
+        for pid in 0..100 {
+            list.add(pid % 2 == 0, || given_up(pid));
+        }
+        assert_eq!((list.count, list.unknown, list.named.len()), (100, 50, GivenUpList::NAMED));
+        let sentences = list.sentences();
+        assert_eq!(sentences[0], "evil (pid 0) is given up: ksm_stat of process 0 does not answer");
+        assert_eq!(sentences[GivenUpList::NAMED], "84 more processes are given up");
     }
 }

@@ -7,7 +7,7 @@ use ksmith_core::sample::Sample;
 
 use crate::act::Control;
 use crate::observe::Observer;
-use crate::page_sampler::LiveSampler;
+use crate::page_sampler::BackgroundSampler;
 use ksmith_core::controller::{Applied, Host};
 
 /// The host that ksmith runs on, under its control.
@@ -17,7 +17,7 @@ pub struct LiveHost {
     pub observer: Observer,
     /// Acts, and restores when dropped.
     pub control: Control,
-    page_samples: Option<LiveSampler>,
+    page_samples: Option<BackgroundSampler>,
 }
 
 impl LiveHost {
@@ -44,10 +44,11 @@ impl Host for LiveHost {
     }
 
     fn enable_page_sampling(&mut self, wanted: bool) {
-        if wanted {
-            self.page_samples.get_or_insert_default();
-        } else {
+        if !wanted {
             self.page_samples = None;
+        } else if self.page_samples.is_none() {
+            let started = BackgroundSampler::start();
+            self.page_samples = started.inspect_err(|why| tracing::warn!("no pages are sampled: {why}")).ok();
         }
     }
 

@@ -8,10 +8,12 @@ use ksmith_core::kernel::PidStat;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::reader;
+
 /// CPU time and memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnUse {
-    /// User and system CPU time of all threads since the start.
+    /// User and system CPU time of all threads since the start, and of the children that read for this process now.
     pub cpu: Duration,
     /// Resident memory in bytes, or 0 if /proc is not readable.
     pub rss_bytes: u64,
@@ -20,7 +22,8 @@ pub struct OwnUse {
 impl OwnUse {
     /// Reads the present values.
     pub fn now() -> Self {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default();
+        let own: Duration = clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default();
+        let cpu = own.saturating_add(reader::cpu());
         let stat = fs::read_to_string("/proc/self/stat").ok();
         let pages = stat.and_then(|text| PidStat::parse(&text).ok()).map_or(0, |stat| stat.rss_pages);
         Self { cpu, rss_bytes: pages.saturating_mul(rustix::param::page_size() as u64) }

@@ -1,21 +1,30 @@
 //! Draws and reads the page samples of the live host (see [`ksmith_core::page_sample`]).
 //!
 //! Pages are read through `/proc/PID/mem`, which leaves merged pages merged, and only where pagemap says that they are
-//! present. Reading costs some microseconds per page.
+//! present. Reading costs some microseconds per page. A child reads them ([`crate::reader`]): a process may hold its
+//! reader up.
+
+mod background;
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::page_sample::{Fingerprint, Frame, PART_STEP, PageSampler, Request};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{ProcessId, Sample};
 use tracing::info;
 use twox_hash::XxHash3_64;
 
+pub use self::background::BackgroundSampler;
 use crate::memory::frames;
-use crate::memory::process::{Detail, Memory, Process};
+use crate::memory::process::{Process, Stretch};
+use crate::proc_file::Unanswered;
+use crate::process::is_alive;
+use crate::reader::{Patience, Reader, SUSPECTS, Want};
+use crate::root::Root;
 
 /// Pages that are sampled, over all guests.
 const PAGES: u64 = 512;
@@ -23,13 +32,32 @@ const PAGES: u64 = 512;
 /// Places tried for each page: parts of a guest's memory may not be present.
 const TRIES: u64 = 4;
 
+/// The longest wait for a page, and for all of them.
+const STALL: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(2);
+
 /// The page samples of all guests.
 #[derive(Debug)]
 pub struct LiveSampler {
     sampler: PageSampler,
-    guests: Vec<Guest>,
+    /// The sampled pages, those of a process one after the other.
+    places: Vec<Place>,
     frames: Frames,
-    buffer: Vec<u8>,
+    pages: Pages,
+}
+
+/// The place of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    id: ProcessId,
+    address: u64,
+}
+
+/// Reads pages of processes in a child, since a process may hold its reader up.
+#[derive(Debug)]
+struct Pages {
+    reader: Reader,
+    page_size: u64,
 }
 
 /// The kernel's tables of frames, if they may be read.
@@ -41,19 +69,11 @@ struct Frames {
     mappings: Option<File>,
 }
 
-/// The page samples of one process.
-#[derive(Debug)]
-struct Guest {
-    pid: u32,
-    mem: File,
-    pagemap: File,
-    addresses: Vec<u64>,
-}
-
 impl Default for LiveSampler {
     fn default() -> Self {
+        let page_size = rustix::param::page_size();
         let mut sampler = PageSampler::default();
-        sampler.add_always_merging(XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]));
+        sampler.add_always_merging(XxHash3_64::oneshot(&vec![0; page_size]));
         if !frames::are_numbered() {
             info!(
                 "without CAP_SYS_ADMIN the kernel hides how many pages share a frame: page samples count every shared page \
@@ -61,7 +81,8 @@ impl Default for LiveSampler {
             );
         }
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
-        Self { sampler, guests: Vec::new(), frames: Frames { flags, mappings }, buffer: Vec::new() }
+        let pages = Pages { reader: Reader::default(), page_size: page_size as u64 };
+        Self { sampler, places: Vec::new(), frames: Frames { flags, mappings }, pages }
     }
 }
 
@@ -72,14 +93,14 @@ impl LiveSampler {
             Request::Nothing => {}
             Request::Read => self.read_all(sample),
             Request::ReadPart { offset } => {
-                let fingerprints = self.fingerprints(offset, PART_STEP, sample.page_size);
+                let fingerprints = self.fingerprints(offset, PART_STEP);
                 if self.sampler.read_part(offset, fingerprints, sample.at) {
                     self.read_all(sample);
                 }
             }
             Request::Draw => {
                 self.draw(sample);
-                let fingerprints = self.fingerprints(0, 1, sample.page_size);
+                let fingerprints = self.fingerprints(0, 1);
                 self.sampler.drawn(fingerprints, sample.at);
             }
         }
@@ -95,38 +116,122 @@ impl LiveSampler {
         };
         let all: u64 = mergeable().map(bytes).sum();
         let random = RandomState::new();
-        self.guests.clear();
+        self.places.clear();
         for process in mergeable() {
             let count = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
-            let memory = Process::open(process.id.pid).and_then(|process| process.memory(Detail::Headings));
-            if let Ok(memory) = memory {
-                let addresses = places(&memory, count.min(PAGES), sample.page_size, &random);
-                let pid = process.id.pid;
-                self.guests.push(Guest { pid, mem: memory.mem, pagemap: memory.pagemap, addresses });
+            let stretches = Process::open(process.id.pid).and_then(|process| process.stretches());
+            if let Ok(stretches) = stretches {
+                self.places.extend(self.pages.draw(process.id, &stretches, count.min(PAGES), &random));
             }
         }
     }
 
     fn read_all(&mut self, sample: &Sample) {
-        let fingerprints = self.fingerprints(0, 1, sample.page_size);
+        let fingerprints = self.fingerprints(0, 1);
         self.sampler.read(fingerprints, sample.at);
     }
 
     /// The fingerprints of every `step`th page, from the `offset`th on.
-    fn fingerprints(&mut self, offset: usize, step: usize, page_size: u64) -> Vec<Option<Fingerprint>> {
-        self.buffer.resize(page_size as usize, 0);
-        let (buffer, frames) = (&mut self.buffer, &self.frames);
-        let places = self.guests.iter().flat_map(|guest| guest.addresses.iter().map(move |at| (guest, *at)));
-        let places = places.skip(offset).step_by(step);
-        places.map(|(guest, at)| guest.print(at, page_size, frames, buffer)).collect()
+    fn fingerprints(&mut self, offset: usize, step: usize) -> Vec<Option<Fingerprint>> {
+        let places: Vec<Place> = self.places.iter().skip(offset).step_by(step).copied().collect();
+        let entries = self.pages.entries(&places);
+        let present: Vec<Place> =
+            places.iter().zip(&entries).filter(|(_, entry)| entry.is_some()).map(|(place, _)| *place).collect();
+        let mut contents = self.pages.contents(&present).into_iter();
+        let fingerprint = |(place, entry): (&Place, Option<PageEntry>)| {
+            let entry = entry?;
+            let content = contents.next()??;
+            Some(Fingerprint { guest: place.id.pid, content, frame: self.frames.of(entry) })
+        };
+        places.iter().zip(entries).map(fingerprint).collect()
     }
 }
 
-impl Guest {
-    fn print(&self, address: u64, page_size: u64, frames: &Frames, buffer: &mut [u8]) -> Option<Fingerprint> {
-        let entry = present(&self.pagemap, address, page_size)?;
-        self.mem.read_exact_at(buffer, address).ok()?;
-        Some(Fingerprint { guest: self.pid, content: XxHash3_64::oneshot(buffer), frame: frames.of(entry) })
+impl Pages {
+    /// The pagemap entries of these pages, where they are present. Reading an absent page would bring it in.
+    fn entries(&mut self, places: &[Place]) -> Vec<Option<PageEntry>> {
+        let page_size = self.page_size;
+        let entries = self.read(places, "pagemap", 8, |address| address / page_size * 8);
+        let entry = |bytes: Option<Vec<u8>>| {
+            let entry = PageEntry::from_bytes(*bytes?.first_chunk()?);
+            // A page that KSM has merged with the zero page counts as of a file.
+            (entry.is_anonymous() || entry.is_of_file()).then_some(entry)
+        };
+        entries.into_iter().map(entry).collect()
+    }
+
+    /// The hashes of the contents of these pages.
+    fn contents(&mut self, places: &[Place]) -> Vec<Option<u64>> {
+        let page_size = self.page_size;
+        let pages = self.read(places, "mem", page_size, |address| address);
+        let hash = |page: Option<Vec<u8>>| {
+            page.filter(|page| page.len() as u64 == page_size).map(|page| XxHash3_64::oneshot(&page))
+        };
+        pages.into_iter().map(hash).collect()
+    }
+
+    fn read(
+        &mut self,
+        places: &[Place],
+        file: &str,
+        most: u64,
+        offset: impl Fn(u64) -> u64,
+    ) -> Vec<Option<Vec<u8>>> {
+        let want = |place: &Place| Want { pid: place.id.pid, file, offset: offset(place.address), most };
+        let now = Instant::now();
+        let (asked, wants): (Vec<usize>, Vec<Want<'_>>) = places
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| !SUSPECTS.rests(place.id.pid, now))
+            .map(|(at, place)| (at, want(place)))
+            .unzip();
+        let mut read = vec![None; places.len()];
+        for (at, answer) in asked.into_iter().zip(self.reader.read_all(&wants, Patience::new(STALL, LONGEST))) {
+            let place = places.get(at).map(|place| place.id.pid);
+            match (answer, read.get_mut(at)) {
+                (Some(Ok(bytes)), Some(slot)) => *slot = Some(bytes),
+                (Some(Err(error)), _) if Unanswered::of(&error).is_some() => {
+                    place.filter(|pid| !SUSPECTS.rests(*pid, now)).inspect(|pid| SUSPECTS.note(*pid, now));
+                }
+                _ => {}
+            }
+        }
+        // What was read by PID belongs to the process only if that is still there.
+        let mut last: Option<(ProcessId, bool)> = None;
+        for (slot, place) in read.iter_mut().zip(places) {
+            let is_there = match last {
+                Some((id, is_there)) if id == place.id => is_there,
+                _ => is_alive(&Root::host(), place.id),
+            };
+            last = Some((place.id, is_there));
+            slot.take_if(|_| !is_there);
+        }
+        read
+    }
+
+    /// `count` places in a process's memory, one in each of as many equal parts of it, at random within the part.
+    fn draw(&mut self, id: ProcessId, stretches: &[Stretch], count: u64, random: &RandomState) -> Vec<Place> {
+        let page_size = self.page_size;
+        let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
+        let width = pages.div_ceil(count.max(1)).max(1);
+        let mut found: Vec<Option<Place>> = vec![None; count as usize];
+        for turn in 0..TRIES {
+            let open = (0..count).zip(&found).filter(|(_, found)| found.is_none());
+            let tries: Vec<(usize, Place)> = open
+                .filter_map(|(part, _)| {
+                    let within = random.hash_one((id.pid, part, turn)) % width;
+                    let address = nth_page(stretches, part * width + within, page_size)?;
+                    Some((part as usize, Place { id, address }))
+                })
+                .collect();
+            let places: Vec<Place> = tries.iter().map(|(_, place)| *place).collect();
+            for ((part, place), entry) in tries.into_iter().zip(self.entries(&places)) {
+                if let Some(slot) = found.get_mut(part).filter(|_| entry.is_some()) {
+                    *slot = Some(place);
+                }
+            }
+        }
+        found.into_iter().flatten().collect()
     }
 }
 
@@ -153,32 +258,9 @@ fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
     is_read.then(|| u64::from_ne_bytes(word))
 }
 
-/// The pagemap entry of a page that is present. Reading an absent page would bring it in.
-fn present(pagemap: &File, address: u64, page_size: u64) -> Option<PageEntry> {
-    let mut entry = [0; 8];
-    pagemap.read_exact_at(&mut entry, address / page_size * 8).ok()?;
-    let entry = PageEntry::from_bytes(entry);
-    // A page that KSM has merged with the zero page counts as of a file.
-    (entry.is_anonymous() || entry.is_of_file()).then_some(entry)
-}
-
-/// `count` places in a process's memory, one in each of as many equal parts of it, at random within the part.
-fn places(memory: &Memory, count: u64, page_size: u64, random: &RandomState) -> Vec<u64> {
-    let pages: u64 = memory.stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
-    let width = pages.div_ceil(count.max(1)).max(1);
-    let place = |part: u64| {
-        let mut tries = (0..TRIES).map(|turn| {
-            let within = random.hash_one((memory.pid, part, turn)) % width;
-            nth_page(memory, part * width + within, page_size)
-        });
-        tries.find_map(|address| address.filter(|at| present(&memory.pagemap, *at, page_size).is_some()))
-    };
-    (0..count).filter_map(place).collect()
-}
-
 /// The address of a page, counted through all stretches.
-fn nth_page(memory: &Memory, mut number: u64, page_size: u64) -> Option<u64> {
-    for stretch in &memory.stretches {
+fn nth_page(stretches: &[Stretch], mut number: u64, page_size: u64) -> Option<u64> {
+    for stretch in stretches {
         let pages = (stretch.end - stretch.start) / page_size;
         if number < pages {
             return Some(stretch.start + number * page_size);
@@ -190,23 +272,22 @@ fn nth_page(memory: &Memory, mut number: u64, page_size: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use ksmith_core::kernel::KsmStat;
-    use ksmith_core::sample::ProcessId;
+    use ksmith_core::kernel::{KsmStat, PidStat};
 
     use super::*;
 
     /// This process, as if KSM had to do with it.
     fn sample(seconds: u64) -> Sample {
         let page_size = rustix::param::page_size() as u64;
+        let stat = Root::host().text("proc/self/stat").and_then(|text| PidStat::parse(&text));
+        let start_ticks = stat.value().unwrap().start_ticks;
         let mut sample = Sample { at: Duration::from_secs(seconds), page_size, ..Sample::default() };
         sample.ksm.run = Reading::Value(0);
         sample.processes.push(ksmith_core::sample::Process {
             rss_bytes: 1 << 26,
             ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
             ..ksmith_core::sample::Process::new(
-                ProcessId { pid: std::process::id(), start_ticks: 0 },
+                ProcessId { pid: std::process::id(), start_ticks },
                 "self".into(),
                 false,
             )

@@ -1,14 +1,18 @@
-//! Files of other processes under `/proc`, each read within a budget.
+//! Files of other processes under `/proc`: how much of each is read, and which may make the reader wait.
 //!
 //! A process chooses how long its command line is and how many mappings it has. So each file has a budget. A process
-//! that exceeds one is given up, with an error that names the process, the file and the budget.
+//! that exceeds one is given up, with an error that names the process, the file and the budget. Files that take the lock
+//! of the process's memory map are read by a [`crate::reader`].
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 /// Mappings of one process that are looked at. The kernel's default limit is 65,530 (`vm.max_map_count`).
-pub const MAPPINGS: u64 = 1 << 18;
+pub const MAPPINGS: u64 = 1 << 17;
+
+/// Arguments of one process that are looked at. Each takes some 50 bytes here, however short it is.
+pub const ARGUMENTS: usize = 8192;
 
 /// Open files of one process that are looked at.
 pub const DESCRIPTORS: u64 = 1 << 16;
@@ -42,6 +46,46 @@ impl OverBudget {
     }
 }
 
+/// A process that holds up each program that reads one of its files.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file} of process {pid} does not answer")]
+pub struct Unanswered {
+    /// The PID of the process.
+    pub pid: u32,
+    /// The file that does not answer.
+    pub file: String,
+}
+
+impl Unanswered {
+    /// The process does not let `file` be read.
+    pub fn new(pid: u32, file: &str) -> Self {
+        Self { pid, file: file.to_owned() }
+    }
+
+    /// The process and file that an error is about, if a process does not answer.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl From<Unanswered> for io::Error {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::new(io::ErrorKind::TimedOut, unanswered)
+    }
+}
+
+/// Whether an error means that the process is given up: it exceeds a budget, or does not answer.
+pub fn is_given_up(error: &io::Error) -> bool {
+    OverBudget::of(error).is_some() || Unanswered::of(error).is_some()
+}
+
+/// Whether reading this file of a process may wait for the lock of its memory map.
+pub fn may_wait(name: &str) -> bool {
+    const LOCKED: [&str; 10] =
+        ["ksm_stat", "cmdline", "environ", "maps", "smaps", "smaps_rollup", "numa_maps", "pagemap", "mem", "auxv"];
+    LOCKED.contains(&name)
+}
+
 impl From<OverBudget> for io::Error {
     fn from(over: OverBudget) -> Self {
         Self::new(io::ErrorKind::FileTooLarge, over)
@@ -51,12 +95,11 @@ impl From<OverBudget> for io::Error {
 /// The budget in bytes of a file of `/proc/PID`, by its name.
 pub fn budget(name: &str) -> u64 {
     match name {
-        // The kernel passes on 2 MiB of arguments and environment at the default stack limit. A process may then
-        // point to as much as it likes (`PR_SET_MM_ARG_END`).
-        "cmdline" | "environ" => 2 << 20,
+        // A hypervisor's has some kilobytes. A process may point to as much as it likes (`PR_SET_MM_ARG_END`).
+        "cmdline" | "environ" => 256 << 10,
         // Some 100 bytes for each mapping.
-        "maps" => 32 << 20,
-        // Some 700 bytes for each mapping: 180,000 mappings.
+        "maps" => 16 << 20,
+        // Some 700 bytes for each mapping: 180,000 mappings. They are never in memory as a whole.
         "smaps" | "numa_maps" => 128 << 20,
         // Files of one record, and `status`, which lists a process's groups: 65,536 at most.
         _ => 1 << 20,
@@ -77,7 +120,18 @@ pub fn budget_of_path(path: &Path) -> Option<(u32, &str, u64)> {
 /// The file can't be read, or is longer: see [`OverBudget::of`].
 pub fn read(file: File, pid: u32, name: &str) -> io::Result<Vec<u8>> {
     let most = budget(name);
-    read_within(file, most)?.ok_or_else(|| OverBudget::new(pid, name, most, "bytes").into())
+    let bytes = read_within(file, most)?.ok_or_else(|| OverBudget::new(pid, name, most, "bytes"))?;
+    check_items(&bytes, pid, name)?;
+    Ok(bytes)
+}
+
+/// Checks that a file's text has not more items than its budget.
+///
+/// # Errors
+/// It has more.
+pub fn check_items(bytes: &[u8], pid: u32, name: &str) -> Result<(), OverBudget> {
+    let is_over = name == "cmdline" && bytes.iter().filter(|byte| **byte == 0).nth(ARGUMENTS).is_some();
+    if is_over { Err(OverBudget::new(pid, name, ARGUMENTS as u64, "arguments")) } else { Ok(()) }
 }
 
 /// Reads all of `source`, or `None` if that is more than `most` bytes.
@@ -136,15 +190,37 @@ mod tests {
         file.set_len(20 << 20).unwrap();
         io::Seek::rewind(&mut file).unwrap();
         let error = read(file, 812, "cmdline").unwrap_err();
-        assert_eq!(error.to_string(), "cmdline of process 812 exceeds the budget of 2097152 bytes");
+        assert_eq!(error.to_string(), "cmdline of process 812 exceeds the budget of 262144 bytes");
         assert_eq!(OverBudget::of(&error).unwrap().pid, 812);
         assert!(OverBudget::of(&io::ErrorKind::NotFound.into()).is_none());
     }
 
     #[test]
+    fn a_command_line_of_nothing_but_ends_is_over_its_budget() {
+        let read = |count: usize| {
+            let mut file = tempfile::tempfile().unwrap();
+            io::Write::write_all(&mut file, &vec![0; count]).unwrap();
+            io::Seek::rewind(&mut file).unwrap();
+            read(file, 812, "cmdline")
+        };
+        assert_eq!(read(ARGUMENTS).unwrap().len(), ARGUMENTS);
+        let error = read(ARGUMENTS + 1).unwrap_err();
+        assert_eq!(error.to_string(), "cmdline of process 812 exceeds the budget of 8192 arguments");
+        assert!(is_given_up(&error));
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_named() {
+        let error = io::Error::from(Unanswered::new(812, "smaps"));
+        assert!(error.to_string() == "smaps of process 812 does not answer", "{error}");
+        assert!(is_given_up(&error) && !is_given_up(&io::ErrorKind::TimedOut.into()));
+        assert_eq!((Unanswered::of(&error).unwrap().pid, OverBudget::of(&error)), (812, None));
+    }
+
+    #[test]
     fn only_files_of_processes_have_these_budgets() {
         let of = |path| budget_of_path(Path::new(path));
-        assert_eq!(of("proc/812/cmdline"), Some((812, "cmdline", 2 << 20)));
+        assert_eq!(of("proc/812/cmdline"), Some((812, "cmdline", 256 << 10)));
         assert_eq!(of("proc/812/task/9/comm"), Some((812, "comm", 1 << 20)));
         assert_eq!([of("proc/meminfo"), of("proc/812"), of("sys/kernel/mm/ksm/run"), of("")], [None; 4]);
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use ksmith_core::reading::{Malformed, Reading};
 
-use crate::proc_file::{self, OverBudget, lossy};
+use crate::proc_file::{self, is_given_up, lossy};
+use crate::reader;
 
 /// The directory that holds `proc` and `sys`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +38,18 @@ impl Root {
         self.0.join(relative)
     }
 
-    /// Reads the whole text of a file. Bytes that are not UTF-8 are replaced. A file over its budget is malformed.
+    /// Reads the whole text of a file. Bytes that are not UTF-8 are replaced. A file over its budget, or one of a process
+    /// that does not answer, is malformed.
     pub fn text(&self, relative: impl AsRef<Path>) -> Reading<String> {
         let relative = relative.as_ref();
-        match open(&self.path(relative)).and_then(|file| read(file, relative)) {
+        let is_direct = relative.components().count() == 3;
+        let bytes = match proc_file::budget_of_path(relative) {
+            Some((pid, name, _)) if self.is_host() && is_direct && proc_file::may_wait(name) => {
+                reader::read(pid, name)
+            }
+            _ => open(&self.path(relative)).and_then(|file| read(file, relative)),
+        };
+        match bytes {
             Ok(bytes) => Reading::Value(lossy(bytes)),
             Err(error) => outcome(&error),
         }
@@ -60,14 +69,17 @@ fn read(file: File, relative: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Converts an error to one of three outcomes. A process that has ended and a source that is off (PSI answers
-/// `EOPNOTSUPP`) are absent. A file over its budget and an undocumented error are malformed.
+/// `EOPNOTSUPP`) are absent. A file over its budget, one that does not answer, and an undocumented error are malformed.
 pub fn outcome<T>(error: &io::Error) -> Reading<T> {
     const ABSENT: [i32; 5] = [libc::ENOENT, libc::ENOTDIR, libc::ESRCH, libc::EOPNOTSUPP, libc::ENODEV];
     match error.raw_os_error() {
         Some(code) if ABSENT.contains(&code) => Reading::Absent,
         Some(libc::EACCES | libc::EPERM) => Reading::Denied,
-        _ if OverBudget::of(error).is_some() => {
-            Reading::Malformed(Malformed::new(1, "a file within its budget", &error.to_string()))
+        _ if let Some(why) = error.get_ref().and_then(|why| why.downcast_ref::<Malformed>()) => {
+            Reading::Malformed(why.clone())
+        }
+        _ if is_given_up(error) => {
+            Reading::Malformed(Malformed::new(1, "a file within its budget that answers", &error.to_string()))
         }
         _ => Reading::Malformed(Malformed::new(1, "readable text", &error.to_string())),
     }

@@ -1,14 +1,20 @@
-//! The cost of the daemon while ksmd is parked: its own CPU and memory, as the kernel counts them.
+//! The cost of the daemon while ksmd is parked, and how long its turns take while processes attack it.
 //!
 //! `cargo bench -p ksmith --bench daemon` (as root, on a host where KSM is not in use) starts the real `ksmith
 //! daemon` beside real processes, with mergeable memory or without, waits until it has parked ksmd, and prints a
-//! table. It holds the lock of the tests on the live kernel meanwhile; the daemon restores the settings.
+//! table. Then an ordinary user attacks (`ksmith/tests/attacks`), and a second table has the daemon's turns and the most
+//! memory that it had. It holds the lock of the tests on the live kernel meanwhile; the daemon restores the settings.
+//! `KSMITH_BENCH=attacks` leaves the first table out. Other words leave out the attacks without them in their names.
 
+#[path = "../tests/support/attack.rs"]
+mod attack;
 mod running;
 mod sleepers;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use attack::Attack;
 use running::Daemon;
 use sleepers::Sleepers;
 
@@ -20,6 +26,14 @@ const WATCHED: Duration = Duration::from_secs(15);
 
 fn main() {
     let Some(_lock) = running::kernel_lock() else { return };
+    let wanted = std::env::var("KSMITH_BENCH").unwrap_or_default();
+    if wanted.is_empty() {
+        costs();
+    }
+    attacks(wanted.trim_start_matches("attacks"));
+}
+
+fn costs() {
     println!("| with mergeable memory | without | state | CPU ms per second | of a core | RSS |");
     println!("|---|---|---|---|---|---|");
     for (mergeable, plain) in SCENES {
@@ -40,5 +54,51 @@ fn row(mergeable: usize, plain: usize) {
         share * 1e3,
         share * 100.0,
         daemon.rss_kib(),
+    );
+}
+
+/// Turns that are waited for under each attack.
+const TURNS: usize = 100;
+
+/// The guard of the domains takes a turn each tenth of a second while it keeps ksmd parked.
+const GUARDED: &str = "[domains]\nmode = \"one\"\nadmit = \"a\"\n";
+
+fn attacks(wanted: &str) {
+    println!("\n| attack | turns | median | 99.9 % | longest | most memory |");
+    println!("|---|---|---|---|---|---|");
+    let locks = || Attack::hold_lock(200);
+    let arguments = || Attack::many_arguments(30, 60_000);
+    let names = || Attack::spoof_names(300);
+    let flood = |socket: &Path| Attack::flood_socket(socket, 16);
+    attacked(wanted, "none", |_| Some(Vec::new()));
+    attacked(wanted, "30 processes with 16 MiB of arguments, one with 60,000 mappings", |_| {
+        Some(vec![arguments()?])
+    });
+    attacked(wanted, "200 processes hold their locks", |_| Some(vec![locks()?]));
+    attacked(wanted, "300 processes call themselves others' guests", |_| Some(vec![names()?]));
+    attacked(wanted, "16 threads flood the users' socket", |socket| Some(vec![flood(socket)?]));
+    attacked(wanted, "all of them", |socket| Some(vec![arguments()?, locks()?, names()?, flood(socket)?]));
+}
+
+fn attacked(wanted: &str, name: &str, attack: impl FnOnce(&Path) -> Option<Vec<Attack>>) {
+    if !name.contains(wanted) {
+        return;
+    }
+    let _guest = Sleepers::fork(1, 0);
+    let daemon = Daemon::start_with(GUARDED);
+    daemon.settle_for(1);
+    let Some(_attack) = attack(&daemon.users_socket()) else { return };
+    let before = daemon.turns().len();
+    daemon.settle_for(before + TURNS);
+    let mut turns = daemon.turns().split_off(before);
+    turns.sort_unstable();
+    let ms = |at: usize| turns[at.min(turns.len() - 1)] as f64 / 1e3;
+    println!(
+        "| {name} | {} | {:.2} ms | {:.2} ms | {:.2} ms | {} KiB |",
+        turns.len(),
+        ms(turns.len() / 2),
+        ms((turns.len() * 999).div_ceil(1000) - 1),
+        ms(turns.len() - 1),
+        daemon.most_kib(),
     );
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use ksmith_core::controller::{Applied, Host};
 use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{GivenUpList, Sample};
 use ksmith_core::sim::{Config, Machine};
 use ksmith_host::act::{Holder, RestoreError};
 use ksmith_host::observe::ProcessEvent;
@@ -44,6 +44,7 @@ pub struct World {
     pub hidden_processes: u64,
     /// Whether a process shows that it offers memory before ksmd has visited it, as from Linux 6.14 on.
     pub shows_mergeable: bool,
+    pub given_up: GivenUpList,
     /// A setting that can't be written.
     pub refuses: Option<Knob>,
     pub shortness: f64,
@@ -119,6 +120,7 @@ impl DaemonHost for FakeHost {
         if !world.shows_mergeable && sample.ksm.tracked_pages() == 0 {
             sample.processes.clear();
         }
+        sample.given_up = world.given_up.clone();
         sample.pool_shortness = world.shortness;
         sample
     }
@@ -248,6 +250,7 @@ impl Scene {
             told: Vec::new(),
             hidden_processes: 0,
             shows_mergeable: true,
+            given_up: GivenUpList::default(),
             refuses: None,
             shortness: 0.0,
             watchdog: None,

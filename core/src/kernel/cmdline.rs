@@ -1,5 +1,8 @@
 //! `/proc/PID/cmdline`: how a process was started, as far as it still says so.
 
+/// Arguments that are kept at most: a process may have as many empty ones as it likes.
+const MOST: usize = 8192;
+
 /// The arguments of a process. The process owns this text and may have overwritten it with anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommandLine(Vec<String>);
@@ -11,7 +14,7 @@ impl CommandLine {
         if bytes.is_empty() {
             return Self::default();
         }
-        Self(bytes.split(|&b| b == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
+        Self(bytes.split(|&b| b == 0).take(MOST).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
     }
 
     /// The arguments, the program first.
@@ -46,6 +49,11 @@ mod tests {
         assert_eq!(line.option("-m"), Some("64"));
         assert_eq!(line.option("--umid"), Some("one"));
         assert_eq!(line.option("-name"), None);
+    }
+
+    #[test]
+    fn no_more_arguments_are_kept_than_so_many() {
+        assert_eq!(CommandLine::parse(&vec![0; 1 << 20]).arguments().len(), MOST);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl GuestsReport {
             cow_ksm: sample.vmstat.value().and_then(|vm| vm.cow_ksm),
             cow_ksm_per_second: None,
             sharing: None,
-            errors: errors.into_iter().collect(),
+            errors: errors.into_iter().chain(sample.given_up.sentences()).collect(),
         }
     }
 }

@@ -88,6 +88,7 @@ impl Status {
                 sample.hidden_processes
             ));
         }
+        errors.extend(sample.given_up.sentences());
         errors
     }
 }

@@ -69,7 +69,7 @@ impl Ksmd {
         let visited = ksm.pages_scanned.get();
         let tracked = ksm.tracked_pages();
         let of_each = now.processes.iter().map(|process| process.ksm.rmap_items);
-        let tracked_of_living = of_each.sum::<Option<u64>>().filter(|_| now.hidden_processes == 0);
+        let tracked_of_living = of_each.sum::<Option<u64>>().filter(|_| !now.has_unknown_figures());
         Self {
             at: now.at,
             took: now.took,

@@ -53,6 +53,7 @@ impl Machine {
             pool_shortness: 0.0,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
+            given_up: crate::sample::GivenUpList::default(),
             page_samples: Reading::Absent,
         }
     }

@@ -13,6 +13,7 @@ use super::looks::{first_look, is_anything_pending, last_look};
 use super::pages::{Draw, walk};
 use super::patient::{NoPatient, Patient};
 use super::report::Report;
+use crate::mappings;
 use crate::memory::frames::Frames;
 use crate::memory::pace::Pace;
 use crate::memory::pinned::Quiet;
@@ -53,11 +54,11 @@ const PASSES: u64 = 3;
 /// Not even its mappings can be had.
 pub fn examine(root: &Root, patient: &Patient, options: Options) -> Result<Report, NoPatient> {
     let started = Instant::now();
-    let smaps = patient.text("smaps").and_then(|text| Mapping::parse_all(&text));
-    let mappings = match smaps {
-        Reading::Value(mappings) => mappings,
-        other => return Err(patient.refuse("smaps", &other)),
-    };
+    let mut mappings: Vec<Mapping> = Vec::new();
+    let smaps = mappings::read(root, patient.pid, "smaps", |mapping| mappings.push(mapping));
+    if smaps.value().is_none() || patient.text("stat").value().is_none() {
+        return Err(patient.refuse("smaps", &smaps));
+    }
     let ksm = |reading: Reading<String>| reading.and_then(|text| KsmStat::parse(&text)).get();
     let host = host_state(root);
     let mut seen = Examination {
@@ -121,7 +122,7 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
     let mut scratch = Scratch::new();
     // Pages that a fork shares are looked at like any others.
     scratch.look_again();
-    let places = draw(&context, &targets[own].memory.pagemap, seen);
+    let places = draw(&context, (patient.pid, &targets[own].memory.pagemap), seen);
     let drawn = first_look(&context, &targets[own], &mut scratch, places.into_iter());
     // Read after the first look: only passes that began later count.
     let before = host_state(root);
@@ -161,7 +162,7 @@ fn passes(before: &HostState, now: &HostState) -> u64 {
 }
 
 /// Walks over all mappings that can merge, and draws pages from them.
-fn draw(context: &Context, pagemap: &std::fs::File, seen: &mut Examination) -> Vec<(usize, u64, bool)> {
+fn draw(context: &Context, pagemap: (u32, &std::fs::File), seen: &mut Examination) -> Vec<(usize, u64, bool)> {
     let size = context.page_size;
     let anonymous = seen.mappings.iter().filter(|it| can_merge(it)).filter_map(|it| it.mapping.figures.as_ref());
     let anonymous = anonymous.map(|figures| figures.anonymous).sum::<u64>() / size;

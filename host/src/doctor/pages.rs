@@ -44,10 +44,15 @@ impl Draw {
 ///
 /// # Errors
 /// The process is gone.
-pub fn walk(pagemap: &File, frames: &Frames, [start, end, size]: [u64; 3], draw: [Draw; 2]) -> io::Result<Walked> {
+pub fn walk(
+    (pid, pagemap): (u32, &File),
+    frames: &Frames,
+    [start, end, size]: [u64; 3],
+    draw: [Draw; 2],
+) -> io::Result<Walked> {
     let mut walked = Walked::default();
     let mut spare = None;
-    entries::each(pagemap, [start, end, size], |first, entries| {
+    entries::each(pagemap, pid, [start, end, size], |first, entries| {
         let flags = SharedFrames::of(frames, entries);
         for (page, entry) in (first..).zip(entries).filter(|(_, entry)| entry.is_anonymous()) {
             let address = page * size;

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::hypervisor::GuestName;
 use crate::proc_file;
+use crate::reader;
 use crate::root::{Root, outcome};
 
 /// Why there is no process to examine.
@@ -47,6 +48,7 @@ pub struct Patient {
     /// Clock ticks between boot and its start.
     pub start_ticks: u64,
     directory: OwnedFd,
+    is_on_host: bool,
 }
 
 impl Patient {
@@ -54,7 +56,7 @@ impl Patient {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(root.path(format!("proc/{pid}")), flags, Mode::empty())
             .map_err(|_| NoPatient::Unknown(pid.to_string()))?;
-        let mut patient = Self { pid, name: String::new(), start_ticks: 0, directory };
+        let mut patient = Self { pid, name: String::new(), start_ticks: 0, directory, is_on_host: root.is_host() };
         let stat = match patient.text("stat").and_then(|text| PidStat::parse(&text)) {
             Reading::Value(stat) => stat,
             other => return Err(patient.refuse("stat", &other)),
@@ -71,7 +73,12 @@ impl Patient {
 
     /// The text of one of its files.
     pub fn text(&self, name: &str) -> Reading<String> {
-        match self.file(name).and_then(|file| proc_file::read(file, self.pid, name)) {
+        let bytes = match self.is_on_host && proc_file::may_wait(name) {
+            // The directory shows that what was read by PID is this process's.
+            true => reader::read(self.pid, name).and_then(|bytes| self.file("stat").map(|_| bytes)),
+            false => self.file(name).and_then(|file| proc_file::read(file, self.pid, name)),
+        };
+        match bytes {
             Ok(bytes) => Reading::Value(proc_file::lossy(bytes)),
             Err(error) => outcome(&error),
         }

@@ -104,18 +104,22 @@ impl OffList {
         })
     }
 
-    /// Changes the reason of a guest on the list: it is outside the domain that may merge. Returns whether that is new.
+    /// Changes the reason of these guests where they are on the list: they are outside the domain that may merge. Returns
+    /// those for which that is new. Without any the store is not written.
     ///
     /// # Errors
     /// The store can't be written.
-    pub fn claim(&self, process: ProcessId, on_exit: OnExit) -> Result<bool, UndoError> {
-        let mut is_new = false;
-        self.0.change(|guests| {
-            for guest in guests.iter_mut().filter(|guest| guest.process == process && guest.why == Why::Prune) {
-                (guest.why, guest.on_exit, is_new) = (Why::Domain, Some(on_exit), true);
-            }
-        })?;
-        Ok(is_new)
+    pub fn claim(&self, processes: &[ProcessId], on_exit: OnExit) -> Result<Vec<ProcessId>, UndoError> {
+        let mut new: Vec<ProcessId> = self.listed(Why::Prune).into_iter().map(|guest| guest.process).collect();
+        new.retain(|process| processes.contains(process));
+        if !new.is_empty() {
+            self.0.change(|guests| {
+                for guest in guests.iter_mut().filter(|guest| new.contains(&guest.process)) {
+                    (guest.why, guest.on_exit) = (Why::Domain, Some(on_exit));
+                }
+            })?;
+        }
+        Ok(new)
     }
 
     /// Changes what becomes of all guests outside the domain when the daemon has ended.
@@ -194,6 +198,7 @@ impl OffList {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -206,7 +211,7 @@ mod tests {
         let target = Guests::new(Root::host(), Uri::default()).target_by_id(id.into()).unwrap();
         let list = OffList::open(&directory).unwrap();
         assert!(list.guests().is_empty());
-        assert!(!list.claim(id, OnExit::Keep).unwrap());
+        assert_eq!(list.claim(&[id], OnExit::Keep).unwrap(), []);
         assert!(list.guests().is_empty(), "a guest that is not switched off is not claimed");
         list.note_pruned(&target).unwrap();
         list.note_pruned(&target).unwrap();
@@ -219,7 +224,12 @@ mod tests {
             on_exit: None,
         };
         assert_eq!(next.guests(), [noted]);
-        assert!(next.claim(id, OnExit::Keep).unwrap() && !next.claim(id, OnExit::Keep).unwrap());
+        assert_eq!(next.claim(&[id], OnExit::Keep).unwrap(), [id]);
+        // A write puts a new file in its place, and waits for the disk: each turn asks.
+        let file = || fs::metadata(directory.undo()).unwrap().ino();
+        let before = file();
+        assert_eq!(next.claim(&[id], OnExit::Keep).unwrap(), []);
+        assert_eq!(file(), before);
         assert_eq!(next.guests()[0].on_exit, Some(OnExit::Keep));
         next.set_on_exit(OnExit::Restore).unwrap();
         assert_eq!(next.guests()[0].on_exit, Some(OnExit::Restore));

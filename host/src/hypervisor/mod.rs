@@ -17,6 +17,7 @@ use ksmith_core::kernel::CommandLine;
 
 pub use self::cgroup::Cgroup;
 pub use self::libvirt::{BadUri, LibvirtError, Uri};
+pub(crate) use self::name::printable;
 pub use self::name::{GuestName, Program, may_be_vm};
 pub use self::qmp::{Backend, Monitor, MonitorError, Place, Told};
 pub use self::recognise::{Recognised, recognise};

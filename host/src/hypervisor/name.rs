@@ -73,7 +73,7 @@ pub(super) fn printable_name(own: Option<&str>, comm: &str, line: &CommandLine) 
 }
 
 /// The text without what a terminal would act upon, cut to [`NAME_MAX`].
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !is_obeyed(*c)).take(NAME_MAX).collect::<String>().trim().to_owned()
 }
 

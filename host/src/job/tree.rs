@@ -6,6 +6,7 @@ use ksmith_core::kernel::{KsmStat, PidStat, SmapsRollup};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
+use crate::reader;
 use crate::root::Root;
 
 /// A process of the job, before its memory figures are read.
@@ -29,12 +30,14 @@ pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Mem
     for (pid, stat) in &all {
         children.entry(stat.parent).or_default().push(*pid);
     }
+    // Those that read for this process are no part of the job.
+    let own = reader::pids();
     let mut found = BTreeSet::new();
     let mut next = vec![ancestor];
     while let Some(pid) = next.pop() {
         for child in children.get(&pid).into_iter().flatten() {
             // A PID that was reused during the reading could close a circle.
-            if *child != ancestor && found.insert(*child) {
+            if *child != ancestor && !own.contains(child) && found.insert(*child) {
                 next.push(*child);
             }
         }

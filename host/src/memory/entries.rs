@@ -6,16 +6,19 @@ use std::os::unix::fs::FileExt;
 
 use ksmith_core::kernel::PageEntry;
 
+use super::under_way;
+
 /// Pages looked up at once.
 const LOOKED_UP: u64 = 4096;
 
-/// Calls `take` with what the kernel says of the pages of `size` from address `start` to `end`: the number of the first,
+/// Calls `take` with what the kernel says of the pages of `size` of a process from address `start` to `end`: the number of the first,
 /// and their entries.
 ///
 /// # Errors
 /// The process is gone, or `take` has failed.
 pub fn each(
     pagemap: &File,
+    pid: u32,
     [start, end, size]: [u64; 3],
     mut take: impl FnMut(u64, &[PageEntry]) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -24,7 +27,7 @@ pub fn each(
     while first < last {
         let count = LOOKED_UP.min(last - first);
         bytes.resize(count as usize * 8, 0);
-        let got = pagemap.read_at(&mut bytes, first * 8)? / 8;
+        let got = under_way::during(pid, || pagemap.read_at(&mut bytes, first * 8))? / 8;
         if got == 0 {
             break;
         }
@@ -49,15 +52,15 @@ mod tests {
             file.write_all(&number.to_ne_bytes()).unwrap();
         }
         let mut told = Vec::new();
-        each(&file, [5 * 4096, 9_000 * 4096, 4096], |first, entries| {
+        each(&file, 1, [5 * 4096, 9_000 * 4096, 4096], |first, entries| {
             assert_eq!(first, entries[0].0);
             told.extend(entries.iter().map(|entry| entry.0));
             Ok(())
         })
         .unwrap();
         assert!(told.iter().copied().eq(5..9_000));
-        let stops = each(&file, [0, 9_000 * 4096, 4096], |_, _| Err(io::ErrorKind::Other.into()));
+        let stops = each(&file, 1, [0, 9_000 * 4096, 4096], |_, _| Err(io::ErrorKind::Other.into()));
         assert!(stops.is_err());
-        each(&file, [20_000 * 4096, 30_000 * 4096, 4096], |_, _| panic!("there are none")).unwrap();
+        each(&file, 1, [20_000 * 4096, 30_000 * 4096, 4096], |_, _| panic!("there are none")).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use ksmith_core::reading::Malformed;
 
-use crate::proc_file::OverBudget;
+use crate::proc_file::{OverBudget, Unanswered};
 
 /// Why one process was left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +32,9 @@ pub enum Unreadable {
     /// It has more than is read of one process.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+    /// It does not let its files be read.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
     /// Any other obstacle.
     #[error("it can't be read: {0}")]
     Other(String),
@@ -43,11 +46,18 @@ impl Unreadable {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::Exited,
             Some(libc::EACCES | libc::EPERM) => Self::Denied,
-            _ => match OverBudget::of(&error) {
-                Some(over) => Self::OverBudget(over.clone()),
-                None => Self::Other(error.to_string()),
+            _ => match (OverBudget::of(&error), Unanswered::of(&error)) {
+                (Some(over), _) => Self::OverBudget(over.clone()),
+                (_, Some(unanswered)) => Self::Unanswered(unanswered.clone()),
+                (None, None) => Self::Other(error.to_string()),
             },
         }
+    }
+
+    /// The same for an error of a file that is parsed.
+    pub fn of_file(file: &'static str, error: io::Error) -> Self {
+        let why = error.get_ref().and_then(|why| why.downcast_ref::<Malformed>()).cloned();
+        why.map_or_else(|| Self::of(error), |why| Self::Malformed { file, why })
     }
 }
 

@@ -14,4 +14,5 @@ pub mod rights;
 pub mod salt;
 pub mod scan;
 pub mod target;
+pub mod under_way;
 pub mod work;

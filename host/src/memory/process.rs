@@ -14,7 +14,10 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use super::error::Unreadable;
 use super::rights::Rights;
 use crate::hypervisor::GuestName;
-use crate::proc_file::{self, ADDRESSES, MAPPINGS, OverBudget, lossy};
+use crate::mappings;
+use crate::proc_file::{self, ADDRESSES, OverBudget, lossy, may_wait};
+use crate::reader;
+use crate::root::Root;
 
 /// A process by its open /proc directory, so that a PID that is used again is never taken for it.
 #[derive(Debug)]
@@ -112,11 +115,11 @@ impl Process {
     pub fn is_involved(&self) -> bool {
         let ksm = self.ksm();
         ksm.is_involved()
-            || ksm.mergeable.is_none()
-                && self.text("smaps").is_ok_and(|text| {
-                    let marked = |line: &str| line.split_ascii_whitespace().any(|flag| flag == "mg");
-                    text.lines().any(|line| line.starts_with("VmFlags:") && marked(line))
-                })
+            || ksm.mergeable.is_none() && {
+                let mut is_marked = false;
+                let visit = |mapping: Mapping| is_marked |= mapping.is_mergeable() == Some(true);
+                self.each_mapping("smaps", visit).is_ok() && is_marked
+            }
     }
 
     /// The user that owns it, as a number.
@@ -141,17 +144,13 @@ impl Process {
     /// # Errors
     /// We may not read it, or it is gone.
     pub fn memory(&self, detail: Detail) -> Result<Memory, Unreadable> {
+        // First, for this shows whether the process answers at all.
+        let ksm = self.ksm();
         let mem = self.file("mem").map_err(Unreadable::of)?;
         let pagemap = self.file("pagemap").map_err(Unreadable::of)?;
         let file = if detail == Detail::Figures { "smaps" } else { "maps" };
-        let text = self.text(file).map_err(Unreadable::of)?;
-        let mappings = Mapping::parse_all(&text).map_err(|why| Unreadable::Malformed { file, why })?;
-        if mappings.len() as u64 > MAPPINGS {
-            return Err(OverBudget::new(self.pid, file, MAPPINGS, "mappings").into());
-        }
         // Not knowing counts as no.
         let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
-        let is_mergeable = mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true));
         let mut memory = Memory {
             pid: self.pid,
             mem,
@@ -159,12 +158,13 @@ impl Process {
             stretches: Vec::new(),
             anonymous_bytes: 0,
             ineligible: BTreeMap::new(),
-            is_mergeable,
-            ksm: self.ksm(),
+            is_mergeable: false,
+            ksm,
         };
-        for mapping in &mappings {
-            memory.take(mapping, is_locked);
-        }
+        let mut sorter = Sorter { is_locked, unmarked: Vec::new() };
+        self.each_mapping(file, |mapping| memory.take(&mapping, &mut sorter))
+            .map_err(|error| Unreadable::of_file(file, error))?;
+        memory.finish(sorter);
         if detail == Detail::Headings {
             self.rough_figures(&mut memory, is_locked)?;
         }
@@ -175,6 +175,18 @@ impl Process {
         // Ties by address, so that the order is the same in clones.
         memory.stretches.sort_by_key(|stretch| (std::cmp::Reverse(stretch.end - stretch.start), stretch.start));
         Ok(memory)
+    }
+
+    /// The stretches that might be merged, whether they are marked mergeable or not. Nothing of its memory is opened.
+    ///
+    /// # Errors
+    /// As [`memory`](Self::memory).
+    pub fn stretches(&self) -> Result<Vec<Stretch>, Unreadable> {
+        let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
+        let mut stretches = Vec::new();
+        let mut take = |mapping: Mapping| stretches.extend(heading(&mapping, is_locked));
+        self.each_mapping("maps", &mut take).map_err(|error| Unreadable::of_file("maps", error))?;
+        Ok(stretches)
     }
 
     /// Fills in from the kernel's counters what the headings alone do not say.
@@ -204,7 +216,22 @@ impl Process {
     }
 
     fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
-        proc_file::read(self.file(name)?, self.pid, name)
+        if !may_wait(name) {
+            return proc_file::read(self.file(name)?, self.pid, name);
+        }
+        let bytes = reader::read(self.pid, name)?;
+        self.is_there()?;
+        Ok(bytes)
+    }
+
+    fn each_mapping(&self, file: &str, visit: impl FnMut(Mapping)) -> io::Result<()> {
+        mappings::each(&Root::host(), self.pid, file, visit)?;
+        self.is_there()
+    }
+
+    /// Checks that the process has not ended: else what was read by its PID may be another's.
+    fn is_there(&self) -> io::Result<()> {
+        self.file("stat").map(|_| ())
     }
 
     fn text(&self, name: &str) -> io::Result<String> {
@@ -226,38 +253,67 @@ impl Memory {
     }
 
     /// Sorts one mapping's pages into what can be merged and what can't, and why.
-    fn take(&mut self, mapping: &Mapping, is_locked: bool) {
+    fn take(&mut self, mapping: &Mapping, sorter: &mut Sorter) {
+        let is_locked = sorter.is_locked;
+        self.is_mergeable |= mapping.is_mergeable() == Some(true);
         let Some(figures) = &mapping.figures else {
-            // Files that were mapped privately and written to are left out: their number is known only from
-            // the page tables, and they are few.
-            let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
-            if is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none() {
-                self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
-            }
+            self.stretches.extend(heading(mapping, is_locked));
             return;
         };
-        let mut lose = |reason, bytes: u64| {
-            if bytes > 0 {
-                *self.ineligible.entry(reason).or_default() += bytes;
-            }
-        };
         if let Some(reason) = mapping.ineligible() {
-            return lose(reason, if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss });
+            return self.lose(reason, if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss });
         }
-        lose(Ineligible::File, figures.rss.saturating_sub(figures.anonymous));
-        // QEMU marks the guest's RAM and not its own heap; a process that has marked nothing might opt in whole.
-        if self.is_mergeable && mapping.is_mergeable() == Some(false) {
-            return lose(Ineligible::NotMergeable, figures.anonymous);
-        }
-        if is_locked {
-            return lose(Ineligible::Vfio, figures.anonymous);
-        }
-        // KSM's zero pages are not counted as anonymous: a stretch may consist of nothing else.
-        if figures.anonymous > 0 || self.ksm.zero_pages.unwrap_or(0) > 0 {
-            self.anonymous_bytes += figures.anonymous;
-            self.stretches.push(Stretch { start: mapping.start, end: mapping.end });
+        self.lose(Ineligible::File, figures.rss.saturating_sub(figures.anonymous));
+        let stretch = Stretch { start: mapping.start, end: mapping.end };
+        match mapping.is_mergeable() {
+            Some(false) => sorter.unmarked.push((stretch, figures.anonymous)),
+            _ => self.add(stretch, figures.anonymous, is_locked),
         }
     }
+
+    fn add(&mut self, stretch: Stretch, anonymous: u64, is_locked: bool) {
+        // KSM's zero pages are not counted as anonymous: a stretch may consist of nothing else.
+        if is_locked {
+            self.lose(Ineligible::Vfio, anonymous);
+        } else if anonymous > 0 || self.ksm.zero_pages.unwrap_or(0) > 0 {
+            self.anonymous_bytes += anonymous;
+            self.stretches.push(stretch);
+        }
+    }
+
+    fn lose(&mut self, reason: Ineligible, bytes: u64) {
+        if bytes > 0 {
+            *self.ineligible.entry(reason).or_default() += bytes;
+        }
+    }
+
+    /// Sorts what depends on all mappings. QEMU marks the guest's RAM and not its own heap; a process that has marked
+    /// nothing might opt in whole.
+    fn finish(&mut self, sorter: Sorter) {
+        for (stretch, anonymous) in sorter.unmarked {
+            if self.is_mergeable {
+                self.lose(Ineligible::NotMergeable, anonymous);
+            } else {
+                self.add(stretch, anonymous, sorter.is_locked);
+            }
+        }
+    }
+}
+
+/// The stretch that might be merged, of a mapping without figures. Files that were mapped privately and written to are
+/// left out: their number is known only from the page tables, and they are few.
+fn heading(mapping: &Mapping, is_locked: bool) -> Option<Stretch> {
+    let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
+    let is_taken = is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none();
+    is_taken.then_some(Stretch { start: mapping.start, end: mapping.end })
+}
+
+/// What is needed to sort mappings.
+#[derive(Debug)]
+struct Sorter {
+    is_locked: bool,
+    /// Mappings that are not marked mergeable, with their anonymous bytes.
+    unmarked: Vec<(Stretch, u64)>,
 }
 
 #[cfg(test)]
@@ -275,12 +331,14 @@ mod tests {
             stretches: Vec::new(),
             anonymous_bytes: 0,
             ineligible: BTreeMap::new(),
-            is_mergeable: mappings.iter().any(|mapping| mapping.is_mergeable() == Some(true)),
+            is_mergeable: false,
             ksm: KsmStat::default(),
         };
+        let mut sorter = Sorter { is_locked, unmarked: Vec::new() };
         for mapping in &mappings {
-            memory.take(mapping, is_locked);
+            memory.take(mapping, &mut sorter);
         }
+        memory.finish(sorter);
         (memory.ineligible.into_iter().collect(), memory.stretches.len(), memory.anonymous_bytes)
     }
 

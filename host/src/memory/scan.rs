@@ -18,6 +18,7 @@ use super::pace::Pace;
 use super::pinned::{self, Quiet};
 use super::process::Memory;
 use super::salt::Salt;
+use super::under_way;
 
 /// What all threads share.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl Scratch {
         let end = addresses.end / size;
         while first < end {
             let count = Self::LOOKED_UP.min(end - first);
-            let found = self.look_up(&memory.pagemap, first, count)?;
+            let found = self.look_up(memory.pid, &memory.pagemap, first, count)?;
             self.find_frames(context, found);
             let mut at = 0;
             while at < found {
@@ -153,11 +154,11 @@ impl Scratch {
     }
 
     /// Reads what pagemap says about `count` pages from page number `first` on. Gives the number of pages told.
-    fn look_up(&mut self, pagemap: &File, first: u64, count: u64) -> Result<usize, Stopped> {
+    fn look_up(&mut self, pid: u32, pagemap: &File, first: u64, count: u64) -> Result<usize, Stopped> {
         self.entries.resize(count as usize * 8, 0);
         // A mapping may have been taken away: no entries then, which is no reason to stop. A process that is gone
         // has no entries anywhere.
-        match pagemap.read_at(&mut self.entries, first * 8) {
+        match under_way::during(pid, || pagemap.read_at(&mut self.entries, first * 8)) {
             Ok(0) => Err(Stopped::Exited),
             Ok(bytes) => Ok(bytes / 8),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(Stopped::Exited),
@@ -240,14 +241,15 @@ impl Scratch {
         let is_exclusive = self.entry(at).is_exclusive();
         context.pace.wait_for(wanted as u64);
         let buffer = &mut self.buffer[..wanted];
-        let result = match self.may_pin && is_exclusive {
+        let may_pin = self.may_pin;
+        let result = under_way::during(memory.pid, || match may_pin && is_exclusive {
             // It may be refused where the file is not: seccomp, a user namespace.
             true => match pinned::read(memory.pid, from, buffer) {
                 Ok(got) => memory.is_alive().map(|()| got),
                 Err(_) => memory.mem.read_at(buffer, from),
             },
             false => memory.mem.read_at(buffer, from),
-        };
+        });
         let got = match result {
             // The memory of a process that ended reads as empty.
             Ok(0) => return Err(Stopped::Exited),

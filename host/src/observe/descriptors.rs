@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const RESERVE: u64 = 256 + 2 * 256;
 
 /// The most descriptors kept: enough for 1,024 processes. Each pins about a page of kernel memory.
-const MOST: u64 = 4096;
+const MOST: u64 = 2048;
 
 /// A budget of descriptors.
 #[derive(Debug)]

@@ -3,134 +3,131 @@
 //! `ksm_stat` exists since 6.1 and holds the merged pages since 6.4. `ksm_merging_pages` exists since 5.19. Older
 //! kernels have only the flags of mappings.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::ops::ControlFlow;
 
 use ksmith_core::kernel::{KsmStat, merging_pages, says_mergeable};
-use ksmith_core::reading::Reading;
+use ksmith_core::reading::{Malformed, Reading};
 
-use super::proc_dir::text;
-use super::scratch::Scratch;
 use crate::root::outcome;
 
-/// The KSM files of one process, opened when first needed and kept open.
+/// The files that give figures of one process.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     ksm_stat: Slot,
     merging_pages: Slot,
 }
 
-/// A file that stays open once it was opened.
-#[derive(Debug, Default)]
+/// Whether this kernel has a file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     #[default]
     Unasked,
-    /// This kernel lacks the file.
     Absent,
-    Open(OwnedFd),
+    There,
 }
 
 impl Slot {
-    /// Reads the file, after opening it by `open` if necessary. Absent only if the kernel lacks the file or the
-    /// process has ended.
-    fn read<'a>(
-        &mut self,
-        open: impl FnOnce() -> io::Result<OwnedFd>,
-        scratch: &'a mut Scratch,
-    ) -> Reading<&'a str> {
-        if let Self::Unasked = self {
-            *self = match open() {
-                Ok(file) => Self::Open(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Absent,
-                Err(error) => return outcome(&error),
-            };
+    /// The text of the file. Absent only if the kernel lacks the file or the process has ended.
+    fn text(&mut self, read: impl FnOnce() -> io::Result<Vec<u8>>) -> Reading<String> {
+        if *self == Self::Absent {
+            return Reading::Absent;
         }
-        match self {
-            Self::Open(file) => text(Ok(file), scratch),
-            Self::Unasked | Self::Absent => Reading::Absent,
+        match read() {
+            Ok(bytes) => {
+                *self = Self::There;
+                String::from_utf8(bytes).map_err(|_| Malformed::new(1, "text", "bytes that are none")).into()
+            }
+            Err(error) => {
+                if *self == Self::Unasked && error.kind() == io::ErrorKind::NotFound {
+                    *self = Self::Absent;
+                    return Reading::Absent;
+                }
+                outcome(&error)
+            }
         }
     }
 }
 
 impl Figures {
-    /// The most descriptors kept open.
-    pub(super) const DESCRIPTORS: u64 = 2;
-
     /// Whether this kernel has KSM figures of processes. This is known after a reading.
     pub(super) fn are_there(&self) -> bool {
-        matches!(self.ksm_stat, Slot::Open(_)) || matches!(self.merging_pages, Slot::Open(_))
+        self.ksm_stat == Slot::There || self.merging_pages == Slot::There
     }
 
-    /// Reads the figures; `open` opens a file of the process.
+    /// Makes the figures of what was read of `ksm_stat`; `merging` reads `ksm_merging_pages`, which takes no lock of
+    /// the process.
     ///
     /// `None` means a process without memory of its own (a kernel thread or a zombie), for which the kernel gives
     /// an empty text. Absent means that the process has ended. If the kernel has no such file, the figures are
     /// empty, and the caller must find out by other means whether the process runs.
     pub(super) fn read(
         &mut self,
-        open: impl Fn(&str) -> io::Result<OwnedFd>,
-        scratch: &mut Scratch,
+        ksm_stat: io::Result<Vec<u8>>,
+        merging: impl FnOnce() -> io::Result<Vec<u8>>,
     ) -> Reading<Option<KsmStat>> {
-        let mut ksm = match self.ksm_stat.read(|| open("ksm_stat"), scratch) {
-            Reading::Value("") => return Reading::Value(None),
-            Reading::Value(text) => match KsmStat::parse(text) {
+        let mut ksm = match self.ksm_stat.text(|| ksm_stat) {
+            Reading::Value(text) if text.is_empty() => return Reading::Value(None),
+            Reading::Value(text) => match KsmStat::parse(&text) {
                 Ok(ksm) => ksm,
                 Err(why) => return Reading::Malformed(why),
             },
-            Reading::Absent if matches!(self.ksm_stat, Slot::Absent) => KsmStat::default(),
+            Reading::Absent if self.ksm_stat == Slot::Absent => KsmStat::default(),
             other => return other.map(|_| None),
         };
         if ksm.merging_pages.is_some() {
             return Reading::Value(Some(ksm));
         }
-        match self.merging_pages.read(|| open("ksm_merging_pages"), scratch) {
-            Reading::Value("") => return Reading::Value(None),
-            Reading::Value(text) => match merging_pages(text) {
+        match self.merging_pages.text(merging) {
+            Reading::Value(text) if text.is_empty() => return Reading::Value(None),
+            Reading::Value(text) => match merging_pages(&text) {
                 Ok(pages) => ksm.merging_pages = Some(pages),
                 Err(why) => return Reading::Malformed(why),
             },
-            Reading::Absent if matches!(self.merging_pages, Slot::Absent) => {}
+            Reading::Absent if self.merging_pages == Slot::Absent => {}
             other => return other.map(|_| None),
         }
         Reading::Value(Some(ksm))
     }
 }
 
-/// The most bytes of `smaps` that are read: some 100,000 mappings.
-const LONGEST_SMAPS: u64 = 128 << 20;
+/// Finds mergeable memory among the flags in the pieces of an `smaps`.
+#[derive(Debug, Default)]
+pub(super) struct Flags {
+    /// The beginning of a line that goes on in the next piece.
+    line: Vec<u8>,
+    /// Whether a flag named mergeable memory.
+    pub(super) are_mergeable: bool,
+}
 
-/// Whether the flags in an open `smaps` name mergeable memory.
-pub(super) fn smaps_say_mergeable(smaps: OwnedFd) -> bool {
-    let lines = BufReader::with_capacity(64 << 10, File::from(smaps).take(LONGEST_SMAPS)).split(b'\n');
-    lines.map_while(Result::ok).any(|line| std::str::from_utf8(&line).is_ok_and(says_mergeable))
+impl Flags {
+    /// Looks through the next piece.
+    pub(super) fn take(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        let mut lines = piece.split(|byte| *byte == b'\n');
+        let last = lines.next_back().unwrap_or_default();
+        for line in lines {
+            self.line.extend_from_slice(line);
+            self.are_mergeable |= std::str::from_utf8(&self.line).is_ok_and(says_mergeable);
+            self.line.clear();
+        }
+        self.line.extend_from_slice(last);
+        if self.are_mergeable { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-    use std::io::{Seek, Write};
-    use std::os::fd::OwnedFd;
-
     use super::*;
 
-    /// Opens files from a table, like a kernel with only these files.
-    fn kernel(files: &[(&'static str, &'static str)]) -> impl Fn(&str) -> io::Result<OwnedFd> {
-        let files: HashMap<_, _> = files.iter().copied().collect();
-        move |name| {
-            let text = files.get(name).ok_or(io::ErrorKind::NotFound)?;
-            let mut file = tempfile::tempfile()?;
-            file.write_all(text.as_bytes())?;
-            file.rewind()?;
-            Ok(file.into())
-        }
-    }
-
+    /// What a kernel with only these files gives.
     fn read(files: &[(&'static str, &'static str)]) -> Reading<Option<KsmStat>> {
+        let give = |name: &str| {
+            let file = files.iter().find(|(file, _)| *file == name);
+            file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        };
         let mut figures = Figures::default();
-        let reading = figures.read(kernel(files), &mut Scratch::new());
-        let again = figures.read(|_| Err(io::Error::other("opened twice")), &mut Scratch::new());
-        assert_eq!(reading, again);
+        let reading = figures.read(give("ksm_stat"), || give("ksm_merging_pages"));
+        assert_eq!(reading, figures.read(give("ksm_stat"), || give("ksm_merging_pages")));
         reading
     }
 
@@ -161,21 +158,26 @@ mod tests {
     #[test]
     fn what_is_denied_or_gone_is_told_and_asked_again() {
         let mut figures = Figures::default();
-        let fails = |error: i32| move |_: &str| Err(io::Error::from_raw_os_error(error));
-        let mut scratch = Scratch::new();
-        assert_eq!(figures.read(fails(libc::EACCES), &mut scratch), Reading::Denied);
-        assert_eq!(figures.read(fails(libc::ESRCH), &mut scratch), Reading::Absent);
+        let fails = |error: i32| Err(io::Error::from_raw_os_error(error));
+        let none = || Err(io::ErrorKind::NotFound.into());
+        assert_eq!(figures.read(fails(libc::EACCES), none), Reading::Denied);
+        assert_eq!(figures.read(fails(libc::ESRCH), none), Reading::Absent);
         assert!(!figures.are_there());
-        let files = kernel(&[("ksm_stat", "ksm_rmap_items 1\n")]);
-        assert!(matches!(figures.read(files, &mut scratch), Reading::Value(Some(_))));
+        assert!(matches!(figures.read(Ok(b"ksm_rmap_items 1\n".to_vec()), none), Reading::Value(Some(_))));
         assert!(figures.are_there());
     }
 
     #[test]
-    fn flags_are_found_between_other_lines() {
-        let file = |text| kernel(&[("smaps", text)])("smaps").unwrap();
-        assert!(smaps_say_mergeable(file("7f00-7f01 rw-p\nRss: 4 kB\nVmFlags: rd mg\n7f02-7f03 rw-p\n")));
-        assert!(!smaps_say_mergeable(file("7f00-7f01 rw-p\nVmFlags: rd wr\n")));
-        assert!(!smaps_say_mergeable(file("")));
+    fn flags_are_found_between_other_lines_and_across_pieces() {
+        let say = |text: &str, width: usize| {
+            let mut flags = Flags::default();
+            let _ = text.as_bytes().chunks(width).try_for_each(|piece| flags.take(piece));
+            flags.are_mergeable
+        };
+        for width in [1, 7, 4096] {
+            assert!(say("7f00-7f01 rw-p\nRss: 4 kB\nVmFlags: rd mg\n7f02-7f03 rw-p\n", width));
+            assert!(!say("7f00-7f01 rw-p\nVmFlags: rd wr\n", width));
+            assert!(!say("", width));
+        }
     }
 }

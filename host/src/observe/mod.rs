@@ -6,9 +6,11 @@
 //! minute. The kernel reports starts and exits ([`ProcessEvents`]); without its events a scan of `/proc` every
 //! few seconds finds them.
 //!
-//! Reading a process's KSM figures waits for the lock of its memory map (6.14 and later). A process that holds
-//! the lock for long delays the sample. Nothing else here waits.
+//! Reading a process's KSM figures waits for the lock of its memory map (6.14 and later). So a child reads them
+//! ([`crate::reader`]), for some milliseconds at most. A process that does not answer is named in the sample, and
+//! whether it may merge is not known. Nothing else here waits.
 
+mod asked;
 mod batch;
 mod connector;
 mod descriptors;

@@ -46,6 +46,12 @@ impl ProcDir {
         open_in(self.0.as_fd(), &format!("{pid}/{name}"))
     }
 
+    /// Reads the bytes of a file, which holds one record and takes no lock, of the process that has this PID now.
+    pub(super) fn bytes(&self, pid: u32, name: &str, scratch: &mut Scratch) -> io::Result<Vec<u8>> {
+        scratch.fill(self.open_file(pid, name)?, End::ShortRead)?;
+        Ok(scratch.bytes().to_vec())
+    }
+
     /// Reads a file of the process that has this PID now.
     pub(super) fn read<'a>(&self, pid: u32, name: &str, scratch: &'a mut Scratch) -> Reading<&'a str> {
         text(self.open_file(pid, name), scratch)
@@ -56,6 +62,12 @@ impl ProcessDir {
     /// Opens a file of this process.
     pub(super) fn open_file(&self, name: &str) -> io::Result<OwnedFd> {
         open_in(self.0.as_fd(), name)
+    }
+
+    /// Reads the bytes of a file of this process that holds one record and takes no lock.
+    pub(super) fn bytes(&self, name: &str, scratch: &mut Scratch) -> io::Result<Vec<u8>> {
+        scratch.fill(self.open_file(name)?, End::ShortRead)?;
+        Ok(scratch.bytes().to_vec())
     }
 
     /// Reads a file of this process.

@@ -1,22 +1,25 @@
 //! The table of processes. The few with mergeable memory are read at each tick, the many others rarely.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ksmith_core::kernel::{Ksm, PidStat, Run};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
+use super::asked::{Asked, Told};
 use super::connector::ProcessEvent;
 use super::descriptors::Descriptors;
 use super::discovery::Discovery;
-use super::figures::{Figures, smaps_say_mergeable};
+use super::figures::{Figures, Flags};
 use super::plain::{PlainTable, State};
 use super::proc_dir::ProcDir;
 use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
 use super::scratch::Scratch;
 use super::watched::{Seen, Watched};
-use crate::hypervisor::may_be_vm;
+use crate::hypervisor::{may_be_vm, printable};
+use crate::proc_file::Unanswered;
 use crate::root::Root;
 
 /// The plain processes that one sample may always read. On a host with many processes it may read more.
@@ -62,6 +65,10 @@ enum Look {
     Hidden,
     Memoryless,
     Gone,
+    /// It does not answer.
+    Silent(Unanswered),
+    /// The time was over before its turn.
+    Late,
 }
 
 impl<T> From<Reading<T>> for Look {
@@ -73,6 +80,23 @@ impl<T> From<Reading<T>> for Look {
             Reading::Denied => Self::Hidden,
         }
     }
+}
+
+/// So soon that it is due at the next sample.
+const NEXT: Duration = Duration::from_millis(1);
+
+/// Processes that are asked at once.
+const AT_ONCE: usize = 128;
+
+/// Whether a process is watched from now on.
+enum Watching {
+    Begun,
+    /// It has no mergeable memory and is no hypervisor.
+    NotWorth,
+    /// It does not answer.
+    Silent(Unanswered),
+    /// The time was over before its turn.
+    Late,
 }
 
 /// Every known process.
@@ -87,6 +111,11 @@ pub(super) struct Processes {
     flag_schedule: Schedule,
     discovery: Discovery,
     descriptors: Descriptors,
+    asked: Asked,
+    /// Plain processes that do not answer.
+    silent: BTreeMap<u32, Unanswered>,
+    /// Processes that are watched since this sample.
+    new: Vec<ProcessId>,
     scans: u32,
     samples: u32,
     last: Duration,
@@ -110,6 +139,9 @@ impl Processes {
             flag_schedule: Schedule::default(),
             discovery: Discovery::new(root),
             descriptors,
+            asked: Asked::new(root),
+            silent: BTreeMap::new(),
+            new: Vec::new(),
             scans: 0,
             samples: 0,
             last: Duration::ZERO,
@@ -169,6 +201,7 @@ impl Processes {
                 self.discovery.set_events(false);
                 self.discovery.demand();
                 self.plain.clear();
+                self.silent.clear();
                 self.schedule.clear();
                 self.young.clear();
                 self.flag_schedule.clear();
@@ -200,6 +233,7 @@ impl Processes {
         }
         let Some(proc) = self.proc.take() else { return };
         let is_first = self.scans == 0;
+        self.asked.begin(is_first);
         if self.discovery.is_due(now, scratch) {
             self.scan(&proc, now);
         }
@@ -208,9 +242,18 @@ impl Processes {
             self.plain.make_due(now).into_iter().for_each(|pid| self.schedule.push(now, pid));
         }
         let limit = if is_first || is_for_all { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
+        // What is known to merge comes before what might.
+        self.read_watched(&proc, scratch, sample);
         self.look_at_due(&proc, now, limit, scratch);
         self.look_at_flags(&proc, now, sample.page_size, scratch);
-        self.read_watched(&proc, scratch, sample);
+        self.read_new(&proc, scratch, sample);
+        for (pid, unanswered) in &self.silent {
+            sample.given_up.add(true, || GivenUp {
+                pid: *pid,
+                name: name_of(&proc, *pid, scratch),
+                why: unanswered.to_string(),
+            });
+        }
         sample.hidden_processes += self.plain.hidden();
         self.proc = Some(proc);
         self.last = now;
@@ -238,6 +281,8 @@ impl Processes {
             }
         }
         self.plain.keep_found_by(self.scans);
+        let plain = &self.plain;
+        self.silent.retain(|pid, _| plain.get(*pid).is_some());
     }
 
     fn enter(&mut self, pid: u32, looks: u8, due: Duration) {
@@ -258,38 +303,83 @@ impl Processes {
     /// Reads the new processes that are due. Returns whether one of them has mergeable memory or may get some.
     pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
         let Some(proc) = self.proc.take() else { return false };
+        self.asked.begin(false);
         let before = self.watched.len();
-        for _ in 0..LOOKS_LEAST {
+        let mut due_now = Vec::new();
+        while due_now.len() < LOOKS_LEAST {
             let Some((due, pid)) = self.young.pop_due(now) else { break };
             // A process that a sample has read meanwhile is due at another time.
             if self.plain.get(pid).is_some_and(|plain| plain.due == due) {
-                let found = look(&proc, pid, true, scratch);
-                self.conclude(&proc, pid, now, found, scratch);
+                due_now.push((pid, true));
             }
         }
+        self.look_at(&proc, now, &due_now, scratch);
         self.proc = Some(proc);
         self.watched.len() > before
     }
 
     fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut Scratch) {
         let mut looks = 0;
-        while looks < limit {
-            let Some((due, pid)) = self.schedule.pop_due(now) else { return };
-            let Some(plain) = self.plain.get(pid).filter(|plain| plain.due == due) else { continue };
-            looks += 1;
-            // Events report a new program. Without events only the name shows it.
-            let with_name = plain.looks <= OLD || !self.discovery.has_events();
-            let found = look(proc, pid, with_name, scratch);
-            self.conclude(proc, pid, now, found, scratch);
+        while looks < limit && !self.asked.is_late() {
+            let mut due_now = Vec::new();
+            while due_now.len() < AT_ONCE.min(limit - looks) {
+                let Some((due, pid)) = self.schedule.pop_due(now) else { break };
+                let Some(plain) = self.plain.get(pid).filter(|plain| plain.due == due) else { continue };
+                // Events report a new program. Without events only the name shows it.
+                due_now.push((pid, plain.looks <= OLD || !self.discovery.has_events()));
+            }
+            if due_now.is_empty() {
+                return;
+            }
+            looks += due_now.len();
+            self.look_at(proc, now, &due_now, scratch);
         }
     }
 
-    fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, found: Look, scratch: &mut Scratch) {
-        let is_watched = matches!(found, Look::Promising) && self.watch(proc, pid, false, scratch);
-        if is_watched || matches!(found, Look::Gone) {
-            self.plain.remove(pid);
-            return;
+    /// Looks at plain processes, at those with `true` also by their names.
+    fn look_at(&mut self, proc: &ProcDir, now: Duration, pids: &[(u32, bool)], scratch: &mut Scratch) {
+        let mut found: BTreeMap<u32, Look> = BTreeMap::new();
+        for (pid, _) in pids.iter().filter(|(_, with_name)| *with_name) {
+            found.extend(look_at_name(proc, *pid, scratch).map(|look| (*pid, look)));
         }
+        let rest: Vec<u32> = pids.iter().map(|(pid, _)| *pid).filter(|pid| !found.contains_key(pid)).collect();
+        for (pid, told) in self.asked.ksm_stats(proc, &rest) {
+            found.insert(pid, look_at_figures(proc, pid, told, scratch));
+        }
+        for (pid, _) in pids {
+            if let Some(found) = found.remove(pid) {
+                self.conclude(proc, *pid, now, found, scratch);
+            }
+        }
+    }
+
+    fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, mut found: Look, scratch: &mut Scratch) {
+        if let Look::Promising = found {
+            match self.watch(proc, pid, false, scratch) {
+                Watching::Begun => {
+                    self.plain.remove(pid);
+                    self.silent.remove(&pid);
+                    return;
+                }
+                Watching::NotWorth => {}
+                Watching::Silent(unanswered) => found = Look::Silent(unanswered),
+                Watching::Late => found = Look::Late,
+            }
+        }
+        match &found {
+            Look::Gone => {
+                self.plain.remove(pid);
+                self.silent.remove(&pid);
+                return;
+            }
+            Look::Silent(unanswered) => {
+                self.silent.insert(pid, unanswered.clone());
+                return self.look_again(pid, now + Asked::rest(pid).max(FIRST_DELAY));
+            }
+            Look::Late => return self.look_again(pid, now + NEXT),
+            _ => {}
+        }
+        self.silent.remove(&pid);
         let has_events = self.discovery.has_events();
         let round = round(self.plain.len());
         let state = match found {
@@ -322,6 +412,16 @@ impl Processes {
         }
     }
 
+    /// Has a plain process read again, as if it had not been read this time.
+    fn look_again(&mut self, pid: u32, due: Duration) {
+        let Some(plain) = self.plain.get_mut(pid) else { return };
+        plain.due = due;
+        self.schedule.push(due, pid);
+        if plain.looks <= 1 && self.discovery.has_events() {
+            self.young.push(due, pid);
+        }
+    }
+
     /// Reads the mapping flags of a few processes. Hypervisors are left out: they are watched anyway, and their
     /// `smaps` takes long.
     fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut Scratch) {
@@ -336,8 +436,10 @@ impl Processes {
             let resident = stat.value().map(|stat| stat.rss_pages.saturating_mul(page_size));
             let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
             walked += resident;
-            let is_marked = proc.open_file(pid, "smaps").is_ok_and(smaps_say_mergeable);
-            if is_marked && self.watch(proc, pid, true, scratch) {
+            let mut flags = Flags::default();
+            // Of a process that does not answer nothing is known: it is named when its figures are read.
+            let _ = self.asked.each_piece(proc, pid, "smaps", |piece| flags.take(piece));
+            if flags.are_mergeable && matches!(self.watch(proc, pid, true, scratch), Watching::Begun) {
                 self.plain.remove(pid);
             }
         }
@@ -345,21 +447,41 @@ impl Processes {
 
     /// Watches a process from now on, unless it has no mergeable memory and its program is no hypervisor after
     /// all.
-    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> bool {
-        let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, scratch) else { return false };
-        let worth = watched.is_vm() || matches!(watched.read(proc, 1, false, scratch), Seen::Here(_));
-        if worth {
-            if self.descriptors.take(Watched::descriptors_wanted()) {
-                let unused = Watched::descriptors_wanted() - watched.keep_open(proc);
-                self.descriptors.give_back(unused);
-            }
-            self.watched.insert(watched.id, watched);
+    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> Watching {
+        let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, &mut self.asked, scratch) else {
+            return Watching::NotWorth;
+        };
+        let told = self.asked.ksm_stats(proc, &[pid]).remove(&pid);
+        match watched.read(proc, 1, told, &mut self.asked, scratch) {
+            Seen::Here(_) => {}
+            Seen::Silent(_, unanswered) => return Watching::Silent(unanswered),
+            Seen::Late(_) => return Watching::Late,
+            _ if watched.is_vm() => {}
+            // Only its command line tells whether it is a hypervisor.
+            _ if watched.is_unnamed() => return Watching::Late,
+            _ => return Watching::NotWorth,
         }
-        worth
+        if self.descriptors.take(Watched::descriptors_wanted()) {
+            let unused = Watched::descriptors_wanted() - watched.keep_open(proc);
+            self.descriptors.give_back(unused);
+        }
+        self.new.push(watched.id);
+        self.watched.insert(watched.id, watched);
+        Watching::Begun
+    }
+
+    /// Reads the processes that this sample has found.
+    fn read_new(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
+        let new = std::mem::take(&mut self.new);
+        if !new.is_empty() {
+            self.read_these(proc, new.into_iter().map(|id| (id, false)).collect(), scratch, sample);
+            sample.processes.sort_unstable_by_key(|process| process.id);
+        }
     }
 
     fn read_watched(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
-        let mut leaving = Vec::new();
+        // Those that a look between two samples has found are watched already.
+        self.new.clear();
         // If ksmd slept and no process left the zero page, no figure of a process has changed. The memory that a
         // process offers may still change, so each is read in full once in `FULL_ROUND` samples.
         let sleeps = matches!(sample.ksm.run_state(), Some(Run::Stopped | Run::Unmerged));
@@ -367,30 +489,58 @@ impl Processes {
         self.samples = self.samples.wrapping_add(1);
         let is_close = std::mem::take(&mut self.is_close);
         let spares = has_slept && !is_close && self.discovery.has_events() && self.watched.len() > ALWAYS_READ;
-        for (id, watched) in &mut self.watched {
+        let mut to_read = Vec::with_capacity(self.watched.len());
+        for (id, watched) in &self.watched {
             let turn = id.pid.wrapping_add(self.samples);
-            if spares
-                && turn % STATE_ROUND != 0
-                && let Some(process) = watched.as_before()
-            {
-                sample.processes.push(process);
-                continue;
+            match watched.as_before().filter(|_| spares && turn % STATE_ROUND != 0) {
+                Some(process) => sample.processes.push(process),
+                None => to_read.push((*id, has_slept && turn % FULL_ROUND != 0)),
             }
-            let stood_still = has_slept && turn % FULL_ROUND != 0;
-            match watched.read(proc, sample.page_size, stood_still, scratch) {
+        }
+        self.read_these(proc, to_read, scratch, sample);
+        sample.processes.sort_unstable_by_key(|process| process.id);
+        self.ksm = sample.ksm.clone();
+    }
+
+    /// Reads watched processes, those with `true` without figures that can't have changed.
+    fn read_these(
+        &mut self,
+        proc: &ProcDir,
+        ids: Vec<(ProcessId, bool)>,
+        scratch: &mut Scratch,
+        sample: &mut Sample,
+    ) {
+        let wants = |(id, stood_still): &&(ProcessId, bool)| {
+            self.watched.get(id).is_some_and(|watched| watched.wants_figures(*stood_still))
+        };
+        let pids: Vec<u32> = ids.iter().filter(wants).map(|(id, _)| id.pid).collect();
+        let mut told = self.asked.ksm_stats(proc, &pids);
+        let mut leaving = Vec::new();
+        for (id, _) in ids {
+            let Some(watched) = self.watched.get_mut(&id) else { continue };
+            let seen = watched.read(proc, sample.page_size, told.remove(&id.pid), &mut self.asked, scratch);
+            if let Some(given_up) = watched.given_up() {
+                sample.given_up.add(false, || given_up);
+            }
+            match seen {
                 Seen::Here(process) => sample.processes.push(process),
                 Seen::Denied => sample.hidden_processes += 1,
                 Seen::Malformed(why) => tracing::debug!(pid = id.pid, %why, "a process's files make no sense"),
-                Seen::Uninvolved => leaving.push((*id, FIRST_DELAY)),
+                Seen::Uninvolved => leaving.push((id, FIRST_DELAY)),
                 // The PID may be reused already.
-                Seen::Gone => leaving.push((*id, Duration::ZERO)),
+                Seen::Gone => leaving.push((id, NEXT)),
+                Seen::Silent(last, unanswered) => {
+                    let (name, why) = (watched.name(), unanswered.to_string());
+                    sample.given_up.add(true, || GivenUp { pid: id.pid, name, why });
+                    sample.processes.extend(last);
+                }
+                Seen::Late(last) => sample.processes.extend(last),
             }
         }
         for (id, pause) in leaving {
             self.forget(id.pid);
             self.enter(id.pid, 0, sample.at + pause);
         }
-        self.ksm = sample.ksm.clone();
     }
 
     fn watched_mut(&mut self, pid: u32) -> Option<&mut Watched> {
@@ -401,6 +551,7 @@ impl Processes {
     /// Drops the entry of this PID.
     fn forget(&mut self, pid: u32) {
         self.plain.remove(pid);
+        self.silent.remove(&pid);
         while let Some(id) = self.watched_mut(pid).map(|watched| watched.id) {
             if let Some(watched) = self.watched.remove(&id) {
                 self.descriptors.give_back(watched.descriptors());
@@ -409,21 +560,35 @@ impl Processes {
     }
 }
 
-fn look(proc: &ProcDir, pid: u32, with_name: bool, scratch: &mut Scratch) -> Look {
-    if with_name {
-        match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
-            Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => return Look::Memoryless,
-            Reading::Value(stat) if may_be_vm(&stat.comm) => return Look::Promising,
-            Reading::Absent => return Look::Gone,
-            _ => {}
-        }
+/// What the name of a plain process alone tells.
+fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Option<Look> {
+    match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
+        Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => Some(Look::Memoryless),
+        Reading::Value(stat) if may_be_vm(&stat.comm) => Some(Look::Promising),
+        Reading::Absent => Some(Look::Gone),
+        _ => None,
     }
+}
+
+/// What the figures of a plain process tell.
+fn look_at_figures(proc: &ProcDir, pid: u32, told: Told, scratch: &mut Scratch) -> Look {
+    let answer = match told {
+        Told::Answer(answer) => answer,
+        Told::Nothing(unanswered) => return Look::Silent(unanswered),
+        Told::NotAsked => return Look::Late,
+    };
     let mut figures = Figures::default();
-    match figures.read(|name| proc.open_file(pid, name), scratch) {
+    let merging = || proc.bytes(pid, "ksm_merging_pages", scratch);
+    match figures.read(answer, merging) {
         _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => Look::Gone,
         Reading::Value(Some(ksm)) if ksm.is_involved() => Look::Promising,
         Reading::Value(Some(ksm)) => Look::Nothing { is_sure: ksm.mergeable.is_some() },
         Reading::Value(None) => Look::Memoryless,
         other => other.into(),
     }
+}
+
+/// The name of a process as the kernel has it.
+fn name_of(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Arc<str> {
+    proc.read(pid, "comm", scratch).value().map_or_else(|| "?".into(), |comm| printable(comm).into())
 }

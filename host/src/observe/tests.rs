@@ -112,6 +112,26 @@ fn a_hypervisor_counts_before_the_kernel_knows_of_mergeable_memory() {
 }
 
 #[test]
+fn one_sample_reads_so_much_of_command_lines_and_later_ones_the_rest() {
+    let mut host = Host::new();
+    host.observer.sample();
+    for pid in 100..140 {
+        host.process(pid, "qemu-system-x86", 0, 5);
+        host.figures(pid, INVOLVED);
+        let line = format!("qemu-system-x86_64\0-name\0guest=web-{pid}\0-append\0{}\0", "x".repeat(250 << 10));
+        host.put(&format!("proc/{pid}/cmdline"), line);
+    }
+    host.observer.refresh();
+    let named =
+        |sample: &Sample| sample.processes.iter().filter(|process| process.name.starts_with("web-")).count();
+    let first = host.observer.sample();
+    assert_eq!(first.processes.len(), 40, "those without a name are there too");
+    assert!((1..10).contains(&named(&first)), "{}", named(&first));
+    let last = host.sample_after(12);
+    assert_eq!((last.processes.len(), named(&last)), (40, 40));
+}
+
+#[test]
 fn figures_come_from_what_the_kernel_has() {
     let mut host = Host::new();
     host.process(10, "linux61", 0, 1);

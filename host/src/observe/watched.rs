@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
 use ksmith_core::reading::{Malformed, Reading};
-use ksmith_core::sample::{Process, ProcessId};
+use ksmith_core::sample::{GivenUp, Process, ProcessId};
 
+use super::asked::{Asked, Told};
 use super::figures::Figures;
 use super::proc_dir::{ProcDir, ProcessDir, text};
-use super::scratch::{End, Scratch};
+use super::scratch::Scratch;
 use crate::hypervisor::GuestName;
+use crate::proc_file::{Unanswered, is_given_up};
 use crate::root::outcome;
 
 /// A watched process with its id and the facts that do not change from tick to tick.
@@ -22,13 +24,17 @@ pub(super) struct Watched {
     is_vm: bool,
     /// Whether its mapping flags show mergeable memory, which the kernel's figures may not show yet.
     is_marked: bool,
-    /// Whether the program may have changed since the name was read.
+    /// Whether the program may have changed since the name was read, or the name was not read.
     is_renamed: bool,
+    /// Why its command line is not known.
+    nameless: Option<String>,
     files: Option<Files>,
     /// KSM figures of the newest full reading.
     figures: Option<KsmStat>,
-    /// Outcome of the newest reading.
+    /// Outcome of the newest reading that had one.
     last: Option<Process>,
+    /// Whether it could not be read at the newest reading.
+    is_silent: bool,
 }
 
 /// Descriptors kept for one process. They always refer to this process: after its end reads fail (`ESRCH`), even
@@ -40,8 +46,8 @@ struct Files {
 }
 
 impl Files {
-    /// The most descriptors kept for one process.
-    const COUNT: u64 = 2 + Figures::DESCRIPTORS;
+    /// The descriptors kept for one process.
+    const COUNT: u64 = 2;
 
     fn open(directory: ProcessDir) -> io::Result<Self> {
         let stat = directory.open_file("stat")?;
@@ -60,6 +66,10 @@ pub(super) enum Seen {
     Gone,
     /// Its figures are not readable.
     Denied,
+    /// It does not answer. What it was at the last reading, if it was read before.
+    Silent(Option<Process>, Unanswered),
+    /// The time was over before its turn. What it was at the last reading, if it was read before.
+    Late(Option<Process>),
     /// One of its files is malformed.
     Malformed(Malformed),
 }
@@ -77,7 +87,13 @@ impl<T> From<Reading<T>> for Seen {
 
 impl Watched {
     /// Opens the process that has this PID now.
-    pub(super) fn open(proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> Reading<Self> {
+    pub(super) fn open(
+        proc: &ProcDir,
+        pid: u32,
+        is_marked: bool,
+        asked: &mut Asked,
+        scratch: &mut Scratch,
+    ) -> Reading<Self> {
         let directory = match proc.process(pid) {
             Ok(directory) => directory,
             Err(error) => return outcome(&error),
@@ -85,7 +101,10 @@ impl Watched {
         let stat = directory.read("stat", scratch).and_then(PidStat::parse);
         stat.map(|stat| {
             let id = ProcessId { pid, start_ticks: stat.start_ticks };
-            let GuestName { name, is_vm } = GuestName::of(&stat.comm, &command_line(&directory, scratch));
+            let told = command_line(proc, pid, asked);
+            let is_renamed = told.is_none();
+            let (line, nameless) = told.unwrap_or_default();
+            let GuestName { name, is_vm } = GuestName::of(&stat.comm, &line);
             let name = name.into();
             Self {
                 id,
@@ -93,10 +112,12 @@ impl Watched {
                 name,
                 is_vm,
                 is_marked,
-                is_renamed: false,
+                is_renamed,
+                nameless,
                 files: None,
                 figures: None,
                 last: None,
+                is_silent: false,
             }
         })
     }
@@ -126,7 +147,7 @@ impl Watched {
     /// The newest reading, unless a change is known or likely. A hypervisor without mergeable memory will soon
     /// get some.
     pub(super) fn as_before(&self) -> Option<Process> {
-        self.last.clone().filter(|last| !self.is_renamed && last.ksm.is_involved())
+        self.last.clone().filter(|last| !self.is_renamed && !self.is_silent && last.ksm.is_involved())
     }
 
     /// Renews the name at the next reading, because the process executed another program.
@@ -134,33 +155,75 @@ impl Watched {
         self.is_renamed = true;
     }
 
+    /// Whether its command line is still to be read.
+    pub(super) fn is_unnamed(&self) -> bool {
+        self.is_renamed
+    }
+
+    /// Why it is given up, if its command line is not known.
+    pub(super) fn given_up(&self) -> Option<GivenUp> {
+        let why = self.nameless.clone()?;
+        Some(GivenUp { pid: self.id.pid, name: Arc::clone(&self.name), why })
+    }
+
+    /// Its name to show.
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    /// Whether its figures are to be read again: [`read`](Self::read) wants them then.
+    pub(super) fn wants_figures(&self, stood_still: bool) -> bool {
+        !self.figures.is_some_and(|figures| stood_still && figures.is_involved())
+    }
+
     /// Reads the process. Figures that can't have changed are not read again, because since 6.14 the kernel walks
     /// all mappings for them. Figures of a process without mergeable memory are always read, because a new one
-    /// may get some.
+    /// may get some. `told` is what `ksm_stat` said: it was read before, so that the descriptors show whether it is this
+    /// process's. Without it the figures of the last reading hold.
     pub(super) fn read(
         &mut self,
         proc: &ProcDir,
         page_size: u64,
-        stood_still: bool,
+        told: Option<Told>,
+        asked: &mut Asked,
         scratch: &mut Scratch,
     ) -> Seen {
-        self.figures = self.figures.filter(|figures| stood_still && figures.is_involved());
         let seen = match self.files.take() {
             Some(mut files) => {
-                let seen = self.read_from(&mut files, page_size, scratch);
+                let seen = self.read_from(&mut files, proc, page_size, told, asked, scratch);
                 self.files = Some(files);
                 seen
             }
             None => match proc.process(self.id.pid).and_then(Files::open) {
-                Ok(mut files) => self.read_from(&mut files, page_size, scratch),
+                Ok(mut files) => self.read_from(&mut files, proc, page_size, told, asked, scratch),
                 Err(error) => outcome::<()>(&error).into(),
             },
         };
-        self.last = if let Seen::Here(process) = &seen { Some(process.clone()) } else { None };
+        self.is_silent = matches!(seen, Seen::Silent(..) | Seen::Late(_));
+        match &seen {
+            Seen::Here(process) => self.last = Some(process.clone()),
+            Seen::Silent(..) | Seen::Late(_) => {}
+            _ => self.last = None,
+        }
         seen
     }
 
-    fn read_from(&mut self, files: &mut Files, page_size: u64, scratch: &mut Scratch) -> Seen {
+    /// The last reading of a process that can't be read now. Whether it may merge is not known.
+    fn last_known(&self) -> Option<Process> {
+        let mut last = self.last.clone()?;
+        last.ksm.mergeable = None;
+        Some(last)
+    }
+
+    fn read_from(
+        &mut self,
+        files: &mut Files,
+        proc: &ProcDir,
+        page_size: u64,
+        told: Option<Told>,
+        asked: &mut Asked,
+        scratch: &mut Scratch,
+    ) -> Seen {
         let stat = match text(Ok(&files.stat), scratch).and_then(PidStat::parse) {
             Reading::Value(stat) => stat,
             other => return other.into(),
@@ -169,20 +232,38 @@ impl Watched {
             return Seen::Gone;
         }
         let directory = &files.directory;
-        let mut ksm = match self.figures {
-            Some(figures) => figures,
-            None => match files.figures.read(|name| directory.open_file(name), scratch) {
-                Reading::Value(Some(figures)) => *self.figures.insert(figures),
-                other => return other.into(),
-            },
+        let mut ksm = match (told, self.figures) {
+            (Some(Told::Nothing(unanswered)), _) => {
+                self.figures = None;
+                return Seen::Silent(self.last_known(), unanswered);
+            }
+            (Some(Told::NotAsked), _) | (None, None) => {
+                self.figures = None;
+                return Seen::Late(self.last_known());
+            }
+            (None, Some(figures)) => figures,
+            (Some(Told::Answer(answer)), _) => {
+                let merging = || directory.bytes("ksm_merging_pages", scratch);
+                match files.figures.read(answer, merging) {
+                    Reading::Value(Some(figures)) => *self.figures.insert(figures),
+                    other => {
+                        self.figures = None;
+                        return other.into();
+                    }
+                }
+            }
         };
         if self.is_marked {
             ksm.mergeable.get_or_insert(true);
         }
         if self.is_renamed || stat.comm != self.comm {
-            self.is_renamed = false;
-            let named = GuestName::of(&stat.comm, &command_line(directory, scratch));
-            (self.comm, self.name, self.is_vm) = (stat.comm, named.name.into(), named.is_vm);
+            let told = command_line(proc, self.id.pid, asked);
+            self.is_renamed = told.is_none();
+            if let Some((line, nameless)) = told {
+                self.nameless = nameless;
+                let named = GuestName::of(&stat.comm, &line);
+                (self.comm, self.name, self.is_vm) = (stat.comm, named.name.into(), named.is_vm);
+            }
         }
         if !self.is_vm && !ksm.is_involved() {
             return Seen::Uninvolved;
@@ -199,11 +280,11 @@ impl Watched {
     }
 }
 
-/// The command line, or an empty one, with which a name can still be made.
-fn command_line(directory: &ProcessDir, scratch: &mut Scratch) -> CommandLine {
-    let file = directory.open_file("cmdline");
-    match file.and_then(|file| scratch.fill(file, End::ShortRead)) {
-        Ok(()) => CommandLine::parse(scratch.bytes()),
-        Err(_) => CommandLine::default(),
-    }
+/// The command line, or an empty one, with which a name can still be made, and why that is all. `None`: the next sample
+/// reads it.
+fn command_line(proc: &ProcDir, pid: u32, asked: &mut Asked) -> Option<(CommandLine, Option<String>)> {
+    Some(match asked.command_line(proc, pid)? {
+        Ok(bytes) => (CommandLine::parse(&bytes), None),
+        Err(error) => (CommandLine::default(), is_given_up(&error).then(|| error.to_string())),
+    })
 }

@@ -32,15 +32,26 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// With these lines as its configuration besides.
+    pub fn start_with(lines: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("ksmith-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let config = directory.join("ksmith.toml");
-        fs::write(&config, format!("[daemon]\ncontrol_socket = {:?}\n", directory.join("control"))).unwrap();
+        let sockets = format!(
+            "[daemon]\ncontrol_socket = {:?}\n[optin]\nsocket = {:?}\ngroup = \"nogroup\"\n",
+            directory.join("control"),
+            directory.join("users"),
+        );
+        fs::write(&config, format!("{lines}{sockets}")).unwrap();
+        let log = File::create(directory.join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
-            .args(["daemon", "--config"])
+            .args(["--verbose", "daemon", "--config"])
             .arg(&config)
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         Self { child, directory }
@@ -56,9 +67,21 @@ impl Daemon {
         self.state().expect("a daemon that answers")
     }
 
+    /// Waits until it has taken so many turns.
+    pub fn settle_for(&self, turns: usize) {
+        while self.turns().len() < turns {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     fn state(&self) -> Option<String> {
         let answer = Client::connect(&self.socket()).and_then(|mut client| client.status()).ok()?;
         Some(answer.daemon?.state)
+    }
+
+    /// Where ordinary users ask it.
+    pub fn users_socket(&self) -> PathBuf {
+        self.directory.join("users")
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -70,19 +93,41 @@ impl Daemon {
         self.directory.join("ksmith.toml")
     }
 
-    /// CPU time of all its threads, to the nanosecond (`/proc/PID/stat` counts in ticks of 10 ms).
+    /// CPU time of all its threads and children, to the nanosecond (`/proc/PID/stat` counts in ticks of 10 ms).
     pub fn cpu(&self) -> Duration {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().flatten();
-        let of = |task: fs::DirEntry| {
-            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let used = |directory: &Path| {
+            let text = fs::read_to_string(directory.join("schedstat")).ok()?;
             text.split(' ').next()?.parse::<u64>().ok()
         };
-        Duration::from_nanos(tasks.filter_map(of).sum())
+        // The children read files of processes for it.
+        let of = |task: fs::DirEntry| {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = children.split_ascii_whitespace().filter_map(|pid| used(&Path::new("/proc").join(pid)));
+            children.sum::<u64>() + used(&task.path()).unwrap_or(0)
+        };
+        Duration::from_nanos(tasks.map(of).sum())
+    }
+
+    /// How long each turn took so far, in microseconds.
+    pub fn turns(&self) -> Vec<u64> {
+        let log = fs::read_to_string(self.directory.join("log")).unwrap();
+        let turn = |line: &str| line.split_once("a turn took ")?.1.strip_suffix(" us")?.parse().ok();
+        log.lines().filter_map(turn).collect()
     }
 
     pub fn rss_kib(&self) -> u64 {
+        self.memory_kib("VmRSS:")
+    }
+
+    /// The most memory that it had so far.
+    pub fn most_kib(&self) -> u64 {
+        self.memory_kib("VmHWM:")
+    }
+
+    fn memory_kib(&self, key: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("its memory");
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }

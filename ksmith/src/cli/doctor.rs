@@ -10,7 +10,7 @@ use ksmith_core::diagnose::{Circumstances, Daemon, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::units::Bytes;
 
-use super::{Failure, Global, exit, print};
+use super::{Failure, Global, exit, patience, print};
 use ksmith_host::act::{self, Journal, StateDir, UndoError};
 use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
 use ksmith_host::guests::{Guest, Guests, Uri};
@@ -41,6 +41,7 @@ pub struct DoctorArgs {
 
 impl DoctorArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        patience::watch();
         match &self.subject {
             Some(subject) => self.examine(global, subject),
             None => of_host(global),

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
-use super::{Failure, Global, heat_map, print, progress};
+use super::{Failure, Global, heat_map, patience, print, progress};
 use crate::show;
 use ksmith_host::estimate::{By, EstimateError, Mode, Options, Selection, estimate};
 use ksmith_host::guests::Guests;
@@ -75,6 +75,7 @@ impl EstimateArgs {
         if !global.root().is_host() {
             return Err(failure(&EstimateError::NotHost).into());
         }
+        patience::watch();
         let report = estimate(&self.options(global)?).map_err(|error| failure(&error))?;
         if let (Some(Some(path)), Some(matrix)) = (&self.matrix, &report.matrix) {
             heat_map::write(matrix, path)?;

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use ksmith_core::figures::{self, GUEST, find};
 use ksmith_core::model::GuestsReport;
 
-use super::{Failure, Global, print};
+use super::{Failure, Global, patience, print};
 use crate::show;
 use crate::show::guests::Order;
 use ksmith_host::guests::{Guests, List, read_memory};
@@ -79,6 +79,7 @@ impl GuestsArgs {
         let budget = if self.pss { None } else { Some(PSS_BUDGET) };
         report.errors.extend(read_memory(&root, &mut report.guests, budget));
         if self.by == "domain" {
+            patience::watch();
             match sharing(&root, &config.domains, &report.guests) {
                 Ok(sharing) => report.sharing = Some(sharing),
                 Err(why) => report.errors.push(why.to_string()),

@@ -15,6 +15,7 @@ mod lab;
 mod memory_guest;
 mod merge;
 mod optin;
+mod patience;
 mod print;
 mod progress;
 mod restore;

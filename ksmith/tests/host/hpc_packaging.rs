@@ -5,23 +5,22 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
+use crate::support::copy_program;
 use ksmith_service::config::Config;
 
 /// What systemctl was asked after each of these scripts ran for a job.
 fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
-    // A program can't be run while a child of another test's, not yet itself, has it open for writing.
-    static RUNS: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     let log = tree.join("log");
     fs::write(&log, "").unwrap();
     for (name, text) in [
         ("systemctl", format!("#!/bin/sh\necho \"$@\" >> {}\nexit {}\n", log.display(), i32::from(fails))),
         ("logger", "#!/bin/sh\n".to_owned()),
     ] {
-        fs::write(tree.join(name), text).unwrap();
-        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        let source = tree.join(format!("{name}.text"));
+        fs::write(&source, text).unwrap();
+        fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
+        copy_program(&source, &tree.join(name));
     }
     let path = format!("{}:{}", tree.display(), std::env::var("PATH").unwrap());
     for (script, job) in scripts {

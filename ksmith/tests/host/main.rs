@@ -15,6 +15,7 @@ mod ksmtuned_oracle;
 mod observe_descriptors;
 mod optin_packaging;
 mod own_process;
+mod reads;
 mod security_page;
 mod spoofed_guests;
 mod systemd_packaging;

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+pub mod attack;
 pub mod image;
 pub mod ksmtuned;
 pub mod linux;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ksmith_core::controller::Tick;
 use ksmith_core::printable::OneLine;
+use ksmith_core::sample::{GivenUp, GivenUpList};
 use ksmith_host::act::Holder;
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
@@ -20,6 +21,7 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn log(&mut self, tick: &Tick) {
         let reason = &tick.decision.reason;
         self.warn_of_other_writers(&tick.foreign);
+        self.warn_of_given_up(&tick.sample.given_up);
         for change in &tick.applied.changes {
             // These two move with the load, many times a minute.
             if change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ") {
@@ -40,6 +42,28 @@ impl<H: DaemonHost> Daemon<H> {
             _ => info!("{reason}"),
         }
         self.tell_service_manager(reason.to_string());
+    }
+
+    /// Names processes that are given up: each once, as long as it is, and some at a time. Any user may have many.
+    fn warn_of_given_up(&mut self, list: &GivenUpList) {
+        let now = self.environment.now();
+        let (then, known) = &mut self.given_up;
+        let news: Vec<&GivenUp> = list.named.iter().filter(|process| !known.contains(*process)).collect();
+        if news.is_empty() {
+            known.retain(|process| list.named.contains(process));
+            return;
+        }
+        if then.is_some_and(|then| now.duration_since(then) < SAME_STATUS) {
+            return;
+        }
+        for process in &news {
+            warn!("{process}");
+        }
+        let rest = list.count.saturating_sub(list.named.len() as u64);
+        if rest > 0 {
+            warn!("{rest} more processes are given up");
+        }
+        self.given_up = (Some(now), list.named.iter().cloned().collect());
     }
 
     /// Warns that another program writes, and names the programs that may do so: once a minute for each setting.

@@ -17,7 +17,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,10 +36,12 @@ use crate::registry::GuestRegistry;
 use crate::user_socket::{Budget, UserScans};
 use ksmith_core::controller::{Controller, Tick};
 use ksmith_core::knobs::Knobs;
+use ksmith_core::sample::GivenUp;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::ProcessEvent;
 use sd_notify::NotifyState;
+use tracing::debug;
 
 /// The longest time between two turns: it bounds the age of the figures shown.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -63,12 +65,15 @@ pub struct Daemon<H = LiveHost> {
     /// The newest status answer, and its time.
     answered: Option<(Instant, Answer)>,
     warned: BTreeMap<String, Instant>,
+    /// The processes that were named as given up, and when.
+    given_up: (Option<Instant>, BTreeSet<GivenUp>),
     told: Option<(Instant, String)>,
 }
 
 impl<H: DaemonHost> Daemon<H> {
     /// Observes, decides and acts once. Returns how long to wait for the next turn.
     fn turn(&mut self) -> Duration {
+        let began = self.environment.now();
         let known = self.known_guests();
         let Self { controller, guard, .. } = self;
         let unknown = guard.take_unknown();
@@ -95,6 +100,7 @@ impl<H: DaemonHost> Daemon<H> {
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
         self.last = Some(tick);
+        debug!("a turn took {} us", self.environment.now().duration_since(began).as_micros());
         wait
     }
 

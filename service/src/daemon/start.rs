@@ -1,6 +1,6 @@
 //! The daemon's start, its loop, and its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -56,6 +56,7 @@ impl<H: DaemonHost> Daemon<H> {
             balance: None,
             answered: None,
             warned: BTreeMap::new(),
+            given_up: (None, BTreeSet::new()),
             told: None,
         })
     }

@@ -5,6 +5,7 @@
 //! guard names guests by the newest snapshot of the registry and never waits for it: a process that is not in the
 //! snapshot counts as outside.
 
+mod lookups;
 mod nodes;
 mod remaining;
 mod sharing;
@@ -20,7 +21,7 @@ use ksmith_core::decide::domains::{
     Domains, DomainsConfig, GUARD_LOOK, GUARDED, PassBudget, Ruling, paced, parked,
 };
 use ksmith_core::guest::{Guest, GuestId};
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{GivenUp, Sample};
 use ksmith_core::units::Span;
 use tracing::{info, warn};
 
@@ -28,6 +29,7 @@ pub use self::sharing::{SharingError, sharing};
 pub use self::switch_off::switch_on_again;
 
 use self::switcher::Switcher;
+use self::unknown::Unknown;
 use self::view::Views;
 use ksmith_host::guests::{GuestSnapshot, OffList, Target, Why};
 use ksmith_host::root::Root;
@@ -42,13 +44,13 @@ pub const MOST_THREADS: usize = switcher::LIMITS.threads;
 /// Guards the domains of one host.
 #[derive(Debug)]
 pub struct DomainGuard {
-    root: Root,
     domains: Domains,
     budget: Option<PassBudget>,
     switcher: Switcher,
     /// The list, on disk, of guests that were switched off.
     off: Option<OffList>,
     views: Views,
+    search: Unknown,
     /// Why ksmd was parked at the last look.
     parked: Option<String>,
     /// Processes that ksmd tracks and that the observer has not found yet.
@@ -70,11 +72,11 @@ impl DomainGuard {
             domains,
             budget: config.max_passes_per_hour.map(PassBudget::new),
             switcher: Switcher::new(root.clone()),
-            views: Views::new(root.clone()),
+            views: Views::new(&root),
+            search: Unknown::new(&root),
             parked: None,
             unknown: Vec::new(),
             switched: Vec::new(),
-            root,
         }
     }
 
@@ -146,17 +148,27 @@ impl DomainGuard {
         let views = self.views.of(sample, &guests, known, &self.domains);
         let across = sample.ksm.merge_across_nodes.get();
         let mut ruling = self.domains.rule(sample.at, &views, sample.hidden_processes, across);
-        self.unknown = unknown::unknown_processes(&self.root, sample);
+        let unknown = self.search.look(sample);
+        if unknown.is_none() {
+            ruling.park.get_or_insert("processes that offered nothing are being asked again".to_owned());
+        }
+        self.unknown = unknown.unwrap_or_default();
+        if sample.given_up.unknown > 0 {
+            let first = sample.given_up.named.first().map(GivenUp::to_string).unwrap_or_default();
+            ruling.park.get_or_insert(format!(
+                "{} processes do not tell whether they may merge: {first}",
+                sample.given_up.unknown
+            ));
+        }
         if let Some(pid) = self.unknown.first() {
             let more = format!("process {pid} offers memory to KSM and is not known yet");
             ruling.park.get_or_insert(more);
         }
         // A guest that was pruned and is outside must not be switched on when pruning ends.
-        for id in &ruling.outside {
-            let on_exit = self.domains.config().on_exit;
-            if self.note(|off| off.claim(id.process(), on_exit)) == Some(true) {
-                self.domains.adopt(*id);
-            }
+        let outside: Vec<_> = ruling.outside.iter().map(|id| id.process()).collect();
+        let on_exit = self.domains.config().on_exit;
+        for process in self.note(|off| off.claim(&outside, on_exit)).unwrap_or_default() {
+            self.domains.adopt(process.into());
         }
         self.order(&ruling.off, false, sample.at, &guests, known);
         self.order(&ruling.on, true, sample.at, &guests, known);
@@ -189,6 +201,11 @@ impl DomainGuard {
                 self.domains.done(*id, now, Err("its process is not known yet".to_owned()));
                 continue;
             };
+            // Any user may have many such guests, and each note waits for the disk.
+            if !on && let Err(why) = target.check(false) {
+                self.domains.done(*id, now, Err(why.to_string()));
+                continue;
+            }
             if !on && let Err(why) = self.note_outside(&target) {
                 warn!("{why}");
                 self.domains.done(*id, now, Err(why));

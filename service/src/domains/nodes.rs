@@ -3,29 +3,50 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ksmith_core::kernel::{Mapping, bound_nodes, nodes};
+use ksmith_core::kernel::{bound_nodes, nodes};
 use ksmith_core::sample::ProcessId;
 
+use super::lookups::Lookups;
+use ksmith_host::mappings;
 use ksmith_host::root::Root;
 
 /// A binding is looked up again after this: the kernel walks all page tables for it.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// The nodes of each process, and when they were looked up.
-#[derive(Debug, Default)]
-pub struct Bindings(BTreeMap<ProcessId, (Duration, Option<BTreeSet<u32>>)>);
+#[derive(Debug)]
+pub struct Bindings {
+    found: BTreeMap<ProcessId, (Duration, Option<BTreeSet<u32>>)>,
+    /// Noted: when a look was asked for.
+    lookups: Lookups<Option<BTreeSet<u32>>, Duration>,
+}
 
 impl Bindings {
+    /// Nothing is found yet.
+    pub fn new(root: &Root) -> Self {
+        Self { found: BTreeMap::new(), lookups: Lookups::new(root, of_process) }
+    }
+
     /// The nodes that the mergeable memory of these processes is bound to. `None` if some of it is not bound, or that
-    /// is not known.
-    pub fn nodes(&mut self, root: &Root, processes: &[ProcessId], now: Duration) -> Option<BTreeSet<u32>> {
-        self.0.retain(|_, (at, _)| now.saturating_sub(*at) < FRESH);
-        let mut all = BTreeSet::new();
-        for id in processes {
-            let (_, found) = self.0.entry(*id).or_insert_with(|| (now, of_process(root, id.pid)));
-            all.extend(found.as_ref()?);
+    /// is not known, or is being looked up.
+    pub fn nodes(&mut self, processes: &[ProcessId], now: Duration) -> Option<BTreeSet<u32>> {
+        for (id, nodes, at) in self.lookups.take_found() {
+            self.found.insert(id, (at, nodes));
         }
-        Some(all)
+        self.found.retain(|_, (at, _)| now.saturating_sub(*at) < FRESH);
+        let mut all = Some(BTreeSet::new());
+        for id in processes {
+            let is_young = self.found.get(id).is_some_and(|(at, _)| now.saturating_sub(*at) < FRESH / 2);
+            if !is_young && let Some((nodes, at)) = self.lookups.ask(*id, now) {
+                self.found.insert(*id, (at, nodes));
+            }
+            let nodes = self.found.get(id).and_then(|(_, nodes)| nodes.as_ref());
+            all = all.zip(nodes).map(|(mut all, nodes)| {
+                all.extend(nodes);
+                all
+            });
+        }
+        all
     }
 }
 
@@ -38,13 +59,18 @@ fn of_process(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
     if allowed.len() == 1 {
         return Some(allowed);
     }
-    let mappings = text("smaps").and_then(|text| Mapping::parse_all(&text));
-    let marked = mappings.value()?.iter().filter(|mapping| mapping.is_mergeable() != Some(false));
+    let mut marked = Vec::new();
+    let read = mappings::read(root, pid, "smaps", |mapping| {
+        if mapping.is_mergeable() != Some(false) {
+            marked.push(mapping.start);
+        }
+    });
+    read.value()?;
     let maps = text("numa_maps");
     let bound: BTreeMap<u64, Option<BTreeSet<u32>>> = bound_nodes(maps.value()?).collect();
     let mut all = BTreeSet::new();
-    for mapping in marked {
-        all.extend(bound.get(&mapping.start)?.as_ref()?);
+    for start in marked {
+        all.extend(bound.get(&start)?.as_ref()?);
     }
     Some(all)
 }

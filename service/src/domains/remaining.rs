@@ -4,52 +4,78 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ksmith_core::kernel::Mapping;
 use ksmith_core::sample::ProcessId;
 
+use super::lookups::Lookups;
+use ksmith_host::mappings;
 use ksmith_host::root::Root;
 
 /// It is looked up again after this: the kernel walks all page tables for it.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// What was found in each guest.
-#[derive(Debug, Default)]
-pub struct Remaining(BTreeMap<ProcessId, Found>);
+/// What was found in each process.
+#[derive(Debug)]
+pub struct Remaining {
+    found: BTreeMap<ProcessId, Found>,
+    /// Noted: when a look was asked for, and the pages that ksmd tracked by then.
+    lookups: Lookups<Option<u64>, (Duration, u64)>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Found {
     at: Duration,
     /// Bytes marked mergeable. `None` if that can't be seen.
     marked: Option<u64>,
-    /// Pages that ksmd tracked by then.
+    /// Pages that ksmd tracked in the guest by then.
     tracked: u64,
 }
 
 impl Remaining {
-    /// Bytes of address space of a guest's processes that are marked mergeable. `None` if that can't be seen.
-    /// `tracked` is what ksmd tracks in it now: that grows when a process marks more, before any of it merges, and then
-    /// it is looked up at once.
-    pub fn bytes(&mut self, root: &Root, processes: &[ProcessId], now: Duration, tracked: u64) -> Option<u64> {
-        self.0.retain(|_, found| now.saturating_sub(found.at) < FRESH);
-        let id = *processes.first()?;
-        if let Some(found) = self.0.get(&id).filter(|found| tracked <= found.tracked) {
-            return found.marked;
+    /// Nothing is found yet.
+    pub fn new(root: &Root) -> Self {
+        Self { found: BTreeMap::new(), lookups: Lookups::new(root, of_process) }
+    }
+
+    /// Bytes of address space of a guest's processes that are marked mergeable. `None` if that can't be seen, or is being
+    /// looked up. `tracked` is what ksmd tracks in it now: that grows when a process marks more, before any of it merges,
+    /// and then it is looked up at once.
+    pub fn bytes(&mut self, processes: &[ProcessId], now: Duration, tracked: u64) -> Option<u64> {
+        for (id, marked, (at, tracked)) in self.lookups.take_found() {
+            self.found.insert(id, Found { at, marked, tracked });
         }
-        let marked = processes.iter().map(|id| of_process(root, id.pid)).sum();
-        self.0.insert(id, Found { at: now, marked, tracked });
-        marked
+        self.found.retain(|_, found| now.saturating_sub(found.at) < FRESH);
+        let mut all = Some(0);
+        for id in processes {
+            let known = self.found.get(id).filter(|found| tracked <= found.tracked).copied();
+            let is_ageing = known.is_some_and(|found| now.saturating_sub(found.at) >= FRESH / 2);
+            let mut marked = known.and_then(|found| found.marked);
+            if (known.is_none() || is_ageing)
+                && let Some((found, (at, tracked))) = self.lookups.ask(*id, (now, tracked))
+            {
+                self.found.insert(*id, Found { at, marked: found, tracked });
+                marked = found;
+            }
+            all = all.zip(marked).map(|(all, marked)| all + marked);
+        }
+        all
     }
 
     /// Forgets what was found in a guest: it was switched since.
     pub fn forget(&mut self, id: ProcessId) {
-        self.0.remove(&id);
+        self.found.remove(&id);
+        // A look under way may be from before the switch.
+        self.lookups.forget(id);
     }
 }
 
 fn of_process(root: &Root, pid: u32) -> Option<u64> {
-    let mappings = root.text(format!("proc/{pid}/smaps")).and_then(|text| Mapping::parse_all(&text));
-    let marked = mappings.value()?.iter().filter(|mapping| mapping.is_mergeable() != Some(false));
-    Some(marked.map(|mapping| mapping.end - mapping.start).sum())
+    let mut marked = 0;
+    let read = mappings::read(root, pid, "smaps", |mapping| {
+        if mapping.is_mergeable() != Some(false) {
+            marked += mapping.end - mapping.start;
+        }
+    });
+    read.get().map(|()| marked)
 }
 
 #[cfg(test)]
@@ -67,9 +93,9 @@ mod tests {
             );
             std::fs::write(directory.join("smaps"), text).unwrap();
         };
-        let (root, id) = (Root::at(tree.path()), ProcessId { pid: 9, start_ticks: 1 });
-        let mut remaining = Remaining::default();
-        let mut bytes = |seconds, tracked| remaining.bytes(&root, &[id], Duration::from_secs(seconds), tracked);
+        let id = ProcessId { pid: 9, start_ticks: 1 };
+        let mut remaining = Remaining::new(&Root::at(tree.path()));
+        let mut bytes = |seconds, tracked| remaining.bytes(&[id], Duration::from_secs(seconds), tracked);
         write("2000");
         assert_eq!(bytes(0, 10), Some(4096));
         write("4000");

@@ -7,10 +7,10 @@ use std::io;
 
 use ksmith_core::decide::domains::{DomainsConfig, Held, Sharing};
 use ksmith_core::guest::Guest;
-use ksmith_core::kernel::Mapping;
 use ksmith_core::sample::ProcessId;
 
 use ksmith_host::guests::is_alive;
+use ksmith_host::mappings;
 use ksmith_host::memory::entries;
 use ksmith_host::memory::frames::{Frames, SharedFrames};
 use ksmith_host::root::Root;
@@ -59,16 +59,20 @@ pub fn sharing(root: &Root, config: &DomainsConfig, guests: &[Guest]) -> Result<
 /// Calls `take` with the frame of each page of a process that is merged with another.
 fn merged_frames(root: &Root, frames: &Frames, id: ProcessId, mut take: impl FnMut(u64)) -> io::Result<()> {
     let pagemap = File::open(root.path(format!("proc/{}/pagemap", id.pid)))?;
-    let smaps = root.text(format!("proc/{}/smaps", id.pid)).and_then(|text| Mapping::parse_all(&text));
+    let mut places = Vec::new();
+    let smaps = mappings::read(root, id.pid, "smaps", |mapping| {
+        let merged = mapping.figures.as_ref().and_then(|figures| figures.merged);
+        if mapping.is_mergeable() != Some(false) && merged != Some(0) {
+            places.push((mapping.start, mapping.end));
+        }
+    });
     // What was opened and read belongs to this process only if it is still there.
-    let Some(mappings) = smaps.value().filter(|_| is_alive(root, id)) else { return Ok(()) };
+    if smaps.value().is_none() || !is_alive(root, id) {
+        return Ok(());
+    }
     let size = rustix::param::page_size() as u64;
-    let may_be_merged = |mapping: &&Mapping| {
-        mapping.is_mergeable() != Some(false)
-            && mapping.figures.as_ref().and_then(|figures| figures.merged) != Some(0)
-    };
-    for mapping in mappings.iter().filter(may_be_merged) {
-        entries::each(&pagemap, [mapping.start, mapping.end, size], |_, entries| {
+    for (start, end) in places {
+        entries::each(&pagemap, id.pid, [start, end, size], |_, entries| {
             let shared = SharedFrames::of(frames, entries);
             for entry in entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive()) {
                 if entry.frame() == 0 {

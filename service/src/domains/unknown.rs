@@ -2,30 +2,115 @@
 //! nothing only now and then.
 //!
 //! The kernel's own count gives it away: the pages that ksmd tracks in all are more than those of all processes that
-//! are known. Then every process is asked. A process that has ended leaves pages behind too, until ksmd visits them: so
-//! the count alone says nothing.
+//! are known. Then every process is asked, by a thread of its own. A process that has ended leaves pages behind too, until
+//! ksmd visits them: so the count alone says nothing.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+use ksmith_core::decide::domains::{GUARD_LOOK, GUARD_SLEEP};
 use ksmith_core::kernel::KsmStat;
 use ksmith_core::sample::Sample;
-
+use ksmith_host::reader;
 use ksmith_host::root::Root;
+use tracing::warn;
 
-/// Processes with mergeable memory that the sample does not have.
-pub fn unknown_processes(root: &Root, sample: &Sample) -> Vec<u32> {
-    let known: u64 = sample.processes.iter().filter_map(|process| process.ksm.rmap_items).sum();
-    if sample.ksm.tracked_pages() <= known {
-        return Vec::new();
+/// How long a turn waits for the answers of all processes: some 10 us of each.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// How long answers hold where newer ones are not there yet. A process that ksmd has visited for the first time is found
+/// before the second visit: with the time to the next look this is shorter than [`GUARD_SLEEP`].
+const FRESH: Duration = Duration::from_millis(250);
+
+const _: () = assert!(FRESH.as_millis() + GUARD_LOOK.as_millis() < GUARD_SLEEP.as_millis());
+
+/// Asks all processes that are not known.
+#[derive(Debug)]
+pub(super) struct Unknown {
+    root: Root,
+    thread: Option<Thread>,
+    /// When the answers under way were asked for.
+    asked: Option<Duration>,
+    /// The newest answers, and when they were asked for.
+    last: Option<(Duration, Vec<u32>)>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    jobs: Sender<BTreeSet<u32>>,
+    found: Receiver<Vec<u32>>,
+}
+
+impl Unknown {
+    pub(super) fn new(root: &Root) -> Self {
+        Self { root: root.clone(), thread: None, asked: None, last: None }
     }
-    let known_pids: BTreeSet<u32> = sample.processes.iter().map(|process| process.id.pid).collect();
+
+    /// Processes that may merge and that the sample does not have. `None`: that is not known yet.
+    pub(super) fn look(&mut self, sample: &Sample) -> Option<Vec<u32>> {
+        let known: u64 = sample.processes.iter().filter_map(|process| process.ksm.rmap_items).sum();
+        if sample.ksm.tracked_pages() <= known {
+            return Some(Vec::new());
+        }
+        let known: BTreeSet<u32> = sample.processes.iter().map(|process| process.id.pid).collect();
+        if !self.root.is_host() {
+            return Some(may_merge(&self.root, &known));
+        }
+        if self.thread.is_none() {
+            self.thread = Thread::start(&self.root);
+        }
+        let thread = self.thread.as_ref()?;
+        if let Ok(found) = thread.found.try_recv() {
+            self.last = self.asked.take().map(|at| (at, found));
+        }
+        if self.asked.is_none() && thread.jobs.try_send(known.clone()).is_ok() {
+            self.asked = Some(sample.at);
+            if let Ok(found) = thread.found.recv_timeout(PATIENCE) {
+                self.last = self.asked.take().map(|at| (at, found));
+            }
+        }
+        let (_, found) = self.last.as_ref().filter(|(at, _)| sample.at.saturating_sub(*at) < FRESH)?;
+        Some(found.iter().filter(|pid| !known.contains(pid)).copied().collect())
+    }
+}
+
+impl Thread {
+    fn start(root: &Root) -> Option<Self> {
+        let (jobs, waiting) = bounded::<BTreeSet<u32>>(1);
+        let (sender, found) = bounded(1);
+        let root = root.clone();
+        let work = move || {
+            for known in waiting {
+                if sender.send(may_merge(&root, &known)).is_err() {
+                    return;
+                }
+            }
+        };
+        let started = std::thread::Builder::new().name("domain-unknown".to_owned()).spawn(work);
+        started.inspect_err(|why| warn!("no thread looks for processes: {why}")).ok()?;
+        Some(Self { jobs, found })
+    }
+}
+
+/// The processes that may merge and are not `known`. A process that does not answer may.
+fn may_merge(root: &Root, known: &BTreeSet<u32>) -> Vec<u32> {
     let entries = std::fs::read_dir(root.path("proc")).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_involved = |pid: &u32| {
-        let stat = root.text(format!("proc/{pid}/ksm_stat")).and_then(|text| KsmStat::parse(&text));
-        stat.get().is_some_and(|stat| stat.mergeable == Some(true) || stat.rmap_items.unwrap_or(0) > 0)
+    let pids: Vec<u32> = pids.filter(|pid| !known.contains(pid)).collect();
+    let is_involved = |text: &str| {
+        let stat = KsmStat::parse(text);
+        stat.is_ok_and(|stat| stat.mergeable == Some(true) || stat.rmap_items.unwrap_or(0) > 0)
     };
-    pids.filter(|pid| !known_pids.contains(pid)).filter(is_involved).collect()
+    if !root.is_host() {
+        let text = |pid: &u32| root.text(format!("proc/{pid}/ksm_stat"));
+        return pids.into_iter().filter(|pid| text(pid).value().is_some_and(|text| is_involved(text))).collect();
+    }
+    let may_merge = |(pid, answer): (u32, std::io::Result<Vec<u8>>)| match answer {
+        Ok(bytes) => is_involved(&String::from_utf8_lossy(&bytes)).then_some(pid),
+        Err(error) => ksmith_host::proc_file::Unanswered::of(&error).map(|_| pid),
+    };
+    reader::read_each(&pids, "ksm_stat").into_iter().filter_map(may_merge).collect()
 }
 
 #[cfg(test)]
@@ -44,11 +129,11 @@ mod tests {
         };
         add(7, "ksm_rmap_items 5\nksm_mergeable: yes\n");
         add(8, "ksm_rmap_items 0\nksm_mergeable: no\n");
-        let root = Root::at(tree.path());
+        let mut unknown = Unknown::new(&Root::at(tree.path()));
         let mut sample = Sample { page_size: 4096, ..Sample::default() };
         sample.ksm.pages_unshared = Reading::Value(0);
-        assert!(unknown_processes(&root, &sample).is_empty(), "no process is asked while the count is right");
+        assert_eq!(unknown.look(&sample), Some(vec![]), "no process is asked while the count is right");
         sample.ksm.pages_unshared = Reading::Value(5);
-        assert_eq!(unknown_processes(&root, &sample), [7]);
+        assert_eq!(unknown.look(&sample), Some(vec![7]));
     }
 }

@@ -26,8 +26,8 @@ pub(super) struct Views {
 }
 
 impl Views {
-    pub(super) fn new(root: Root) -> Self {
-        Self { root, bindings: Bindings::default(), remaining: Remaining::default() }
+    pub(super) fn new(root: &Root) -> Self {
+        Self { root: root.clone(), bindings: Bindings::new(root), remaining: Remaining::new(root) }
     }
 
     /// Forgets what was found in a guest: it was switched since.
@@ -73,7 +73,7 @@ impl Views {
             // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
             let tolerated = if guest.is_verified { u64::from(config.remaining_mergeable_mib) << 20 } else { 0 };
             let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
-            match self.remaining.bytes(&self.root, &guest.processes, sample.at, tracked) {
+            match self.remaining.bytes(&guest.processes, sample.at, tracked) {
                 Some(left) if left <= tolerated => mergeable = Some(false),
                 Some(left) if !guest.is_verified => {
                     unswitchable = Some(format!(
@@ -94,7 +94,7 @@ impl Views {
             }
         }
         let is_node = config.mode == DomainMode::Node;
-        let nodes = if is_node { self.bindings.nodes(&self.root, &guest.processes, sample.at) } else { None };
+        let nodes = if is_node { self.bindings.nodes(&guest.processes, sample.at) } else { None };
         DomainGuest {
             id: guest.id(),
             name: guest.shown_name(),

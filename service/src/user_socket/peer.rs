@@ -14,6 +14,7 @@ use super::protocol::Saves;
 use ksmith_host::job::ksm_now;
 use ksmith_host::memory::rights::Rights;
 use ksmith_host::proc_file;
+use ksmith_host::reader;
 use ksmith_host::root::Root;
 
 /// A process that has connected. Its /proc directory is held open, so that a PID that is used again is never
@@ -155,8 +156,14 @@ impl State {
 }
 
 fn read(directory: &OwnedFd, pid: u32, name: &str) -> io::Result<String> {
-    let file = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    proc_file::read(file.into(), pid, name).map(proc_file::lossy)
+    let open = |name: &str| openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    if !proc_file::may_wait(name) {
+        return proc_file::read(open(name)?.into(), pid, name).map(proc_file::lossy);
+    }
+    let bytes = reader::read(pid, name)?;
+    // The directory shows that what was read by PID is this process's.
+    open("stat")?;
+    Ok(proc_file::lossy(bytes))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use ksmith_core::job::{Census, Stretch, Tally, worth};
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
@@ -20,6 +21,7 @@ use ksmith_host::memory::pinned::Quiet;
 use ksmith_host::memory::process::{Detail, Process};
 use ksmith_host::memory::salt::Salt;
 use ksmith_host::memory::scan::{Context, Scratch, page_size};
+use ksmith_host::memory::under_way;
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
 
@@ -69,6 +71,9 @@ pub enum RangesError {
         "your process has other rights or another program than when it connected, or may not be read by its user"
     )]
     NotTheUsers,
+    /// A process of the user's has held up an earlier reading, and still does.
+    #[error("your process {0} does not let its memory be read; ask again when it has ended")]
+    HeldUp(u32),
     /// The process can't be read.
     #[error("your memory can't be read: {0}")]
     Unreadable(String),
@@ -93,11 +98,21 @@ pub struct Adviser {
     shelf: Mutex<Shelf>,
     is_free: Condvar,
     patience: Duration,
+    held_up: HeldUp,
 }
+
+/// Readings that a process holds up, each with its accountable uid and that process. Their threads are left behind.
+type HeldUp = Arc<Mutex<Vec<(u32, u32)>>>;
+
+/// Readings that may be held up at a time: each has memory of its own.
+const MOST_HELD_UP: usize = 2;
+
+/// A process that holds a read up for longer does not answer.
+const LONGEST_READ: Duration = Duration::from_secs(2);
 
 impl Default for Adviser {
     fn default() -> Self {
-        Self { shelf: Mutex::default(), is_free: Condvar::new(), patience: PATIENCE }
+        Self { shelf: Mutex::default(), is_free: Condvar::new(), patience: PATIENCE, held_up: HeldUp::default() }
     }
 }
 
@@ -180,26 +195,80 @@ impl Adviser {
         let mut turn = self.turn()?;
         // Only now: of many that ask at once and have waited here, the first may have used it up.
         budget.check(peer.accountable_uid).map_err(RangesError::Budget)?;
-        let begin = thread_cpu();
-        let ranges = peer.examine(|| Self::from_reading(&mut turn.last, peer, rss, worth_permille));
-        let cpu = thread_cpu().saturating_sub(begin);
+        let mut cpu = Duration::ZERO;
+        let ranges =
+            peer.examine(|| self.ranges_by_reading(&mut turn.last, peer, rss, worth_permille, &mut cpu));
         budget.charge(peer.accountable_uid, cpu);
         Ok(Advice { ranges: ranges?, cpu })
     }
 
-    fn from_reading(
+    fn ranges_by_reading(
+        &self,
         last: &mut Option<Reading>,
         peer: &Peer,
         rss: u64,
         worth_permille: u64,
+        cpu: &mut Duration,
     ) -> Result<Vec<Range>, RangesError> {
         let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
         if !usable {
             *last = None;
-            *last = Some(Reading::take(peer, rss)?);
+            *last = Some(self.read(peer, rss, cpu)?);
         }
         Ok(last.as_ref().map_or_else(Vec::new, |reading| reading.ranges(peer.id, worth_permille)))
     }
+}
+
+impl Adviser {
+    /// Reads in a thread that is left behind where a process holds it up.
+    fn read(&self, peer: &Peer, rss: u64, cpu: &mut Duration) -> Result<Reading, RangesError> {
+        let held_up = || self.held_up.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pid)) = held_up().iter().find(|(uid, _)| *uid == peer.accountable_uid) {
+            return Err(RangesError::HeldUp(*pid));
+        }
+        if held_up().len() >= MOST_HELD_UP {
+            return Err(RangesError::Busy);
+        }
+        let user = User { id: peer.id, user: peer.user, name: peer.name.clone() };
+        let (sender, outcome) = bounded(1);
+        let (returned, uid) = (Arc::clone(&self.held_up), peer.accountable_uid);
+        let work = move || {
+            let reading = Reading::take(&user, rss);
+            // The request may have been given up.
+            let _ = sender.send((reading, thread_cpu()));
+            returned.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != uid);
+        };
+        let started = std::thread::Builder::new().name("user-ranges".to_owned()).spawn(work);
+        started.map_err(|why| RangesError::Unreadable(why.to_string()))?;
+        loop {
+            match outcome.recv_timeout(LONGEST_READ / 8) {
+                Ok((reading, used)) => {
+                    *cpu = used;
+                    return reading;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(RangesError::Unreadable("the reading has failed".to_owned()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let mut held_up = held_up();
+            let is_new = |pid: &u32| held_up.iter().all(|(_, other)| other != pid);
+            let Some(pid) = under_way::stuck(LONGEST_READ).into_iter().find(is_new) else { continue };
+            // The thread takes itself from the list after its word. So it has none now, or will find itself there.
+            if outcome.is_empty() {
+                held_up.push((uid, pid));
+                return Err(RangesError::HeldUp(pid));
+            }
+        }
+    }
+}
+
+/// The process that asks, and its user.
+#[derive(Debug)]
+struct User {
+    id: ProcessId,
+    user: u32,
+    name: String,
 }
 
 impl Reading {
@@ -211,7 +280,7 @@ impl Reading {
             && self.read.iter().any(|(id, then, _)| *id == peer.id && is_like(*then))
     }
 
-    fn take(peer: &Peer, rss: u64) -> Result<Self, RangesError> {
+    fn take(peer: &User, rss: u64) -> Result<Self, RangesError> {
         let unreadable = |why: String| RangesError::Unreadable(why);
         let begin = thread_cpu();
         let salt = Salt::new().map_err(|why| unreadable(why.to_string()))?;
@@ -327,7 +396,7 @@ impl Reading {
 
 /// The user's other processes that are likely to have equal pages, likeliest first: the same program, then those that
 /// has opted in.
-fn companions(peer: &Peer) -> Vec<(ProcessId, u64)> {
+fn companions(peer: &User) -> Vec<(ProcessId, u64)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut found: Vec<(bool, u64, ProcessId)> = pids

@@ -146,7 +146,9 @@ impl<T: Send + 'static> Users<T> {
                         RangesError::Budget(_) => Refusal::Budget,
                         RangesError::NotTheUsers => Refusal::Denied,
                         RangesError::Busy => Refusal::Busy,
-                        RangesError::Unreadable(_) | RangesError::TooLarge => Refusal::Refused,
+                        RangesError::Unreadable(_) | RangesError::HeldUp(_) | RangesError::TooLarge => {
+                            Refusal::Refused
+                        }
                     };
                     error(refusal, why.to_string())
                 }

@@ -218,7 +218,7 @@ impl Policy for Score {
         }
         let passes = self.see_passes(ksm);
         let vms = self.see_vms(view.now, passes);
-        if vms == 0 && view.now.hidden_processes == 0 {
+        if vms == 0 && !view.now.has_unknown_figures() {
             self.speed = Speed::Unset;
             let reason = Reason::new("stopped", "nothing runs that could be merged: 0 pages a batch");
             return Decision { knobs: self.knobs(0, ksm), reason, check_after };

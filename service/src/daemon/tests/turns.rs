@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use ksmith_core::knobs::Knob;
-use ksmith_core::sample::ProcessId;
+use ksmith_core::sample::{GivenUp, GivenUpList, ProcessId};
 use ksmith_core::sim::Plan;
 use ksmith_host::act::{Holder, HolderKind};
 
@@ -110,6 +110,37 @@ fn an_error_that_persists_is_logged_once() {
     let outcome = scene.run().unwrap();
     assert_eq!(outcome.count("pages_to_scan is refused"), 1, "{}", outcome.log);
     assert!(scene.world().turns.len() > 3);
+}
+
+#[test]
+fn a_process_that_is_given_up_is_named_once() {
+    let mut scene = Scene::new(HELD);
+    let silent = |pid: u32| GivenUp { pid, name: "evil".into(), why: "ksm_stat does not answer".to_owned() };
+    scene.at(1, move |world| world.given_up.add(true, || silent(7)));
+    scene.at(30, move |world| world.given_up.add(true, || silent(8)));
+    scene.at(60, |world| world.given_up = GivenUpList::default());
+    scene.at(90, move |world| world.given_up.add(true, || silent(7)));
+    scene.at(120, |_| {});
+    let outcome = scene.run().unwrap();
+    let count = |pid: u32| outcome.count(&format!("evil (pid {pid}) is given up: ksm_stat does not answer"));
+    assert_eq!((count(7), count(8)), (2, 1), "{}", outcome.log);
+}
+
+#[test]
+fn however_many_are_given_up_the_log_stays_short() {
+    let mut scene = Scene::new(HELD);
+    for second in 1..300 {
+        scene.at(second, move |world| {
+            world.given_up = GivenUpList::default();
+            for pid in 0..500 {
+                let why = "ksm_stat does not answer".to_owned();
+                world.given_up.add(true, || GivenUp { pid: pid + second as u32 * 500, name: "evil".into(), why });
+            }
+        });
+    }
+    let outcome = scene.run().unwrap();
+    assert!(outcome.count("is given up") <= 31 * GivenUpList::NAMED, "{}", outcome.count("is given up"));
+    assert!(outcome.count("484 more processes are given up") > 3);
 }
 
 #[test]

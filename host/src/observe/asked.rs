@@ -1,0 +1,184 @@
+//! Files of processes that may make their reader wait, for many processes at once.
+//!
+//! On the live host a [`Reader`] reads them, and all waiting of one sample has an end. A process that did not answer is
+//! asked after all others, and few such processes in one sample.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::proc_dir::ProcDir;
+use crate::proc_file::{self, Unanswered};
+use crate::reader::{Patience, Reader, SUSPECTS, Want};
+use crate::root::Root;
+
+/// The longest wait for one process.
+const STALL: Duration = Duration::from_millis(5);
+
+/// Processes that one sample waits for without an answer. The others are read by the next one. A host that is short of CPU delays
+/// the sample, as it delays all programs.
+const STUCK: usize = 3;
+
+/// The same for the first sample, which reads every process.
+const STUCK_AT_FIRST: usize = 100;
+
+/// The end of all waiting of one sample.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Of the processes that did not answer, so many are asked again by one sample.
+const SUSPECTS_ASKED: usize = 1;
+
+/// Bytes of command lines that one sample reads, and the first one. The next sample reads the others. A hypervisor's has
+/// some kilobytes; an ordinary user's many processes may each have as long a one as is read, and change it all the time.
+const LINES: u64 = 1 << 20;
+const LINES_AT_FIRST: u64 = 64 << 20;
+
+/// Bytes of `ksm_stat` that are read: it has six lines.
+const KSM_STAT: u64 = 4096;
+
+/// What a process has answered.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// The file's bytes, or the kernel's error.
+    Answer(io::Result<Vec<u8>>),
+    /// The process does not answer.
+    Nothing(Unanswered),
+    /// The time was over before its turn.
+    NotAsked,
+}
+
+/// Asks processes, within the time of a sample.
+#[derive(Debug)]
+pub(super) struct Asked {
+    reader: Option<Reader>,
+    until: Instant,
+    stuck: usize,
+    suspects: usize,
+    /// Bytes of command lines that are left to be read.
+    lines: u64,
+}
+
+impl Asked {
+    pub(super) fn new(root: &Root) -> Self {
+        let reader = root.is_host().then(Reader::default);
+        Self { reader, until: Instant::now(), stuck: STUCK, suspects: 0, lines: LINES }
+    }
+
+    /// Begins the time of a sample.
+    pub(super) fn begin(&mut self, is_first: bool) {
+        self.until = Instant::now() + LONGEST;
+        self.stuck = if is_first { STUCK_AT_FIRST } else { STUCK };
+        self.suspects = 0;
+        self.lines = if is_first { LINES_AT_FIRST } else { LINES };
+    }
+
+    /// Whether the time of this sample is over.
+    pub(super) fn is_late(&self) -> bool {
+        self.reader.is_some() && (self.stuck == 0 || Instant::now() >= self.until)
+    }
+
+    /// Reads `ksm_stat` of these processes.
+    pub(super) fn ksm_stats(&mut self, proc: &ProcDir, pids: &[u32]) -> BTreeMap<u32, Told> {
+        let Some(reader) = &mut self.reader else {
+            let read = |pid: &u32| (*pid, Told::Answer(read_here(proc, *pid, "ksm_stat", KSM_STAT)));
+            return pids.iter().map(read).collect();
+        };
+        let mut told = BTreeMap::new();
+        let (suspects, others): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.has(**pid));
+        let now = Instant::now();
+        let (resting, due): (Vec<u32>, Vec<u32>) = suspects.iter().partition(|pid| SUSPECTS.rests(**pid, now));
+        told.extend(resting.into_iter().map(|pid| (pid, Told::Nothing(Unanswered::new(pid, "ksm_stat")))));
+        let left = SUSPECTS_ASKED.saturating_sub(self.suspects);
+        self.suspects += due.len().min(left);
+        let (asked, not_asked) = due.split_at(left.min(due.len()));
+        told.extend(not_asked.iter().map(|pid| (*pid, Told::Nothing(Unanswered::new(*pid, "ksm_stat")))));
+        let asked: Vec<u32> = others.into_iter().chain(asked.iter().copied()).collect();
+        let wants: Vec<Want<'_>> =
+            asked.iter().map(|pid| Want { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT }).collect();
+        let answers = reader.read_all(&wants, Patience { stall: STALL, until: self.until, stuck: self.stuck });
+        let is_stuck = |answer: &&Option<io::Result<Vec<u8>>>| {
+            answer.as_ref().and_then(|answer| Unanswered::of(answer.as_ref().err()?)).is_some()
+        };
+        self.stuck = self.stuck.saturating_sub(answers.iter().filter(is_stuck).count());
+        told.extend(asked.iter().zip(answers).map(|(pid, answer)| (*pid, conclude(*pid, answer))));
+        told
+    }
+
+    /// Reads a command line. `None`: this sample has read as much of command lines as it may.
+    pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
+        const FILE: &str = "cmdline";
+        if self.lines == 0 {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let mut length = 0;
+        let outcome = self.each_piece(proc, pid, FILE, |piece| {
+            length += piece.len() as u64;
+            bytes.extend_from_slice(piece);
+            ControlFlow::Continue(())
+        });
+        self.lines = self.lines.saturating_sub(length);
+        Some(outcome.and_then(|()| Ok(proc_file::check_items(&bytes, pid, FILE)?)).map(|()| bytes))
+    }
+
+    /// Reads another file of a process piece by piece, within its budget, until `take` breaks off.
+    ///
+    /// # Errors
+    /// The file can't be read, is over its budget, or does not answer.
+    pub(super) fn each_piece(
+        &mut self,
+        proc: &ProcDir,
+        pid: u32,
+        file: &str,
+        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let most = proc_file::budget(file);
+        let mut length = 0;
+        let mut within = |piece: &[u8]| {
+            length += piece.len() as u64;
+            if length > most { ControlFlow::Continue(()) } else { take(piece) }
+        };
+        match &mut self.reader {
+            None => {
+                let _ = within(&read_here(proc, pid, file, most.saturating_add(1))?);
+            }
+            Some(_) if self.stuck == 0 || SUSPECTS.rests(pid, Instant::now()) => {
+                return Err(Unanswered::new(pid, file).into());
+            }
+            Some(reader) => {
+                let want = Want { pid, file, offset: 0, most: most.saturating_add(1) };
+                let patience = Patience { stall: STALL, until: self.until, stuck: 1 };
+                reader.each_piece(want, patience, within).inspect_err(|error| {
+                    if Unanswered::of(error).is_some() {
+                        self.stuck = self.stuck.saturating_sub(1);
+                        SUSPECTS.note(pid, Instant::now());
+                    }
+                })?;
+            }
+        }
+        if length > most { Err(proc_file::OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
+    }
+
+    /// How long a process that did not answer is left alone.
+    pub(super) fn rest(pid: u32) -> Duration {
+        SUSPECTS.rest(pid, Instant::now())
+    }
+}
+
+fn conclude(pid: u32, answer: Option<io::Result<Vec<u8>>>) -> Told {
+    let Some(answer) = answer else { return Told::NotAsked };
+    let unanswered = answer.as_ref().err().and_then(Unanswered::of).cloned();
+    if let Some(unanswered) = unanswered {
+        SUSPECTS.note(pid, Instant::now());
+        return Told::Nothing(unanswered);
+    }
+    SUSPECTS.clear(pid);
+    Told::Answer(answer)
+}
+
+fn read_here(proc: &ProcDir, pid: u32, file: &str, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::from(proc.open_file(pid, file)?).take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

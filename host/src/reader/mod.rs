@@ -1,0 +1,346 @@
+//! Reads files of other processes in a child that can be killed, so that no process makes ksmith wait.
+//!
+//! Most files under `/proc/PID` that tell of memory take the lock of the process's memory map: `ksm_stat` (6.14 and later),
+//! `cmdline`, `environ`, `smaps`, `smaps_rollup`, `numa_maps`, `pagemap`, `mem`, and `maps` before 6.17. An ordinary user can
+//! hold that lock for ever, by a page of a file system of the user's own (FUSE). Such a wait ends by SIGKILL only. So a
+//! [`Reader`] has a forked child read. A child that waits for too long is killed, the process is named as one that does
+//! not answer, and it is left alone for a time that doubles.
+
+mod child;
+mod shared;
+mod suspects;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+pub use self::child::pids;
+use self::child::{Child, HEAD, REQUEST};
+pub use self::shared::{each_piece, read, read_each};
+pub(crate) use self::suspects::SUSPECTS;
+use crate::proc_file::Unanswered;
+
+/// Requests under way at most. With their answers they fit into the socket and the pipe.
+const UNDER_WAY: usize = 128;
+
+/// Killed children that may still be on their way out. With more a reader reads nothing: each of them waits for a page.
+const MOST_GRAVES: usize = 4;
+
+/// A part of a file of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Want<'a> {
+    /// The PID of the process.
+    pub pid: u32,
+    /// The name of the file under `/proc/PID`.
+    pub file: &'a str,
+    /// Where to begin.
+    pub offset: u64,
+    /// Bytes at most.
+    pub most: u64,
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// The longest wait for one file, the time left out in which the child waits for a CPU.
+    pub stall: Duration,
+    /// The end of all waiting.
+    pub until: Instant,
+    /// Processes that may hold the reader up. Behind the last of them no more files are read.
+    pub stuck: usize,
+}
+
+impl Patience {
+    /// Waits for each file for `stall`, and for all of them for `all`.
+    pub fn new(stall: Duration, all: Duration) -> Self {
+        Self { stall, until: Instant::now() + all, stuck: usize::MAX }
+    }
+}
+
+/// Why an answer did not come.
+#[derive(Debug)]
+enum Fault {
+    /// The process holds the child up.
+    Stuck,
+    /// The time is over, and the process is not to blame.
+    Late,
+    /// The child has ended.
+    Ended,
+}
+
+/// A child that reads, and what it has said.
+#[derive(Debug, Default)]
+pub struct Reader {
+    child: Option<Child>,
+    /// What the child has said and was not taken in, from `taken` on.
+    said: Vec<u8>,
+    taken: usize,
+    /// Children that were killed and have not ended.
+    graves: Vec<Child>,
+}
+
+impl Reader {
+    /// Reads small files, which hold one record each. Of each file the answer is its bytes or an error, which may be
+    /// [`Unanswered`]. `None`: the time was over before its turn.
+    pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
+        let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(wants.len());
+        let (mut endings, mut stuck) = (0, 0);
+        while let Some(rest) = wants.get(answers.len()..).filter(|rest| !rest.is_empty()) {
+            if Instant::now() >= patience.until || stuck >= patience.stuck {
+                break;
+            }
+            let done = answers.len();
+            let batch = rest.get(..UNDER_WAY).unwrap_or(rest);
+            match self.batch(batch, patience, &mut answers) {
+                Ok(()) => {}
+                Err(Fault::Stuck) => {
+                    stuck += 1;
+                    self.give_up();
+                    // Its other files would hold the next child up.
+                    let silent = rest.get(answers.len() - done).map(|want| want.pid);
+                    while let Some(want) = wants.get(answers.len()).filter(|want| Some(want.pid) == silent) {
+                        answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
+                    }
+                }
+                Err(Fault::Late) => {
+                    self.give_up();
+                    break;
+                }
+                Err(Fault::Ended) if endings == 0 => endings = 1,
+                Err(Fault::Ended) => break,
+            }
+        }
+        answers.resize_with(wants.len(), || None);
+        answers
+    }
+
+    /// Reads a file of any length and hands over its pieces until `take` breaks off.
+    ///
+    /// # Errors
+    /// The file can't be read, or does not answer: see [`Unanswered::of`].
+    pub fn each_piece(
+        &mut self,
+        want: Want<'_>,
+        patience: Patience,
+        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let mut has_begun = false;
+        for _ in 0..2 {
+            let outcome = self.ask(&[want], false).and_then(|()| {
+                self.answer(patience, &mut |piece| {
+                    has_begun = true;
+                    take(piece)
+                })
+            });
+            match outcome {
+                Ok(ControlFlow::Continue(outcome)) => return outcome,
+                // The rest of the answer is not wanted.
+                Ok(ControlFlow::Break(())) => {
+                    self.give_up();
+                    return Ok(());
+                }
+                Err(Fault::Late) if !has_begun => {
+                    self.give_up();
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Err(Fault::Stuck | Fault::Late) => {
+                    self.give_up();
+                    return Err(Unanswered::new(want.pid, want.file).into());
+                }
+                // The thread that had forked the child may have ended: then another child is asked.
+                Err(Fault::Ended) if !has_begun => {}
+                Err(Fault::Ended) => break,
+            }
+        }
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn batch(
+        &mut self,
+        wants: &[Want<'_>],
+        patience: Patience,
+        answers: &mut Vec<Option<io::Result<Vec<u8>>>>,
+    ) -> Result<(), Fault> {
+        self.ask(wants, true)?;
+        for _ in wants {
+            let mut bytes = Vec::new();
+            let outcome = self.answer(patience, &mut |piece| {
+                bytes.extend_from_slice(piece);
+                ControlFlow::Continue(())
+            })?;
+            if let ControlFlow::Continue(outcome) = outcome {
+                answers.push(Some(outcome.map(|()| bytes)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends requests to the child, which is started if there is none.
+    fn ask(&mut self, wants: &[Want<'_>], is_one_record: bool) -> Result<(), Fault> {
+        self.graves.retain(|child| !child.has_ended());
+        if self.child.is_none() {
+            if self.graves.len() >= MOST_GRAVES {
+                return Err(Fault::Late);
+            }
+            self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
+            (self.taken, self.said) = (0, Vec::new());
+        }
+        let Some(child) = &self.child else { return Err(Fault::Late) };
+        let mut bytes = Vec::with_capacity(wants.len() * REQUEST);
+        for want in wants {
+            let path = format!("{}/{}", want.pid, want.file);
+            let request = child::request(&path, want.offset, want.most, is_one_record).ok_or(Fault::Late)?;
+            bytes.extend_from_slice(&request);
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match send(&child.requests, rest, SendFlags::NOSIGNAL) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.give_up();
+                    return Err(Fault::Ended);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in one answer. What `take` breaks off is left unread.
+    fn answer(
+        &mut self,
+        patience: Patience,
+        take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<(), io::Result<()>>, Fault> {
+        loop {
+            let rest = self.said.get(self.taken..).unwrap_or_default();
+            let Some(head) = rest.first_chunk::<HEAD>() else {
+                self.hear(patience)?;
+                continue;
+            };
+            let length = i32::from_ne_bytes(*head);
+            if length <= 0 {
+                self.taken += HEAD;
+                let outcome = if length == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-length)) };
+                return Ok(ControlFlow::Continue(outcome));
+            }
+            let end = HEAD + length.unsigned_abs() as usize;
+            let Some(piece) = rest.get(HEAD..end) else {
+                self.hear(patience)?;
+                continue;
+            };
+            let flow = take(piece);
+            self.taken += end;
+            if flow.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+
+    /// Waits until the child says more.
+    fn hear(&mut self, patience: Patience) -> Result<(), Fault> {
+        let Some(child) = &self.child else { return Err(Fault::Ended) };
+        self.said.drain(..self.taken);
+        self.taken = 0;
+        let length = self.said.len();
+        self.said.resize(length + (64 << 10), 0);
+        let mut began = Instant::now();
+        let mut used = None;
+        let outcome = loop {
+            let room = self.said.get_mut(length..).unwrap_or_default();
+            match rustix::io::read(&child.answers, room) {
+                Ok(0) => break Err(Fault::Ended),
+                Ok(count) => break Ok(count),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => break Err(Fault::Ended),
+            }
+            let now = Instant::now();
+            if now >= patience.until {
+                break Err(Fault::Late);
+            }
+            if now >= began + patience.stall {
+                let state = State::of(child);
+                match (state.is_waiting, used) {
+                    (true, _) => break Err(Fault::Stuck),
+                    // It works for the kernel: so much that it counts as no answer.
+                    (false, Some(before)) if state.cpu.saturating_sub(before) >= patience.stall / 2 => {
+                        break Err(Fault::Stuck);
+                    }
+                    // It works, or has no CPU to work on.
+                    _ => {}
+                }
+                used.get_or_insert(state.cpu);
+                began = now;
+            }
+            let wait = patience.until.min(began + patience.stall).saturating_duration_since(now);
+            let wait = Timespec::try_from(wait).unwrap_or_default();
+            // A signal, or the time: both are looked at above.
+            let _ = poll(&mut [PollFd::new(&child.answers, PollFlags::IN)], Some(&wait));
+        };
+        self.said.truncate(length + outcome.as_ref().copied().unwrap_or(0));
+        if matches!(outcome, Err(Fault::Ended)) {
+            self.give_up();
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Kills the child, with all that it was asked.
+    fn give_up(&mut self) {
+        if let Some(child) = self.child.take() {
+            child.kill();
+            self.graves.push(child);
+        }
+        (self.taken, self.said) = (0, Vec::new());
+        self.graves.retain(|child| !child.has_ended());
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.give_up();
+        // A killed child ends within a millisecond. One that can't end is left to the init process.
+        for _ in 0..100 {
+            self.graves.retain(|child| !child.has_ended());
+            if self.graves.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// CPU time of the children that read for this process now.
+pub fn cpu() -> Duration {
+    pids().into_iter().map(cpu_of).sum()
+}
+
+fn cpu_of(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    let used = text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+    Duration::from_nanos(used)
+}
+
+/// What a child is doing.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    /// Whether it waits for the kernel, uninterruptibly.
+    is_waiting: bool,
+    /// CPU time that it has used.
+    cpu: Duration,
+}
+
+impl State {
+    /// Asks the kernel by files that take no lock of the child's.
+    fn of(child: &Child) -> Self {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap_or_default();
+        let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
+        Self { is_waiting: state == Some('D'), cpu: cpu_of(child.pid()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Readers that all threads share, for files that are read now and then.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Patience, Reader, SUSPECTS, Want};
+use crate::proc_file::{OverBudget, Unanswered, budget, check_items};
+
+/// Readers without work that are kept.
+const KEPT: usize = 2;
+
+/// How long a thread waits for one file, and for all of a long one.
+const STALL: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// How long a thread waits for each of many processes.
+const STALL_OF_ONE: Duration = Duration::from_millis(5);
+
+static IDLE: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
+
+/// Reads a whole file of a process, at most as much as its budget.
+///
+/// # Errors
+/// The file can't be read, is longer ([`OverBudget::of`]), or does not answer ([`Unanswered::of`]).
+pub fn read(pid: u32, file: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    each_piece(pid, file, |piece| {
+        bytes.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    })?;
+    check_items(&bytes, pid, file)?;
+    Ok(bytes)
+}
+
+/// Reads a small file of many processes. A process that does not answer now, or did not lately, has [`Unanswered`].
+pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8>>)> {
+    let now = Instant::now();
+    let (resting, asked): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.rests(**pid, now));
+    let wants: Vec<Want<'a>> =
+        asked.iter().map(|pid| Want { pid: *pid, file, offset: 0, most: budget(file) }).collect();
+    let answers = with_reader(|reader| reader.read_all(&wants, Patience::new(STALL_OF_ONE, LONGEST)));
+    let silent = |pid: u32| (pid, Err(Unanswered::new(pid, file).into()));
+    let told = asked.into_iter().zip(answers).map(|(pid, answer)| {
+        let Some(answer) = answer else { return silent(pid) };
+        note(pid, answer.as_ref().err());
+        (pid, answer)
+    });
+    let told: Vec<(u32, io::Result<Vec<u8>>)> = told.collect();
+    resting.into_iter().map(silent).chain(told).collect()
+}
+
+/// Reads a file of a process piece by piece, so that a long one need not be in memory, until `take` breaks off.
+///
+/// # Errors
+/// As [`read`].
+pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<()> {
+    if SUSPECTS.rests(pid, Instant::now()) {
+        return Err(Unanswered::new(pid, file).into());
+    }
+    let most = budget(file);
+    let mut length = 0;
+    let want = Want { pid, file, offset: 0, most: most.saturating_add(1) };
+    let outcome = with_reader(|reader| {
+        reader.each_piece(want, Patience::new(STALL, LONGEST), |piece| {
+            length += piece.len() as u64;
+            // The child reads one byte more at most.
+            if length > most { ControlFlow::Continue(()) } else { take(piece) }
+        })
+    });
+    note(pid, outcome.as_ref().err());
+    outcome?;
+    if length > most { Err(OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
+}
+
+/// Works with a reader that no other thread has meanwhile.
+fn with_reader<T>(work: impl FnOnce(&mut Reader) -> T) -> T {
+    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reader = idle().pop().unwrap_or_default();
+    let outcome = work(&mut reader);
+    let mut idle = idle();
+    if idle.len() < KEPT {
+        idle.push(reader);
+    }
+    outcome
+}
+
+/// Notes whether a process has answered.
+fn note(pid: u32, error: Option<&io::Error>) {
+    if error.is_some_and(|error| Unanswered::of(error).is_some()) {
+        SUSPECTS.note(pid, Instant::now());
+    } else if SUSPECTS.has(pid) {
+        SUSPECTS.clear(pid);
+    }
+}

@@ -1,0 +1,98 @@
+//! Processes that did not answer, each left alone for a time that doubles.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a process that did not answer is left alone: at first, and at last.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LAST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Processes that are remembered at most. Of more the one that may be asked soonest is forgotten.
+const MOST: usize = 16_384;
+
+/// The processes of this host that did not answer this process of ksmith.
+pub(crate) static SUSPECTS: Suspects = Suspects(Mutex::new(BTreeMap::new()));
+
+/// Processes by PID. A PID that is used again is left alone too, for a minute at most.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects(Mutex<BTreeMap<u32, Suspect>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Suspect {
+    again: Instant,
+    pause: Duration,
+}
+
+impl Suspects {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Suspect>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a process is left alone now.
+    pub(crate) fn rests(&self, pid: u32, now: Instant) -> bool {
+        self.all().get(&pid).is_some_and(|suspect| now < suspect.again)
+    }
+
+    /// How long a process is still left alone.
+    pub(crate) fn rest(&self, pid: u32, now: Instant) -> Duration {
+        self.all().get(&pid).map_or(Duration::ZERO, |suspect| suspect.again.saturating_duration_since(now))
+    }
+
+    /// Whether a process did not answer when it was asked last.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        self.all().contains_key(&pid)
+    }
+
+    /// Notes that a process did not answer.
+    pub(crate) fn note(&self, pid: u32, now: Instant) {
+        let mut all = self.all();
+        let pause = all.get(&pid).map_or(FIRST_PAUSE, |suspect| (suspect.pause * 2).min(LAST_PAUSE));
+        all.insert(pid, Suspect { again: now + pause, pause });
+        if all.len() > MOST
+            && let Some(soonest) = all.iter().min_by_key(|(_, suspect)| suspect.again).map(|(pid, _)| *pid)
+        {
+            all.remove(&soonest);
+        }
+    }
+
+    /// Notes that a process has answered, or has ended.
+    pub(crate) fn clear(&self, pid: u32) {
+        self.all().remove(&pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_until_the_process_answers() {
+        let suspects = Suspects::default();
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            suspects.note(7, now);
+            let begin = now;
+            while suspects.rests(7, now) {
+                now += Duration::from_millis(250);
+            }
+            pauses.push((now - begin).as_millis());
+        }
+        assert_eq!(pauses[..4], [250, 500, 1000, 2000]);
+        assert_eq!(pauses[11], 60_000);
+        assert!(suspects.has(7) && !suspects.rests(8, now));
+        suspects.clear(7);
+        suspects.note(7, now);
+        assert!(suspects.rests(7, now) && !suspects.rests(7, now + FIRST_PAUSE));
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_remembered() {
+        let suspects = Suspects::default();
+        let now = Instant::now();
+        (0..MOST as u32 + 10).for_each(|pid| suspects.note(pid, now + Duration::from_secs(u64::from(pid))));
+        assert_eq!(suspects.all().len(), MOST);
+        assert!(suspects.has(MOST as u32 + 9) && !suspects.has(3));
+    }
+}

@@ -1,0 +1,125 @@
+//! Tests of the reader on this host: with a process that answers, and with files that never do.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn own(file: &str) -> Want<'_> {
+    Want { pid: std::process::id(), file, offset: 0, most: 1 << 20 }
+}
+
+fn patience() -> Patience {
+    Patience::new(LONG, LONG)
+}
+
+/// A process that ends when this is dropped.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn start(argument: &str) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg0(argument).arg("1000").stdin(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn whole(reader: &mut Reader, want: Want<'_>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.each_piece(want, patience(), |piece| {
+        bytes.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    })?;
+    Ok(bytes)
+}
+
+#[test]
+fn it_reads_what_this_process_would_read() {
+    let sleeper = Sleeper::start(&"long".repeat(20_000));
+    let pid = sleeper.0.id();
+    let mut reader = Reader::default();
+    for file in ["comm", "maps", "cmdline", "limits"] {
+        let direct = || std::fs::read(format!("/proc/{pid}/{file}")).unwrap();
+        // Between fork and exec the files are still the parent's.
+        while direct().is_empty() || std::fs::read(format!("/proc/{pid}/comm")).unwrap() != b"sleep\n" {
+            std::thread::yield_now();
+        }
+        let read = whole(&mut reader, Want { pid, ..own(file) }).unwrap();
+        assert_eq!(read, direct(), "{file}");
+    }
+    let part = Want { pid, offset: 4, most: 8, ..own("cmdline") };
+    assert_eq!(whole(&mut reader, part).unwrap(), b"longlong");
+}
+
+#[test]
+fn many_small_files_are_read_in_their_order() {
+    let sleepers: Vec<Sleeper> = (0..3).map(|_| Sleeper::start("sleep")).collect();
+    let pids: Vec<u32> = (0..500).map(|at| sleepers[at % 3].0.id()).collect();
+    let wants: Vec<Want<'_>> = pids.iter().map(|pid| Want { pid: *pid, ..own("stat") }).collect();
+    let answers = Reader::default().read_all(&wants, patience());
+    for (pid, answer) in pids.iter().zip(answers) {
+        let text = String::from_utf8(answer.unwrap().unwrap()).unwrap();
+        assert!(text.starts_with(&format!("{pid} (")), "{text}");
+    }
+}
+
+#[test]
+fn an_error_is_the_kernels() {
+    let mut reader = Reader::default();
+    let absent = reader.read_all(&[own("no-such-file"), own("comm")], patience());
+    assert_eq!(absent[0].as_ref().unwrap().as_ref().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    assert!(absent[1].as_ref().unwrap().is_ok(), "the next is read all the same");
+    assert!(whole(&mut reader, own("no-such-file")).is_err());
+    let path = "x".repeat(200);
+    assert!(whole(&mut reader, own(&path)).is_err());
+}
+
+#[test]
+fn what_is_not_wanted_is_not_read() {
+    let mut reader = Reader::default();
+    let mut pieces = 0;
+    let broken_off = reader.each_piece(own("maps"), patience(), |_| {
+        pieces += 1;
+        ControlFlow::Break(())
+    });
+    assert!(broken_off.is_ok() && pieces == 1);
+    assert!(!whole(&mut reader, own("comm")).unwrap().is_empty());
+}
+
+#[test]
+fn a_child_that_was_killed_is_replaced() {
+    let mut reader = Reader::default();
+    whole(&mut reader, own("comm")).unwrap();
+    reader.child.as_ref().unwrap().kill();
+    assert!(!whole(&mut reader, own("comm")).unwrap().is_empty());
+    reader.child.as_ref().unwrap().kill();
+    assert!(reader.read_all(&[own("comm")], patience())[0].as_ref().unwrap().is_ok());
+}
+
+#[test]
+fn the_child_holds_nothing_of_ours_and_ends_with_us() {
+    let mut reader = Reader::default();
+    whole(&mut reader, own("comm")).unwrap();
+    let pid = reader.child.as_ref().unwrap().pid();
+    let held = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    assert_eq!(held, 3);
+    drop(reader);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn without_time_nothing_is_asked() {
+    let mut reader = Reader::default();
+    let answers = reader.read_all(&[own("comm")], Patience::new(LONG, Duration::ZERO));
+    assert!(answers[0].is_none() && reader.child.is_none());
+}

