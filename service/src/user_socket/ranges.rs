@@ -196,8 +196,7 @@ impl Adviser {
         // Only now: of many that ask at once and have waited here, the first may have used it up.
         budget.check(peer.accountable_uid).map_err(RangesError::Budget)?;
         let mut cpu = Duration::ZERO;
-        let ranges =
-            peer.examine(|| self.ranges_by_reading(&mut turn.last, peer, rss, worth_permille, &mut cpu));
+        let ranges = peer.examine(|| self.ranges_by_reading(&mut turn.last, peer, rss, worth_permille, &mut cpu));
         budget.charge(peer.accountable_uid, cpu);
         Ok(Advice { ranges: ranges?, cpu })
     }
