@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use ksmith_core::printable::Page;
 use ksmith_host::memory::under_way;
 
-use super::exit;
+use super::{exit, print};
 
 /// A process that holds a read up for longer does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -16,10 +17,12 @@ pub(super) fn watch() {
         loop {
             std::thread::sleep(LONGEST / 20);
             if let Some(pid) = under_way::stuck(LONGEST).first() {
-                eprintln!(
+                let mut page = Page::default();
+                page.line(format_args!(
                     "ksmith: process {pid} has not let its memory be read for {} s; name other processes, or end it",
                     LONGEST.as_secs()
-                );
+                ));
+                print::aside(&page);
                 std::process::exit(exit::FAILED.into());
             }
         }
