@@ -17,7 +17,7 @@ pub(super) fn watch() {
         loop {
             std::thread::sleep(LONGEST / 20);
             if let Some(pid) = under_way::stuck(LONGEST).first() {
-                let mut page = Page::default();
+                let mut page = Page::new();
                 page.line(format_args!(
                     "ksmith: process {pid} has not let its memory be read for {} s; name other processes, or end it",
                     LONGEST.as_secs()
