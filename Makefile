@@ -22,7 +22,7 @@ PEERS := target/peers
 # A kernel for guests of QEMU, with its balloon driver: only unpacked too, so that the host never boots it.
 GUEST_KERNEL := target/guest-kernel
 
-.PHONY: help run test guest-unit lint bench rust build-tools test-tools
+.PHONY: help run test fuzz guest-unit lint bench rust build-tools test-tools
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
@@ -57,6 +57,25 @@ if [ "$$skipped" != 0 ] && [ "$${CI:-}" = true ] && [ "$$(id -u)" = 0 ] && [ -e 
     echo 'make test: no test may skip here' >&2; status=1; fi; \
 exit $$status
 endef
+
+# A search starts from the kept corpus and leaves what it found in target/fuzz; `make fuzz KEEP=1` keeps the least of that
+# which reaches as much.
+FUZZ_SECONDS := 60
+fuzz: rust ## Search every parser of others' bytes for panics, guided by coverage (FUZZ_SECONDS=60 for each)
+	@$(call install,cc:gcc c++:g++)
+	@cargo fuzz --version > /dev/null 2>&1 || { echo 'installing cargo-fuzz into target/tools'; \
+	    cargo install --quiet --locked --root target/tools cargo-fuzz; }
+	@export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(CURDIR)/target/fuzz-build; cargo fuzz build; status=0; \
+	for target in $$(cargo fuzz list); do \
+	    found=target/fuzz/$$target; kept=fuzz/corpus/$$target; mkdir -p "$$found" "$$kept"; \
+	    cargo fuzz run $$target "$$found" "$$kept" -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
+	        > "$$found.log" 2>&1 || { status=1; tail -n 40 "$$found.log" >&2; }; \
+	    awk -v target=$$target '/^stat::number_of_executed_units/ { units = $$2 } / cov: / { edges = $$0; \
+	        sub(/.* cov: /, "", edges); sub(/ .*/, "", edges) } \
+	        END { printf "%-10s %12d executions, %6d edges\n", target, units, edges }' "$$found.log"; \
+	    if [ -n "$(KEEP)" ]; then \
+	        cargo fuzz run $$target "$$kept" "$$found" -- -merge=1 > "$$found.merge.log" 2>&1 || status=1; fi; \
+	done; exit $$status
 
 guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated; needs root (some minutes)
 	@$(call install,mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs strip:binutils)

@@ -67,13 +67,13 @@ fn is_in_machine(root: &Root, driver: &str, id: &str, pid: u32) -> bool {
 
 /// The content of a status file that counts here.
 #[derive(Debug, PartialEq, Eq)]
-struct Status {
+pub(super) struct Status {
     /// The number of the running domain.
     id: String,
     managed: Managed,
 }
 
-fn parse(text: &str, name: &str, pid: u32) -> Option<Status> {
+pub(super) fn parse(text: &str, name: &str, pid: u32) -> Option<Status> {
     let document = Document::parse(text).ok()?;
     let root = document.root_element();
     if !root.has_tag_name("domstatus") || root.attribute("pid")?.parse::<u32>() != Ok(pid) {

@@ -5,6 +5,8 @@
 //! Remote hosts are out of place, since KSM merges on this one.
 
 mod domain;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod rpc;
 mod sharing;
 mod uri;

@@ -131,7 +131,10 @@ pub(super) fn answer(monitor: Result<Box<dyn Monitor>, MonitorError>) -> Answer 
 }
 
 /// Asks for everything that is shown.
-fn ask(monitor: &mut dyn Monitor) -> Result<Told, MonitorError> {
+///
+/// # Errors
+/// As [`Monitor::execute`].
+pub fn ask(monitor: &mut dyn Monitor) -> Result<Told, MonitorError> {
     let mut text = |command: &str, key: &str| -> Result<Option<String>, MonitorError> {
         let answer = monitor.execute(command, json!({}), PATIENCE)?;
         Ok(answer.get(key).and_then(Value::as_str).map(str::to_owned))

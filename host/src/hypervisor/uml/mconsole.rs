@@ -214,7 +214,7 @@ fn request(command: &str) -> io::Result<Vec<u8>> {
 }
 
 /// Whether it failed, whether more follows, and the text.
-fn parse(reply: &[u8]) -> Option<(bool, bool, String)> {
+pub(super) fn parse(reply: &[u8]) -> Option<(bool, bool, String)> {
     let (head, text) = reply.split_first_chunk::<12>()?;
     let number = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
     let text = text.get(..(number(8)? as usize).min(text.len()))?;

@@ -1,5 +1,7 @@
 //! User-mode Linux: a kernel as a process. The guest's programs are its children.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod mconsole;
 
 use ksmith_core::guest::Kind;

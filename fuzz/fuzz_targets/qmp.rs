@@ -1,0 +1,22 @@
+//! What a guest's monitor sends: the banner, events, and answers.
+#![no_main]
+
+mod peer;
+
+use std::sync::LazyLock;
+
+use ksmith_host::hypervisor::{Place, qmp};
+use ksmith_host::root::Root;
+use libfuzzer_sys::fuzz_target;
+use peer::Peer;
+
+static PEER: LazyLock<Peer> = LazyLock::new(Peer::start);
+
+fuzz_target!(|bytes: &[u8]| {
+    PEER.answer(bytes);
+    // The socket is this process's own, as a guest's must be the guest's.
+    let places = [Place::Path(PEER.path().display().to_string())];
+    if let Err(error) = qmp::connect(&Root::host(), std::process::id(), &places).and_then(|mut monitor| qmp::ask(&mut *monitor)) {
+        assert!(!error.to_string().is_empty());
+    }
+});

@@ -1,0 +1,22 @@
+//! The undo store's file: the newest format and the older one in the same bytes, read as a restore reads them.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use ksmith_host::undo::{StateDir, UndoStore};
+use libfuzzer_sys::fuzz_target;
+use tempfile::TempDir;
+
+/// In memory where the host has such a directory: a file is written at each execution.
+static DIRECTORY: LazyLock<TempDir> =
+    LazyLock::new(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory"));
+
+fuzz_target!(|bytes: &[u8]| {
+    let directory = StateDir::at(DIRECTORY.path());
+    std::fs::write(directory.undo(), bytes).expect("a file in the directory");
+    for older in ["journal.json", "guests.json", "balance.json", "holds.json"] {
+        std::fs::write(DIRECTORY.path().join(older), bytes).expect("a file in the directory");
+    }
+    let (_, faults) = UndoStore::new(&directory).survey();
+    assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
+});

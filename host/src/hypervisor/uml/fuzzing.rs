@@ -1,0 +1,6 @@
+//! The way in for the fuzz target `mconsole`.
+
+/// Reads a reply of the management console.
+pub fn read_reply(bytes: &[u8]) {
+    let _ = super::mconsole::parse(bytes);
+}
