@@ -65,7 +65,7 @@ fuzz: rust ## Search every parser of others' bytes for panics, guided by coverag
 	@$(call install,cc:gcc c++:g++)
 	@cargo fuzz --version > /dev/null 2>&1 || { echo 'installing cargo-fuzz into target/tools'; \
 	    cargo install --quiet --locked --root target/tools cargo-fuzz; }
-	@export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(CURDIR)/target/fuzz-build; cargo fuzz build; status=0; \
+	@export RUSTC_BOOTSTRAP=1; cargo fuzz build; status=0; \
 	for target in $$(cargo fuzz list); do \
 	    found=target/fuzz/$$target; kept=fuzz/corpus/$$target; mkdir -p "$$found" "$$kept"; \
 	    cargo fuzz run $$target "$$found" "$$kept" -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
@@ -74,7 +74,9 @@ fuzz: rust ## Search every parser of others' bytes for panics, guided by coverag
 	        sub(/.* cov: /, "", edges); sub(/ .*/, "", edges) } \
 	        END { printf "%-10s %12d executions, %6d edges\n", target, units, edges }' "$$found.log"; \
 	    if [ -n "$(KEEP)" ]; then \
-	        cargo fuzz run $$target "$$kept" "$$found" -- -merge=1 > "$$found.merge.log" 2>&1 || status=1; fi; \
+	        rm -rf "$$found.least"; mkdir "$$found.least"; \
+	        cargo fuzz run $$target "$$found.least" "$$kept" "$$found" -- -set_cover_merge=1 -use_counters=0 \
+	            > "$$found.merge.log" 2>&1 && rm -r "$$kept" && mv "$$found.least" "$$kept" || status=1; fi; \
 	done; exit $$status
 
 guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated; needs root (some minutes)
