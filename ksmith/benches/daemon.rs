@@ -58,7 +58,7 @@ fn row(mergeable: usize, plain: usize) {
 }
 
 /// Turns that are waited for under each attack.
-const TURNS: usize = 100;
+const TURNS: usize = 1100;
 
 /// The guard of the domains takes a turn each tenth of a second while it keeps ksmd parked.
 const GUARDED: &str = "[domains]\nmode = \"one\"\nadmit = \"a\"\n";
