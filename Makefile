@@ -41,11 +41,11 @@ test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and ru
 	$(suite)
 
 # The tests on the live kernel queue for its one KSM, so the others run beside them. A shell has what it starts in the
-# background ignore SIGINT, which env undoes. Where KSM is there for us, continuous integration lets no test skip.
+# background ignore SIGINT and SIGQUIT, which env undoes. Where KSM is there for us, continuous integration lets no test skip.
 define suite
 mkdir -p target; status=0; log=target/test.log; run='cargo test --workspace --no-fail-fast'; \
 echo "the tests on the live kernel run in the background and are shown at the end: target/test-live.log"; \
-env --default-signal=INT $$run --test live > target/test-live.log 2>&1 & live=$$!; \
+env --default-signal=INT,QUIT $$run --test live > target/test-live.log 2>&1 & live=$$!; \
 $$run --lib --bins --test '[!l]*' --test library 2>&1 | tee $$log || status=$$?; \
 $$run --doc 2>&1 | tee -a $$log || status=$$?; \
 wait $$live || status=$$?; tee -a $$log < target/test-live.log; \
