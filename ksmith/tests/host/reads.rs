@@ -1,11 +1,13 @@
 //! Reading processes that have as much to read as an ordinary user may have, or that hold their readers up for ever.
+//!
+//! Each attack has the host to itself: a list names a few of the processes that are given up, and one sample reads so much of
+//! command lines, whichever test they are of.
 
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::support::attack::Attack;
 use crate::support::program::{PROGRAM, config_file};
-use crate::support::{guest, hold_off_ksm, wait_until};
+use crate::support::{guest, hold_off_others, wait_until};
 use ksmith_core::sample::Sample;
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
@@ -13,12 +15,6 @@ use ksmith_lab::Part;
 
 /// Memory that a command may take, whatever processes there are. Alone it takes some 10 MiB.
 const MOST_KIB: u64 = 48 << 10;
-
-/// A list names a few of the processes that are given up. Those of another test would take the places.
-fn alone_with_attack() -> MutexGuard<'static, ()> {
-    static ATTACKS: Mutex<()> = Mutex::new(());
-    ATTACKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn shows(sample: &Sample, pid: u32) -> bool {
     sample.processes.iter().any(|process| process.id.pid == pid)
@@ -48,8 +44,7 @@ fn run(arguments: &[&str]) -> (String, u64) {
 
 #[test]
 fn processes_that_hold_their_locks_are_named_and_no_sample_waits_for_them() {
-    let _alone = alone_with_attack();
-    let _ksm_waits = hold_off_ksm();
+    let _others_wait = hold_off_others();
     let Some(attack) = Attack::hold_lock(3) else { return };
     let good = guest(&[Part::Unique { pages: 1 }]);
     let mut observer = Observer::new(Root::host());
@@ -75,8 +70,7 @@ fn processes_that_hold_their_locks_are_named_and_no_sample_waits_for_them() {
 
 #[test]
 fn a_guest_that_stops_answering_is_named_and_counts_as_unknown() {
-    let _alone = alone_with_attack();
-    let _ksm_waits = hold_off_ksm();
+    let _others_wait = hold_off_others();
     let mut observer = Observer::new(Root::host());
     observer.sample();
     let Some(attack) = Attack::hold_lock(1) else { return };
@@ -93,8 +87,7 @@ fn a_guest_that_stops_answering_is_named_and_counts_as_unknown() {
 
 #[test]
 fn commands_end_and_name_the_processes_that_hold_them_up() {
-    let _alone = alone_with_attack();
-    let _ksm_waits = hold_off_ksm();
+    let _others_wait = hold_off_others();
     let Some(attack) = Attack::hold_lock(3) else { return };
     let (_config, path) = alone();
     for command in ["status", "guests"] {
@@ -112,8 +105,7 @@ fn commands_end_and_name_the_processes_that_hold_them_up() {
 
 #[test]
 fn processes_with_more_than_is_read_are_named_and_cost_little_memory() {
-    let _alone = alone_with_attack();
-    let _ksm_waits = hold_off_ksm();
+    let _others_wait = hold_off_others();
     let Some(attack) = Attack::many_arguments(30, 60_000) else { return };
     let (_config, path) = alone();
     for command in ["status", "guests"] {

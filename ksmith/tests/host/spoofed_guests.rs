@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::spoof::{OTHER_USER, Spoof};
 use crate::support::vm::has;
-use crate::support::{copy_program, skipped, wait_until};
+use crate::support::{copy_program, hold_off_others, skipped, wait_until};
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
 use ksmith_host::act;
@@ -81,7 +81,8 @@ fn a_process_of_another_user_does_not_keep_ksmith_from_starting_by_its_name() {
         let found: Vec<u32> = act::find(&Root::host()).iter().map(|holder| holder.id.pid).collect();
         assert!(!found.contains(&spoof.pid()), "{name}");
     }
-    // That of root is found, or the above shows nothing.
+    // That of root is found, or the above shows nothing. It would keep the daemons of other tests from starting.
+    let _others_wait = hold_off_others();
     let real = Spoof::start(0, "ksmtuned", &[]);
     assert!(act::find(&Root::host()).iter().any(|holder| holder.id.pid == real.pid()));
 }

@@ -73,14 +73,28 @@ fn the_library_marks_what_the_daemon_names_and_the_scan_comes_after() {
     let (_file, config) = config_file(&config);
     let one = format!("{} {MIB} {hold}", program.path().display());
     let script = format!("{one} & first=$!; {one}; second=$?; wait $first && exit $second");
-    let arguments =
-        ["run", "--config", &config, "--preload", "--ranges", "guided", "--report", &report, "--", "sh", "-c"];
+    let arguments = [
+        "-v",
+        "run",
+        "--config",
+        &config,
+        "--preload",
+        "--ranges",
+        "guided",
+        "--report",
+        &report,
+        "--",
+        "sh",
+        "-c",
+    ];
     let mut job = Running::start_with(&[&arguments[..], &[&script]].concat(), |command| {
         // The library's first question comes after a second, which may be before the memory is filled.
         command.env("KSMITH_PRELOAD", library).env("KSMITH_INTERVAL", "2");
     });
     wait_until("both programs have filled their memory", || job.out().lines().count() == 2);
     wait_until("the scan has merged what is equal", || number("pages_sharing") + support::A_HANDFUL >= EQUAL);
+    // A scan that a job outruns is not counted.
+    job.wait_for("scanned: ");
     for said in job.out().lines().map(Said::of) {
         let marked = said.marked();
         let [(start, end)] = marked[..] else { panic!("one stretch is equal, marked are {marked:x?}") };
