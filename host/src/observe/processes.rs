@@ -82,8 +82,8 @@ impl<T> From<Reading<T>> for Look {
     }
 }
 
-/// So soon that it is due at the next sample.
-const NEXT: Duration = Duration::from_millis(1);
+/// So soon that it is due at the next sample, however soon that comes, and not in this one.
+const NEXT: Duration = Duration::from_nanos(1);
 
 /// Processes that are asked at once.
 const AT_ONCE: usize = 128;
