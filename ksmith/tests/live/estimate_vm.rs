@@ -13,7 +13,8 @@ use crate::support::linux::APPEND;
 use crate::support::{KernelLock, clean_passes, guest_kernel, number, skipped};
 use ksmith_core::kernel::Mapping;
 use ksmith_core::sketch::MergeRules;
-use ksmith_host::estimate::{Mode, Options, Selection, estimate};
+use ksmith_host::estimate::{Mode, Options, Report, Selection, estimate};
+use ksmith_host::memory::salt::Salt;
 
 const PAGE: u64 = 4096;
 
@@ -38,6 +39,11 @@ const INIT: &str = "#!/bin/busybox sh
 echo guest ready
 /bin/busybox sleep 1000
 ";
+
+/// Samples, and how many of their intervals must hold what merges. Each misses one time in twenty by design: of 10 more than
+/// three miss one time in a thousand.
+const SAMPLES: u64 = 10;
+const HELD: u64 = 7;
 
 #[test]
 fn what_clean_passes_merge_in_vms_is_what_exact_said() {
@@ -65,11 +71,13 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     let mut options = Options::new(Selection { pids: pids.clone(), ..Selection::default() });
     options.rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages: false };
     options.again = Some(Duration::from_secs(1));
-    let mut look = |mode| {
+    let mut look = |mode, seed| {
         options.mode = mode;
+        options.salt = Some(Salt::of_seed(seed));
         estimate(&options).unwrap()
     };
-    let (exact, sketch, sample) = (look(Mode::Exact), look(Mode::Sketch), look(Mode::Sample(0.05)));
+    let (exact, sketch) = (look(Mode::Exact, 0), look(Mode::Sketch, 0));
+    let samples: Vec<Report> = (0..SAMPLES).map(|seed| look(Mode::Sample(0.05), seed)).collect();
     let anonymous = |pids: &[u32]| pids.iter().map(|&pid| anonymous_bytes(pid)).sum::<u64>();
     let before = anonymous(&pids);
     let passes = settle();
@@ -86,11 +94,14 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     assert_eq!(exact.guests.iter().map(|guest| guest.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
     assert!(merged > (10 << 20) as f64, "both hold the same text");
     assert!((expected - merged).abs() <= 0.02 * merged, "{expected} expected, {merged} merged");
-    for report in [sketch, sample] {
+    let holds = |report: &Report| {
         let (low, high) = (report.total.low_bytes as f64, report.total.high_bytes as f64);
         println!("{}: between {low} and {high}", report.mode);
-        assert!(low <= merged * 1.02 && merged <= high * 1.02, "{}: {low} {high} {merged}", report.mode);
-    }
+        low <= merged * 1.02 && merged <= high * 1.02
+    };
+    assert!(holds(&sketch));
+    let held = samples.iter().filter(|sample| holds(sample)).count() as u64;
+    assert!(held >= HELD, "{held} of {SAMPLES} intervals hold {merged}");
     drop(vms);
     drop(lock);
 }
