@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,12 +16,18 @@ use super::process_id;
 /// A user that owns nothing here, and has no name.
 pub const OTHER_USER: u32 = 64_999;
 
-/// A shell that waits under another name. Ended on drop.
-pub struct Spoof(Child, tempfile::TempDir);
+/// A shell that waits under another name. Ended on drop. One of root is believed by each ksmith on the host, so no other test
+/// with a lock runs beside it: a test that starts one holds none.
+pub struct Spoof {
+    child: Child,
+    _directory: tempfile::TempDir,
+    _others_wait: Option<File>,
+}
 
 impl Spoof {
     /// Starts it as this user, with this command line after the shell's own two arguments.
     pub fn start(uid: u32, name: &str, arguments: &[&str]) -> Self {
+        let others_wait = if uid == 0 { super::hold_off_others() } else { None };
         // The kernel's own name of a process is that of its file.
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -28,7 +35,8 @@ impl Spoof {
         super::copy_program(Path::new("/bin/sh"), &program);
         let mut command = Command::new(program);
         command.arg0(name).args(["-c", "read line"]).args(arguments);
-        Self(command.uid(uid).gid(uid).stdin(Stdio::piped()).spawn().unwrap(), directory)
+        let child = command.uid(uid).gid(uid).stdin(Stdio::piped()).spawn().unwrap();
+        Self { child, _directory: directory, _others_wait: others_wait }
     }
 
     /// One that claims to be this guest of libvirt's.
@@ -41,7 +49,7 @@ impl Spoof {
     }
 
     pub fn pid(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 
     /// A sample that has this process alone.
@@ -53,7 +61,7 @@ impl Spoof {
 
 impl Drop for Spoof {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
