@@ -17,7 +17,6 @@ use crate::mappings;
 use crate::memory::frames::Frames;
 use crate::memory::pace::Pace;
 use crate::memory::pinned::Quiet;
-use crate::memory::process::Detail;
 use crate::memory::salt::Salt;
 use crate::memory::scan::{Context, Scratch, page_size};
 use crate::memory::target::{By, Selection, Targets};
@@ -106,7 +105,7 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
         return Some("its pages: /proc/kpageflags is for root".to_owned());
     }
     let selection = Selection { pids: vec![patient.pid], all: true, by: By::Process, ..Selection::default() };
-    let targets = match Targets::select(&selection, Detail::Figures) {
+    let targets = match Targets::select(&selection) {
         Ok(found) => found.targets,
         Err(error) => return Some(format!("its pages: {error}")),
     };

@@ -14,7 +14,6 @@ use crate::memory::error::{EstimateError, Unreadable};
 use crate::memory::frames::Frames;
 use crate::memory::pace::Pace;
 use crate::memory::pinned::Quiet;
-use crate::memory::process::Detail;
 use crate::memory::progress::Meter;
 use crate::memory::salt::Salt;
 use crate::memory::scan::{Context, Tally, cpu_seconds, page_size, unexpected};
@@ -113,11 +112,7 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     }
     let started = Instant::now();
     let cpu_before = cpu_seconds();
-    let detail = match options.mode {
-        Mode::Sample(_) => Detail::Headings,
-        Mode::Exact | Mode::Sketch => Detail::Figures,
-    };
-    let found = Targets::select(&options.selection, detail)?;
+    let found = Targets::select(&options.selection)?;
     let salt = match &options.salt {
         Some(salt) => salt.clone(),
         None => Salt::new().map_err(unexpected("get random numbers"))?,

@@ -70,8 +70,7 @@ pub enum Detail {
     /// What is resident in each and which are marked mergeable: `smaps`, for which the kernel walks all page
     /// tables.
     Figures,
-    /// Where they are: `maps`. A sample is faster than a walk over all page tables. Then memory counts whether it is
-    /// marked mergeable or not.
+    /// Where they are: `maps`. Nothing is known of what is resident or marked mergeable.
     Headings,
 }
 
@@ -165,9 +164,6 @@ impl Process {
         self.each_mapping(file, |mapping| memory.take(&mapping, &mut sorter))
             .map_err(|error| Unreadable::of_file(file, error))?;
         memory.finish(sorter);
-        if detail == Detail::Headings {
-            self.rough_figures(&mut memory, is_locked)?;
-        }
         let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
         if addresses.fold(0, u64::saturating_add) > ADDRESSES {
             return Err(OverBudget::new(self.pid, file, ADDRESSES, "bytes of address space").into());
@@ -187,28 +183,6 @@ impl Process {
         let mut take = |mapping: Mapping| stretches.extend(heading(&mapping, is_locked));
         self.each_mapping("maps", &mut take).map_err(|error| Unreadable::of_file("maps", error))?;
         Ok(stretches)
-    }
-
-    /// Fills in from the kernel's counters what the headings alone do not say.
-    fn rough_figures(&self, memory: &mut Memory, is_locked: bool) -> Result<(), Unreadable> {
-        let text = self.text("status").map_err(Unreadable::of)?;
-        let bytes = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-            line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
-        };
-        let anonymous = bytes("RssAnon:").unwrap_or(0);
-        let lost = [
-            (Ineligible::File, bytes("RssFile:")),
-            (Ineligible::Shared, bytes("RssShmem:")),
-            (Ineligible::Hugetlb, bytes("HugetlbPages:")),
-            (Ineligible::Vfio, is_locked.then_some(anonymous)),
-        ];
-        memory
-            .ineligible
-            .extend(lost.into_iter().filter_map(|(reason, bytes)| Some((reason, bytes.filter(|&b| b > 0)?))));
-        memory.anonymous_bytes = if is_locked { 0 } else { anonymous };
-        memory.is_mergeable = memory.ksm.mergeable.unwrap_or_else(|| memory.ksm.is_involved());
-        Ok(())
     }
 
     fn file(&self, name: &str) -> io::Result<File> {

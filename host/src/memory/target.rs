@@ -90,7 +90,7 @@ impl Targets {
     ///
     /// # Errors
     /// There is nothing that can be read.
-    pub fn select(selection: &Selection, detail: Detail) -> Result<Self, EstimateError> {
+    pub fn select(selection: &Selection) -> Result<Self, EstimateError> {
         let mut found = Self::default();
         let mut processes = Vec::new();
         for &pid in &selection.pids {
@@ -115,7 +115,7 @@ impl Targets {
         }
         processes.sort_by_key(|process| process.pid);
         processes.dedup_by_key(|process| process.pid);
-        found.open(processes, selection, detail);
+        found.open(processes, selection);
         let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
         match found.targets.is_empty() {
             true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
@@ -124,10 +124,10 @@ impl Targets {
         }
     }
 
-    fn open(&mut self, processes: Vec<Process>, selection: &Selection, detail: Detail) {
+    fn open(&mut self, processes: Vec<Process>, selection: &Selection) {
         let mut numbers: BTreeMap<(bool, String), u32> = BTreeMap::new();
         for process in processes {
-            let memory = match process.memory(detail) {
+            let memory = match process.memory(Detail::Figures) {
                 Ok(memory) => memory,
                 Err(why) => {
                     self.skipped.push(Skipped { pid: process.pid, why });

@@ -13,7 +13,7 @@ use crate::support::linux::APPEND;
 use crate::support::{KernelLock, clean_passes, guest_kernel, number, skipped};
 use ksmith_core::kernel::Mapping;
 use ksmith_core::sketch::MergeRules;
-use ksmith_host::estimate::{Mode, Options, Report, Selection, estimate};
+use ksmith_host::estimate::{Mode, Options, Selection, estimate};
 use ksmith_host::memory::salt::Salt;
 
 const PAGE: u64 = 4096;
@@ -39,11 +39,6 @@ const INIT: &str = "#!/bin/busybox sh
 echo guest ready
 /bin/busybox sleep 1000
 ";
-
-/// Samples, and how many of their intervals must hold what merges. Each misses one time in twenty by design: of 10 more than
-/// three miss one time in a thousand.
-const SAMPLES: u64 = 10;
-const HELD: u64 = 7;
 
 #[test]
 fn what_clean_passes_merge_in_vms_is_what_exact_said() {
@@ -71,13 +66,13 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     let mut options = Options::new(Selection { pids: pids.clone(), ..Selection::default() });
     options.rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages: false };
     options.again = Some(Duration::from_secs(1));
-    let mut look = |mode, seed| {
+    // A 95 % interval of fresh draws misses one time in twenty: the salt is fixed, and so are the draws.
+    options.salt = Some(Salt::of_seed(1));
+    let mut look = |mode| {
         options.mode = mode;
-        options.salt = Some(Salt::of_seed(seed));
         estimate(&options).unwrap()
     };
-    let (exact, sketch) = (look(Mode::Exact, 0), look(Mode::Sketch, 0));
-    let samples: Vec<Report> = (0..SAMPLES).map(|seed| look(Mode::Sample(0.05), seed)).collect();
+    let (exact, sketch, sample) = (look(Mode::Exact), look(Mode::Sketch), look(Mode::Sample(0.05)));
     let anonymous = |pids: &[u32]| pids.iter().map(|&pid| anonymous_bytes(pid)).sum::<u64>();
     let before = anonymous(&pids);
     let passes = settle();
@@ -94,14 +89,14 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     assert_eq!(exact.guests.iter().map(|guest| guest.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
     assert!(merged > (10 << 20) as f64, "both hold the same text");
     assert!((expected - merged).abs() <= 0.02 * merged, "{expected} expected, {merged} merged");
-    let holds = |report: &Report| {
+    for report in [sketch, sample] {
         let (low, high) = (report.total.low_bytes as f64, report.total.high_bytes as f64);
         println!("{}: between {low} and {high}", report.mode);
-        low <= merged * 1.02 && merged <= high * 1.02
-    };
-    assert!(holds(&sketch));
-    let held = samples.iter().filter(|sample| holds(sample)).count() as u64;
-    assert!(held >= HELD, "{held} of {SAMPLES} intervals hold {merged}");
+        assert!(low <= merged * 1.02 && merged <= high * 1.02, "{}: {low} {high} {merged}", report.mode);
+        // A QEMU has about as much memory of its own as these small guests: the guests' alone is mergeable.
+        let (counted, present) = (report.total.present_bytes, exact.total.present_bytes);
+        assert!(counted.abs_diff(present) <= present / 100, "{}: {counted} of {present}", report.mode);
+    }
     drop(vms);
     drop(lock);
 }
