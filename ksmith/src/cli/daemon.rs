@@ -54,7 +54,7 @@ impl DaemonArgs {
         let source = ConfigSource { path: global.config.clone(), policy: self.policy };
         let config = source.load()?;
         // Before control is taken, so that a refused configuration pauses no other program.
-        config.check_kernel(&global.live_root()?)?;
+        config.check_kernel(&control::require(global)?)?;
         let policy = config.policy()?;
         // Before control is taken, so that a signal in between leaves no paused ksmtuned behind.
         let signals = signals::catch()?;
