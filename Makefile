@@ -22,7 +22,10 @@ PEERS := target/peers
 # A kernel for guests of QEMU, with its balloon driver: only unpacked too, so that the host never boots it.
 GUEST_KERNEL := target/guest-kernel
 
-.PHONY: help run test fuzz guest-unit lint bench rust build-tools test-tools
+# Kernels of several versions for `make matrix`: only unpacked as well.
+MATRIX := target/matrix
+
+.PHONY: help run test matrix fuzz guest-unit lint bench rust build-tools test-tools
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
@@ -57,6 +60,11 @@ if [ "$$skipped" != 0 ] && [ "$${CI:-}" = true ] && [ "$$(id -u)" = 0 ] && [ -e 
     echo 'make test: no test may skip here' >&2; status=1; fi; \
 exit $$status
 endef
+
+# One kernel is among the tests; this is all of them. KSMITH_MATRIX=6.1,none takes these kernels only.
+matrix: rust test-tools ## Run every command on Debian's kernels from 5.10 to the newest, and on one without KSM, emulated (half an hour)
+	testdata/matrix-kernels $(MATRIX)
+	cargo test -p ksmith --test matrix -- --ignored --nocapture
 
 # A search starts from the kept corpus and leaves what it found in target/fuzz; `make fuzz KEEP=1` keeps the least of that
 # which reaches as much.

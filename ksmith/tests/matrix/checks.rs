@@ -1,0 +1,271 @@
+//! The checks: what runs in a guest, and what must come of it on each kernel.
+
+use ksmith_core::decide::POLICIES;
+use ksmith_core::field::KernelVersion;
+use serde_json::Value;
+
+use crate::guest::{REPRODUCERS, Said};
+
+/// Pages of known content in each guest of a check.
+const PAGES: u64 = 2048;
+
+/// Exit codes of `examples/kernel`.
+const REPRODUCED: i32 = 0;
+const NOT_REPRODUCED: i32 = 1;
+const NOT_APPLICABLE: i32 = 4;
+
+/// Exit code of a command that is not possible here.
+const IMPOSSIBLE: i32 = 3;
+
+/// A command in a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    pub name: String,
+    pub script: String,
+}
+
+/// What a kernel can do, as far as the outcomes depend on it. `None`: it has no KSM.
+pub type Ksm = Option<KernelVersion>;
+
+fn check(name: impl Into<String>, script: impl Into<String>) -> Check {
+    Check { name: name.into(), script: script.into() }
+}
+
+/// All checks.
+pub fn all() -> Vec<Check> {
+    let mut checks = vec![
+        check("status", "ksmith status && echo @@json && ksmith status --json"),
+        check("doctor", "ksmith doctor"),
+        scan(),
+        check("demo", "ksmith demo --json"),
+    ];
+    checks.extend(POLICIES.iter().map(|policy| daemon(policy.name)));
+    checks.extend([domains(), run(), preload(), restore()]);
+    checks.extend(REPRODUCERS.iter().map(|name| check(*name, format!("/repro/{name}"))));
+    checks
+}
+
+/// The checks of these names.
+pub fn named(names: &[&str]) -> Vec<Check> {
+    all().into_iter().filter(|check| names.contains(&check.name.as_str())).collect()
+}
+
+fn scan() -> Check {
+    let script =
+        format!("guest a equal:1:{PAGES} unique:512\nguest b equal:1:{PAGES} unique:512\nksmith scan --json");
+    check("scan", script)
+}
+
+/// Policies that merge equal memory wherever it is offered. The others wait for short memory or many guests, or let ksmd stand.
+const MERGING: [&str; 4] = ["profit", "advisor", "fixed", "scan"];
+
+/// The daemon with a policy.
+fn daemon(policy: &str) -> Check {
+    let does = match policy {
+        policy if MERGING.contains(&policy) => format!("within 600 merged {}\ndoes=merges", PAGES * 9 / 10),
+        "off" => {
+            "if [ \"$(cat $KSM/run)\" = 1 ]; then echo 'ksmd runs'; exit 94; fi\ndoes='ksmd stands'".to_owned()
+        }
+        _ => "does=waits".to_owned(),
+    };
+    let script = format!(
+        "guest a equal:1:{PAGES} unique:512\nguest b equal:1:{PAGES} unique:512\nstart_daemon --policy {policy}\n\
+         within 600 has_status '\"policy\": *\"{policy}\"'\n{does}\n\
+         state=$(ksmith status --json | grep '\"state\"' | head -n 1 | cut -d'\"' -f4)\n\
+         end_daemon\necho \"$does ($state); settings restored\""
+    );
+    check(format!("daemon {policy}"), script)
+}
+
+/// Two guests of the admitted domain, and again and again a new guest of another with equal pages, which must not merge.
+fn domains() -> Check {
+    let script = format!(
+        r#"cat > /tmp/config <<'EOF'
+[policy]
+kind = "fixed"
+[policy.fixed]
+settings = {{ pages_to_scan = 20000, sleep_millisecs = 10, run = 1 }}
+[domains]
+mode = "one"
+admit = "a"
+[[domains.rule]]
+domain = "a"
+name = "ksmith"
+[[domains.rule]]
+domain = "b"
+name = "foreign"
+EOF
+guest a equal:1:{PAGES}
+guest b equal:1:{PAGES}
+start_daemon --config /tmp/config
+within 600 merged {}
+for round in 1 2 3 4 5; do
+    GUEST=foreign guest c$round equal:1:{PAGES}
+    eval "pid=\$c$round"
+    within 600 has_status '"state": *"guarded"'
+    pages=$(sed -n 's/^ksm_merging_pages //p' /proc/$pid/ksm_stat)
+    if [ "$pages" != 0 ]; then echo "$pages pages of a guest outside merged"; exit 97; fi
+    kill -KILL $pid
+    within 600 not_guarded
+done
+end_daemon
+echo "no page of 5 new guests outside merged"
+"#,
+        PAGES * 9 / 10
+    );
+    check("domains one", script)
+}
+
+/// A program that knows nothing of KSM, which has its memory marked.
+const MARKED: &str = r#"within 600 grep -q ready /tmp/equal.out
+marked=$(grep -c '^VmFlags:.* mg' /proc/$(pidof equal)/smaps)
+echo go >&4
+exec 4>&-
+wait $program
+code=$?
+cat /tmp/equal.err
+if [ $code != 0 ]; then exit $code; fi
+grep -q checked /tmp/equal.out || exit 95
+marks="memory marked"
+if [ "$marked" = 0 ]; then
+    marks="no memory marked"
+    if [ -e $KSM ]; then echo "$marks"; exit 96; fi
+fi
+"#;
+
+fn run() -> Check {
+    let script = "mkfifo /tmp/equal.in\nksmith run --quiet --scan never --report /tmp/job -- /bin/equal 1 < /tmp/equal.in > \
+                  /tmp/equal.out 2> /tmp/equal.err &\nprogram=$!\nexec 4> /tmp/equal.in\n";
+    let told = r#"echo "$marks, and unharmed, by $(sed -n 's/.*"method": *"\([a-z]*\)".*/\1/p' /tmp/job)""#;
+    check("run", format!("{script}{MARKED}{told}"))
+}
+
+fn preload() -> Check {
+    let script = "mkfifo /tmp/equal.in\nLD_PRELOAD=/usr/lib/ksmith/libksmith.so /bin/equal 1 < /tmp/equal.in > /tmp/equal.out 2> \
+                  /tmp/equal.err &\nprogram=$!\nexec 4> /tmp/equal.in\n";
+    check("preload", format!("{script}{MARKED}echo \"$marks, and unharmed\""))
+}
+
+/// A daemon that is killed, and the settings that it leaves.
+fn restore() -> Check {
+    let script = format!(
+        "guest a equal:1:{PAGES}\nstart_daemon --policy profit\nwithin 600 changed\nkill -KILL $daemon\nwait $daemon\nksmith restore || \
+         exit\nsame_settings\necho \"settings restored\""
+    );
+    check("restore", script)
+}
+
+/// The outcome of a check for the table, or what is wrong with it.
+pub fn judge(name: &str, ksm: Ksm, said: &Said) -> Result<String, String> {
+    let wrong = || format!("{name} ended with {} and said:\n{}", said.code, said.text);
+    let text = said.text.trim();
+    let last = || text.lines().last().unwrap_or_default().to_owned();
+    let fine = |outcome: String| if said.code == 0 { Ok(outcome) } else { Err(wrong()) };
+    if REPRODUCERS.contains(&name) {
+        return reproduced(name, ksm).contains(&said.code).then(last).ok_or_else(wrong);
+    }
+    let Some(version) = ksm else { return without_ksm(name, said).ok_or_else(wrong) };
+    match name {
+        "status" => fine(lacks(text).ok_or_else(wrong)?),
+        // With a problem found its exit code is 1.
+        "doctor" => {
+            if said.code <= 1 && text.contains("[switched-off]") {
+                Ok(findings(text))
+            } else {
+                Err(wrong())
+            }
+        }
+        "scan" => {
+            let report: Value = serde_json::from_str(text).map_err(|_| wrong())?;
+            let saved = report["saved_bytes"].as_u64().unwrap_or(0) / 4096;
+            if saved >= PAGES * 95 / 100 { fine("all equal pages merged".to_owned()) } else { Err(wrong()) }
+        }
+        "demo" => demo(said).ok_or_else(wrong),
+        "run" => {
+            let method = if version < KernelVersion::new(6, 7) { "preload" } else { "prctl" };
+            if last().ends_with(&format!("by {method}")) { fine(last()) } else { Err(wrong()) }
+        }
+        // Without an advisor of the kernel's it says so, and takes the kernel's default settings.
+        "daemon advisor" if version < KernelVersion::new(6, 8) => {
+            if last().contains("(fallback)") {
+                fine(last())
+            } else {
+                Err(wrong())
+            }
+        }
+        "domains one" if version < KernelVersion::new(6, 11) => {
+            let is_said = said.code == IMPOSSIBLE && text.contains(&format!("can't be kept on Linux {version}"));
+            is_said.then(|| format!("refused (exit code {IMPOSSIBLE}): needs Linux 6.11")).ok_or_else(wrong)
+        }
+        _ => fine(last()),
+    }
+}
+
+/// The exit codes that a reproducer may have.
+fn reproduced(name: &str, ksm: Ksm) -> &'static [i32] {
+    let Some(version) = ksm else { return &[NOT_APPLICABLE] };
+    let is_from = |major, minor| version >= KernelVersion::new(major, minor);
+    match name {
+        "first_visit" if is_from(6, 11) => &[NOT_REPRODUCED],
+        "smart_scan" if !is_from(6, 7) => &[NOT_APPLICABLE],
+        "zero_pages" if !is_from(6, 6) => &[NOT_APPLICABLE],
+        "zero_pages" if is_from(6, 18) => &[NOT_REPRODUCED],
+        // Later releases of these versions have the cure.
+        "zero_pages" => &[REPRODUCED, NOT_REPRODUCED],
+        _ => &[REPRODUCED],
+    }
+}
+
+/// On a kernel without KSM each command says so and changes nothing; the demo is simulated, and programs run as they are.
+fn without_ksm(name: &str, said: &Said) -> Option<String> {
+    let says = |words: &str| said.text.contains(words);
+    match name {
+        "demo" => {
+            let is_told = says("\"mode\": \"simulated\"") && says("SIMULATED (this kernel has no KSM)");
+            (said.code == 0 && is_told).then(|| "simulated, and says so".to_owned())
+        }
+        "status" => {
+            (said.code == 0 && says("this kernel has none")).then(|| "says that there is no KSM".to_owned())
+        }
+        "doctor" => (said.code == 1 && says("[no-ksm]")).then(|| "says that there is no KSM".to_owned()),
+        "run" => {
+            let is_told = says("this kernel has no KSM") && says("no memory marked, and unharmed");
+            (said.code == 0 && is_told).then(|| "program unharmed; says that there is no KSM".to_owned())
+        }
+        "preload" => {
+            (said.code == 0 && says("no memory marked, and unharmed")).then(|| "program unharmed".to_owned())
+        }
+        _ => (said.code == IMPOSSIBLE && says("this kernel has no KSM"))
+            .then(|| format!("refused (exit code {IMPOSSIBLE}): no KSM")),
+    }
+}
+
+/// The files of KSM that this kernel lacks, by the JSON of the status.
+fn lacks(text: &str) -> Option<String> {
+    let json = text.split_once("@@json")?.1;
+    let status: Value = serde_json::from_str(json).ok()?;
+    let absent = ksmith_core::kernel::FIELDS.iter().map(|field| field.name).filter(|name| status[name].is_null());
+    let absent: Vec<&str> = absent.collect();
+    Some(if absent.is_empty() { "has all files".to_owned() } else { format!("lacks {}", absent.join(", ")) })
+}
+
+fn findings(text: &str) -> String {
+    let count = text
+        .lines()
+        .filter(|line| ["PROBLEM", "WARNING", "NOTE"].iter().any(|word| line.starts_with(word)))
+        .count();
+    format!("{count} findings")
+}
+
+/// At least 95 % saved, or an exit code and words that say what was missed.
+fn demo(said: &Said) -> Option<String> {
+    let json = &said.text[said.text.find("\n{").map_or(0, |at| at + 1)..];
+    let report: Value = serde_json::from_str(json.trim()).ok()?;
+    let share = 100.0 * report["saved_bytes"].as_f64()? / report["mergeable_bytes"].as_f64()?;
+    let is_whole = report["restored"] == true && report["wrong_pages"] == 0 && report["mode"] == "live";
+    match (said.code, report["missed"].as_str()) {
+        (0, None) if share >= 95.0 && is_whole => Some(format!("saves {share:.1} %")),
+        (1, Some(missed)) if share < 95.0 && is_whole => Some(format!("saves {share:.1} %, exit code 1: {missed}")),
+        _ => None,
+    }
+}

@@ -1,0 +1,65 @@
+//! The table of kernels and commands.
+
+use std::fmt::Write;
+
+use crate::checks::Ksm;
+
+/// One kernel: what came of each check, by its name.
+pub struct Column {
+    pub release: String,
+    pub ksm: Ksm,
+    pub outcomes: Vec<(String, Result<String, String>)>,
+}
+
+/// Outcomes, kernel by kernel.
+pub struct Table(pub Vec<Column>);
+
+impl Column {
+    /// All that is wrong.
+    pub fn faults(&self) -> String {
+        let faults = self.outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err());
+        faults.map(|fault| format!("on Linux {}: {fault}\n", self.release)).collect()
+    }
+}
+
+impl Table {
+    /// All that is wrong on any kernel.
+    pub fn faults(&self) -> String {
+        self.0.iter().map(Column::faults).collect()
+    }
+
+    /// The table in words, and below it what each kernel came to.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let heads: Vec<String> = self
+            .0
+            .iter()
+            .map(|column| column.ksm.map_or("without KSM".to_owned(), |version| version.to_string()))
+            .collect();
+        let _ = writeln!(text, "| | {} |\n|---|{}", heads.join(" | "), "---|".repeat(heads.len()));
+        let names = self.0.first().into_iter().flat_map(|column| &column.outcomes).map(|(name, _)| name);
+        for (row, name) in names.enumerate() {
+            let words: Vec<&str> = self.0.iter().map(|column| word(&column.outcomes[row].1)).collect();
+            let _ = writeln!(text, "| {name} | {} |", words.join(" | "));
+        }
+        for Column { release, ksm, outcomes } in &self.0 {
+            let has = if ksm.is_some() { "" } else { ", without KSM" };
+            let _ = write!(text, "\n## Linux {release}{has}\n\n| check | outcome |\n|---|---|\n");
+            for (name, outcome) in outcomes {
+                let outcome = outcome.as_deref().unwrap_or("FAILED");
+                let _ = writeln!(text, "| {name} | {} |", outcome.replace('|', "\\|"));
+            }
+        }
+        text
+    }
+}
+
+/// An outcome in a word.
+fn word(outcome: &Result<String, String>) -> &str {
+    const WORDS: [&str; 5] = ["refused", "simulated", "not reproduced", "reproduced", "not applicable"];
+    let Ok(outcome) = outcome else { return "FAILED" };
+    if outcome.contains("exit code 1") {
+        return "says what it missed";
+    }
+    WORDS.into_iter().find(|word| outcome.starts_with(word)).unwrap_or("works")
+}
