@@ -68,8 +68,11 @@ fn daemon(policy: &str) -> Check {
         }
         _ => "does=waits".to_owned(),
     };
+    // Without settings of its own `fixed` changes nothing.
+    let settings = if policy == "fixed" { "[policy.fixed]\npreset = \"kernel-default\"" } else { "" };
     let script = format!(
-        "guest a equal:1:{PAGES} unique:512\nguest b equal:1:{PAGES} unique:512\nstart_daemon --policy {policy}\n\
+        "cat > /tmp/config <<'EOF'\n[policy]\nkind = \"{policy}\"\n{settings}\nEOF\n\
+         guest a equal:1:{PAGES} unique:512\nguest b equal:1:{PAGES} unique:512\nstart_daemon --config /tmp/config\n\
          within 600 has_status '\"policy\": *\"{policy}\"'\n{does}\n\
          state=$(ksmith status --json | grep '\"state\"' | head -n 1 | cut -d'\"' -f4)\n\
          end_daemon\necho \"$does ($state); settings restored\""
@@ -134,23 +137,29 @@ fi
 "#;
 
 fn run() -> Check {
-    let script = "mkfifo /tmp/equal.in\nksmith run --quiet --scan never --report /tmp/job -- /bin/equal 1 < /tmp/equal.in > \
-                  /tmp/equal.out 2> /tmp/equal.err &\nprogram=$!\nexec 4> /tmp/equal.in\n";
     let told = r#"echo "$marks, and unharmed, by $(sed -n 's/.*"method": *"\([a-z]*\)".*/\1/p' /tmp/job)""#;
-    check("run", format!("{script}{MARKED}{told}"))
+    check("run", marked("ksmith run --quiet --scan never --report /tmp/job --", told))
 }
 
 fn preload() -> Check {
-    let script = "mkfifo /tmp/equal.in\nLD_PRELOAD=/usr/lib/ksmith/libksmith.so /bin/equal 1 < /tmp/equal.in > /tmp/equal.out 2> \
-                  /tmp/equal.err &\nprogram=$!\nexec 4> /tmp/equal.in\n";
-    check("preload", format!("{script}{MARKED}echo \"$marks, and unharmed\""))
+    let told = r#"echo "$marks, and unharmed""#;
+    check("preload", marked("env LD_PRELOAD=/usr/lib/ksmith/libksmith.so", told))
+}
+
+/// Starts the program by this command and looks at its memory.
+fn marked(command: &str, told: &str) -> String {
+    format!(
+        "mkfifo /tmp/equal.in\n: > /tmp/equal.out\n\
+         {command} /bin/equal 1 < /tmp/equal.in > /tmp/equal.out 2> /tmp/equal.err &\n\
+         program=$!\nexec 4> /tmp/equal.in\n{MARKED}{told}"
+    )
 }
 
 /// A daemon that is killed, and the settings that it leaves.
 fn restore() -> Check {
     let script = format!(
-        "guest a equal:1:{PAGES}\nstart_daemon --policy profit\nwithin 600 changed\nkill -KILL $daemon\nwait $daemon\nksmith restore || \
-         exit\nsame_settings\necho \"settings restored\""
+        "guest a equal:1:{PAGES}\nstart_daemon --policy profit\nwithin 600 changed\nkill -KILL $daemon\nwait $daemon\n\
+         ksmith restore || exit\nsame_settings\necho \"settings restored\""
     );
     check("restore", script)
 }

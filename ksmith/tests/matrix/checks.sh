@@ -8,6 +8,7 @@ trap 'exit 143' TERM
 guest() {
     guest_name=$1; shift
     mkfifo /tmp/$guest_name.in
+    : > /tmp/$guest_name.out
     ${GUEST:-ksmith} memory-guest --name $guest_name "$@" < /tmp/$guest_name.in > /tmp/$guest_name.out &
     started="$started $!"
     eval "$guest_name=$!"

@@ -236,7 +236,7 @@ impl Boot {
     /// The end of what came over the console.
     pub fn end(&self) -> String {
         let lines: Vec<&str> = self.console.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        format!("The console ends:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"))
     }
 }
 

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of a guest of the matrix: it runs every file of /checks, shows what each said and how it ended, and switches the
-# guest off.
+# The first process of a guest of the matrix: it runs every file of /checks, shows what each said and how it ended, and
+# switches the guest off.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /sbin /usr/sbin
 /bin/busybox --install -s /bin
 export PATH=/bin
