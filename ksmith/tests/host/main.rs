@@ -17,5 +17,6 @@ mod optin_packaging;
 mod own_process;
 mod reads;
 mod security_page;
+mod soak_rule;
 mod spoofed_guests;
 mod systemd_packaging;

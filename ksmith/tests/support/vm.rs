@@ -70,6 +70,17 @@ pub fn serves_qmp(socket: &Path) -> bool {
 impl Qemu {
     /// A machine with 64 MiB, of which 16 hold `content`. Its processors never start.
     pub fn start(directory: &Path, name: &str, content: Option<&Path>, more: &[&str]) -> Self {
+        Self::start_with(directory, name, content, more, |_| ())
+    }
+
+    /// Starts it after `adjust` has had a look at the command.
+    pub fn start_with(
+        directory: &Path,
+        name: &str,
+        content: Option<&Path>,
+        more: &[&str],
+        adjust: impl FnOnce(&mut Command),
+    ) -> Self {
         let number = fs::read_dir(directory).unwrap().count();
         let socket = directory.join(format!("qmp-{name}-{number}"));
         let mut command = Command::new("qemu-system-x86_64");
@@ -87,6 +98,7 @@ impl Qemu {
         if let Some(content) = content {
             command.args(["-device", &format!("loader,file={},addr={AT},force-raw=on", content.display())]);
         }
+        adjust(&mut command);
         let mut child = command.spawn().expect("QEMU starts");
         wait_until("QEMU serves QMP", || {
             assert!(child.try_wait().unwrap().is_none(), "QEMU ended");

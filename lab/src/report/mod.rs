@@ -4,6 +4,7 @@ mod html;
 mod plots;
 
 pub use html::page;
+pub use plots::line_plot;
 
 /// Colours of the competitors, in the order of the command line. They follow Okabe and Ito (2008) and differ for
 /// any colour vision; the last ones are darker tones of the first.

@@ -18,66 +18,72 @@ const GREY: RGBColor = RGBColor(140, 140, 140);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
+/// A line of a plot, and how it is drawn.
+type Line = (Vec<(f64, f64)>, ShapeStyle);
+
 /// Plots the saved memory of all competitors over time, and the attainable savings in grey.
 pub(super) fn saved(scenario: &ScenarioResults) -> Result<String, ReportError> {
-    draw("saved memory", scenario, |area| {
-        let top = scenario.attainable_bytes.max(1 << 20) as f64 / MIB * 1.05;
-        let most = points(scenario).map(|point| point.saved_bytes as f64 / MIB).fold(top, f64::max);
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(44)
-            .y_label_area_size(72)
-            .build_cartesian_2d(0.0..scenario.seconds, 0.0..most)?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .x_desc("seconds")
-            .y_desc("saved, MiB")
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| format!("{y:.0}"))
-            .label_style(font())
-            .axis_desc_style(font())
-            .draw()?;
-        // The attainable savings of all runs differ only by the time that guests took to start.
-        if let Some(run) = scenario.competitors.first().and_then(CompetitorResults::middle_run) {
-            chart.draw_series(LineSeries::new(staircase(&run.series, scenario.seconds), GREY.stroke_width(2)))?;
-        }
-        for (place, series) in middle_runs(scenario) {
-            let line = series.points.iter().map(|point| (point.at, point.saved_bytes as f64 / MIB));
-            chart.draw_series(LineSeries::new(line, style(place)))?;
-        }
-        Ok(())
+    let top = scenario.attainable_bytes.max(1 << 20) as f64 / MIB * 1.05;
+    let most = points(scenario).map(|point| point.saved_bytes as f64 / MIB).fold(top, f64::max);
+    // The attainable savings of all runs differ only by the time that guests took to start.
+    let attainable = scenario.competitors.first().and_then(CompetitorResults::middle_run);
+    let attainable = attainable.map(|run| (staircase(&run.series, scenario.seconds), GREY.stroke_width(2)));
+    let runs = middle_runs(scenario).map(|(place, series)| {
+        let line = series.points.iter().map(|point| (point.at, point.saved_bytes as f64 / MIB));
+        (line.collect(), style(place))
+    });
+    draw("saved memory", &scenario.name, |area| {
+        over_time(&area, scenario.seconds, ("saved, MiB", most), attainable.into_iter().chain(runs))
     })
 }
 
 /// Plots the CPU share of ksmd over time for all competitors.
 pub(super) fn cpu(scenario: &ScenarioResults) -> Result<String, ReportError> {
-    draw("ksmd's CPU", scenario, |area| {
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(44)
-            .y_label_area_size(72)
-            .build_cartesian_2d(0.0..scenario.seconds, 0.0..105.0)?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .x_desc("seconds")
-            .y_desc("ksmd, % of a CPU")
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| format!("{y:.0}"))
-            .label_style(font())
-            .axis_desc_style(font())
-            .draw()?;
-        for (place, series) in middle_runs(scenario) {
-            chart.draw_series(LineSeries::new(usage(series), style(place)))?;
-        }
-        Ok(())
-    })
+    let runs = middle_runs(scenario).map(|(place, series)| (usage(series), style(place)));
+    draw("ksmd's CPU", &scenario.name, |area| over_time(&area, scenario.seconds, ("ksmd, % of a CPU", 105.0), runs))
+}
+
+/// Plots one figure over the seconds of a run as SVG.
+///
+/// # Errors
+/// The plot can't be drawn.
+pub fn line_plot(figure: &'static str, run: &str, points: Vec<(f64, f64)>) -> Result<String, ReportError> {
+    let most = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).fold(1.0, f64::max);
+    let (seconds, top) = (most(|point| point.0), most(|point| point.1) * 1.05);
+    draw(figure, run, |area| over_time(&area, seconds, (figure, top), [(points, style(0))]))
+}
+
+/// Draws lines over seconds from zero on.
+fn over_time(
+    area: &Area<'_>,
+    seconds: f64,
+    (figure, most): (&str, f64),
+    lines: impl IntoIterator<Item = Line>,
+) -> Drawn {
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(0.0..seconds, 0.0..most)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc("seconds")
+        .y_desc(figure)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| ((y * 100.0).round() / 100.0).to_string())
+        .label_style(font())
+        .axis_desc_style(font())
+        .draw()?;
+    for (line, style) in lines {
+        chart.draw_series(LineSeries::new(line, style))?;
+    }
+    Ok(())
 }
 
 /// Plots cost and benefit of each run: up is more saved, left is less CPU.
 pub(super) fn plane(scenario: &ScenarioResults) -> Result<String, ReportError> {
-    draw("cost and benefit", scenario, |area| {
+    draw("cost and benefit", &scenario.name, |area| {
         let runs = || scenario.competitors.iter().flat_map(|competitor| &competitor.runs);
         let cost = |cpu: f64| cpu.max(LEAST_CPU);
         let most_cpu = runs().map(|run| run.measures.ksmd_cpu_seconds).fold(1.0, f64::max) * 2.0;
@@ -121,14 +127,10 @@ fn font() -> TextStyle<'static> {
 /// The least value of the logarithmic scale. Smaller values are drawn here.
 const LEAST_CPU: f64 = 0.01;
 
-fn draw(
-    plot: &'static str,
-    scenario: &ScenarioResults,
-    paint: impl FnOnce(Area<'_>) -> Drawn,
-) -> Result<String, ReportError> {
+fn draw(plot: &'static str, scenario: &str, paint: impl FnOnce(Area<'_>) -> Drawn) -> Result<String, ReportError> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-    paint(area).map_err(|why| ReportError { plot, scenario: scenario.name.clone(), why: why.to_string() })?;
+    paint(area).map_err(|why| ReportError { plot, scenario: scenario.to_owned(), why: why.to_string() })?;
     Ok(svg)
 }
 

@@ -45,3 +45,12 @@ fn a_scenario_in_which_nothing_happens_can_be_drawn() {
     results.scenarios[0].attainable_bytes = 0;
     assert_eq!(page(&results).unwrap().matches("<svg").count(), 3);
 }
+
+#[test]
+fn a_figure_over_time_is_one_line_with_its_name() {
+    let svg = line_plot("RSS, MiB", "a run", vec![(0.0, 10.0), (5.0, 20.5), (10.0, 0.25)]).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("RSS, MiB") && svg.contains("seconds"), "{svg}");
+    let (r, g, b) = colour(0);
+    assert_eq!(svg.matches(&format!("#{r:02X}{g:02X}{b:02X}")).count(), 1, "{svg}");
+    assert!(line_plot("nothing", "a run", Vec::new()).unwrap().contains("nothing"));
+}

@@ -1,0 +1,89 @@
+//! The rule of the soak: which figures of the daemon must not grow, and what counts as growth.
+
+#![allow(dead_code, reason = "its test draws no plots")]
+
+use ksmith_lab::measure::Spread;
+
+/// What the daemon and its children use at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// Since the soak began.
+    pub seconds: f64,
+    /// Of the daemon itself.
+    pub rss_kib: f64,
+    /// Of its largest child: most of that is the program, which they share.
+    pub child_rss_kib: f64,
+    pub descriptors: f64,
+    pub threads: f64,
+    pub children: f64,
+    /// Of the daemon and its children since the sample before, of one CPU.
+    pub cpu_percent: f64,
+    /// Of ksmd since the sample before, of one CPU.
+    pub ksmd_cpu_percent: f64,
+    pub saved_mib: f64,
+    /// Processes that the soak has running.
+    pub processes: f64,
+}
+
+/// A figure of the daemon over the soak.
+pub struct Figure {
+    /// The name of the column and of the plot's file.
+    pub name: &'static str,
+    /// The words at the axis of the plot.
+    pub axis: &'static str,
+    pub of: fn(&Usage) -> f64,
+    /// The growth that is tolerated from the second quarter to the last: a part of the figure, and an amount besides.
+    /// Without it the figure may grow.
+    pub tolerance: Option<(f64, f64)>,
+}
+
+/// In the order of the columns.
+pub const FIGURES: [Figure; 9] = [
+    // An allocator keeps what a larger moment needed, and a page of code is resident from its first use on.
+    Figure { name: "rss_kib", axis: "RSS, KiB", of: |usage| usage.rss_kib, tolerance: Some((0.05, 512.0)) },
+    Figure {
+        name: "child_rss_kib",
+        axis: "RSS of the largest child, KiB",
+        of: |usage| usage.child_rss_kib,
+        tolerance: Some((0.05, 512.0)),
+    },
+    // A connection, or a look at a process, may be under way in more samples of one quarter than of the other.
+    Figure { name: "descriptors", axis: "descriptors", of: |usage| usage.descriptors, tolerance: Some((0.0, 4.0)) },
+    Figure { name: "threads", axis: "threads", of: |usage| usage.threads, tolerance: Some((0.0, 2.0)) },
+    Figure { name: "children", axis: "children", of: |usage| usage.children, tolerance: Some((0.0, 1.0)) },
+    Figure { name: "cpu_percent", axis: "CPU, % of a core", of: |usage| usage.cpu_percent, tolerance: None },
+    Figure {
+        name: "ksmd_cpu_percent",
+        axis: "ksmd, % of a core",
+        of: |usage| usage.ksmd_cpu_percent,
+        tolerance: None,
+    },
+    Figure { name: "saved_mib", axis: "saved, MiB", of: |usage| usage.saved_mib, tolerance: None },
+    Figure { name: "processes", axis: "processes of the soak", of: |usage| usage.processes, tolerance: None },
+];
+
+/// What became of a figure.
+#[derive(Debug, PartialEq)]
+pub struct Trend {
+    /// The medians of the second quarter and of the last.
+    pub medians: [f64; 2],
+    /// The most that the second of them may be.
+    pub bound: Option<f64>,
+}
+
+impl Trend {
+    /// Compares the quarters of a series. The first quarter is not judged: caches fill in it. `None` if a quarter is empty.
+    pub fn of(figure: &Figure, series: &[Usage]) -> Option<Self> {
+        let quarter = |number: usize| {
+            let part = series.get(series.len() * number / 4..series.len() * (number + 1) / 4)?;
+            Spread::of(part.iter().map(|usage| Some((figure.of)(usage)))).median
+        };
+        let medians = [quarter(1)?, quarter(3)?];
+        let bound = figure.tolerance.map(|(part, amount)| medians[0] * (1.0 + part) + amount);
+        Some(Self { medians, bound })
+    }
+
+    pub fn is_flat(&self) -> bool {
+        self.bound.is_none_or(|bound| self.medians[1] <= bound)
+    }
+}
