@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use ksmith_core::controller::{Applied, Host};
 use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::lease;
 use ksmith_core::sample::{GivenUpList, Sample};
 use ksmith_core::sim::{Config, Machine};
 use ksmith_host::act::{Holder, RestoreError};
@@ -47,11 +48,23 @@ pub struct World {
     pub given_up: GivenUpList,
     /// A setting that can't be written.
     pub refuses: Option<Knob>,
+    /// Whether no setting can be written.
+    pub is_read_only: bool,
+    /// How long the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
+    pub suspended: Duration,
     pub shortness: f64,
     watchdog: Option<Duration>,
 }
 
 impl World {
+    /// Has the daemon stand still this long, as after SIGSTOP. Its lease ends, so ksmd sleeps meanwhile.
+    pub fn stand_still(&mut self, time: Duration) {
+        let sleep = self.knob(Knob::SleepMillisecs);
+        self.machine.write(Knob::SleepMillisecs, lease::next(sleep)).unwrap();
+        self.machine.advance(time);
+        self.machine.write(Knob::SleepMillisecs, sleep).unwrap();
+    }
+
     pub fn knob(&self, knob: Knob) -> u64 {
         Knobs::current(&self.machine.sample().ksm).get(knob).unwrap()
     }
@@ -95,7 +108,7 @@ impl Host for FakeHost {
             if world.originals.get(knob).is_none() {
                 world.originals.set(knob, old);
             }
-            if world.refuses == Some(knob) {
+            if world.refuses == Some(knob) || world.is_read_only {
                 applied.errors.push(format!("{knob} is refused"));
                 continue;
             }
@@ -116,6 +129,7 @@ impl DaemonHost for FakeHost {
     fn look(&mut self, _closely: bool) -> Sample {
         let world = self.world();
         let mut sample = world.machine.sample();
+        sample.at += world.suspended;
         sample.hidden_processes = world.hidden_processes;
         if !world.shows_mergeable && sample.ksm.tracked_pages() == 0 {
             sample.processes.clear();
@@ -252,6 +266,8 @@ impl Scene {
             shows_mergeable: true,
             given_up: GivenUpList::default(),
             refuses: None,
+            is_read_only: false,
+            suspended: Duration::ZERO,
             shortness: 0.0,
             watchdog: None,
         };

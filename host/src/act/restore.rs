@@ -32,7 +32,7 @@ pub enum RestoreError {
         pid: u32,
     },
     /// Some settings or processes could not be put right.
-    #[error("not everything was restored: {list}", list = Sentences(.knobs, .processes, .store))]
+    #[error("not everything was restored: {list}; the rest is noted, and `ksmith restore` tries it again", list = Sentences(.knobs, .processes, .store))]
     Incomplete {
         /// What was done.
         restored: Box<Restored>,

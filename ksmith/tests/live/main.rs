@@ -4,6 +4,8 @@
 
 #[path = "../../../preload/tests/support/mod.rs"]
 mod preload_library;
+#[path = "../../benches/sleepers/mod.rs"]
+mod sleepers;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -16,6 +18,7 @@ mod domains;
 mod domains_report;
 mod estimate;
 mod estimate_vm;
+mod faults;
 mod guests;
 mod guests_daemon;
 mod guests_descriptors;

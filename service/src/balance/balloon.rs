@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ksmith_core::balance::Inside;
 use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::sample::ProcessId;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::account::Account;
@@ -54,9 +55,11 @@ pub(super) struct Balloon {
     account: Account,
     rates: Rates<3>,
     takes: Takes,
+    /// The clock of QEMU's statistics, which an administrator may set.
+    clock: fn() -> u64,
 }
 
-/// The recent takes and their times: statistics may be older.
+/// The recent takes and their times, in seconds of a clock that is never set: statistics may be older.
 #[derive(Debug, Default)]
 struct Takes(Vec<(u64, u64)>);
 
@@ -73,6 +76,13 @@ impl Takes {
     }
 }
 
+/// The seconds of a clock that is never set.
+fn steady() -> u64 {
+    clock_gettime(ClockId::Monotonic).tv_sec.max(0).cast_unsigned()
+}
+
+/// The clock of the day, by which QEMU dates what a guest said.
+#[allow(clippy::disallowed_methods, reason = "it is compared with QEMU's reading of the same clock")]
 fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -96,8 +106,9 @@ impl Balloon {
         }
         // Another ksmith may have taken that a moment ago, and the statistics may be older.
         let mut takes = Takes::default();
-        takes.note(clock(), account.whole() - account.given());
-        Ok(Self { root: root.clone(), target: target.clone(), device, account, rates: Rates::default(), takes })
+        takes.note(steady(), account.whole() - account.given());
+        let (root, target, rates) = (root.clone(), target.clone(), Rates::default());
+        Ok(Self { root, target, device, account, rates, takes, clock })
     }
 
     fn process(&self) -> ProcessId {
@@ -124,9 +135,11 @@ impl Balloon {
     fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
-        let (mut inside, counts, told_at) = read_statistics(&told, clock())?;
-        // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest.
-        let since = self.takes.since(told_at);
+        let now = (self.clock)();
+        let (mut inside, counts, told_at) = read_statistics(&told, now)?;
+        // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest. Their
+        // age is compared, since the clock may have been set since a take.
+        let since = self.takes.since(steady().saturating_sub(now.saturating_sub(told_at)));
         // A take that counts twice must not look like memory pressure, so a minimum stays.
         let least = (8 << 20) + self.account.whole() / 40;
         for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
@@ -172,7 +185,7 @@ impl Balloon {
             now = actual(monitor)?;
         }
         if now < before {
-            self.takes.note(clock(), before - now);
+            self.takes.note(steady(), before - now);
         }
         self.account.note(now)?;
         Ok(now)

@@ -1,8 +1,18 @@
+use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
+
+thread_local! {
+    /// How far the clock was set, in seconds.
+    static STEP: Cell<i64> = const { Cell::new(0) };
+}
+
+fn stepped() -> u64 {
+    clock().saturating_add_signed(STEP.get())
+}
 
 /// A QEMU in memory: its balloon goes where it is told, as far as `stops_at` lets it.
 #[derive(Debug, Clone)]
@@ -31,7 +41,7 @@ impl Monitor for Qemu {
                 json!({})
             }
             ("qom-get", Some("guest-stats")) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+                let now = stepped();
                 let stats =
                     json!({ "stat-available-memory": qemu.available, "stat-major-faults": qemu.major_faults });
                 json!({ "last-update": now - qemu.age, "stats": stats })
@@ -55,8 +65,8 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
     let qemu = Qemu(Arc::new(Mutex::new(qemu)));
     let account = Account::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
-    let balloon =
-        Balloon { root: Root::host(), target, device, account, rates: Rates::default(), takes: Takes::default() };
+    let (rates, takes) = (Rates::default(), Takes::default());
+    let balloon = Balloon { root: Root::host(), target, device, account, rates, takes, clock: stepped };
     (tree, qemu, balloon, ledger)
 }
 
@@ -126,4 +136,19 @@ fn faults_are_counted_over_the_time_between_two_tellings_of_the_guest() {
     assert_eq!(told(12, 1000), None);
     let rate = told(2, 1500).unwrap();
     assert!((25.0..=50.0).contains(&rate), "500 faults in ten seconds: {rate}");
+}
+
+#[test]
+fn a_clock_that_is_set_hides_no_memory_of_a_guest() {
+    for step in [-86_400, -3600, -8, 8, 3600] {
+        STEP.set(0);
+        let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+        assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
+        STEP.set(step);
+        // Some seconds later the guest says anew what it has.
+        balloon.takes.0.iter_mut().for_each(|(at, _)| *at -= 5);
+        qemu.0.lock().unwrap().available = 50 * MIB;
+        let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
+        assert_eq!(inside.available_bytes, Some(50 * MIB), "the clock was set by {step} s");
+    }
 }

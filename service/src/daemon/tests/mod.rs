@@ -1,5 +1,6 @@
 //! The daemon on a simulated host, in simulated time.
 
+mod faults;
 mod messages;
 mod reload;
 mod restore;
