@@ -25,7 +25,7 @@ GUEST_KERNEL := target/guest-kernel
 # Kernels of several versions for `make matrix`: only unpacked as well.
 MATRIX := target/matrix
 
-.PHONY: help run test matrix soak fuzz guest-unit lint bench rust build-tools test-tools
+.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
@@ -65,6 +65,11 @@ endef
 matrix: rust test-tools ## Run every command on Debian's kernels from 5.10 to the newest, and on one without KSM, emulated (half an hour)
 	@testdata/matrix-kernels $(MATRIX) || echo 'make matrix: checks fail on kernels that are not to be had' >&2
 	cargo test -p ksmith --test matrix -- --ignored --nocapture
+
+faults: rust test-tools ## Try faults of the host on the daemon, simulated and live; needs root (docs/reliability.md)
+	cargo test -p ksmith-host every_fail_point
+	cargo test -p ksmith-service every_fault_of_the_host
+	cargo test -p ksmith --test live faults -- --include-ignored
 
 # As an option a day: SOAK_SECONDS=86400.
 SOAK_SECONDS := 3600

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::sleepers::Sleepers;
 use crate::support::pool::Pool;
 use crate::support::program::{Running, config_file, ksmith, status};
+use crate::support::vm::{Domain, FILLED_PAGES, Libvirt, content};
 use crate::support::{KSM, KernelLock, guest, number, skipped, wait_until, write};
 use ksmith_lab::{MemoryGuest, Part};
 use rustix::process::Signal;
@@ -154,6 +155,82 @@ fn ten_thousand_processes_that_offer_memory_leave_nothing_behind() {
     }
     // A connection may be under way, and a look at a process.
     wait_until("the daemon holds none of them", || descriptors() <= before + 4);
+    write("run", "2");
+    wait_for_merging();
+    daemon.end();
+    assert_nothing_lost(&lock, &mut guests);
+}
+
+/// A guest that may merge, and one of another domain.
+fn apart(own: &str, foreign: &str) -> String {
+    format!(
+        "{ENDLESS}[domains]\nmode = \"one\"\nadmit = \"own\"\nremaining_mergeable_mib = 4\n[[domains.rule]]\n\
+         domain = \"own\"\nname = \"{own}-*\"\n[[domains.rule]]\ndomain = \"foreign\"\nname = \"{foreign}\"\n"
+    )
+}
+
+fn merging(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/ksm_merging_pages")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+#[test]
+#[ignore = "fifteen seconds: make faults"]
+fn a_libvirtd_that_is_restarted_changes_nothing_for_its_guests() {
+    // First the lock: two of these tests would start and end one libvirt.
+    let Some(lock) = KernelLock::take() else { return };
+    let Some(mut libvirt) = Libvirt::start() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let content = content(directory.path(), 8);
+    let (own, foreign) =
+        (format!("ksmith-own-{}", std::process::id()), format!("ksmith-foreign-{}", std::process::id()));
+    let start = |name: &str| Domain::start(directory.path(), name, &content);
+    let apart_from = start(&foreign);
+    let owned = ["1", "2"].map(|number| start(&format!("{own}-{number}")));
+    let daemon = Running::daemon(&apart(&own, &foreign), &[]);
+    let all_merged = || owned.iter().all(|domain| merging(domain.pid) >= FILLED_PAGES as u64);
+    wait_until("the guests of the admitted domain have merged", all_merged);
+    let restarted = libvirt.restart(|| {
+        write("run", "2");
+        wait_until("they merge while there is no libvirtd", all_merged);
+    });
+    if !restarted {
+        return;
+    }
+    write("run", "2");
+    wait_until("they merge under the new libvirtd", all_merged);
+    let third = start(&format!("{own}-3"));
+    wait_until("a new guest is known and merges", || merging(third.pid) >= FILLED_PAGES as u64);
+    // Its firmware is tolerated, its RAM of the same content is not.
+    assert!(merging(apart_from.pid) < FILLED_PAGES as u64 / 4, "{}", daemon.log());
+    let log = daemon.end();
+    assert!(log.contains(&format!("merging of {foreign} switched off")), "{log}");
+    assert_nothing_lost(&lock, &mut []);
+}
+
+#[test]
+#[ignore = "ten seconds: make faults"]
+fn a_daemon_that_is_stopped_for_ten_seconds_goes_on() {
+    let Some(lock) = KernelLock::take() else { return };
+    let mut guests = guests();
+    let daemon = Running::daemon(ENDLESS, &[]);
+    wait_for_merging();
+    daemon.signal(Signal::STOP);
+    // It ends its part of a batch.
+    wait_until("ksmd sleeps", || {
+        let before = number("pages_scanned");
+        std::thread::sleep(Duration::from_millis(200));
+        number("pages_scanned") == before
+    });
+    let visited = number("pages_scanned");
+    std::thread::sleep(Duration::from_secs(10));
+    assert_eq!(
+        (number("pages_scanned"), number("run")),
+        (visited, 1),
+        "ksmd sleeps, and its settings are as they were"
+    );
+    daemon.signal(Signal::CONT);
+    wait_until("ksmd scans again", || number("pages_scanned") > visited);
     write("run", "2");
     wait_for_merging();
     daemon.end();

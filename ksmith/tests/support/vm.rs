@@ -143,7 +143,7 @@ const HIDE_KVM: &str = "mount --bind no-kvm /dev/kvm; mount --bind qemu.conf /et
 /// libvirt's daemons: those that run, or ours until dropped.
 pub struct Libvirt {
     ours: Vec<Pid>,
-    reaper: Option<Child>,
+    reapers: Vec<Child>,
     tree: tempfile::TempDir,
 }
 
@@ -153,31 +153,44 @@ impl Libvirt {
         if !["libvirtd", "virtlogd", "virsh", "qemu-system-x86_64", "python3"].into_iter().all(has) {
             return None;
         }
-        let running = |program: &str| -> Option<Pid> {
-            let pid: u32 = fs::read_to_string(format!("/run/{program}.pid")).ok()?.trim().parse().ok()?;
-            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-            (comm.trim() == program && !has_ended(pid)).then(|| Pid::from_raw(pid.cast_signed()).unwrap())
-        };
+        let tree = tempfile::tempdir().unwrap();
+        let mut libvirt = Self { ours: Vec::new(), reapers: Vec::new(), tree };
+        libvirt.start_missing().then_some(libvirt)
+    }
+
+    /// Starts what does not run, and waits until libvirt answers. False, said loudly, where it can't be started.
+    fn start_missing(&mut self) -> bool {
         let missing: Vec<&str> =
             ["virtlogd", "libvirtd"].into_iter().filter(|program| running(program).is_none()).collect();
-        let tree = tempfile::tempdir().unwrap();
-        let mut libvirt = Self { ours: Vec::new(), reaper: None, tree };
         if !missing.is_empty() {
-            let mut reaper = libvirt.reaper(&missing);
+            let mut reaper = self.reaper(&missing);
             let mut line = String::new();
             BufReader::new(reaper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-            libvirt.reaper = Some(reaper);
+            self.reapers.push(reaper);
             if line != "started\n" {
                 skipped(&format!("{missing:?} can't be started here"));
-                return None;
+                return false;
             }
             for program in missing {
                 wait_until("libvirt's daemon is there", || running(program).is_some());
-                libvirt.ours.extend(running(program));
+                self.ours.extend(running(program));
             }
         }
         wait_until("libvirt answers", || virsh(&["list"]).is_some());
-        Some(libvirt)
+        true
+    }
+
+    /// Ends libvirtd, and starts it again after `meanwhile`. False, said loudly, if it is not this test's.
+    pub fn restart(&mut self, meanwhile: impl FnOnce()) -> bool {
+        let Some(pid) = running("libvirtd").filter(|pid| self.ours.contains(pid)) else {
+            skipped("libvirtd is not this test's to restart");
+            return false;
+        };
+        self.ours.retain(|known| *known != pid);
+        kill_process(pid, Signal::TERM).unwrap();
+        wait_until("libvirtd has ended", || running("libvirtd").is_none());
+        meanwhile();
+        self.start_missing()
     }
 
     fn reaper(&self, programs: &[&str]) -> Child {
@@ -202,15 +215,23 @@ impl Drop for Libvirt {
         for pid in &self.ours {
             let _ = kill_process(*pid, Signal::TERM);
         }
-        let Some(reaper) = &mut self.reaper else { return };
         // The next test would take a daemon that is ending for one that runs, and wait for its answer to no end.
         let started = Instant::now();
-        while matches!(reaper.try_wait(), Ok(None)) && started.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(20));
+        for reaper in &mut self.reapers {
+            while matches!(reaper.try_wait(), Ok(None)) && started.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let _ = reaper.kill();
+            let _ = reaper.wait();
         }
-        let _ = reaper.kill();
-        let _ = reaper.wait();
     }
+}
+
+/// The PID of a daemon of libvirt's, if it runs.
+fn running(program: &str) -> Option<Pid> {
+    let pid: u32 = fs::read_to_string(format!("/run/{program}.pid")).ok()?.trim().parse().ok()?;
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (comm.trim() == program && !has_ended(pid)).then(|| Pid::from_raw(pid.cast_signed()).unwrap())
 }
 
 /// Whether a process that is no child of ours has ended. It may not have been collected.
