@@ -106,7 +106,7 @@ for round in 1 2 3 4 5; do
     GUEST=foreign guest c$round equal:1:{PAGES}
     eval "pid=\$c$round"
     within 600 has_status '"state": *"guarded"'
-    pages=$(sed -n 's/^ksm_merging_pages //p' /proc/$pid/ksm_stat)
+    pages=$(cat /proc/$pid/ksm_merging_pages)
     if [ "$pages" != 0 ]; then echo "$pages pages of a guest outside merged"; exit 97; fi
     kill -KILL $pid
     within 600 not_guarded
