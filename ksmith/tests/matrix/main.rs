@@ -10,6 +10,7 @@ mod support;
 
 mod checks;
 mod guest;
+mod judged;
 mod table;
 
 use std::fs;
