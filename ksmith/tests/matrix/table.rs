@@ -20,6 +20,17 @@ impl Column {
         let faults = self.outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err());
         faults.map(|fault| format!("on Linux {}: {fault}\n", self.release)).collect()
     }
+
+    /// What came of each check.
+    pub fn text(&self) -> String {
+        let has = if self.ksm.is_some() { "" } else { ", without KSM" };
+        let mut text = format!("## Linux {}{has}\n\n| check | outcome |\n|---|---|\n", self.release);
+        for (name, outcome) in &self.outcomes {
+            let outcome = outcome.as_deref().unwrap_or("FAILED");
+            let _ = writeln!(text, "| {name} | {} |", outcome.replace('|', "\\|"));
+        }
+        text
+    }
 }
 
 impl Table {
@@ -28,7 +39,7 @@ impl Table {
         self.0.iter().map(Column::faults).collect()
     }
 
-    /// The table in words, and below it what each kernel came to.
+    /// What each kernel came to, in a word for each check.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let heads: Vec<String> = self
@@ -41,14 +52,6 @@ impl Table {
         for (row, name) in names.enumerate() {
             let words: Vec<&str> = self.0.iter().map(|column| word(&column.outcomes[row].1)).collect();
             let _ = writeln!(text, "| {name} | {} |", words.join(" | "));
-        }
-        for Column { release, ksm, outcomes } in &self.0 {
-            let has = if ksm.is_some() { "" } else { ", without KSM" };
-            let _ = write!(text, "\n## Linux {release}{has}\n\n| check | outcome |\n|---|---|\n");
-            for (name, outcome) in outcomes {
-                let outcome = outcome.as_deref().unwrap_or("FAILED");
-                let _ = writeln!(text, "| {name} | {} |", outcome.replace('|', "\\|"));
-            }
         }
         text
     }
