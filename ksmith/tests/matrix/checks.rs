@@ -56,7 +56,7 @@ fn scan() -> Check {
     check("scan", script)
 }
 
-/// Policies that merge equal memory wherever it is offered. The others wait for short memory or many guests, or let ksmd stand.
+/// Policies that merge equal memory wherever it is offered. The others go by short memory or many guests.
 const MERGING: [&str; 4] = ["profit", "advisor", "fixed", "scan"];
 
 /// The daemon with a policy.
@@ -66,7 +66,7 @@ fn daemon(policy: &str) -> Check {
         "off" => {
             "if [ \"$(cat $KSM/run)\" = 1 ]; then echo 'ksmd runs'; exit 94; fi\ndoes='ksmd stands'".to_owned()
         }
-        _ => "does=waits".to_owned(),
+        _ => "does=decides".to_owned(),
     };
     // Without settings of its own `fixed` changes nothing.
     let settings = if policy == "fixed" { "[policy.fixed]\npreset = \"kernel-default\"" } else { "" };
