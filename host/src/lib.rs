@@ -9,6 +9,7 @@ pub mod bad_file;
 pub mod doctor;
 pub mod estimate;
 pub mod fair_pool;
+mod forked;
 pub mod guests;
 pub mod hypervisor;
 pub mod job;

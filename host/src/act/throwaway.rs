@@ -16,6 +16,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
+use crate::forked;
+
 /// The running child.
 #[derive(Debug)]
 pub(super) struct Child {
@@ -40,9 +42,7 @@ impl Child {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let (report, say) = io::pipe()?;
         let (report, say) = (OwnedFd::from(report), OwnedFd::from(say));
-        let pid = fork_writer(&path, text, say.as_raw_fd())?;
-        // Ours must be closed for the pipe to end with the child.
-        drop(say);
+        let pid = fork_writer(&path, text, say)?;
         Ok(Self { pid, report: File::from(report) })
     }
 
@@ -78,56 +78,19 @@ impl Child {
 
 /// Forks a child that writes `text` to `path`, says its `errno` (0: done) on the descriptor `say` and ends.
 ///
-/// Every signal but SIGKILL stays blocked in the child: Ctrl-C at the terminal reaches it too, and would stop
-/// the kernel half way; and the parent's handlers must not run a second time.
+/// A signal that ends it would stop the kernel half way, so that only SIGKILL does.
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
-fn fork_writer(path: &CString, text: &[u8], say: i32) -> io::Result<Pid> {
+fn fork_writer(path: &CString, text: &[u8], say: OwnedFd) -> io::Result<Pid> {
     let (path, text, length) = (path.as_ptr(), text.as_ptr(), text.len());
-    let most = most_descriptors();
-    // SAFETY: both sets are initialised by the calls that take them before anything reads them, and the
-    // pointers outlive the calls. Between fork and _exit the child calls only async-signal-safe functions
-    // (signal-safety(7): open, write, close, _exit; syscall takes plain numbers; __errno_location reads the thread's own
-    // storage), allocates nothing and takes no lock, so it does not matter what other threads held at the fork. It never returns.
-    let pid = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let pid = libc::fork();
-        if pid == 0 {
-            close_all_but(say, most);
+    // SAFETY: the pointers outlive the calls, which are async-signal-safe (signal-safety(7): open, write;
+    // __errno_location reads the thread's own storage).
+    unsafe {
+        forked::fork([say], |[say]| {
             let file = libc::open(path, libc::O_WRONLY | libc::O_TRUNC | libc::O_CLOEXEC);
             let failed = file < 0 || libc::write(file, text.cast(), length) < 0;
             let errno: i32 = if failed { *libc::__errno_location() } else { 0 };
-            libc::write(say, (&raw const errno).cast(), size_of::<i32>());
-            libc::_exit(0);
-        }
-        let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { None };
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        failed.map_or(Ok(pid), Err)
-    }?;
-    Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork gave no pid"))
-}
-
-/// One more than the highest descriptor, where the kernel can't close a range at once (before Linux 5.9). Bounded, since the
-/// limit may be a thousand million.
-fn most_descriptors() -> i32 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX).min(1 << 16)
-}
-
-/// Closes every descriptor but one.
-#[allow(unsafe_code, reason = "the descriptors belong to no value of this process any more")]
-fn close_all_but(kept: i32, most: i32) {
-    let range = |first: i32, last: u32| {
-        // SAFETY: plain numbers. The caller is a forked child that uses no descriptor but the one that is kept.
-        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
-    };
-    let is_below_closed = kept == 0 || range(0, (kept - 1).cast_unsigned());
-    if !is_below_closed || !range(kept + 1, u32::MAX) {
-        for descriptor in (0..most).filter(|descriptor| *descriptor != kept) {
-            // SAFETY: as above.
-            unsafe { libc::close(descriptor) };
-        }
+            libc::write(say.as_raw_fd(), (&raw const errno).cast(), size_of::<i32>());
+        })
     }
 }
 

@@ -1,19 +1,21 @@
 //! The child that reads: forked, without a program of its own, and killed where a file does not answer.
 //!
-//! It closes all descriptors but its own three, takes no signal but SIGKILL, and ends with the thread that forked it.
+//! It ends with the thread that forked it.
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::{Errno, fcntl_dupfd_cloexec, pread, retry_on_intr};
+use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
 };
+
+use crate::forked;
 
 /// Bytes of a request: offset, most, whether it is one record, and the path under `/proc` with a NUL behind it.
 pub(super) const REQUEST: usize = 64;
@@ -29,9 +31,6 @@ pub(super) const HEAD: usize = 4;
 
 /// The longest piece of an answer.
 const PIECE: usize = 32 << 10;
-
-/// Descriptors above those that the child gives itself.
-const ABOVE: RawFd = 10;
 
 /// Writes a request in its form for the child. `None` if the path is too long.
 pub(super) fn request(path: &str, offset: u64, most: u64, is_one_record: bool) -> Option<[u8; REQUEST]> {
@@ -71,15 +70,12 @@ pub(super) struct Child {
 impl Child {
     /// Forks the child.
     pub(super) fn start() -> io::Result<Self> {
-        let above = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, ABOVE);
         let flags = SocketFlags::CLOEXEC;
         let (requests, taken) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (answers, said) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (taken, said) = (above(taken)?, above(said)?);
         let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let proc = above(proc)?;
         rustix::io::ioctl_fionbio(&answers, true)?;
-        let pid = fork([taken.as_raw_fd(), said.as_raw_fd(), proc.as_raw_fd()])?;
+        let pid = fork([taken, said, proc])?;
         // The child can't be collected by another thread before this: it has not ended.
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => process,
@@ -125,42 +121,18 @@ impl Drop for Child {
 
 /// Forks a child that answers requests from the first descriptor on the second. The third is `/proc`.
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
-fn fork(ends: [RawFd; 3]) -> io::Result<Pid> {
+fn fork(ends: [OwnedFd; 3]) -> io::Result<Pid> {
     let parent = getpid().as_raw_nonzero().get();
-    // SAFETY: both sets are initialised by the calls that take them before anything reads them. Between fork and _exit
-    // the child calls only async-signal-safe functions and plain system calls, allocates nothing and takes no lock, so
-    // it does not matter what other threads held at the fork. It never returns.
-    let pid = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let pid = libc::fork();
-        if pid == 0 {
-            for (number, end) in (0..).zip(ends) {
-                if libc::dup2(end, number) < 0 {
-                    libc::_exit(1);
-                }
-            }
-            // What this process holds (locks, sockets) must end with it and not with the child.
-            if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) != 0 {
-                (3..4096).for_each(|descriptor| {
-                    libc::close(descriptor);
-                });
-            }
+    // SAFETY: the child calls prctl and getppid, and `serve` makes plain system calls on memory of its stack.
+    unsafe {
+        forked::fork(ends, |[requests, answers, proc]| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if libc::getppid() != parent {
-                libc::_exit(1);
+            if libc::getppid() == parent {
+                libc::prctl(libc::PR_SET_NAME, c"ksmith-reader".as_ptr());
+                serve(requests, answers, proc);
             }
-            libc::prctl(libc::PR_SET_NAME, c"ksmith-reader".as_ptr());
-            let [requests, answers, proc] = [0, 1, 2].map(|number| BorrowedFd::borrow_raw(number));
-            serve(requests, answers, proc);
-            libc::_exit(0);
-        }
-        let failed = if pid < 0 { Some(io::Error::last_os_error()) } else { None };
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        failed.map_or(Ok(pid), Err)
-    }?;
-    Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork gave no pid"))
+        })
+    }
 }
 
 /// Answers requests until there are no more. Runs in the child: it must not allocate, lock or panic.
