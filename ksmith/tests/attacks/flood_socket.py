@@ -11,6 +11,8 @@ import socket
 import sys
 import threading
 
+from attacker import become, end_with_input
+
 LINES = b"hello 1\nsaves\nranges\nscan 1\nnonsense\n" * 100
 
 
@@ -28,15 +30,11 @@ def flood(path):
 
 def main():
     user, path, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(user)
-        os.setuid(user)
+    become(user)
     for _ in range(count):
         threading.Thread(target=flood, args=(path,), daemon=True).start()
         print(os.getpid(), flush=True)
-    sys.stdin.read()
-    os._exit(0)
+    end_with_input()
 
 
 main()

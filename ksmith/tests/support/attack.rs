@@ -56,7 +56,9 @@ impl Attack {
 
     fn start(script: &str, arguments: &[String], count: usize, place: tempfile::TempDir) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks").join(script);
+        // Without compiled copies of what the scripts share, which would be root's files among the sources.
         let child = Command::new("python3")
+            .arg("-B")
             .arg(script)
             .arg(USER)
             .args(arguments)
