@@ -4,6 +4,7 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod accountable;
 pub mod act;
 pub mod bad_file;
 pub mod doctor;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::accountable::four;
 use crate::root::Root;
 
 /// The bits of a file that give its program the rights of the file's owner or group.
@@ -21,11 +22,7 @@ impl Owner {
     /// The owner by the text of `/proc/PID/status`.
     pub fn parse(status: &str) -> Option<Self> {
         let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-        let mut fields = line("Uid:")?.split_ascii_whitespace().map(|field| field.parse().ok());
-        let mut uids = [0; 4];
-        for uid in &mut uids {
-            *uid = fields.next()??;
-        }
+        let uids = four(status, "Uid:")?;
         // One PID for each namespace, that of this procfs first. A kernel without namespaces has no such line.
         let is_of_host = line("NSpid:").is_none_or(|pids| pids.split_ascii_whitespace().count() == 1);
         Some(Self { uids, is_of_host })

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, statat};
 
+use crate::accountable::four;
 use crate::proc_file::{self, lossy};
 
 /// Rights of a process at one moment.
@@ -47,13 +48,9 @@ impl Rights {
 
     fn parse(status: &str, owner: u32) -> Option<Self> {
         let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-        let four = |key: &str| -> Option<[u32; 4]> {
-            let numbers = line(key)?.split_ascii_whitespace().map(|word| word.parse().ok());
-            numbers.collect::<Option<Vec<u32>>>()?.try_into().ok()
-        };
         Some(Self {
-            users: four("Uid:")?,
-            groups: four("Gid:")?,
+            users: four(status, "Uid:")?,
+            groups: four(status, "Gid:")?,
             permitted: u64::from_str_radix(line("CapPrm:")?.trim(), 16).ok()?,
             owner,
             is_in_namespace: false,

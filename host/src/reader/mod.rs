@@ -7,6 +7,7 @@
 //! not answer, and it is left alone for a time that doubles.
 
 mod child;
+mod graves;
 mod shared;
 mod suspects;
 
@@ -20,15 +21,13 @@ use rustix::net::{SendFlags, send};
 
 pub use self::child::pids;
 use self::child::{Child, HEAD, REQUEST};
+use self::graves::{Account, Accounts};
 pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
 use crate::proc_file::Unanswered;
 
 /// Requests under way at most. With their answers they fit into the socket and the pipe.
 const UNDER_WAY: usize = 128;
-
-/// Killed children that may still be on their way out. With more a reader reads nothing: each of them waits for a page.
-const MOST_GRAVES: usize = 4;
 
 /// A part of a file of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,35 +78,42 @@ pub struct Reader {
     /// What the child has said and was not taken in, from `taken` on.
     said: Vec<u8>,
     taken: usize,
-    /// Children that were killed and have not ended.
-    graves: Vec<Child>,
 }
 
 impl Reader {
     /// Reads small files, which hold one record each. Of each file the answer is its bytes or an error, which may be
-    /// [`Unanswered`]. `None`: the time was over before its turn.
+    /// [`Unanswered`]. `None`: the time was over before its turn, or too many earlier reads of its user's memory still wait.
     pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
         let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(wants.len());
+        graves::collect();
         let (mut endings, mut stuck) = (0, 0);
+        let mut accounts = Accounts::default();
         while let Some(rest) = wants.get(answers.len()..).filter(|rest| !rest.is_empty()) {
             if Instant::now() >= patience.until || stuck >= patience.stuck {
                 break;
             }
             let done = answers.len();
             let batch = rest.get(..UNDER_WAY).unwrap_or(rest);
+            let admitted = batch.iter().take_while(|want| accounts.admit(want)).count();
+            let (batch, refused) = batch.split_at_checked(admitted).unwrap_or_default();
+            if batch.is_empty() && !refused.is_empty() {
+                answers.push(None);
+                continue;
+            }
             match self.batch(batch, patience, &mut answers) {
                 Ok(()) => {}
                 Err(Fault::Stuck) => {
                     stuck += 1;
-                    self.give_up();
+                    let silent = rest.get(answers.len() - done);
+                    self.give_up(silent.and_then(|want| accounts.of(want)));
                     // Its other files would hold the next child up.
-                    let silent = rest.get(answers.len() - done).map(|want| want.pid);
+                    let silent = silent.map(|want| want.pid);
                     while let Some(want) = wants.get(answers.len()).filter(|want| Some(want.pid) == silent) {
                         answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
                     }
                 }
                 Err(Fault::Late) => {
-                    self.give_up();
+                    self.give_up(rest.get(answers.len() - done).and_then(|want| accounts.of(want)));
                     break;
                 }
                 Err(Fault::Ended) if endings == 0 => endings = 1,
@@ -128,6 +134,12 @@ impl Reader {
         patience: Patience,
         mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> io::Result<()> {
+        graves::collect();
+        let mut accounts = Accounts::default();
+        if !accounts.admit(&want) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let account = accounts.of(&want);
         let mut has_begun = false;
         for _ in 0..2 {
             let outcome = self.ask(&[want], false).and_then(|()| {
@@ -140,15 +152,15 @@ impl Reader {
                 Ok(ControlFlow::Continue(outcome)) => return outcome,
                 // The rest of the answer is not wanted.
                 Ok(ControlFlow::Break(())) => {
-                    self.give_up();
+                    self.give_up(account);
                     return Ok(());
                 }
                 Err(Fault::Late) if !has_begun => {
-                    self.give_up();
+                    self.give_up(account);
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 Err(Fault::Stuck | Fault::Late) => {
-                    self.give_up();
+                    self.give_up(account);
                     return Err(Unanswered::new(want.pid, want.file).into());
                 }
                 // The thread that had forked the child may have ended: then another child is asked.
@@ -181,11 +193,7 @@ impl Reader {
 
     /// Sends requests to the child, which is started if there is none.
     fn ask(&mut self, wants: &[Want<'_>], is_one_record: bool) -> Result<(), Fault> {
-        self.graves.retain(|child| !child.has_ended());
         if self.child.is_none() {
-            if self.graves.len() >= MOST_GRAVES {
-                return Err(Fault::Late);
-            }
             self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
         }
@@ -202,7 +210,7 @@ impl Reader {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(_) => {
-                    self.give_up();
+                    self.give_up(None);
                     return Err(Fault::Ended);
                 }
             }
@@ -249,6 +257,7 @@ impl Reader {
         let length = self.said.len();
         self.said.resize(length + (64 << 10), 0);
         let mut began = Instant::now();
+        let mut before: Option<State> = None;
         let mut used = None;
         let outcome = loop {
             let room = self.said.get_mut(length..).unwrap_or_default();
@@ -264,16 +273,13 @@ impl Reader {
             }
             if now >= began + patience.stall {
                 let state = State::of(child);
-                match (state.is_waiting, used) {
-                    (true, _) => break Err(Fault::Stuck),
-                    // It works for the kernel: so much that it counts as no answer.
-                    (false, Some(before)) if state.cpu.saturating_sub(before) >= patience.stall / 2 => {
-                        break Err(Fault::Stuck);
-                    }
-                    // It works, or has no CPU to work on.
-                    _ => {}
+                // It works for the kernel: so much that it counts as no answer.
+                let works = state.cpu.saturating_sub(*used.get_or_insert(state.cpu)) >= patience.stall / 2;
+                if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
+                    break Err(Fault::Stuck);
                 }
-                used.get_or_insert(state.cpu);
+                // It works, or has no CPU to work on.
+                before = Some(state);
                 began = now;
             }
             let wait = patience.until.min(began + patience.stall).saturating_duration_since(now);
@@ -283,32 +289,31 @@ impl Reader {
         };
         self.said.truncate(length + outcome.as_ref().copied().unwrap_or(0));
         if matches!(outcome, Err(Fault::Ended)) {
-            self.give_up();
+            self.give_up(None);
         }
         outcome.map(|_| ())
     }
 
-    /// Kills the child, with all that it was asked.
-    fn give_up(&mut self) {
+    /// Kills the child, with all that it was asked. `account` is for a child that reads memory.
+    fn give_up(&mut self, account: Option<Account>) {
         if let Some(child) = self.child.take() {
-            child.kill();
-            self.graves.push(child);
+            graves::bury(child, account);
         }
         (self.taken, self.said) = (0, Vec::new());
-        self.graves.retain(|child| !child.has_ended());
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.give_up();
-        // A killed child ends within a millisecond. One that can't end is left to the init process.
+        let Some(pid) = self.child.as_ref().map(Child::pid) else { return };
+        self.give_up(None);
+        // A killed child ends within a millisecond. One that can't end is left to the next reader, or to the init process.
         for _ in 0..100 {
-            self.graves.retain(|child| !child.has_ended());
-            if self.graves.is_empty() {
+            if !graves::has(pid) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
+            graves::collect();
         }
     }
 }
@@ -329,6 +334,8 @@ fn cpu_of(pid: u32) -> Duration {
 struct State {
     /// Whether it waits for the kernel, uninterruptibly.
     is_waiting: bool,
+    /// Whether it sleeps. It may have been frozen with us a moment ago.
+    is_asleep: bool,
     /// CPU time that it has used.
     cpu: Duration,
 }
@@ -338,7 +345,13 @@ impl State {
     fn of(child: &Child) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap_or_default();
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
-        Self { is_waiting: state == Some('D'), cpu: cpu_of(child.pid()) }
+        Self { is_waiting: state == Some('D'), is_asleep: state == Some('S'), cpu: cpu_of(child.pid()) }
+    }
+
+    /// Whether it has slept from then to `now`: it has a request to answer, so it waits for what the process owes (a page of
+    /// a file system of its user's).
+    fn sleeps_on(self, now: Self) -> bool {
+        self.is_asleep && now.is_asleep && self.cpu == now.cpu
     }
 }
 

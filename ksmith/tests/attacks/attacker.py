@@ -1,6 +1,6 @@
 """What the attacks share: system calls, becoming an ordinary user, and ending with the test.
 
-Each script imports this before it becomes another user, who may not be able to read the sources.
+Each script imports this before it becomes another user: that user may not be able to read the sources.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def memory(length):
 
 
 def become(user):
-    """Becomes an ordinary user, whose own files under /proc/self it may write."""
+    """Becomes an ordinary user. The process may still write its own files under /proc/self."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(user)

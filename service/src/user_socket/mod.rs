@@ -4,9 +4,9 @@
 //! The protocol is one ASCII line each way, so that a C library speaks it without a parser: see [`protocol`].
 //! [`crate::socket`] accepts connections within limits. [`server`] knows its peers by the kernel's word (`SO_PEERCRED`),
 //! answers from threads of its own and passes only scans to the daemon, where [`scans`] collects them. Every user has a
-//! budget ([`ksmith_core::job::Allowance`]); [`accountable`] says which user's budget a peer uses.
+//! budget ([`ksmith_core::job::Allowance`]); [`ksmith_host::accountable`] says which user's
+//! budget a peer uses.
 
-mod accountable;
 mod budget;
 mod client;
 mod config;

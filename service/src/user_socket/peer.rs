@@ -9,8 +9,8 @@ use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
 use ksmith_core::sample::ProcessId;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 
-use super::accountable::accountable_uid;
 use super::protocol::Saves;
+use ksmith_host::accountable::accountable_uid;
 use ksmith_host::job::ksm_now;
 use ksmith_host::memory::rights::Rights;
 use ksmith_host::proc_file;

@@ -1,14 +1,17 @@
-//! The accountable uid of a peer: its user, or the user that made the user namespace in which it runs.
+//! The accountable uid of a process: its user, or the user that made the user namespace in which it runs.
 //!
 //! A user with subordinate ids (`/etc/subuid`) can be any of 65,536 users in a namespace of its own. To the kernel outside
-//! they are as many users, and each would have a budget.
+//! they are as many users, and each would have a budget of its own.
 
 #![allow(unsafe_code, reason = "rustix has no ioctls for namespaces")]
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, fstat, open, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, open, openat};
+
+use crate::proc_file;
 
 /// `NS_GET_PARENT` and `NS_GET_OWNER_UID` of `linux/nsfs.h`.
 const NS_GET_PARENT: u32 = 0xb702;
@@ -19,10 +22,31 @@ const DEEPEST: usize = 33;
 
 const ROOT: u32 = 0;
 
+/// The accountable uid of the process that has this PID now. `None` if there is none.
+pub fn of(pid: u32) -> Option<u32> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    of_directory(&openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).ok()?)
+}
+
+/// The accountable uid of the process of an open /proc directory, by its real user. `None` if it has ended.
+pub fn of_directory(directory: &OwnedFd) -> Option<u32> {
+    let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let status = proc_file::read_within(File::from(file), proc_file::budget("status")).ok()??;
+    let [real, ..] = four(&proc_file::lossy(status), "Uid:")?;
+    Some(accountable_uid(directory, real))
+}
+
+/// The four numbers of a line of `/proc/PID/status`: real, effective, saved and file system's.
+pub(crate) fn four(status: &str, key: &str) -> Option<[u32; 4]> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let numbers = line.split_ascii_whitespace().map(|word| word.parse().ok());
+    numbers.collect::<Option<Vec<u32>>>()?.try_into().ok()
+}
+
 /// The accountable uid of a process of `user` with this /proc directory: the owner of the outermost user namespace between
 /// it and us. Root makes namespaces for others (containers): then each user in them is accountable, and none has root's
 /// budget.
-pub(super) fn accountable_uid(directory: &OwnedFd, user: u32) -> u32 {
+pub fn accountable_uid(directory: &OwnedFd, user: u32) -> u32 {
     match owner(directory) {
         Ok(Some(owner)) if owner != ROOT => owner,
         // Denied without CAP_SYS_PTRACE: the user is known all the same.
@@ -87,6 +111,8 @@ mod tests {
         let own = directory(std::process::id());
         assert_eq!(owner(&own).unwrap(), None);
         assert_eq!((accountable_uid(&own, 0), accountable_uid(&own, 7)), (0, 7));
+        let user = rustix::process::getuid().as_raw();
+        assert_eq!((of(std::process::id()), of(u32::MAX)), (Some(user), None));
     }
 
     /// As newuidmap(1) does it for a user with subordinate ids: within, the process becomes one of them.
@@ -118,6 +144,7 @@ mod tests {
             let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
             assert!(status.contains("Uid:\t200005"), "{status}");
             found = Some(accountable_uid(&directory(child.id()), 200_005));
+            assert_eq!(of(child.id()), found);
         }
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -1,0 +1,93 @@
+//! Children that were killed and have not ended.
+//!
+//! Most end at once. A child that reads a process's memory (`mem`) may not: where the page belongs to a file system that never
+//! gives it (FUSE), not even SIGKILL ends the wait. The kernel reads no such page for `cmdline` and `environ` (`FOLL_ANON`).
+//! So each accountable uid has few such children, all users together have not many, and all else is read all the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Want;
+use super::child::Child;
+use crate::accountable;
+
+/// Children that may wait for pages of one accountable uid's processes. Then the memory of its processes is read no more.
+const MOST_OF_ONE: usize = 2;
+
+/// The same for all users. Then no process's memory is read. With those that a reader has just killed there may be one more
+/// for each reader.
+const MOST: usize = 32;
+
+/// All of them, of all readers.
+static GRAVES: Mutex<Graves<Child>> = Mutex::new(Graves(Vec::new()));
+
+fn graves() -> MutexGuard<'static, Graves<Child>> {
+    GRAVES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The accountable uid of a process with memory to be read. `None` if the process had ended before.
+pub(super) type Account = Option<u32>;
+
+/// Kills a child. `account` is for a child that reads memory: the wait for a page may not end.
+pub(super) fn bury(child: Child, account: Option<Account>) {
+    child.kill();
+    graves().0.push((child, account));
+    collect();
+}
+
+/// Collects those that have ended. It does not wait.
+pub(super) fn collect() {
+    graves().0.retain(|(child, _)| !child.has_ended());
+}
+
+/// Whether the child with this PID has not ended.
+pub(super) fn has(pid: u32) -> bool {
+    graves().0.iter().any(|(child, _)| child.pid() == pid)
+}
+
+/// The accounts of the processes that one call reads, looked up before they are read: a process may end while a child waits
+/// for one of its pages.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(BTreeMap<u32, Account>);
+
+impl Accounts {
+    /// The account for a read. `None` if the read ends by SIGKILL in any case.
+    pub(super) fn of(&mut self, want: &Want<'_>) -> Option<Account> {
+        (want.file == "mem").then(|| *self.0.entry(want.pid).or_insert_with(|| accountable::of(want.pid)))
+    }
+
+    /// Whether this read may begin.
+    pub(super) fn admit(&mut self, want: &Want<'_>) -> bool {
+        self.of(want).is_none_or(|account| !graves().are_full_for(account))
+    }
+}
+
+/// Children, each with the account that it counts to, if it may wait for ever.
+#[derive(Debug)]
+struct Graves<C>(Vec<(C, Option<Account>)>);
+
+impl<C> Graves<C> {
+    fn are_full_for(&self, account: Account) -> bool {
+        let lasting = || self.0.iter().filter_map(|(_, account)| *account);
+        lasting().count() >= MOST || lasting().filter(|other| *other == account).count() >= MOST_OF_ONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_shuts_out_none_but_itself_and_all_users_together_leave_other_files() {
+        let mut graves = Graves(vec![((), None); 100]);
+        assert!(!graves.are_full_for(Some(7)), "these end at once");
+        graves.0.extend([((), Some(Some(7))); MOST_OF_ONE]);
+        assert!(graves.are_full_for(Some(7)) && !graves.are_full_for(Some(8)) && !graves.are_full_for(None));
+        graves.0.extend((100..130).map(|uid| ((), Some(Some(uid)))));
+        assert!(graves.are_full_for(Some(8)));
+        let own = |file| Want { pid: std::process::id(), file, offset: 0, most: 1 };
+        let mut accounts = Accounts::default();
+        assert_eq!(accounts.of(&own("ksm_stat")), None);
+        assert_eq!(accounts.of(&own("mem")), Some(Some(rustix::process::getuid().as_raw())));
+    }
+}
