@@ -29,8 +29,9 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// Of the processes that did not answer, so many are asked again by one sample.
 const SUSPECTS_ASKED: usize = 1;
 
-/// Bytes of command lines that one sample reads, and the first one. The next sample reads the others. A hypervisor's has
-/// some kilobytes; an ordinary user's many processes may each have as long a one as is read, and change it all the time.
+/// Bytes of command lines of one user's processes that one sample reads, and the first one. The next sample reads the others. A
+/// hypervisor's has some kilobytes; an ordinary user's many processes may each have as long a one as is read, and change it
+/// all the time.
 const LINES: u64 = 1 << 20;
 const LINES_AT_FIRST: u64 = 64 << 20;
 
@@ -55,14 +56,31 @@ pub(super) struct Asked {
     until: Instant,
     stuck: usize,
     suspects: usize,
-    /// Bytes of command lines that are left to be read.
-    lines: u64,
+    /// Bytes of command lines that are left to be read, for each user.
+    lines: UserBudget,
+}
+
+/// What one sample may read of each user's processes, by accountable uid. One user's processes use up no other's.
+#[derive(Debug, Default)]
+struct UserBudget {
+    each: u64,
+    left: BTreeMap<Option<u32>, u64>,
+}
+
+impl UserBudget {
+    fn new(each: u64) -> Self {
+        Self { each, left: BTreeMap::new() }
+    }
+
+    fn left(&mut self, user: Option<u32>) -> &mut u64 {
+        self.left.entry(user).or_insert(self.each)
+    }
 }
 
 impl Asked {
     pub(super) fn new(root: &Root) -> Self {
         let reader = root.is_host().then(Reader::default);
-        Self { reader, until: Instant::now(), stuck: STUCK, suspects: 0, lines: LINES }
+        Self { reader, until: Instant::now(), stuck: STUCK, suspects: 0, lines: UserBudget::default() }
     }
 
     /// Begins the time of a sample.
@@ -70,7 +88,7 @@ impl Asked {
         self.until = Instant::now() + LONGEST;
         self.stuck = if is_first { STUCK_AT_FIRST } else { STUCK };
         self.suspects = 0;
-        self.lines = if is_first { LINES_AT_FIRST } else { LINES };
+        self.lines = UserBudget::new(if is_first { LINES_AT_FIRST } else { LINES });
     }
 
     /// Whether the time of this sample is over.
@@ -105,10 +123,11 @@ impl Asked {
         told
     }
 
-    /// Reads a command line. `None`: this sample has read as much of command lines as it may.
+    /// Reads a command line. `None`: this sample has read as much of this user's command lines as it may.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
-        if self.lines == 0 {
+        let user = proc.process(pid).ok().and_then(|directory| directory.accountable_uid());
+        if *self.lines.left(user) == 0 {
             return None;
         }
         let mut bytes = Vec::new();
@@ -118,7 +137,8 @@ impl Asked {
             bytes.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
-        self.lines = self.lines.saturating_sub(length);
+        let left = self.lines.left(user);
+        *left = left.saturating_sub(length);
         Some(outcome.and_then(|()| Ok(proc_file::check_items(&bytes, pid, FILE)?)).map(|()| bytes))
     }
 

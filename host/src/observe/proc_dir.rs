@@ -8,6 +8,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::kept_file::READ;
 use super::scratch::{End, Scratch};
+use crate::accountable;
 use crate::root::{Root, outcome};
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -59,6 +60,11 @@ impl ProcDir {
 }
 
 impl ProcessDir {
+    /// The accountable uid of the process. `None` if it has ended.
+    pub(super) fn accountable_uid(&self) -> Option<u32> {
+        accountable::of_directory(&self.0)
+    }
+
     /// Opens a file of this process.
     pub(super) fn open_file(&self, name: &str) -> io::Result<OwnedFd> {
         open_in(self.0.as_fd(), name)

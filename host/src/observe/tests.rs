@@ -132,6 +132,26 @@ fn one_sample_reads_so_much_of_command_lines_and_later_ones_the_rest() {
 }
 
 #[test]
+fn one_users_long_command_lines_delay_no_other_users_guest() {
+    let mut host = Host::new();
+    host.observer.sample();
+    let start = |pid: u32, uid: u32, rest: usize| {
+        host.process(pid, "qemu-system-x86", 0, 5);
+        host.figures(pid, INVOLVED);
+        host.put(&format!("proc/{pid}/status"), format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n"));
+        let line = format!("qemu-system-x86_64\0-name\0guest=of-{uid}\0-append\0{}\0", "x".repeat(rest));
+        host.put(&format!("proc/{pid}/cmdline"), line);
+    };
+    (100..140).for_each(|pid| start(pid, 1000, 250 << 10));
+    (140..142).for_each(|pid| start(pid, pid, 10));
+    host.observer.refresh();
+    let sample = host.observer.sample();
+    let named = |name: &str| sample.processes.iter().filter(|process| &*process.name == name).count();
+    assert!((1..10).contains(&named("of-1000")), "{}", named("of-1000"));
+    assert_eq!((named("of-140"), named("of-141")), (1, 1));
+}
+
+#[test]
 fn figures_come_from_what_the_kernel_has() {
     let mut host = Host::new();
     host.process(10, "linux61", 0, 1);
