@@ -60,18 +60,35 @@ pub enum NoFigures {
     Unreadable(#[from] io::Error),
 }
 
-impl Peer {
+/// What the kernel noted of a process when it connected. It costs no look at the process.
+#[derive(Debug, Clone, Copy)]
+pub struct Credentials {
+    /// PID of the process.
+    pub pid: u32,
+    /// Its user at that moment.
+    pub user: u32,
+    /// Its group at that moment.
+    pub group: u32,
+}
+
+impl Credentials {
     /// Asks the kernel which process has connected.
     ///
     /// # Errors
-    /// It has ended, or is in a PID namespace that can't be seen from here.
+    /// The process is in a PID namespace that can't be seen from here.
     pub fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
-        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
-        Self::open(pid, credentials.uid.as_raw(), credentials.gid.as_raw())
+        let found = rustix::net::sockopt::socket_peercred(stream)?;
+        let pid = u32::try_from(found.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+        Ok(Self { pid, user: found.uid.as_raw(), group: found.gid.as_raw() })
     }
+}
 
-    fn open(pid: u32, user: u32, group: u32) -> io::Result<Self> {
+impl Peer {
+    /// Looks at the process that has connected.
+    ///
+    /// # Errors
+    /// It has ended, or is in a PID namespace that can't be seen from here.
+    pub fn open(Credentials { pid, user, group }: Credentials) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
         let (state, stat) = State::read(&directory, pid)?;
@@ -173,7 +190,7 @@ mod tests {
     #[test]
     fn a_peer_is_the_process_that_the_kernel_names() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&ours).unwrap();
+        let peer = Peer::open(Credentials::of(&ours).unwrap()).unwrap();
         assert_eq!((peer.id.pid, peer.user), (std::process::id(), rustix::process::getuid().as_raw()));
         assert_eq!(peer.check(), Ok(()));
     }
@@ -203,7 +220,8 @@ mod tests {
                     spawned => break spawned.unwrap(),
                 }
             };
-            let is_fit = |user, group| Peer::open(child.id(), user, group).unwrap().check().is_ok();
+            let is_fit =
+                |user, group| Peer::open(Credentials { pid: child.id(), user, group }).unwrap().check().is_ok();
             let found = (is_fit(OTHER_USER, OTHER_USER), is_fit(1, OTHER_USER) || is_fit(OTHER_USER, 1));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -215,7 +233,7 @@ mod tests {
     #[test]
     fn a_peer_that_has_ended_has_no_figures() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let peer = Peer::open(child.id(), 0, 0).unwrap();
+        let peer = Peer::open(Credentials { pid: child.id(), user: 0, group: 0 }).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(peer.saves(&Root::host()).is_err());

@@ -10,7 +10,7 @@ use tracing::{debug, info};
 
 use super::budget::Budget;
 use super::config::OptinConfig;
-use super::peer::{NoFigures, Peer};
+use super::peer::{Credentials, NoFigures, Peer};
 use super::protocol::{LONGEST_REQUEST, Merged, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
 use super::ranges::{Adviser, RangesError};
 use super::scans::{Done, ScanQueue, UserScan};
@@ -76,13 +76,8 @@ impl<T: Send + 'static> Protocol for Users<T> {
         Limits { connections: 256, of_one_user: 128, request: LONGEST_REQUEST, patience: Duration::from_secs(30) };
 
     fn admit(&self, stream: &UnixStream) -> Result<Admitted<Peer>, String> {
-        let begin = thread_cpu();
-        let unseen = "your process can't be seen from the daemon's PID namespace, or has ended";
-        let peer = Peer::of(stream).map_err(|_| error(Refusal::Denied, unseen))?;
-        let uid = peer.accountable_uid;
-        self.budget.charge(uid, thread_cpu().saturating_sub(begin));
-        self.budget.connection(uid).map_err(|why| error(Refusal::Busy, &why))?;
-        Ok(Admitted { uid, peer })
+        let credentials = Credentials::of(stream).map_err(|_| error(Refusal::Denied, UNSEEN))?;
+        admit(&self.budget, credentials)
     }
 
     fn too_many(&self, why: &str) -> String {
@@ -108,6 +103,25 @@ impl<T: Send + 'static> Protocol for Users<T> {
         }
         answer.map_or(Reply::Close, |answer| Reply::Answer(answer.to_string()))
     }
+}
+
+/// What a process is told that is not known here.
+const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, or has ended";
+
+/// Looks at a process that has connected, if its user has not connected too often: a look costs more than a refusal.
+fn admit(budget: &Budget, credentials: Credentials) -> Result<Admitted<Peer>, String> {
+    let count = |uid| budget.connection(uid).map_err(|why| error(Refusal::Busy, &why));
+    let user = credentials.user;
+    count(user)?;
+    let begin = thread_cpu();
+    let peer = Peer::open(credentials);
+    let uid = peer.as_ref().map_or(user, |peer| peer.accountable_uid);
+    budget.charge(uid, thread_cpu().saturating_sub(begin));
+    let peer = peer.map_err(|_| error(Refusal::Denied, UNSEEN))?;
+    if uid != user {
+        count(uid)?;
+    }
+    Ok(Admitted { uid, peer })
 }
 
 fn error(refusal: Refusal, text: &str) -> String {
@@ -435,6 +449,21 @@ while connections < 1000 and b"256 connections in 4 s" not in say(b"hello 1\n"):
     connections += 1
 print(connections)
 "#;
+
+    #[test]
+    fn a_user_that_connects_too_often_costs_no_look_at_its_process() {
+        let budget = Budget::standing_still(60.0);
+        // A look finds no such process, and would say so.
+        let no_process = |user| Credentials { pid: u32::MAX, user, group: user };
+        let refusals: Vec<String> = (0..300).map(|_| admit(&budget, no_process(7)).unwrap_err()).collect();
+        let looks = refusals.iter().filter(|text| text.contains("can't be seen")).count();
+        assert_eq!((looks, refusals[256].contains("256 connections in 4 s")), (256, true));
+        assert!(budget.left(7) < 60.0, "looks that find nothing are paid for");
+        let left = budget.left(7);
+        assert!(admit(&budget, no_process(7)).is_err());
+        assert!(budget.left(7) >= left, "a refusal is not");
+        assert!(admit(&budget, no_process(8)).unwrap_err().contains("can't be seen"), "another user");
+    }
 
     #[test]
     fn a_flood_of_connections_and_of_nonsense_is_cut_off_and_paid_for() {
