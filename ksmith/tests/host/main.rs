@@ -11,6 +11,7 @@ mod balance_uml;
 mod captured_trees;
 mod cgroup;
 mod hpc_packaging;
+mod kernel_lock;
 mod ksmtuned_oracle;
 mod observe_descriptors;
 mod optin_packaging;

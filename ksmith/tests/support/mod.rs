@@ -48,6 +48,18 @@ const KNOBS: [&str; 13] = [
     "run",
 ];
 
+/// The kernel's defaults (`mm/ksm.c`) of what the tests rely on.
+const DEFAULTS: [(&str, &str); 8] = [
+    ("run", "0"),
+    ("pages_to_scan", "100"),
+    ("sleep_millisecs", "20"),
+    ("smart_scan", "1"),
+    ("advisor_mode", "none"),
+    ("use_zero_pages", "0"),
+    ("merge_across_nodes", "1"),
+    ("max_page_sharing", "256"),
+];
+
 /// `ksm_zero_pages` while no process offers memory.
 static ZERO_PAGES_AT_FIRST: AtomicI64 = AtomicI64::new(0);
 
@@ -109,9 +121,9 @@ impl KernelLock {
             return None;
         }
         let file = wait_for_lock().expect("the kernel lock");
-        if ksm("run") != "0" {
-            skipped(&format!("KSM is in use (run={})", ksm("run")));
-            return None;
+        let settings = settings();
+        if let Some(why) = not_default(&settings) {
+            panic!("{why}");
         }
         // Another test's guests may be on their way out. Other memory would merge along and be counted.
         let started = Instant::now();
@@ -133,7 +145,7 @@ impl KernelLock {
         }
         let is_counted = Path::new(KSM).join("ksm_zero_pages").exists();
         ZERO_PAGES_AT_FIRST.store(if is_counted { signed("ksm_zero_pages") } else { 0 }, Ordering::Relaxed);
-        Some(Self { settings: settings(), _file: file })
+        Some(Self { settings, _file: file })
     }
 
     /// Every setting that is not as it was when the lock was taken: `name: then -> now`.
@@ -180,6 +192,24 @@ impl Drop for KernelLock {
             let _ = fs::write(Path::new(KSM).join("advisor_mode"), mode);
         }
     }
+}
+
+/// What to do about settings that are not the kernel's defaults. `None` where all are, or the kernel has none.
+///
+/// A test puts back what it found. What a killed experiment has left would stay, and make later tests fail far from its cause.
+pub fn not_default(settings: &BTreeMap<&'static str, String>) -> Option<String> {
+    let departs = |(knob, default): &&(&str, &str)| settings.get(knob).is_some_and(|value| value != default);
+    let others: Vec<_> = DEFAULTS.iter().filter(departs).collect();
+    let named = others.iter().map(|(knob, default)| format!("{knob} is {} (default {default})", settings[knob]));
+    let named: Vec<String> = named.collect();
+    let cure = others.iter().map(|(knob, default)| format!("echo {default} > {KSM}/{knob}; ")).collect::<String>();
+    (!named.is_empty()).then(|| {
+        format!(
+            "KSM is in use, or a killed experiment has left settings that tests rely on: {}. Stop what controls KSM, try \
+             `ksmith restore`, or run as root: {cure}",
+            named.join(", ")
+        )
+    })
 }
 
 fn settings() -> BTreeMap<&'static str, String> {
