@@ -218,9 +218,9 @@ impl Ksm {
     }
 
     /// Empty pages that map the kernel's zero page. The kernel counts one when it is merged and forgets one when it
-    /// is unmapped (`ksm_might_unmap_zero_page`, `include/linux/ksm.h`). Before Linux 6.18 `ksm_fork` did
-    /// not count those that a child got when it was forked, and they were subtracted all the same; a few still are. So the
-    /// count can fall below zero, which is read as zero.
+    /// is unmapped (`ksm_might_unmap_zero_page`, `include/linux/ksm.h`). On some kernels `ksm_fork`
+    /// does not count those that a child gets when it is forked, and they are subtracted all the same: on 6.16.3, not on
+    /// 6.12.107 and 6.18.15 (`examples/kernel/zero_pages.c`). So the count can fall below zero, which is read as zero.
     pub fn zero_pages(&self) -> u64 {
         self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }
