@@ -1,4 +1,4 @@
-"""A file of a file system of the user's own (FUSE), whose pages never come."""
+"""A file of a file system of the user's own (FUSE). Its pages never come."""
 
 import os
 import struct
