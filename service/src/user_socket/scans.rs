@@ -39,12 +39,8 @@ impl ScanQueue {
     /// Adds a scan. Returns whether the daemon must be told: it takes in all that wait when it is.
     pub fn add(&self, scan: UserScan) -> bool {
         let mut waiting = self.lock();
-        if waiting.len() >= MOST {
-            refuse(&scan, Refusal::Busy, "too many wait for a scan already; try again".to_owned());
-            return false;
-        }
-        waiting.push(scan);
-        waiting.len() == 1
+        let was_empty = waiting.is_empty();
+        admit(&mut waiting, scan) && was_empty
     }
 
     fn take(&self) -> Vec<UserScan> {
@@ -54,6 +50,20 @@ impl ScanQueue {
     fn lock(&self) -> MutexGuard<'_, Vec<UserScan>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Adds a scan to those that wait, or refuses it. Processes that have hung up take no place: a user could ask and hang up as
+/// long as another's scan lasts.
+fn admit(waiting: &mut Vec<UserScan>, scan: UserScan) -> bool {
+    if waiting.len() >= MOST {
+        waiting.retain(|other| !other.peer.has_gone());
+    }
+    if waiting.len() >= MOST {
+        refuse(&scan, Refusal::Busy, "too many wait for a scan already; try again".to_owned());
+        return false;
+    }
+    waiting.push(scan);
+    true
 }
 
 fn refuse(scan: &UserScan, refusal: Refusal, why: String) {
@@ -93,11 +103,7 @@ impl UserScans {
     /// Takes in what waits in the queue.
     pub fn add_all(&mut self, queue: &ScanQueue) {
         for scan in queue.take() {
-            if self.waiting.len() >= MOST {
-                refuse(&scan, Refusal::Busy, "too many wait for a scan already; try again".to_owned());
-            } else {
-                self.waiting.push(scan);
-            }
+            admit(&mut self.waiting, scan);
         }
     }
 
@@ -251,6 +257,24 @@ mod tests {
         scans.add_all(&queue);
         assert_eq!(scans.begin(), Some(1));
         assert!(queue.add(scan(7, 1).0), "the next must be told again");
+    }
+
+    #[test]
+    fn a_user_that_asks_and_hangs_up_takes_no_place_from_another() {
+        let (queue, mut scans) = (ScanQueue::default(), UserScans::new(Budget::new(60.0, PassLimit::Unlimited)));
+        let (first, _first_done, _first_waits) = scan(9, 1);
+        add(&mut scans, first);
+        assert_eq!(scans.begin(), Some(1), "this one lasts");
+        for _ in 0..3 {
+            for _ in 0..MOST {
+                queue.add(scan(7, 1).0);
+            }
+            let (other, done, _waits) = scan(8, 1);
+            queue.add(other);
+            assert!(done.is_empty(), "not refused by the queue");
+            scans.add_all(&queue);
+            assert!(done.is_empty(), "not refused by the daemon");
+        }
     }
 
     #[test]
