@@ -194,11 +194,13 @@ fn answer(
             length += HEAD;
         }
         let Some(said) = buffer.get(..length) else { return false };
+        if is_last {
+            // Once the answer is there, no file of another process is open here.
+            drop(file);
+            return say(answers, said);
+        }
         if !say(answers, said) {
             return false;
-        }
-        if is_last {
-            return true;
         }
     }
 }
