@@ -9,7 +9,7 @@ use crate::support::image::{Image, ImageGuest};
 use crate::support::linux::{Linux, LinuxKit};
 use crate::support::pool::{Pool, Swap};
 use crate::support::program::{Running, ksmith};
-use crate::support::{KernelLock, number, vmstat, wait_until, wait_within};
+use crate::support::{KernelLock, UNDO, number, vmstat, wait_until, wait_within};
 use ksmith_core::kernel::Meminfo;
 use ksmith_host::guests::Mconsole;
 use ksmith_host::root::Root;
@@ -26,8 +26,6 @@ const GIB: u64 = 1 << 30;
 
 /// Freed memory goes back to the host at once, so that what a guest has taken and freed is not in the way.
 const BALLOON: [&str; 2] = ["-device", "virtio-balloon-pci,free-page-reporting=on"];
-
-const LEDGER: &str = "/run/ksmith/undo.json";
 
 /// A daemon that lets KSM be and balances the pool.
 fn config(pool: &Pool, more: &str) -> String {
@@ -52,7 +50,7 @@ fn given(guests: &BTreeMap<String, Value>, name: &str) -> u64 {
 }
 
 fn entries() -> Vec<Value> {
-    let Ok(text) = std::fs::read(LEDGER) else { return Vec::new() };
+    let Ok(text) = std::fs::read(UNDO) else { return Vec::new() };
     let store: Value = serde_json::from_slice(&text).unwrap();
     let entries = store["entries"].as_array().unwrap().iter();
     entries.filter(|entry| entry["entry"] == "guest_memory").cloned().collect()

@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use crate::support::ksmtuned::Ksmtuned;
 use crate::support::program::{PROGRAM, Running, SOCKET, config_file, ksmith, status};
-use crate::support::{A_HANDFUL, KernelLock, copy_program, guest, ksm, number, wait_until, write};
+use crate::support::{A_HANDFUL, KernelLock, UNDO, copy_program, guest, ksm, number, wait_until, write};
 use ksmith_lab::{MemoryGuest, Part};
 use rustix::process::Signal;
 use serde_json::Value;
-
-const JOURNAL: &str = "/run/ksmith/undo.json";
 
 /// Pages of each guest: 128 MiB, so that a burst at a quarter of a CPU takes seconds.
 const BIG: usize = 32_768;
@@ -40,7 +38,7 @@ fn assert_unharmed(guests: &mut [MemoryGuest]) {
 /// Everything is as it was when `lock` was taken, and nothing is left to be done.
 fn assert_restored(lock: &KernelLock) {
     assert_eq!(lock.changed_settings(), none());
-    assert!(!Path::new(JOURNAL).exists(), "the journal is done with");
+    assert!(!Path::new(UNDO).exists(), "the journal is done with");
 }
 
 /// A daemon in the middle of a burst: ksmd runs, has visited so many thousand pages, and is far from done.

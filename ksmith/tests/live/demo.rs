@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 
 use crate::support::program::{Running, ksmith};
-use crate::support::{KernelLock, guest, ksm, number, offering, passes_until, wait_until, write};
+use crate::support::{KernelLock, UNDO, guest, ksm, number, offering, passes_until, wait_until, write};
 use ksmith_lab::Part;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn guests() -> Vec<u32> {
 fn nothing_is_left(lock: &KernelLock) {
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
     wait_until("the guests are gone", || guests().is_empty());
-    assert!(!fs::exists("/run/ksmith/undo.json").unwrap(), "the journal is done with");
+    assert!(!fs::exists(UNDO).unwrap(), "the journal is done with");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::program::{Running, ksmith, status};
-use crate::support::{KernelLock, guest, number, wait_until};
+use crate::support::{KernelLock, UNDO, guest, number, wait_until};
 use ksmith_lab::Part;
 
 /// Pages of known content in each guest: no two are alike, and all guests have the same.
@@ -318,8 +318,6 @@ fn mode_node_waits_for_merge_across_nodes_and_then_admits_bound_guests() {
 const RAM_ALONE: [&str; 4] =
     ["-machine", "pc,mem-merge=off,memory-backend=ram0", "-object", "memory-backend-ram,id=ram0,size=64M,merge=on"];
 
-const LIST: &str = "/run/ksmith/undo.json";
-
 /// A guest that was kept apart is switched on when ksmd stands still, and else stays off, as the list says.
 #[test]
 fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
@@ -332,7 +330,7 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     };
     let (own, foreign) = (start("own-1"), start("foreign-1"));
     let admits = |domain: &str| format!("{EAGER}{}", ONE.replace("admit = \"a\"", &format!("admit = {domain:?}")));
-    let listed = || fs::read_to_string(LIST).unwrap_or_default();
+    let listed = || fs::read_to_string(UNDO).unwrap_or_default();
 
     // ksmd stood still before: it does again, and the guest is as it was.
     let watch = Watch::over(vec![foreign.0.id()]);
@@ -343,7 +341,7 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     passes(2);
     let log = daemon.end();
     assert!(foreign.offers_ram() && log.contains("merging of foreign-1"), "{log}");
-    assert!(!Path::new(LIST).exists(), "{}", listed());
+    assert!(!Path::new(UNDO).exists(), "{}", listed());
     assert_eq!(watch.end().1, 0, "nothing of it was ever merged");
 
     // ksmd was running before, though over no pages: what is off stays off.
@@ -376,7 +374,7 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     let daemon = Running::daemon("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n", &[]);
     wait_until("it is on again", || own.offers_ram());
     daemon.end();
-    assert!(!Path::new(LIST).exists(), "{}", listed());
+    assert!(!Path::new(UNDO).exists(), "{}", listed());
 }
 
 /// Without a daemon nothing would keep the domains apart meanwhile.

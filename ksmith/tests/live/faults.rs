@@ -139,16 +139,27 @@ fn want_of_memory_ends_the_largest_and_not_the_daemon() {
 }
 
 #[test]
+fn two_thousand_processes_that_offer_memory_leave_nothing_behind() {
+    offer_and_end(2_000);
+}
+
+#[test]
+#[ignore = "forty seconds: make faults"]
 fn ten_thousand_processes_that_offer_memory_leave_nothing_behind() {
+    offer_and_end(10_000);
+}
+
+fn offer_and_end(processes: usize) {
+    const AT_ONCE: usize = 200;
     let Some(lock) = KernelLock::take() else { return };
     let mut guests = guests();
     let daemon = Running::daemon(ENDLESS, &[]);
     wait_for_merging();
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
     let before = descriptors();
-    for round in 0..50 {
+    for round in 0..processes / AT_ONCE {
         // Each has the mergeable memory of its parent.
-        drop(Sleepers::fork(200, 0));
+        drop(Sleepers::fork(AT_ONCE, 0));
         if round % 10 == 0 {
             assert_eq!(status().unwrap()["daemon"]["pid"], daemon.pid(), "{}", daemon.log());
         }

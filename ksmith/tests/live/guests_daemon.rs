@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::support::program::{Running, SOCKET, config_file, ksmith, status};
 use crate::support::vm::{PAGE, Qemu, content, has};
-use crate::support::{A_HANDFUL, KernelLock, guest, number, wait_until};
+use crate::support::{A_HANDFUL, KernelLock, UNDO, guest, number, wait_until};
 use ksmith_lab::Part;
 use ksmith_service::control::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,9 +15,9 @@ use serde_json::Value;
 const SCANNING: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\n\
     settings = { pages_to_scan = 20000, sleep_millisecs = 5, smart_scan = 0, run = 1 }\n";
 const PARKED: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n";
+const APART: &str = "[domains]\nmode = \"one\"\nadmit = \"own\"\ndefault = \"own\"\n[[domains.rule]]\ndomain = \"other\"\n\
+                     name = \"costly\"\n";
 const PRUNING: &str = "[guests]\nprune = true\nprune_after_passes = 2\n";
-
-const LIST: &str = "/run/ksmith/undo.json";
 
 fn guests() -> Value {
     let (code, out, err) = ksmith(&["guests", "--json"]);
@@ -92,16 +92,16 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     let daemon = Running::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
     daemon.wait_for("merging off: it cost");
     wait_until("it is switched off", || !is_offered(qemu.pid()));
-    assert!(std::fs::read_to_string(LIST).unwrap().contains("costly"));
+    assert!(std::fs::read_to_string(UNDO).unwrap().contains("costly"));
     let report = guests();
     let row = report["guests"].as_array().unwrap().iter().find(|row| row["pids"][0] == qemu.pid()).cloned();
     assert!(row.is_some(), "it is listed all the same: {report}");
     let log = daemon.end();
     assert!(log.contains(&format!("merging of costly (pid {}) is on again", qemu.pid())), "{log}");
-    assert!(is_offered(qemu.pid()) && !Path::new(LIST).exists());
+    assert!(is_offered(qemu.pid()) && !Path::new(UNDO).exists());
 
-    // After SIGKILL `ksmith restore` does it.
-    let (_file, config) = config_file(&format!("{SCANNING}{PRUNING}"));
+    // After SIGKILL `ksmith restore` does it, whatever it was switched off for: here at once, for its domain.
+    let (_file, config) = config_file(&format!("{SCANNING}{APART}"));
     let mut daemon = Running::start(&["daemon", "--config", &config]);
     daemon.wait_ready();
     wait_until("it is switched off", || !is_offered(qemu.pid()));
@@ -109,7 +109,7 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     let (code, out, err) = ksmith(&["restore"]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("merging of costly") && is_offered(qemu.pid()), "{out}");
-    assert!(!Path::new(LIST).exists());
+    assert!(!Path::new(UNDO).exists());
 }
 
 /// Started, switched and ended by others: the daemon's list follows before its next look.

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::support::ksmtuned::Ksmtuned;
 use crate::support::program::{Running, ksmith};
-use crate::support::{KernelLock, guest, number, passes_until, wait_until, write};
+use crate::support::{KernelLock, UNDO, guest, number, passes_until, wait_until, write};
 use ksmith_host::act::{Lock, StateDir};
 use ksmith_host::root::Root;
 use ksmith_lab::{MemoryGuest, Part};
 use rustix::process::Signal;
 use serde_json::Value;
-
-const JOURNAL: &str = "/run/ksmith/undo.json";
 
 /// A journal of this process, or of one that ended long ago.
 fn journal(is_alive: bool, knob: &str, original: &str) {
@@ -32,7 +30,7 @@ fn journal(is_alive: bool, knob: &str, original: &str) {
 fn put(text: &str) {
     // Made as ksmith makes it, for root alone.
     drop(Lock::take(&StateDir::of(&Root::host())).unwrap());
-    fs::write(JOURNAL, text).unwrap();
+    fs::write(UNDO, text).unwrap();
 }
 
 /// The codes of what the doctor finds.
@@ -49,15 +47,15 @@ fn a_damaged_journal_stops_every_command_until_it_is_given_up() {
     for arguments in [&["daemon"][..], &["scan"], &["restore"], &["restore", "--dry-run"]] {
         let (code, out, err) = ksmith(arguments);
         assert_eq!((code, out.as_str()), (3, ""), "{arguments:?}: {err}");
-        assert!(err.contains(JOURNAL) && err.contains("ksmith restore --discard"), "{arguments:?}: {err}");
-        assert_eq!(fs::read_to_string(JOURNAL).unwrap(), "{");
+        assert!(err.contains(UNDO) && err.contains("ksmith restore --discard"), "{arguments:?}: {err}");
+        assert_eq!(fs::read_to_string(UNDO).unwrap(), "{");
     }
     let (code, out, err) = ksmith(&["restore", "--discard"]);
     assert_eq!(code, 0, "{err}");
     let aside = out.trim_end().rsplit_once(' ').unwrap().1;
     assert_eq!(fs::read_to_string(aside).unwrap(), "{");
     fs::remove_file(aside).unwrap();
-    assert!(!Path::new(JOURNAL).exists() && !found().contains(&"damaged-journal".to_owned()));
+    assert!(!Path::new(UNDO).exists() && !found().contains(&"damaged-journal".to_owned()));
     assert_eq!(ksmith(&["restore", "--discard"]).1, "there is no journal to give up\n");
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 }
@@ -69,7 +67,7 @@ fn a_ksmith_at_work_is_neither_dead_nor_disturbed() {
     let codes = found();
     assert!(!codes.contains(&"unrestored".to_owned()) && !codes.contains(&"switched-off".to_owned()), "{codes:?}");
     let held = Lock::take(&StateDir::of(&Root::host())).unwrap();
-    fs::remove_file(JOURNAL).unwrap();
+    fs::remove_file(UNDO).unwrap();
     // One that has the lock and has not noted anything yet.
     let (code, out, err) = ksmith(&["restore"]);
     assert_eq!((code, out.as_str()), (3, ""));
@@ -100,7 +98,7 @@ fn what_a_killed_one_left_is_restored_before_anything_is_set() {
         let (code, _, err) = ksmith(arguments);
         assert_eq!(code, 0, "{arguments:?}: {err}");
         assert!(err.contains(&format!("restored sleep_millisecs 5 -> {sleep}")), "{arguments:?}: {err}");
-        assert!(!Path::new(JOURNAL).exists(), "{arguments:?}");
+        assert!(!Path::new(UNDO).exists(), "{arguments:?}");
         assert_eq!(ksmith(&["restore"]).0, 0);
         assert_eq!(number(name), then, "{arguments:?}: restoring does not undo it");
     }
@@ -133,7 +131,7 @@ fn in_the_middle(guests: &mut [MemoryGuest]) -> Running {
     let other = if number("max_page_sharing") == 256 { 512 } else { 256 };
     let set = Running::start(&["set", &format!("max_page_sharing={other}"), "--force"]);
     let started = Instant::now();
-    while !Path::new(JOURNAL).exists() {
+    while !Path::new(UNDO).exists() {
         assert!(started.elapsed() < Duration::from_secs(60), "it notes what it must undo: {}", set.log());
     }
     set
@@ -156,7 +154,7 @@ fn a_setting_that_is_broken_off_leaves_ksmd_at_work() {
                 set.log()
             );
             assert_eq!(number("run"), 1);
-            assert!(!Path::new(JOURNAL).exists());
+            assert!(!Path::new(UNDO).exists());
             code == 1
         });
         assert!(was_in_time, "none of eight was broken off");
@@ -164,11 +162,11 @@ fn a_setting_that_is_broken_off_leaves_ksmd_at_work() {
     let has_left_something = (0..8).any(|_| {
         let set = in_the_middle(&mut guests);
         set.kill();
-        let is_left = Path::new(JOURNAL).exists();
+        let is_left = Path::new(UNDO).exists();
         // The child that unmerges lives on until it is done, and holds the lock.
         wait_until("it can be restored", || ksmith(&["restore"]).0 == 0);
         assert_eq!(number("run"), 1);
-        assert!(!Path::new(JOURNAL).exists());
+        assert!(!Path::new(UNDO).exists());
         is_left
     });
     assert!(has_left_something, "none of eight left anything to restore");

@@ -179,8 +179,13 @@ fn lock_file() -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(LOCK)
 }
 
+/// What a ksmith has noted that it must undo.
+pub const UNDO: &str = "/run/ksmith/undo.json";
+
 impl Drop for KernelLock {
     fn drop(&mut self) {
+        // Of a daemon that a test has killed: its guests end with that test, and its settings are put back here.
+        let _ = fs::remove_file(UNDO);
         let _ = fs::write(Path::new(KSM).join("run"), "2");
         let _ = fs::write(Path::new(KSM).join("advisor_mode"), "none");
         for knob in KNOBS.iter().filter(|knob| **knob != "advisor_mode") {
