@@ -45,8 +45,9 @@ pub(super) fn has(pid: u32) -> bool {
     graves().0.iter().any(|(child, _)| child.pid() == pid)
 }
 
-/// The accounts of the processes that one call reads, looked up before they are read: a process may end while a child waits
-/// for one of its pages.
+/// The accounts of the processes that one call reads. While a child waits for a page they are looked up before a read, since
+/// a process may end during it. While none waits that is not worth a few system calls for each read: what one process may
+/// so hide, by ending at once, is one child for each reader.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(BTreeMap<u32, Account>);
 
@@ -58,7 +59,8 @@ impl Accounts {
 
     /// Whether this read may begin.
     pub(super) fn admit(&mut self, want: &Want<'_>) -> bool {
-        self.of(want).is_none_or(|account| !graves().are_full_for(account))
+        let any_waits = graves().have_lasting();
+        !any_waits || self.of(want).is_none_or(|account| !graves().are_full_for(account))
     }
 }
 
@@ -67,6 +69,11 @@ impl Accounts {
 struct Graves<C>(Vec<(C, Option<Account>)>);
 
 impl<C> Graves<C> {
+    /// Whether any child waits for a page, perhaps for ever.
+    fn have_lasting(&self) -> bool {
+        self.0.iter().any(|(_, account)| account.is_some())
+    }
+
     fn are_full_for(&self, account: Account) -> bool {
         let lasting = || self.0.iter().filter_map(|(_, account)| *account);
         lasting().count() >= MOST || lasting().filter(|other| *other == account).count() >= MOST_OF_ONE
@@ -87,6 +94,7 @@ mod tests {
         assert!(graves.are_full_for(Some(8)));
         let own = |file| Want { pid: std::process::id(), file, offset: 0, most: 1 };
         let mut accounts = Accounts::default();
+        assert!(graves.have_lasting() && !Graves(vec![((), None); 100]).have_lasting());
         assert_eq!(accounts.of(&own("ksm_stat")), None);
         assert_eq!(accounts.of(&own("mem")), Some(Some(rustix::process::getuid().as_raw())));
     }

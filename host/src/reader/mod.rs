@@ -139,7 +139,6 @@ impl Reader {
         if !accounts.admit(&want) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let account = accounts.of(&want);
         let mut has_begun = false;
         for _ in 0..2 {
             let outcome = self.ask(&[want], false).and_then(|()| {
@@ -152,15 +151,15 @@ impl Reader {
                 Ok(ControlFlow::Continue(outcome)) => return outcome,
                 // The rest of the answer is not wanted.
                 Ok(ControlFlow::Break(())) => {
-                    self.give_up(account);
+                    self.give_up(accounts.of(&want));
                     return Ok(());
                 }
                 Err(Fault::Late) if !has_begun => {
-                    self.give_up(account);
+                    self.give_up(accounts.of(&want));
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 Err(Fault::Stuck | Fault::Late) => {
-                    self.give_up(account);
+                    self.give_up(accounts.of(&want));
                     return Err(Unanswered::new(want.pid, want.file).into());
                 }
                 // The thread that had forked the child may have ended: then another child is asked.

@@ -195,10 +195,12 @@ fn a_scenario_with_a_mistake_is_refused_with_its_place() {
     let Some(_lock) = KernelLock::take() else { return };
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("wrong.toml");
-    fs::write(&path, TINY.replace("SECONDS", "5").replace("times = 2", "tiems = 2")).unwrap();
+    let text = TINY.replace("SECONDS", "5").replace("times = 2", "tiems = 2");
+    let line = text.lines().position(|line| line.starts_with("tiems")).unwrap() + 1;
+    fs::write(&path, text).unwrap();
     let (code, _, err) = ksmith(&["lab", "run", path.to_str().unwrap()]);
     assert_eq!(code, 2, "{err}");
-    assert!(err.contains("line 17, column 1") && err.contains("unknown field `tiems`"), "{err}");
+    assert!(err.contains(&format!("line {line}, column 1")) && err.contains("unknown field `tiems`"), "{err}");
     let (code, _, err) = ksmith(&["lab", "run", "no-such-scenario"]);
     assert_eq!((code, err.contains("there is no scenario \"no-such-scenario\"")), (2, true), "{err}");
     let scenario = tiny(tree.path(), 5);
