@@ -148,7 +148,8 @@ impl LiveSampler {
 }
 
 impl Pages {
-    /// The pagemap entries of these pages, where they are present. Reading an absent page would bring it in.
+    /// The pagemap entries of these pages, where they are present. Reading an absent page would bring it in. They may be of
+    /// another process with the same PID, which [`contents`](Self::contents) tells.
     fn entries(&mut self, places: &[Place]) -> Vec<Option<PageEntry>> {
         let page_size = self.page_size;
         let entries = self.read(places, "pagemap", 8, |address| address / page_size * 8);
@@ -160,10 +161,20 @@ impl Pages {
         entries.into_iter().map(entry).collect()
     }
 
-    /// The hashes of the contents of these pages.
+    /// The hashes of the contents of these pages, of processes that are there.
     fn contents(&mut self, places: &[Place]) -> Vec<Option<u64>> {
         let page_size = self.page_size;
-        let pages = self.read(places, "mem", page_size, |address| address);
+        let mut pages = self.read(places, "mem", page_size, |address| address);
+        // What was read by PID, the entries before it too, belongs to the process only if that is still there.
+        let mut last: Option<(ProcessId, bool)> = None;
+        for (slot, place) in pages.iter_mut().zip(places) {
+            let is_there = match last {
+                Some((id, is_there)) if id == place.id => is_there,
+                _ => is_alive(&Root::host(), place.id),
+            };
+            last = Some((place.id, is_there));
+            slot.take_if(|_| !is_there);
+        }
         let hash = |page: Option<Vec<u8>>| {
             page.filter(|page| page.len() as u64 == page_size).map(|page| XxHash3_64::oneshot(&page))
         };
@@ -195,16 +206,6 @@ impl Pages {
                 }
                 _ => {}
             }
-        }
-        // What was read by PID belongs to the process only if that is still there.
-        let mut last: Option<(ProcessId, bool)> = None;
-        for (slot, place) in read.iter_mut().zip(places) {
-            let is_there = match last {
-                Some((id, is_there)) if id == place.id => is_there,
-                _ => is_alive(&Root::host(), place.id),
-            };
-            last = Some((place.id, is_there));
-            slot.take_if(|_| !is_there);
         }
         read
     }

@@ -15,6 +15,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -25,6 +26,9 @@ use self::graves::{Account, Accounts};
 pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
 use crate::proc_file::Unanswered;
+
+/// Room for what the child says at a time: a pipe's size.
+const HEARD: usize = 64 << 10;
 
 /// Requests under way at most. With their answers they fit into the socket and the pipe.
 const UNDER_WAY: usize = 128;
@@ -253,16 +257,14 @@ impl Reader {
         let Some(child) = &self.child else { return Err(Fault::Ended) };
         self.said.drain(..self.taken);
         self.taken = 0;
-        let length = self.said.len();
-        self.said.resize(length + (64 << 10), 0);
+        self.said.reserve(HEARD);
         let mut began = Instant::now();
         let mut before: Option<State> = None;
         let mut used = None;
         let outcome = loop {
-            let room = self.said.get_mut(length..).unwrap_or_default();
-            match rustix::io::read(&child.answers, room) {
+            match rustix::io::read(&child.answers, spare_capacity(&mut self.said)) {
                 Ok(0) => break Err(Fault::Ended),
-                Ok(count) => break Ok(count),
+                Ok(_) => break Ok(()),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => break Err(Fault::Ended),
             }
@@ -286,11 +288,10 @@ impl Reader {
             // A signal, or the time: both are looked at above.
             let _ = poll(&mut [PollFd::new(&child.answers, PollFlags::IN)], Some(&wait));
         };
-        self.said.truncate(length + outcome.as_ref().copied().unwrap_or(0));
         if matches!(outcome, Err(Fault::Ended)) {
             self.give_up(None);
         }
-        outcome.map(|_| ())
+        outcome
     }
 
     /// Kills the child, with all that it was asked. `account` is for a child that reads memory.
