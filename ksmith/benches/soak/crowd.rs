@@ -2,18 +2,17 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ksmith_lab::{MemoryGuest, Part};
 use rustix::process::Signal;
 
 use crate::daemon::end_with_parent;
-use crate::preload_library::{Compiled, compile, compile_linked, library};
+use crate::preload_library::{Compiled, Filled, compile, compile_linked, library};
 use crate::support::image::{Image, ImageGuest};
 use crate::support::program::PROGRAM;
 use crate::support::vm::{Qemu, content};
@@ -31,7 +30,7 @@ const MIB: &str = "2";
 pub struct Crowd {
     tools: Tools,
     guests: VecDeque<MemoryGuest>,
-    programs: VecDeque<Program>,
+    programs: VecDeque<Filled>,
     machines: VecDeque<Qemu>,
     linuxes: VecDeque<ImageGuest>,
     /// Programs that ask the daemon, and end by themselves.
@@ -144,9 +143,9 @@ impl Crowd {
     /// A program that knows nothing of KSM, and is opted in by the library.
     fn program(&mut self) {
         if self.programs.len() == 3 {
-            self.programs.pop_front().into_iter().for_each(Program::check);
+            self.programs.pop_front().into_iter().for_each(Filled::check);
         }
-        self.programs.push_back(Program::start(&self.tools));
+        self.programs.push_back(program(&self.tools));
         self.started += 1;
     }
 
@@ -198,7 +197,7 @@ impl Crowd {
     /// Ends all. What was merged must be as it was written.
     pub fn end(mut self) {
         self.guests.drain(..).for_each(check);
-        self.programs.drain(..).for_each(Program::check);
+        self.programs.drain(..).for_each(Filled::check);
     }
 }
 
@@ -223,41 +222,9 @@ fn as_user(command: &mut Command, directory: &tempfile::TempDir) {
 }
 
 /// A program with the library that has filled its memory.
-struct Program {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(tools: &Tools) -> Self {
-        let library: &Path = &tools.path("libksmith.so");
-        let mut command =
-            tools.equal.preloaded(library, &[("KSMITH_METHOD", "madvise"), ("KSMITH_THRESHOLD", "256K")]);
-        as_user(&mut command, &tools.directory);
-        let mut child = command.arg(MIB).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let mut program = Self { child, said };
-        assert_eq!(program.line(), "ready\n");
-        program
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line
-    }
-
-    /// It checks its memory, changes and checks it again, and ends.
-    fn check(mut self) {
-        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        assert_eq!(self.line(), "checked\n");
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn program(tools: &Tools) -> Filled {
+    let library: &Path = &tools.path("libksmith.so");
+    let mut command = tools.equal.preloaded(library, &[("KSMITH_METHOD", "madvise"), ("KSMITH_THRESHOLD", "256K")]);
+    as_user(&mut command, &tools.directory);
+    Filled::start(command.arg(MIB))
 }

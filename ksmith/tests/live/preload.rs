@@ -4,9 +4,9 @@
 use crate::preload_library;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::preload_library::{Compiled, compile, library, library_with_blocks, run, skipped};
+use crate::preload_library::{Compiled, Filled, compile, library, library_with_blocks, run, skipped};
 use crate::support::{KernelLock, clean_passes, guest, number, passes_until, write};
 use ksmith_lab::Part;
 
@@ -15,34 +15,9 @@ type Way = (PathBuf, &'static [(&'static str, &'static str)]);
 /// MiB of each kind of memory that are equal, and as many that are not.
 const MIB: u64 = 4;
 
-/// A program that has filled its memory.
-struct Filled {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl Filled {
-    fn start(program: &Compiled, (library, settings): &Way) -> Self {
-        let mut command = program.preloaded(library, settings);
-        command.arg(MIB.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let mut filled = Self { child, said };
-        assert_eq!(filled.line(), "ready\n");
-        filled
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn check(mut self) {
-        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        assert_eq!(self.line(), "checked\n");
-        assert!(self.child.wait().unwrap().success());
-    }
+/// The program with the library, set in this way.
+fn filled(program: &Compiled, (library, settings): &Way) -> Filled {
+    Filled::start(program.preloaded(library, settings).arg(MIB.to_string()))
 }
 
 /// How the library works here: by the kernel's own switch where there is one, and by marking ranges.
@@ -62,7 +37,7 @@ fn a_program_that_knows_nothing_has_its_equal_pages_merged() {
     let Some(_lock) = KernelLock::take() else { return };
     for way in &ways {
         let before = number("pages_sharing");
-        let programs = [Filled::start(&program, way), Filled::start(&program, way)];
+        let programs = [filled(&program, way), filled(&program, way)];
         // The pages of three kinds, each content once for two; at the edges of a block up to two pages may be left.
         let expected = 3 * MIB * 256;
         passes_until(&format!("{expected} pages are merged by {way:?}"), || {
@@ -78,7 +53,7 @@ fn without_the_library_nothing_is_merged() {
     let Some(program) = compile("tests/c/equal.c", &["-O2"]) else { return };
     let none: Way = (library_with_blocks(), &[("KSMITH_RANGES", "none")]);
     let Some(_lock) = KernelLock::take() else { return };
-    let programs = [Filled::start(&program, &none), Filled::start(&program, &none)];
+    let programs = [filled(&program, &none), filled(&program, &none)];
     // Without any mergeable memory ksmd makes no passes.
     let _bait = guest(&[Part::Unique { pages: 1 }]);
     clean_passes(2);

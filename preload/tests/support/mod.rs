@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// The folder of the library, also for the program's tests, which use this file too.
@@ -158,4 +158,41 @@ pub fn has_ksm() -> bool {
 /// Whether the kernel says of each process whether it is merged whole (6.14, so the prctl of 6.4 as well).
 pub fn has_prctl() -> bool {
     std::fs::read_to_string("/proc/self/ksm_stat").is_ok_and(|stat| stat.contains("ksm_merge_any"))
+}
+
+/// A program that has filled its memory and waits. Ended on drop.
+pub struct Filled {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Filled {
+    /// Starts the program and waits for its word.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut filled = Self { child, said };
+        assert_eq!(filled.line(), "ready\n");
+        filled
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// It checks its memory, changes and checks it again, and ends.
+    pub fn check(mut self) {
+        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert_eq!(self.line(), "checked\n");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
