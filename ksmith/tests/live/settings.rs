@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::ksmtuned::Ksmtuned;
 use crate::support::program::{Running, ksmith};
-use crate::support::{KernelLock, UNDO, guest, number, passes_until, wait_until, write};
+use crate::support::settings::{Before, in_use, now};
+use crate::support::{KernelLock, UNDO, guest, ksm, number, passes_until, wait_until, write};
 use ksmith_host::act::{Lock, StateDir};
 use ksmith_host::root::Root;
 use ksmith_lab::{MemoryGuest, Part};
@@ -173,4 +174,30 @@ fn a_setting_that_is_broken_off_leaves_ksmd_at_work() {
     for guest in &mut guests {
         assert_eq!(guest.wrong_pages().unwrap(), 0);
     }
+}
+
+#[test]
+fn what_was_there_before_a_test_harms_it_not_and_is_put_back() {
+    let Some(_ksm) = KernelLock::take() else { return };
+    let settings = || (ksm("sleep_millisecs"), ksm("smart_scan"), ksm("run"));
+    let is = |sleep: &str, smart: &str, run: &str| (sleep.to_owned(), smart.to_owned(), run.to_owned());
+    write("sleep_millisecs", "86400000");
+    write("smart_scan", "0");
+    journal(false, "sleep_millisecs", "20");
+    write("run", "1");
+    assert_eq!(in_use(&now()), None, "a ksmith that was killed has left it");
+    let before = Before::with_defaults_set();
+    assert_eq!(settings(), is("20", "1", "0"));
+    assert!(!fs::exists(UNDO).unwrap());
+    drop(before);
+    assert_eq!(settings(), is("86400000", "0", "0"), "but ksmd is not set going");
+    assert!(fs::exists(UNDO).unwrap());
+
+    journal(true, "sleep_millisecs", "20");
+    let why = in_use(&now()).unwrap();
+    assert!(why.contains(&format!("ksmith {} is in charge", std::process::id())), "{why}");
+    fs::remove_file(UNDO).unwrap();
+    assert_eq!(in_use(&now()), None);
+    write("run", "1");
+    assert!(in_use(&now()).unwrap().contains("run=1"));
 }

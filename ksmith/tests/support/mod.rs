@@ -11,10 +11,11 @@ pub mod ksmtuned;
 pub mod linux;
 pub mod pool;
 pub mod program;
+pub mod settings;
 pub mod spoof;
 pub mod vm;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,36 +30,10 @@ use ksmith_host::root::Root;
 use ksmith_lab::{Contents, MemoryGuest, Part};
 use ksmith_service::balance::{Actuator, ActuatorError, Ledger, actuator};
 
+use self::settings::{Before, Settings};
+
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 const LOCK: &str = "/run/lock/ksmith-kernel.lock";
-
-const KNOBS: [&str; 13] = [
-    "advisor_mode",
-    "advisor_max_cpu",
-    "advisor_min_pages_to_scan",
-    "advisor_max_pages_to_scan",
-    "advisor_target_scan_time",
-    "smart_scan",
-    "use_zero_pages",
-    "merge_across_nodes",
-    "max_page_sharing",
-    "stable_node_chains_prune_millisecs",
-    "pages_to_scan",
-    "sleep_millisecs",
-    "run",
-];
-
-/// The kernel's defaults (`mm/ksm.c`) of what the tests rely on.
-const DEFAULTS: [(&str, &str); 8] = [
-    ("run", "0"),
-    ("pages_to_scan", "100"),
-    ("sleep_millisecs", "20"),
-    ("smart_scan", "1"),
-    ("advisor_mode", "none"),
-    ("use_zero_pages", "0"),
-    ("merge_across_nodes", "1"),
-    ("max_page_sharing", "256"),
-];
 
 /// `ksm_zero_pages` while no process offers memory.
 static ZERO_PAGES_AT_FIRST: AtomicI64 = AtomicI64::new(0);
@@ -108,7 +83,9 @@ pub fn guest_kernel() -> PathBuf {
 
 /// The machine's KSM, for one test at a time over all processes.
 pub struct KernelLock {
-    settings: BTreeMap<&'static str, String>,
+    settings: Settings,
+    // Dropped in this order: what was there before is back when the next test may go on.
+    _before: Before,
     _file: File,
 }
 
@@ -121,9 +98,9 @@ impl KernelLock {
             return None;
         }
         let file = wait_for_lock().expect("the kernel lock");
-        let settings = settings();
-        if let Some(why) = not_default(&settings) {
-            panic!("{why}");
+        if let Some(why) = settings::in_use(&settings::now()) {
+            skipped(&why);
+            return None;
         }
         // Another test's guests may be on their way out. Other memory would merge along and be counted.
         let started = Instant::now();
@@ -145,12 +122,13 @@ impl KernelLock {
         }
         let is_counted = Path::new(KSM).join("ksm_zero_pages").exists();
         ZERO_PAGES_AT_FIRST.store(if is_counted { signed("ksm_zero_pages") } else { 0 }, Ordering::Relaxed);
-        Some(Self { settings, _file: file })
+        let before = Before::with_defaults_set();
+        Some(Self { settings: settings::now(), _before: before, _file: file })
     }
 
     /// Every setting that is not as it was when the lock was taken: `name: then -> now`.
     pub fn changed_settings(&self) -> Vec<String> {
-        let now = settings();
+        let now = settings::now();
         let changed = self.settings.iter().filter(|(name, then)| now.get(*name) != Some(then));
         changed.map(|(name, then)| format!("{name}: {then} -> {:?}", now.get(name))).collect()
     }
@@ -181,51 +159,6 @@ fn lock_file() -> std::io::Result<File> {
 
 /// What a ksmith has noted that it must undo.
 pub const UNDO: &str = "/run/ksmith/undo.json";
-
-impl Drop for KernelLock {
-    fn drop(&mut self) {
-        // Of a daemon that a test has killed: its guests end with that test, and its settings are put back here.
-        let _ = fs::remove_file(UNDO);
-        let _ = fs::write(Path::new(KSM).join("run"), "2");
-        let _ = fs::write(Path::new(KSM).join("advisor_mode"), "none");
-        for knob in KNOBS.iter().filter(|knob| **knob != "advisor_mode") {
-            if let Some(text) = self.settings.get(knob) {
-                let _ = fs::write(Path::new(KSM).join(knob), text);
-            }
-        }
-        if let Some(mode) = self.settings.get("advisor_mode") {
-            let _ = fs::write(Path::new(KSM).join("advisor_mode"), mode);
-        }
-    }
-}
-
-/// What to do about settings that are not the kernel's defaults. `None` where all are, or the kernel has none.
-///
-/// A test puts back what it found. What a killed experiment has left would stay, and make later tests fail far from its cause.
-pub fn not_default(settings: &BTreeMap<&'static str, String>) -> Option<String> {
-    let departs = |(knob, default): &&(&str, &str)| settings.get(knob).is_some_and(|value| value != default);
-    let others: Vec<_> = DEFAULTS.iter().filter(departs).collect();
-    let named = others.iter().map(|(knob, default)| format!("{knob} is {} (default {default})", settings[knob]));
-    let named: Vec<String> = named.collect();
-    let cure = others.iter().map(|(knob, default)| format!("echo {default} > {KSM}/{knob}; ")).collect::<String>();
-    (!named.is_empty()).then(|| {
-        format!(
-            "KSM is in use, or a killed experiment has left settings that tests rely on: {}. Stop what controls KSM, try \
-             `ksmith restore`, or run as root: {cure}",
-            named.join(", ")
-        )
-    })
-}
-
-fn settings() -> BTreeMap<&'static str, String> {
-    let text = |knob: &&'static str| {
-        let text = fs::read_to_string(Path::new(KSM).join(knob)).ok()?;
-        // The advisor's mode is shown as a list with the chosen one in brackets.
-        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(mode, _)| mode);
-        Some((*knob, chosen.unwrap_or(&text).trim().to_owned()))
-    };
-    KNOBS.iter().filter_map(text).collect()
-}
 
 /// Processes that offer memory to KSM.
 pub fn offering() -> Vec<u32> {

@@ -1,0 +1,134 @@
+//! KSM's settings for a test: the kernel's defaults while it runs, and what was there before put back afterwards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use ksmith_core::sample::ProcessId;
+use ksmith_host::act::Journal;
+use ksmith_host::undo::StateDir;
+
+use super::{KSM, UNDO};
+
+/// In the order in which they can be written back, after the advisor was switched off and nothing is merged.
+const KNOBS: [&str; 13] = [
+    "advisor_mode",
+    "advisor_max_cpu",
+    "advisor_min_pages_to_scan",
+    "advisor_max_pages_to_scan",
+    "advisor_target_scan_time",
+    "smart_scan",
+    "use_zero_pages",
+    "merge_across_nodes",
+    "max_page_sharing",
+    "stable_node_chains_prune_millisecs",
+    "pages_to_scan",
+    "sleep_millisecs",
+    "run",
+];
+
+/// The kernel's defaults (`mm/ksm.c`) of what the tests rely on.
+const DEFAULTS: [(&str, &str); 8] = [
+    ("run", "0"),
+    ("pages_to_scan", "100"),
+    ("sleep_millisecs", "20"),
+    ("smart_scan", "1"),
+    ("advisor_mode", "none"),
+    ("use_zero_pages", "0"),
+    ("merge_across_nodes", "1"),
+    ("max_page_sharing", "256"),
+];
+
+/// The value of each setting that the kernel has.
+pub type Settings = BTreeMap<&'static str, String>;
+
+/// What the machine's settings were before the tests, with ksmith's note of what it must undo. Put back when dropped.
+pub struct Before {
+    settings: Settings,
+    undo: Option<Vec<u8>>,
+}
+
+impl Before {
+    /// Notes the settings and changes them to the kernel's defaults. What a killed experiment has left so harms no test.
+    #[allow(clippy::disallowed_methods, reason = "the harness swallows what a test that passes says by eprintln")]
+    pub fn with_defaults_set() -> Self {
+        let mut before = Self { settings: now(), undo: fs::read(UNDO).ok() };
+        // Only a ksmith that was killed can have left ksmd running, see `in_use`.
+        before.settings.insert("run", "0".to_owned());
+        let others = not_default(&before.settings);
+        if !others.is_empty() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "KSM had {} before this test, and has it again afterwards. What a killed ksmith has left, `ksmith restore` restores.",
+                others.iter().map(|knob| format!("{knob}={}", before.settings[knob])).collect::<Vec<_>>().join(" ")
+            );
+        }
+        let _ = fs::remove_file(UNDO);
+        let mut defaults = before.settings.clone();
+        defaults
+            .extend(DEFAULTS.into_iter().filter(|(knob, _)| others.contains(knob)).map(|(k, v)| (k, v.to_owned())));
+        write_all(&defaults);
+        before
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        // Of a daemon that a test has killed: its guests end with that test, and its settings are put back here.
+        let _ = fs::remove_file(UNDO);
+        write_all(&self.settings);
+        if let Some(undo) = &self.undo {
+            let file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(UNDO);
+            let _ = file.and_then(|mut file| file.write_all(undo));
+        }
+    }
+}
+
+/// Writes all settings after everything was unmerged, without which some can't be written.
+fn write_all(settings: &Settings) {
+    let write = |knob: &str, text: &str| {
+        let _ = fs::write(Path::new(KSM).join(knob), text);
+    };
+    write("run", "2");
+    write("advisor_mode", "none");
+    for knob in KNOBS.iter().filter(|knob| **knob != "advisor_mode") {
+        if let Some(text) = settings.get(knob) {
+            write(knob, text);
+        }
+    }
+    if let Some(mode) = settings.get("advisor_mode") {
+        write("advisor_mode", mode);
+    }
+}
+
+/// Why KSM belongs to another program now. `None` where it is at rest, and where a ksmith that was killed has left it running.
+pub fn in_use(settings: &Settings) -> Option<String> {
+    let journal = Journal::open_to_restore(&StateDir::at(Path::new(UNDO).parent()?));
+    let owner = journal.owner();
+    match owner.filter(|_| journal.is_owner_alive()) {
+        Some(ProcessId { pid, .. }) => Some(format!("ksmith {pid} is in charge of KSM")),
+        None if owner.is_none() && settings.get("run").is_some_and(|run| run == "1") => {
+            Some("KSM is in use (run=1). Stop what controls it".to_owned())
+        }
+        None => None,
+    }
+}
+
+/// The settings that are not the kernel's defaults, of those that tests rely on.
+pub fn not_default(settings: &Settings) -> Vec<&'static str> {
+    let departs = |(knob, default): &(&str, &str)| settings.get(knob).is_some_and(|value| value != default);
+    DEFAULTS.into_iter().filter(departs).map(|(knob, _)| knob).collect()
+}
+
+/// The settings as they are.
+pub fn now() -> Settings {
+    let text = |knob: &&'static str| {
+        let text = fs::read_to_string(Path::new(KSM).join(knob)).ok()?;
+        // The advisor's mode is shown as a list with the chosen one in brackets.
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(mode, _)| mode);
+        Some((*knob, chosen.unwrap_or(&text).trim().to_owned()))
+    };
+    KNOBS.iter().filter_map(text).collect()
+}
