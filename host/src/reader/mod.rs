@@ -20,8 +20,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-pub use self::child::pids;
-use self::child::{Child, HEAD, REQUEST};
+use self::child::{Child, Form, HEAD, REQUEST};
+pub use self::child::{SampledPage, pids};
 use self::graves::{Account, Accounts};
 pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
@@ -46,10 +46,19 @@ pub struct Want<'a> {
     pub most: u64,
 }
 
+/// A page of a process that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedPage {
+    /// The PID of the process.
+    pub pid: u32,
+    /// The page's address.
+    pub address: u64,
+}
+
 /// How long to wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// The longest wait for one file, the time left out in which the child waits for a CPU.
+    /// The longest wait for one file, the time left out in which the child waits for a CPU. It is noticed within twice that.
     pub stall: Duration,
     /// The end of all waiting.
     pub until: Instant,
@@ -88,37 +97,60 @@ impl Reader {
     /// Reads small files, which hold one record each. Of each file the answer is its bytes or an error, which may be
     /// [`Unanswered`]. `None`: the time was over before its turn, or too many earlier reads of its user's memory still wait.
     pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
+        self.read_each(wants, Form::Record, patience)
+    }
+
+    /// Reads pages where they are present, without bringing any in. Pages of a process are best asked for one after the
+    /// other. `Ok(None)`: none is present there. All else is as in [`read_all`](Self::read_all).
+    pub fn read_pages(
+        &mut self,
+        wants: &[WantedPage],
+        patience: Patience,
+    ) -> Vec<Option<io::Result<Option<SampledPage>>>> {
+        let most = rustix::param::page_size() as u64;
+        let want = |want: &WantedPage| Want { pid: want.pid, file: "mem", offset: want.address, most };
+        let wants: Vec<Want<'_>> = wants.iter().map(want).collect();
+        let answers = self.read_each(&wants, Form::Page, patience).into_iter();
+        answers.map(|answer| Some(answer?.map(|bytes| SampledPage::from_bytes(&bytes)))).collect()
+    }
+
+    fn read_each(
+        &mut self,
+        wants: &[Want<'_>],
+        form: Form,
+        patience: Patience,
+    ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(wants.len());
         graves::collect();
-        let (mut endings, mut stuck) = (0, 0);
+        let mut endings = 0;
+        // Processes that have held a child up. Their other files would hold the next one up.
+        let mut silent: Vec<u32> = Vec::new();
         let mut accounts = Accounts::default();
         while let Some(rest) = wants.get(answers.len()..).filter(|rest| !rest.is_empty()) {
-            if Instant::now() >= patience.until || stuck >= patience.stuck {
+            if Instant::now() >= patience.until || silent.len() >= patience.stuck {
                 break;
             }
-            let done = answers.len();
+            if let Some(want) = rest.first().filter(|want| silent.contains(&want.pid)) {
+                answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
+                continue;
+            }
             let batch = rest.get(..UNDER_WAY).unwrap_or(rest);
-            let admitted = batch.iter().take_while(|want| accounts.admit(want)).count();
-            let (batch, refused) = batch.split_at_checked(admitted).unwrap_or_default();
-            if batch.is_empty() && !refused.is_empty() {
+            let may_begin = |want: &&Want<'_>| !silent.contains(&want.pid) && accounts.admit(want);
+            let (batch, _) = batch.split_at_checked(batch.iter().take_while(may_begin).count()).unwrap_or_default();
+            if batch.is_empty() {
                 answers.push(None);
                 continue;
             }
-            match self.batch(batch, patience, &mut answers) {
+            match self.batch(batch, form, patience, &mut answers) {
                 Ok(()) => {}
-                Err(Fault::Stuck) => {
-                    stuck += 1;
-                    let silent = rest.get(answers.len() - done);
-                    self.give_up(silent.and_then(|want| accounts.of(want)));
-                    // Its other files would hold the next child up.
-                    let silent = silent.map(|want| want.pid);
-                    while let Some(want) = wants.get(answers.len()).filter(|want| Some(want.pid) == silent) {
-                        answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
+                Err(fault @ (Fault::Stuck | Fault::Late)) => {
+                    // What it has read and not told is read again.
+                    let reading = self.reading(batch);
+                    self.give_up(reading.and_then(|want| accounts.of(want)));
+                    match reading {
+                        Some(want) if matches!(fault, Fault::Stuck) => silent.push(want.pid),
+                        _ => break,
                     }
-                }
-                Err(Fault::Late) => {
-                    self.give_up(rest.get(answers.len() - done).and_then(|want| accounts.of(want)));
-                    break;
                 }
                 Err(Fault::Ended) if endings == 0 => endings = 1,
                 Err(Fault::Ended) => break,
@@ -126,6 +158,12 @@ impl Reader {
         }
         answers.resize_with(wants.len(), || None);
         answers
+    }
+
+    /// What the child reads, of what it was asked for last.
+    fn reading<'a, 'b>(&self, asked: &'b [Want<'a>]) -> Option<&'b Want<'a>> {
+        let begun = asked.len().checked_sub(self.child.as_ref()?.unread())?;
+        asked.get(begun.checked_sub(1)?)
     }
 
     /// Reads a file of any length and hands over its pieces until `take` breaks off.
@@ -145,7 +183,7 @@ impl Reader {
         }
         let mut has_begun = false;
         for _ in 0..2 {
-            let outcome = self.ask(&[want], false).and_then(|()| {
+            let outcome = self.ask(&[want], Form::Stream).and_then(|()| {
                 self.answer(patience, &mut |piece| {
                     has_begun = true;
                     take(piece)
@@ -177,10 +215,11 @@ impl Reader {
     fn batch(
         &mut self,
         wants: &[Want<'_>],
+        form: Form,
         patience: Patience,
         answers: &mut Vec<Option<io::Result<Vec<u8>>>>,
     ) -> Result<(), Fault> {
-        self.ask(wants, true)?;
+        self.ask(wants, form)?;
         for _ in wants {
             let mut bytes = Vec::new();
             let outcome = self.answer(patience, &mut |piece| {
@@ -195,7 +234,7 @@ impl Reader {
     }
 
     /// Sends requests to the child, which is started if there is none.
-    fn ask(&mut self, wants: &[Want<'_>], is_one_record: bool) -> Result<(), Fault> {
+    fn ask(&mut self, wants: &[Want<'_>], form: Form) -> Result<(), Fault> {
         if self.child.is_none() {
             self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
@@ -203,8 +242,11 @@ impl Reader {
         let Some(child) = &self.child else { return Err(Fault::Late) };
         let mut bytes = Vec::with_capacity(wants.len() * REQUEST);
         for want in wants {
-            let path = format!("{}/{}", want.pid, want.file);
-            let request = child::request(&path, want.offset, want.most, is_one_record).ok_or(Fault::Late)?;
+            let path = match form {
+                Form::Page => want.pid.to_string(),
+                Form::Stream | Form::Record => format!("{}/{}", want.pid, want.file),
+            };
+            let request = child::request(&path, want.offset, want.most, form).ok_or(Fault::Late)?;
             bytes.extend_from_slice(&request);
         }
         let mut rest = &bytes[..];
@@ -261,6 +303,7 @@ impl Reader {
         let mut began = Instant::now();
         let mut before: Option<State> = None;
         let mut used = None;
+        let mut unread = child.unread();
         let outcome = loop {
             match rustix::io::read(&child.answers, spare_capacity(&mut self.said)) {
                 Ok(0) => break Err(Fault::Ended),
@@ -274,6 +317,12 @@ impl Reader {
             }
             if now >= began + patience.stall {
                 let state = State::of(child);
+                let left = child.unread();
+                if left < unread {
+                    // It has come to other files meanwhile.
+                    (unread, before, used, began) = (left, None, None, now);
+                    continue;
+                }
                 // It works for the kernel: so much that it counts as no answer.
                 let works = state.cpu.saturating_sub(*used.get_or_insert(state.cpu)) >= patience.stall / 2;
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {

@@ -105,7 +105,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
     let seen = guests();
     assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
     for guest in idle.iter_mut().chain([&mut leaker]) {
-        assert!(!guest.has_killed(PATIENCE), "{}", guest.console());
+        assert!(!guest.has_killed(PATIENCE), "{}: {}: {}", guest.name, guest.console(), daemon.log());
     }
     // The leak ends with the leaker, and all get theirs back: in small steps, one after the other.
     drop(leaker);

@@ -103,7 +103,7 @@ fn write_all(settings: &Settings) {
     }
 }
 
-/// Why KSM belongs to another program now. `None` where it is at rest, and where a ksmith that was killed has left it running.
+/// Why KSM belongs to another program now. `None` where it is unused, and where a ksmith that was killed has left it running.
 pub fn in_use(settings: &Settings) -> Option<String> {
     let journal = Journal::open_to_restore(&StateDir::at(Path::new(UNDO).parent()?));
     let owner = journal.owner();
