@@ -34,6 +34,15 @@ pub struct Applied {
     pub changes: Vec<String>,
     /// Changes that failed, and why.
     pub errors: Vec<String>,
+    /// Changes that wait for ksmd, and are tried again by the next turn. They are no errors.
+    pub waiting: Vec<String>,
+}
+
+impl Applied {
+    /// Whether all settings are as they were to be.
+    pub fn is_complete(&self) -> bool {
+        self.errors.is_empty() && self.waiting.is_empty()
+    }
 }
 
 /// A host, a policy for it, and what they have seen together.
@@ -90,11 +99,11 @@ impl<H: Host> Controller<H> {
         if decision.knobs.get(Knob::Run).is_none_or(|run| run == 1) {
             applied.errors.extend(self.host.hold(decision.check_after));
         }
-        if !applied.errors.is_empty() {
+        if !applied.is_complete() {
             decision.check_after = decision.check_after.min(RETRY);
         }
         // After a refused write the settings are not known, so no difference is reported as foreign.
-        self.in_force = if applied.errors.is_empty() { decision.knobs.clone() } else { Knobs::none() };
+        self.in_force = if applied.is_complete() { decision.knobs.clone() } else { Knobs::none() };
         Tick { sample, decision, applied, foreign }
     }
 
@@ -185,6 +194,7 @@ mod tests {
     struct FakeHost {
         sample: Sample,
         refuses: Option<&'static str>,
+        is_busy: bool,
         asked_for: Vec<String>,
         held: Vec<Duration>,
     }
@@ -195,7 +205,7 @@ mod tests {
             sample.ksm.run = Reading::Value(0);
             sample.ksm.pages_to_scan = Reading::Value(100);
             sample.ksm.sleep_millisecs = Reading::Value(20);
-            Self { sample, refuses: None, asked_for: Vec::new(), held: Vec::new() }
+            Self { sample, refuses: None, is_busy: false, asked_for: Vec::new(), held: Vec::new() }
         }
     }
 
@@ -208,7 +218,10 @@ mod tests {
         fn apply(&mut self, knobs: &Knobs) -> Applied {
             self.asked_for.push(knobs.to_string());
             if let Some(why) = self.refuses {
-                return Applied { changes: Vec::new(), errors: vec![why.to_owned()] };
+                return Applied { errors: vec![why.to_owned()], ..Applied::default() };
+            }
+            if self.is_busy {
+                return Applied { waiting: vec![knobs.to_string()], ..Applied::default() };
             }
             let ksm = &mut self.sample.ksm;
             for (knob, value) in knobs.iter() {
@@ -224,7 +237,7 @@ mod tests {
                     other => panic!("{other} is not part of this host"),
                 }
             }
-            Applied { changes: vec![knobs.to_string()], errors: Vec::new() }
+            Applied { changes: vec![knobs.to_string()], ..Applied::default() }
         }
 
         fn hold(&mut self, until_next: Duration) -> Vec<String> {
@@ -301,6 +314,22 @@ mod tests {
         }
         controller.host_mut().refuses = None;
         assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"], "it is tried again");
+    }
+
+    #[test]
+    fn what_waits_for_ksmd_is_no_error_and_is_tried_again_soon() {
+        let mut controller = controller([scanning(500)]);
+        controller.host_mut().is_busy = true;
+        let tick = controller.tick();
+        assert_eq!(
+            (&tick.applied.errors[..], &tick.applied.waiting[..]),
+            (&[][..], &["pages_to_scan=500 run=1".to_owned()][..])
+        );
+        assert!(tick.decision.check_after <= RETRY);
+        controller.host_mut().is_busy = false;
+        let tick = controller.tick();
+        assert_eq!(tick.foreign, Vec::<String>::new());
+        assert_eq!(tick.applied.changes, ["pages_to_scan=500 run=1"]);
     }
 
     #[test]

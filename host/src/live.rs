@@ -5,7 +5,7 @@ use std::time::Duration;
 use ksmith_core::knobs::Knobs;
 use ksmith_core::sample::Sample;
 
-use crate::act::Control;
+use crate::act::{ActError, Control};
 use crate::observe::Observer;
 use crate::page_sampler::BackgroundSampler;
 use ksmith_core::controller::{Applied, Host};
@@ -54,9 +54,13 @@ impl Host for LiveHost {
 
     fn apply(&mut self, knobs: &Knobs) -> Applied {
         let (changes, errors) = self.control.writer().apply_leased(knobs);
+        let (waiting, errors): (Vec<ActError>, Vec<ActError>) =
+            errors.into_iter().partition(|error| matches!(error, ActError::Busy { .. }));
+        let sentences = |errors: &[ActError]| errors.iter().map(ToString::to_string).collect();
         Applied {
             changes: changes.iter().map(ToString::to_string).collect(),
-            errors: errors.iter().map(ToString::to_string).collect(),
+            errors: sentences(&errors),
+            waiting: sentences(&waiting),
         }
     }
 

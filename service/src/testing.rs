@@ -48,6 +48,8 @@ pub struct World {
     pub given_up: GivenUpList,
     /// A setting that can't be written.
     pub refuses: Option<Knob>,
+    /// A setting that waits for ksmd.
+    pub delays: Option<Knob>,
     /// Whether no setting can be written.
     pub is_read_only: bool,
     /// How long the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
@@ -110,6 +112,10 @@ impl Host for FakeHost {
             }
             if world.refuses == Some(knob) || world.is_read_only {
                 applied.errors.push(format!("{knob} is refused"));
+                continue;
+            }
+            if world.delays == Some(knob) {
+                applied.waiting.push(format!("{knob} is not written yet"));
                 continue;
             }
             match world.machine.write(knob, value) {
@@ -267,6 +273,7 @@ impl Scene {
             given_up: GivenUpList::default(),
             refuses: None,
             is_read_only: false,
+            delays: None,
             suspended: Duration::ZERO,
             shortness: 0.0,
             watchdog: None,

@@ -56,35 +56,59 @@ pub(super) struct Balloon {
     rates: Rates<3>,
     takes: Takes,
     /// The clock of QEMU's statistics, which an administrator may set.
-    clock: fn() -> u64,
+    clock: fn() -> Duration,
 }
 
-/// The recent takes and their times, in seconds of a clock that is never set: statistics may be older.
+/// The recent takes and when they ended, by a clock that is never set: statistics may be older.
 #[derive(Debug, Default)]
-struct Takes(Vec<(u64, u64)>);
+struct Takes(Vec<(Duration, u64)>);
 
 impl Takes {
-    /// Notes what was taken up to the second `at`.
-    fn note(&mut self, at: u64, bytes: u64) {
-        self.0.retain(|(then, _)| at.saturating_sub(*then) <= STALE_SECONDS);
+    /// Notes what was taken up to `at`.
+    fn note(&mut self, at: Duration, bytes: u64) {
+        self.0.retain(|(then, _)| at.saturating_sub(*then).as_secs() <= STALE_SECONDS);
         self.0.push((at, bytes));
     }
 
-    /// The bytes taken since statistics of this second. A take in the same second may count twice, which is safe.
-    fn since(&self, second: u64) -> u64 {
-        self.0.iter().filter(|(at, _)| *at >= second).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    /// Notes that a take has begun. Until [`ended`](Self::ended) it counts as one that goes on: a monitor that falls silent
+    /// meanwhile does not tell how far it has come.
+    fn begun(&mut self, at: Duration, bytes: u64) {
+        self.note(at, bytes);
+        if let Some((end, _)) = self.0.last_mut() {
+            *end += LONGEST;
+        }
+    }
+
+    /// Notes the end of the take that has begun last.
+    fn ended(&mut self, at: Duration, bytes: u64) {
+        self.0.pop();
+        self.note(at, bytes);
+    }
+
+    /// The bytes taken since statistics of this time.
+    fn since(&self, statistics: Duration) -> u64 {
+        self.0.iter().filter(|(at, _)| *at >= statistics).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 }
 
-/// The seconds of a clock that is never set.
-fn steady() -> u64 {
-    clock_gettime(ClockId::Monotonic).tv_sec.max(0).cast_unsigned()
+/// The earliest time of statistics that QEMU dates with the second `told_at` of the clock of the day, by the steady clock.
+///
+/// They may be younger by a second, so a take in that second may count twice. A take after them always counts: the fractions of
+/// the two clocks have nothing to do with each other.
+fn earliest(steady: Duration, now: Duration, told_at: u64) -> Duration {
+    steady.saturating_sub(now.saturating_sub(Duration::from_secs(told_at)))
+}
+
+/// The time of a clock that is never set.
+fn steady() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.max(0).cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// The clock of the day, by which QEMU dates what a guest said.
 #[allow(clippy::disallowed_methods, reason = "it is compared with QEMU's reading of the same clock")]
-fn clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+fn clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl Balloon {
@@ -136,10 +160,10 @@ impl Balloon {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
         let now = (self.clock)();
-        let (mut inside, counts, told_at) = read_statistics(&told, now)?;
+        let (mut inside, counts, told_at) = read_statistics(&told, now.as_secs())?;
         // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest. Their
         // age is compared, since the clock may have been set since a take.
-        let since = self.takes.since(steady().saturating_sub(now.saturating_sub(told_at)));
+        let since = self.takes.since(earliest(steady(), now, told_at));
         // A take that counts twice must not look like memory pressure, so a minimum stays.
         let least = (8 << 20) + self.account.whole() / 40;
         for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
@@ -169,6 +193,9 @@ impl Balloon {
         // The target before a take, the present amount before a give.
         self.account.note(to.min(now))?;
         let before = now;
+        if to < before {
+            self.takes.begun(steady(), before - to);
+        }
         ask(monitor, "balloon", json!({ "value": to }))?;
         let deadline = Instant::now() + LONGEST;
         let mut moved = Instant::now();
@@ -184,8 +211,8 @@ impl Balloon {
             ask(monitor, "balloon", json!({ "value": now }))?;
             now = actual(monitor)?;
         }
-        if now < before {
-            self.takes.note(steady(), before - now);
+        if to < before {
+            self.takes.ended(steady(), before.saturating_sub(now));
         }
         self.account.note(now)?;
         Ok(now)

@@ -36,6 +36,9 @@ impl<H: DaemonHost> Daemon<H> {
         for error in tick.applied.errors.iter().filter(|error| !known.contains(error)) {
             error!("{error}");
         }
+        for waiting in &tick.applied.waiting {
+            debug!("{waiting}");
+        }
         match before.map(|before| &before.decision.reason) {
             Some(before) if before == reason => {}
             Some(before) if before.state == reason.state => debug!("{reason}"),

@@ -10,8 +10,9 @@ thread_local! {
     static STEP: Cell<i64> = const { Cell::new(0) };
 }
 
-fn stepped() -> u64 {
-    clock().saturating_add_signed(STEP.get())
+fn stepped() -> Duration {
+    let step = Duration::from_secs(STEP.get().unsigned_abs());
+    if STEP.get() < 0 { clock().saturating_sub(step) } else { clock() + step }
 }
 
 /// A QEMU in memory: its balloon goes where it is told, as far as `stops_at` lets it.
@@ -27,11 +28,16 @@ struct Inner {
     age: u64,
     targets: Vec<u64>,
     major_faults: u64,
+    /// So many targets are taken before it answers no more.
+    silent_after: Option<usize>,
 }
 
 impl Monitor for Qemu {
     fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
         let mut qemu = self.0.lock().unwrap();
+        if qemu.silent_after == Some(qemu.targets.len()) {
+            return Err(MonitorError::NoMonitor);
+        }
         Ok(match (command, arguments.get("property").and_then(Value::as_str)) {
             ("query-balloon", _) => json!({ "actual": qemu.actual }),
             ("balloon", _) => {
@@ -41,7 +47,7 @@ impl Monitor for Qemu {
                 json!({})
             }
             ("qom-get", Some("guest-stats")) => {
-                let now = stepped();
+                let now = stepped().as_secs();
                 let stats =
                     json!({ "stat-available-memory": qemu.available, "stat-major-faults": qemu.major_faults });
                 json!({ "last-update": now - qemu.age, "stats": stats })
@@ -61,7 +67,15 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
     };
     let guests = ksmith_host::guests::Guests::new(Root::host(), ksmith_host::guests::Uri::default());
     let target = guests.target_by_id(id.into()).unwrap();
-    let qemu = Inner { actual: 100 * MIB, stops_at, available, age: 0, targets: Vec::new(), major_faults: 0 };
+    let qemu = Inner {
+        actual: 100 * MIB,
+        stops_at,
+        available,
+        age: 0,
+        targets: Vec::new(),
+        major_faults: 0,
+        silent_after: None,
+    };
     let qemu = Qemu(Arc::new(Mutex::new(qemu)));
     let account = Account::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
@@ -99,8 +113,35 @@ fn an_old_word_is_not_taken_twice() {
     // 50 MiB are left, whatever it goes on saying.
     assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 10 * MIB + reserve(100 * MIB));
     let mut takes = Takes::default();
-    (0..3).for_each(|second| takes.note(10 + second, 1 << second));
-    assert_eq!([9, 11, 12, 13].map(|second| takes.since(second)), [7, 6, 4, 0]);
+    (0..3).for_each(|second| takes.note(Duration::from_secs(10 + second), 1 << second));
+    assert_eq!([9, 11, 12, 13].map(|second| takes.since(Duration::from_secs(second))), [7, 6, 4, 0]);
+}
+
+#[test]
+fn a_take_right_after_a_word_counts_however_the_clocks_stand_to_each_other() {
+    let millis = Duration::from_millis;
+    for offset in (0..1000).step_by(7) {
+        let day = |steady: Duration| steady + millis(1_000_000 + offset);
+        for (word, take, look) in [(3990, 3991, 4100), (3990, 4010, 5020), (3010, 3020, 3990), (3000, 3000, 6000)] {
+            let (word, take, look) = (millis(word), millis(take), millis(look));
+            let told_at = day(word).as_secs();
+            let earliest = earliest(look, day(look), told_at);
+            assert!(earliest <= word && word - earliest < millis(1000), "{offset}: {earliest:?}");
+            let mut takes = Takes::default();
+            takes.note(take, 7);
+            assert_eq!(takes.since(earliest), 7, "{offset}: {word:?} {take:?} {look:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_guest_gives_after_its_monitor_fell_silent_is_not_taken_twice() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 90 * MIB);
+    qemu.0.lock().unwrap().silent_after = Some(1);
+    balloon.do_resize(&mut qemu, 60 * MIB).unwrap_err();
+    qemu.0.lock().unwrap().silent_after = None;
+    let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
+    assert_eq!(inside.available_bytes, Some(50 * MIB), "the balloon has its target");
 }
 
 #[test]
@@ -146,7 +187,7 @@ fn a_clock_that_is_set_hides_no_memory_of_a_guest() {
         assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
         STEP.set(step);
         // Some seconds later the guest says anew what it has.
-        balloon.takes.0.iter_mut().for_each(|(at, _)| *at -= 5);
+        balloon.takes.0.iter_mut().for_each(|(at, _)| *at -= Duration::from_secs(5));
         qemu.0.lock().unwrap().available = 50 * MIB;
         let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
         assert_eq!(inside.available_bytes, Some(50 * MIB), "the clock was set by {step} s");

@@ -54,6 +54,19 @@ fn a_scan_on_demand_merges_and_the_policy_goes_on_as_before() {
 }
 
 #[test]
+fn a_scan_waits_for_ksmd_to_end_its_batch() {
+    let mut scene = with_two_clones(HELD);
+    scene.at(4, |world| world.delays = Some(Knob::Run));
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.at(10, |world| world.delays = None);
+    scene.at(120, |world| assert_eq!(world.knob(Knob::Run), 0));
+    let outcome = scene.run().unwrap();
+    let Answer::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!(scan.after.saved_bytes, 4096 * 4096);
+    assert!(!outcome.log.contains("ERROR"), "{}", outcome.log);
+}
+
+#[test]
 fn a_scan_without_mergeable_memory_is_refused() {
     let mut scene = Scene::new(HELD);
     let (answers, _waiting) = scene.ask_at(5, scan(2, None));
