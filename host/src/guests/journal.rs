@@ -1,5 +1,6 @@
 //! The guests that the daemon switched off, in the undo store before it does so.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ksmith_core::decide::domains::OnExit;
@@ -84,23 +85,31 @@ impl OffList {
     /// # Errors
     /// The store can't be written. Then the guest must not be switched off: no ksmith would switch it on again.
     pub fn note_pruned(&self, target: &Target) -> Result<(), UndoError> {
-        self.note(target, Why::Prune, None)
+        self.note(&[target], Why::Prune, None)
     }
 
-    /// Notes a guest that is about to be switched off, as one outside the domain that may merge.
+    /// Notes guests that are about to be switched off, as outside the domain that may merge. All are written at once, since each
+    /// write waits for the disk; without a new one nothing is written.
     ///
     /// # Errors
-    /// As [`note_pruned`](Self::note_pruned).
-    pub fn note_outside(&self, target: &Target, on_exit: OnExit) -> Result<(), UndoError> {
-        self.note(target, Why::Domain, Some(on_exit))
+    /// As [`note_pruned`](Self::note_pruned), for all of them.
+    pub fn note_outside(&self, targets: &[&Target], on_exit: OnExit) -> Result<(), UndoError> {
+        self.note(targets, Why::Domain, Some(on_exit))
     }
 
-    fn note(&self, target: &Target, why: Why, on_exit: Option<OnExit>) -> Result<(), UndoError> {
-        let process = target.id.process();
-        let (name, libvirt) = (target.name.clone(), target.libvirt().clone());
+    fn note(&self, targets: &[&Target], why: Why, on_exit: Option<OnExit>) -> Result<(), UndoError> {
         self.0.change(|guests| {
-            guests.retain(|guest| guest.process != process);
-            guests.push(SwitchedOff { process, name, why, libvirt, on_exit });
+            let places = guests.iter().enumerate().map(|(at, guest)| (guest.process, at));
+            let mut places: BTreeMap<ProcessId, usize> = places.collect();
+            for target in targets {
+                let (process, name, libvirt) = (target.id.process(), target.name.clone(), target.libvirt().clone());
+                let noted = SwitchedOff { process, name, why, libvirt, on_exit };
+                let at = *places.entry(process).or_insert(guests.len());
+                match guests.get_mut(at) {
+                    Some(guest) => *guest = noted,
+                    None => guests.push(noted),
+                }
+            }
         })
     }
 
@@ -134,12 +143,12 @@ impl OffList {
         })
     }
 
-    /// Removes a guest that is on again or has ended.
+    /// Removes guests that are on again or have ended.
     ///
     /// # Errors
     /// The store can't be written.
-    pub fn strike(&self, process: ProcessId) -> Result<(), UndoError> {
-        self.0.change(|guests| guests.retain(|guest| guest.process != process))
+    pub fn strike(&self, processes: &BTreeSet<ProcessId>) -> Result<(), UndoError> {
+        self.0.change(|guests| guests.retain(|guest| !processes.contains(&guest.process)))
     }
 
     /// Switches on the guests that are on the list and that are `wanted`, all at once, and says what came of it. Ended
@@ -237,7 +246,11 @@ mod tests {
         assert_eq!(OffList::open(&directory).unwrap().listed(Why::Domain).len(), 1);
         next.forget_the_gone(&Root::host()).unwrap();
         assert_eq!(next.guests().len(), 1, "it is there");
-        next.strike(id).unwrap();
+        next.note_outside(&[&target, &target], OnExit::Keep).unwrap();
+        let before = file();
+        next.note_outside(&[&target], OnExit::Keep).unwrap();
+        assert_eq!((file(), next.guests().len()), (before, 1), "it is noted already");
+        next.strike(&[id].into()).unwrap();
         assert!(!directory.undo().exists());
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
     }

@@ -55,10 +55,13 @@ pub struct WantedPage {
     pub address: u64,
 }
 
+/// How often it is looked, in the longest wait for a file, whether the child has come to the next one.
+const LOOKS: u32 = 4;
+
 /// How long to wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// The longest wait for one file, the time left out in which the child waits for a CPU. It is noticed within twice that.
+    /// The longest wait for one file, the time left out in which the child waits for a CPU.
     pub stall: Duration,
     /// The end of all waiting.
     pub until: Instant,
@@ -315,14 +318,13 @@ impl Reader {
             if now >= patience.until {
                 break Err(Fault::Late);
             }
+            let left = child.unread();
+            if left < unread {
+                // It has come to other files meanwhile.
+                (unread, before, used, began) = (left, None, None, now);
+            }
             if now >= began + patience.stall {
                 let state = State::of(child);
-                let left = child.unread();
-                if left < unread {
-                    // It has come to other files meanwhile.
-                    (unread, before, used, began) = (left, None, None, now);
-                    continue;
-                }
                 // It works for the kernel: so much that it counts as no answer.
                 let works = state.cpu.saturating_sub(*used.get_or_insert(state.cpu)) >= patience.stall / 2;
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
@@ -332,7 +334,8 @@ impl Reader {
                 before = Some(state);
                 began = now;
             }
-            let wait = patience.until.min(began + patience.stall).saturating_duration_since(now);
+            let next = patience.until.min(began + patience.stall).min(now + patience.stall / LOOKS);
+            let wait = next.saturating_duration_since(now);
             let wait = Timespec::try_from(wait).unwrap_or_default();
             // A signal, or the time: both are looked at above.
             let _ = poll(&mut [PollFd::new(&child.answers, PollFlags::IN)], Some(&wait));

@@ -187,7 +187,7 @@ fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
     let outcome = match Client::connect(socket) {
         Ok(mut daemon) => daemon.switched(target.id.pid(), on).map_err(|error| error.to_string()),
         Err(_) if on => OffList::open(&StateDir::of(root))
-            .and_then(|off| off.strike(target.id.process()))
+            .and_then(|off| off.strike(&[target.id.process()].into()))
             .map_err(|error| error.to_string()),
         Err(_) => Ok(()),
     };

@@ -14,6 +14,7 @@ mod switcher;
 mod unknown;
 mod view;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ksmith_core::decide::Decision;
@@ -177,6 +178,7 @@ impl DomainGuard {
 
     /// Takes in the outcomes of the switches that were ordered.
     fn take_in_switches(&mut self, now: Duration) {
+        let mut on_again = BTreeSet::new();
         while let Some(done) = self.switcher.outcome() {
             match &done.result {
                 Ok(()) => info!("merging of {} switched {}", done.name, if done.on { "on" } else { "off" }),
@@ -185,42 +187,49 @@ impl DomainGuard {
             self.views.forget(done.id);
             if done.result.is_ok() {
                 self.switched.push((done.id.pid(), done.on));
-            }
-            if done.on && done.result.is_ok() {
-                self.note(|off| off.strike(done.id.process()));
+                if done.on {
+                    on_again.insert(done.id.process());
+                }
             }
             self.domains.done(done.id, now, done.result);
         }
+        self.note(|off| off.strike(&on_again));
     }
 
-    /// Has guests switched.
+    /// Has guests switched. Those that are switched off are noted before: without a note none is, and ksmd stays parked, since no
+    /// ksmith would switch it on again.
     fn order(&mut self, ids: &[GuestId], on: bool, now: Duration, guests: &[Guest], known: &GuestSnapshot) {
+        let mut targets = Vec::new();
         for id in ids {
             let target = guests.iter().find(|guest| guest.id() == *id).and_then(|guest| known.target(guest));
             let Some(target) = target else {
                 self.domains.done(*id, now, Err("its process is not known yet".to_owned()));
                 continue;
             };
-            // Any user may have many such guests, and each note waits for the disk.
-            if !on && let Err(why) = target.check(false) {
-                self.domains.done(*id, now, Err(why.to_string()));
-                continue;
+            // Any user may have many such guests, which need no note.
+            match target.check(on) {
+                Err(why) if !on => self.domains.done(*id, now, Err(why.to_string())),
+                _ => targets.push(target),
             }
-            if !on && let Err(why) = self.note_outside(&target) {
-                warn!("{why}");
-                self.domains.done(*id, now, Err(why));
-                continue;
+        }
+        if !on && let Err(why) = self.note_outside(&targets) {
+            let sentence =
+                |name: &str| format!("{name} is not switched off, because that could not be noted: {why}");
+            if let Some(first) = targets.first() {
+                warn!("{} ({} guests)", sentence(&first.name), targets.len());
             }
+            targets.drain(..).for_each(|target| self.domains.done(target.id, now, Err(sentence(&target.name))));
+        }
+        for target in targets {
             self.switcher.order(target, on);
         }
     }
 
-    /// Notes a guest that is about to be switched off. One that can't be noted stays on, and ksmd parked: no ksmith would
-    /// switch it on again.
-    fn note_outside(&self, target: &Target) -> Result<(), String> {
+    /// Notes guests that are about to be switched off.
+    fn note_outside(&self, targets: &[Target]) -> Result<(), UndoError> {
         let on_exit = self.domains.config().on_exit;
-        let noted = self.off.as_ref().map_or(Ok(()), |off| off.note_outside(target, on_exit));
-        noted.map_err(|why| format!("{} is not switched off, because that could not be noted: {why}", target.name))
+        let targets: Vec<&Target> = targets.iter().collect();
+        self.off.as_ref().map_or(Ok(()), |off| off.note_outside(&targets, on_exit))
     }
 
     /// Changes the list, where there is one, and says what goes wrong.

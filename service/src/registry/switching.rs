@@ -78,7 +78,7 @@ impl Worker {
         if on
             && outcome.is_ok()
             && let Some(off) = &self.off
-            && let Err(error) = off.strike(target.id.process())
+            && let Err(error) = off.strike(&[target.id.process()].into())
         {
             warn!("{error}");
         }

@@ -142,7 +142,7 @@ impl Worker {
     fn was_switched(&mut self, pid: u32, on: bool) {
         let id = self.guests.was_switched(pid, on);
         if let (Some(id), Some(off), true) = (id, &self.off, on)
-            && let Err(error) = off.strike(id.process())
+            && let Err(error) = off.strike(&[id.process()].into())
         {
             warn!("{error}");
         }
