@@ -42,7 +42,7 @@ pub(super) enum Form {
     Stream,
     /// A file that holds one record. Its answer may wait for those to the requests behind it.
     Record,
-    /// A page of a process, whose directory is the path: the answer is its [`page::SampledPage`].
+    /// A page of the process with this directory: the answer is its [`page::SampledPage`].
     Page,
 }
 

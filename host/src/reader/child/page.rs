@@ -36,7 +36,7 @@ impl SampledPage {
     }
 }
 
-/// Processes whose files are kept open. Opening takes longer than reading a page, and pages are sampled again and again. With its
+/// Processes with files that are kept open. Opening takes longer than reading a page, and pages are sampled again and again. With its
 /// other descriptors the child stays below 1024, which is the limit on many hosts.
 const KEPT: usize = 256;
 
