@@ -29,7 +29,7 @@ use crate::reader::{Patience, Reader, SUSPECTS, SampledPage, WantedPage};
 const PAGES: u64 = 512;
 
 /// Places tried for each page: parts of a guest's memory may not be present.
-const TRIES: u64 = 4;
+const TRIES: usize = 4;
 
 /// The longest wait for a page, and for all of them.
 const STALL: Duration = Duration::from_millis(50);
@@ -111,13 +111,17 @@ impl LiveSampler {
             process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         let all: u64 = mergeable().map(bytes).sum();
-        let draw = |process: &ksmith_core::sample::Process| {
+        let random = RandomState::new();
+        let mut parts = Vec::new();
+        for process in mergeable() {
             let pages = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
-            let stretches = Process::open(process.id.pid).and_then(|process| process.stretches()).ok()?;
-            Some(Draw::new(process.id, stretches, pages.min(PAGES), sample.page_size))
-        };
-        let draws: Vec<Draw> = mergeable().filter_map(draw).collect();
-        let drawn = self.pages.draw(&draws);
+            // One process's at a time: a user may have as many mappings as the kernel lets.
+            let stretches = Process::open(process.id.pid).and_then(|process| process.stretches());
+            if let Ok(stretches) = stretches {
+                parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
+            }
+        }
+        let drawn = self.pages.draw(&parts);
         self.places = drawn.iter().map(|(place, _)| *place).collect();
         drawn.into_iter().map(|(place, page)| Some(self.frames.fingerprint(place, page))).collect()
     }
@@ -145,27 +149,23 @@ impl LiveSampler {
     }
 }
 
-/// Pages to be drawn from a process: one in each of as many equal parts of its memory, at random within the part.
-struct Draw {
+/// Pages to be drawn: for each of equal parts of a process's memory places at random within it, to be tried in turn.
+fn tries(
     id: ProcessId,
-    stretches: Vec<Stretch>,
-    /// Pages in each part.
-    width: u64,
+    stretches: &[Stretch],
     count: u64,
     page_size: u64,
-}
-
-impl Draw {
-    fn new(id: ProcessId, stretches: Vec<Stretch>, count: u64, page_size: u64) -> Self {
-        let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
-        Self { id, stretches, width: pages.div_ceil(count.max(1)).max(1), count, page_size }
-    }
-
-    fn place(&self, part: u64, turn: u64, random: &RandomState) -> Option<Place> {
-        let within = random.hash_one((self.id.pid, part, turn)) % self.width;
-        let address = nth_page(&self.stretches, part * self.width + within, self.page_size)?;
-        Some(Place { id: self.id, address })
-    }
+    random: &RandomState,
+) -> impl Iterator<Item = [Option<Place>; TRIES]> {
+    let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
+    let width = pages.div_ceil(count.max(1)).max(1);
+    (0..count).map(move |part| {
+        std::array::from_fn(|turn| {
+            let within = random.hash_one((id.pid, part, turn)) % width;
+            let address = nth_page(stretches, part * width + within, page_size)?;
+            Some(Place { id, address })
+        })
+    })
 }
 
 impl Pages {
@@ -192,16 +192,13 @@ impl Pages {
         pages
     }
 
-    /// Draws pages that are present, those of a process one after the other.
-    fn draw(&mut self, draws: &[Draw]) -> Vec<(Place, SampledPage)> {
-        let random = RandomState::new();
-        let parts: Vec<(&Draw, u64)> =
-            draws.iter().flat_map(|draw| (0..draw.count).map(move |part| (draw, part))).collect();
+    /// Draws for each part the first page that is present.
+    fn draw(&mut self, parts: &[[Option<Place>; TRIES]]) -> Vec<(Place, SampledPage)> {
         let mut found: Vec<Option<(Place, SampledPage)>> = vec![None; parts.len()];
         for turn in 0..TRIES {
-            let open = parts.iter().enumerate().filter(|(at, _)| found.get(*at).is_some_and(Option::is_none));
+            let open = parts.iter().zip(&found).enumerate().filter(|(_, (_, found))| found.is_none());
             let (at, places): (Vec<usize>, Vec<Place>) =
-                open.filter_map(|(at, (draw, part))| Some((at, draw.place(*part, turn, &random)?))).unzip();
+                open.filter_map(|(at, (tries, _))| Some((at, (*tries.get(turn)?)?))).unzip();
             for ((at, place), page) in at.into_iter().zip(&places).zip(self.read(&places)) {
                 if let Some(slot) = found.get_mut(at) {
                     *slot = page.map(|page| (*place, page));

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 
 use self::child::{Child, Form, HEAD, REQUEST};
 pub use self::child::{SampledPage, pids};
@@ -30,7 +29,7 @@ use crate::proc_file::Unanswered;
 /// Room for what the child says at a time: a pipe's size.
 const HEARD: usize = 64 << 10;
 
-/// Requests under way at most. With their answers they fit into the socket and the pipe.
+/// Requests under way at most. They fit into the pipe.
 const UNDER_WAY: usize = 128;
 
 /// A part of a file of a process.
@@ -79,10 +78,10 @@ impl Patience {
 /// Why an answer did not come.
 #[derive(Debug)]
 enum Fault {
-    /// The process holds the child up.
-    Stuck,
-    /// The time is over, and the process is not to blame.
-    Late,
+    /// A process holds the child up, which has left so many requests unread.
+    Stuck(usize),
+    /// The time is over, and no process is to blame. So many requests are unread.
+    Late(usize),
     /// The child has ended.
     Ended,
 }
@@ -146,12 +145,13 @@ impl Reader {
             }
             match self.batch(batch, form, patience, &mut answers) {
                 Ok(()) => {}
-                Err(fault @ (Fault::Stuck | Fault::Late)) => {
-                    // What it has read and not told is read again.
-                    let reading = self.reading(batch);
+                Err(fault @ (Fault::Stuck(unread) | Fault::Late(unread))) => {
+                    // What the child has read and not told is read again.
+                    let begun = batch.len().saturating_sub(unread);
+                    let reading = begun.checked_sub(1).and_then(|at| batch.get(at));
                     self.give_up(reading.and_then(|want| accounts.of(want)));
                     match reading {
-                        Some(want) if matches!(fault, Fault::Stuck) => silent.push(want.pid),
+                        Some(want) if matches!(fault, Fault::Stuck(_)) => silent.push(want.pid),
                         _ => break,
                     }
                 }
@@ -161,12 +161,6 @@ impl Reader {
         }
         answers.resize_with(wants.len(), || None);
         answers
-    }
-
-    /// What the child reads, of what it was asked for last.
-    fn reading<'a, 'b>(&self, asked: &'b [Want<'a>]) -> Option<&'b Want<'a>> {
-        let begun = asked.len().checked_sub(self.child.as_ref()?.unread())?;
-        asked.get(begun.checked_sub(1)?)
     }
 
     /// Reads a file of any length and hands over its pieces until `take` breaks off.
@@ -199,11 +193,11 @@ impl Reader {
                     self.give_up(accounts.of(&want));
                     return Ok(());
                 }
-                Err(Fault::Late) if !has_begun => {
+                Err(Fault::Late(_)) if !has_begun => {
                     self.give_up(accounts.of(&want));
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                Err(Fault::Stuck | Fault::Late) => {
+                Err(Fault::Stuck(_) | Fault::Late(_)) => {
                     self.give_up(accounts.of(&want));
                     return Err(Unanswered::new(want.pid, want.file).into());
                 }
@@ -242,19 +236,19 @@ impl Reader {
             self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
         }
-        let Some(child) = &self.child else { return Err(Fault::Late) };
+        let Some(child) = &self.child else { return Err(Fault::Late(wants.len())) };
         let mut bytes = Vec::with_capacity(wants.len() * REQUEST);
         for want in wants {
             let path = match form {
                 Form::Page => want.pid.to_string(),
                 Form::Stream | Form::Record => format!("{}/{}", want.pid, want.file),
             };
-            let request = child::request(&path, want.offset, want.most, form).ok_or(Fault::Late)?;
+            let request = child::request(&path, want.offset, want.most, form).ok_or(Fault::Late(wants.len()))?;
             bytes.extend_from_slice(&request);
         }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            match send(&child.requests, rest, SendFlags::NOSIGNAL) {
+            match rustix::io::write(&child.requests, rest) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(_) => {
@@ -315,10 +309,10 @@ impl Reader {
                 Err(_) => break Err(Fault::Ended),
             }
             let now = Instant::now();
-            if now >= patience.until {
-                break Err(Fault::Late);
-            }
             let left = child.unread();
+            if now >= patience.until {
+                break Err(Fault::Late(left));
+            }
             if left < unread {
                 // It has come to other files meanwhile.
                 (unread, before, used, began) = (left, None, None, now);
@@ -327,8 +321,13 @@ impl Reader {
                 let state = State::of(child);
                 // It works for the kernel: so much that it counts as no answer.
                 let works = state.cpu.saturating_sub(*used.get_or_insert(state.cpu)) >= patience.stall / 2;
+                // It may have gone on since it was asked how far it is.
+                let is_same = child.unread() == left;
+                if !is_same {
+                    continue;
+                }
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
-                    break Err(Fault::Stuck);
+                    break Err(Fault::Stuck(left));
                 }
                 // It works, or has no CPU to work on.
                 before = Some(state);

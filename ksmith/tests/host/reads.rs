@@ -136,7 +136,7 @@ fn of_many_processes_exactly_those_that_hold_the_reader_up_have_no_answer() {
         [&[own, own][..], &attack.pids[..2], &[own], &attack.pids[..1], &[own], &attack.pids[2..]].concat();
     let want = |pid: &u32| Want { pid: *pid, file: "ksm_stat", offset: 0, most: 4096 };
     let wants: Vec<Want<'_>> = pids.iter().map(want).collect();
-    let patience = Patience::new(Duration::from_millis(20), Duration::from_secs(60));
+    let patience = Patience::new(Duration::from_millis(200), Duration::from_secs(60));
     let answers = Reader::default().read_all(&wants, patience);
     for (pid, answer) in pids.iter().zip(answers) {
         match answer.unwrap() {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use ksmith_core::sample::ProcessId;
@@ -45,28 +44,31 @@ const DEFAULTS: [(&str, &str); 8] = [
 pub type Settings = BTreeMap<&'static str, String>;
 
 /// What the machine's settings were before the tests, with ksmith's note of what it must undo. Put back when dropped.
-pub struct Before {
-    settings: Settings,
-    undo: Option<Vec<u8>>,
-}
+pub struct Before(Settings);
+
+/// Where a note of ksmith is while a test runs, so that it outlives a test that is killed.
+const UNDO_BEFORE: &str = "/run/ksmith/undo.json.before-tests";
 
 impl Before {
     /// Notes the settings and changes them to the kernel's defaults. What a killed experiment has left so harms no test.
     #[allow(clippy::disallowed_methods, reason = "the harness swallows what a test that passes says by eprintln")]
     pub fn with_defaults_set() -> Self {
-        let mut before = Self { settings: now(), undo: fs::read(UNDO).ok() };
+        let mut before = Self(now());
+        if !fs::exists(UNDO_BEFORE).unwrap_or(false) {
+            let _ = fs::rename(UNDO, UNDO_BEFORE);
+        }
         // Only a ksmith that was killed can have left ksmd running, see `in_use`.
-        before.settings.insert("run", "0".to_owned());
-        let others = not_default(&before.settings);
+        before.0.insert("run", "0".to_owned());
+        let others = not_default(&before.0);
         if !others.is_empty() {
             let _ = writeln!(
                 std::io::stderr(),
                 "KSM had {} before this test, and has it again afterwards. What a killed ksmith has left, `ksmith restore` restores.",
-                others.iter().map(|knob| format!("{knob}={}", before.settings[knob])).collect::<Vec<_>>().join(" ")
+                others.iter().map(|knob| format!("{knob}={}", before.0[knob])).collect::<Vec<_>>().join(" ")
             );
         }
         let _ = fs::remove_file(UNDO);
-        let mut defaults = before.settings.clone();
+        let mut defaults = before.0.clone();
         defaults
             .extend(DEFAULTS.into_iter().filter(|(knob, _)| others.contains(knob)).map(|(k, v)| (k, v.to_owned())));
         write_all(&defaults);
@@ -78,11 +80,9 @@ impl Drop for Before {
     fn drop(&mut self) {
         // Of a daemon that a test has killed: its guests end with that test, and its settings are put back here.
         let _ = fs::remove_file(UNDO);
-        write_all(&self.settings);
-        if let Some(undo) = &self.undo {
-            let file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(UNDO);
-            let _ = file.and_then(|mut file| file.write_all(undo));
-        }
+        write_all(&self.0);
+        // Without one nothing is to be undone.
+        let _ = fs::rename(UNDO_BEFORE, UNDO);
     }
 }
 

@@ -61,33 +61,39 @@ pub(super) struct Balloon {
 
 /// The recent takes and when they ended, by a clock that is never set: statistics may be older.
 #[derive(Debug, Default)]
-struct Takes(Vec<(Duration, u64)>);
+struct Takes {
+    ended: Vec<(Duration, u64)>,
+    /// A take that may go on: what the guest had before, and what it is to have. A monitor that falls silent does not tell how
+    /// far the balloon has come.
+    under_way: Option<(u64, u64)>,
+}
 
 impl Takes {
     /// Notes what was taken up to `at`.
     fn note(&mut self, at: Duration, bytes: u64) {
-        self.0.retain(|(then, _)| at.saturating_sub(*then).as_secs() <= STALE_SECONDS);
-        self.0.push((at, bytes));
+        self.ended.retain(|(then, _)| at.saturating_sub(*then).as_secs() <= STALE_SECONDS);
+        self.ended.push((at, bytes));
     }
 
-    /// Notes that a take has begun. Until [`ended`](Self::ended) it counts as one that goes on: a monitor that falls silent
-    /// meanwhile does not tell how far it has come.
-    fn begun(&mut self, at: Duration, bytes: u64) {
-        self.note(at, bytes);
-        if let Some((end, _)) = self.0.last_mut() {
-            *end += LONGEST;
+    /// Notes that the guest has so much now, and that the take which was under way goes no further.
+    fn end(&mut self, at: Duration, now: u64) {
+        if let Some((before, _)) = self.under_way.take() {
+            self.note(at, before.saturating_sub(now));
         }
     }
 
-    /// Notes the end of the take that has begun last.
-    fn ended(&mut self, at: Duration, bytes: u64) {
-        self.0.pop();
-        self.note(at, bytes);
+    /// Notes that the guest has so much now, which may be the end of the take that was under way.
+    fn see(&mut self, at: Duration, now: u64) {
+        if self.under_way.is_some_and(|(_, to)| now <= to) {
+            self.end(at, now);
+        }
     }
 
     /// The bytes taken since statistics of this time.
     fn since(&self, statistics: Duration) -> u64 {
-        self.0.iter().filter(|(at, _)| *at >= statistics).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        let under_way = self.under_way.map_or(0, |(before, to)| before.saturating_sub(to));
+        let ended = self.ended.iter().filter(|(at, _)| *at >= statistics);
+        ended.fold(under_way, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 }
 
@@ -159,11 +165,13 @@ impl Balloon {
     fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
+        // In this order: a pause between the two makes the statistics older and not younger.
+        let steady = steady();
         let now = (self.clock)();
         let (mut inside, counts, told_at) = read_statistics(&told, now.as_secs())?;
         // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest. Their
         // age is compared, since the clock may have been set since a take.
-        let since = self.takes.since(earliest(steady(), now, told_at));
+        let since = self.takes.since(earliest(steady, now, told_at));
         // A take that counts twice must not look like memory pressure, so a minimum stays.
         let least = (8 << 20) + self.account.whole() / 40;
         for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
@@ -182,6 +190,8 @@ impl Balloon {
     fn do_resize(&mut self, monitor: &mut dyn Monitor, to: u64) -> Result<u64, ActuatorError> {
         let mut to = to;
         let mut now = actual(monitor)?;
+        // Its target is set anew below, or it is there.
+        self.takes.see(steady(), now);
         if let Some((Inside { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
             let spare = available.saturating_sub(reserve(self.account.whole()));
             to = if to < now { to.max(now.saturating_sub(spare)) } else { to };
@@ -193,8 +203,9 @@ impl Balloon {
         // The target before a take, the present amount before a give.
         self.account.note(to.min(now))?;
         let before = now;
+        self.takes.end(steady(), now);
         if to < before {
-            self.takes.begun(steady(), before - to);
+            self.takes.under_way = Some((before, to));
         }
         ask(monitor, "balloon", json!({ "value": to }))?;
         let deadline = Instant::now() + LONGEST;
@@ -211,9 +222,7 @@ impl Balloon {
             ask(monitor, "balloon", json!({ "value": now }))?;
             now = actual(monitor)?;
         }
-        if to < before {
-            self.takes.ended(steady(), before.saturating_sub(now));
-        }
+        self.takes.end(steady(), now);
         self.account.note(now)?;
         Ok(now)
     }
@@ -223,6 +232,7 @@ impl Actuator for Balloon {
     fn look(&mut self) -> Result<Look, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
         let given_bytes = self.explain(actual(monitor.as_mut()))?;
+        self.takes.see(steady(), given_bytes);
         let inside = self.inside(monitor.as_mut());
         drop(monitor);
         let sums = self.root.text(format!("proc/{}/smaps_rollup", self.process().pid));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ksmith_core::controller::Tick;
 use ksmith_core::printable::OneLine;
 use ksmith_core::sample::{GivenUp, GivenUpList};
+use ksmith_core::units::Span;
 use ksmith_host::act::Holder;
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
@@ -17,11 +18,15 @@ const SAME_WARNING: Duration = Duration::from_secs(60);
 /// The shortest time between two sentences for the service manager.
 const SAME_STATUS: Duration = Duration::from_secs(10);
 
+/// No batch of ksmd takes as long.
+const LONG_WAIT: Duration = Duration::from_secs(10);
+
 impl<H: DaemonHost> Daemon<H> {
     pub(super) fn log(&mut self, tick: &Tick) {
         let reason = &tick.decision.reason;
         self.warn_of_other_writers(&tick.foreign);
         self.warn_of_given_up(&tick.sample.given_up);
+        self.warn_of_waiting(&tick.applied.waiting);
         for change in &tick.applied.changes {
             // These two move with the load, many times a minute.
             if change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ") {
@@ -35,9 +40,6 @@ impl<H: DaemonHost> Daemon<H> {
         let known = before.map_or(&[][..], |before| &before.applied.errors);
         for error in tick.applied.errors.iter().filter(|error| !known.contains(error)) {
             error!("{error}");
-        }
-        for waiting in &tick.applied.waiting {
-            debug!("{waiting}");
         }
         match before.map(|before| &before.decision.reason) {
             Some(before) if before == reason => {}
@@ -67,6 +69,21 @@ impl<H: DaemonHost> Daemon<H> {
             warn!("{rest} more processes are given up");
         }
         self.given_up = (Some(now), list.named.iter().cloned().collect());
+    }
+
+    /// Warns once of what waits for ksmd for longer than any batch takes.
+    fn warn_of_waiting(&mut self, waiting: &[String]) {
+        let now = self.environment.now();
+        let Some(sentence) = waiting.first() else {
+            self.waiting = None;
+            return;
+        };
+        debug!("{sentence}");
+        let (since, is_said) = self.waiting.get_or_insert((now, false));
+        if !*is_said && now.duration_since(*since) >= LONG_WAIT {
+            *is_said = true;
+            warn!("{sentence}; so for {}", Span(LONG_WAIT));
+        }
     }
 
     /// Warns that another program writes, and names the programs that may do so: once a minute for each setting.

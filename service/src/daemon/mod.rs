@@ -67,6 +67,8 @@ pub struct Daemon<H = LiveHost> {
     warned: BTreeMap<String, Instant>,
     /// The processes that were named as given up, and when.
     given_up: (Option<Instant>, BTreeSet<GivenUp>),
+    /// Since when a setting waits for ksmd, and whether that was said.
+    waiting: Option<(Instant, bool)>,
     told: Option<(Instant, String)>,
 }
 

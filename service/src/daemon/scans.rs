@@ -88,7 +88,8 @@ impl<H: DaemonHost> Daemon<H> {
 
     /// Puts back what a scan has changed, and the policy that has waited for its end.
     fn end_scan(&mut self, waiting: Box<dyn Policy>, settings: &Knobs) {
-        for error in self.controller.put_back(settings).errors {
+        let applied = self.controller.put_back(settings);
+        for error in applied.errors.iter().chain(&applied.waiting) {
             error!("{error}");
         }
         self.controller.replace(waiting, self.config.limits.clone());
@@ -128,6 +129,10 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn finish_scan(&mut self, tick: &Tick) {
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
+        if !tick.applied.waiting.is_empty() {
+            // What the scan has changed can be put back once ksmd has ended its batch.
+            return;
+        }
         let state = tick.decision.reason.state;
         let now = Figures::of(&tick.sample);
         let spent = spent(&before, &now);

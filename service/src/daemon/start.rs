@@ -57,6 +57,7 @@ impl<H: DaemonHost> Daemon<H> {
             answered: None,
             warned: BTreeMap::new(),
             given_up: (None, BTreeSet::new()),
+            waiting: None,
             told: None,
         })
     }

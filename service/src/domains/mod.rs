@@ -207,10 +207,11 @@ impl DomainGuard {
                 continue;
             };
             // Any user may have many such guests, which need no note.
-            match target.check(on) {
-                Err(why) if !on => self.domains.done(*id, now, Err(why.to_string())),
-                _ => targets.push(target),
+            if !on && let Err(why) = target.check(false) {
+                self.domains.done(*id, now, Err(why.to_string()));
+                continue;
             }
+            targets.push(target);
         }
         if !on && let Err(why) = self.note_outside(&targets) {
             let sentence =

@@ -8,6 +8,8 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, pread, retry_on_intr};
 use twox_hash::XxHash3_64;
 
+use super::LONGEST_PATH;
+
 /// A present page of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampledPage {
@@ -36,23 +38,15 @@ impl SampledPage {
     }
 }
 
-/// Processes with files that are kept open. Opening takes longer than reading a page, and pages are sampled again and again. With its
-/// other descriptors the child stays below 1024, which is the limit on many hosts.
-const KEPT: usize = 256;
-
-/// Open files of processes, each at its PID modulo [`KEPT`].
-pub(super) struct Pages([Option<Open>; KEPT]);
+/// The files of the process that was read last. Pages of a process are mostly read one after the other.
+#[derive(Default)]
+pub(super) struct Pages(Option<Open>);
 
 struct Open {
-    pid: u32,
+    /// The directory's name, with a NUL behind it.
+    name: [u8; LONGEST_PATH],
     pagemap: OwnedFd,
     memory: OwnedFd,
-}
-
-impl Default for Pages {
-    fn default() -> Self {
-        Self([const { None }; KEPT])
-    }
 }
 
 impl Pages {
@@ -65,25 +59,12 @@ impl Pages {
         address: u64,
         page: &mut [u8],
     ) -> Result<Option<SampledPage>, Errno> {
-        let pid = number(directory.to_bytes());
-        let slot = self.0.get_mut(pid as usize % KEPT).ok_or(Errno::NOENT)?;
-        let at = address / (page.len() as u64).max(1) * 8;
+        let open = self.open(proc, directory)?;
         let mut entry = [0; 8];
-        let mut is_read = false;
-        if let Some(open) = slot.as_ref().filter(|open| open.pid == pid) {
-            is_read = retry_on_intr(|| pread(&open.pagemap, &mut entry, at)) == Ok(entry.len());
+        let at = address / (page.len() as u64).max(1) * 8;
+        if retry_on_intr(|| pread(&open.pagemap, &mut entry, at))? < entry.len() {
+            return Ok(None);
         }
-        if !is_read {
-            // The process has ended or begun another program, or this is its first page.
-            *slot = None;
-            let directory = openat(proc, directory, READ | OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-            let file = |name| openat(&directory, name, READ, Mode::empty());
-            let open = slot.insert(Open { pid, pagemap: file(c"pagemap")?, memory: file(c"mem")? });
-            if retry_on_intr(|| pread(&open.pagemap, &mut entry, at))? < entry.len() {
-                return Ok(None);
-            }
-        }
-        let Some(open) = slot else { return Err(Errno::NOENT) };
         let entry = PageEntry::from_bytes(entry);
         // A page that KSM has merged with the zero page counts as of a file.
         if !entry.is_anonymous() && !entry.is_of_file() {
@@ -92,13 +73,24 @@ impl Pages {
         let count = retry_on_intr(|| pread(&open.memory, &mut *page, address))?;
         Ok((count == page.len()).then(|| SampledPage { entry, content: XxHash3_64::oneshot(page) }))
     }
+
+    fn open(&mut self, proc: BorrowedFd<'_>, directory: &CStr) -> Result<&Open, Errno> {
+        let wanted = directory.to_bytes_with_nul();
+        if self.0.as_ref().is_some_and(|open| !open.name.starts_with(wanted)) {
+            self.0 = None;
+        }
+        match &mut self.0 {
+            Some(open) => Ok(open),
+            none => {
+                let mut name = [0; LONGEST_PATH];
+                name.get_mut(..wanted.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(wanted);
+                // Both files by one directory are of one process, also where its PID is used again.
+                let directory = openat(proc, directory, READ | OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+                let file = |name| openat(&directory, name, READ, Mode::empty());
+                Ok(none.insert(Open { name, pagemap: file(c"pagemap")?, memory: file(c"mem")? }))
+            }
+        }
+    }
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-
-/// The number that these digits are.
-fn number(digits: &[u8]) -> u32 {
-    digits
-        .iter()
-        .fold(0, |number: u32, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0'))))
-}

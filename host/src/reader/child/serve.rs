@@ -7,8 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::{Errno, pread, retry_on_intr};
-use rustix::net::{RecvFlags, recv};
+use rustix::io::{Errno, ioctl_fionread, pread, read, retry_on_intr};
 
 use super::page::Pages;
 use super::{FIXED, Form, HEAD, PIECE, REQUEST};
@@ -19,42 +18,26 @@ pub(super) fn serve(requests: BorrowedFd<'_>, answers: BorrowedFd<'_>, proc: Bor
     let mut said = Said { answers, buffer: [0; ROOM], length: 0 };
     let mut pages = Pages::default();
     loop {
-        match take(requests, &mut request, RecvFlags::DONTWAIT) {
-            Taken::Whole => {}
-            Taken::None => {
-                if said.tell().is_none() || take(requests, &mut request, RecvFlags::empty()) != Taken::Whole {
-                    return;
-                }
+        if ioctl_fionread(requests).unwrap_or(0) == 0 {
+            // Once the answers are there, no file of another process is open here.
+            pages = Pages::default();
+            if said.tell().is_none() {
+                return;
             }
-            Taken::End => return,
         }
-        if answer(&mut said, proc, &request, &mut pages).is_none() {
+        if take(requests, &mut request).is_none() || answer(&mut said, proc, &request, &mut pages).is_none() {
             return;
         }
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Taken {
-    Whole,
-    /// No request is there now.
-    None,
-    /// None will come.
-    End,
-}
-
-/// Takes a whole request. With `DONTWAIT` it waits only for the rest of one.
-fn take(requests: BorrowedFd<'_>, request: &mut [u8; REQUEST], mut flags: RecvFlags) -> Taken {
+/// Takes a whole request. `None`: there will be none.
+fn take(requests: BorrowedFd<'_>, request: &mut [u8; REQUEST]) -> Option<()> {
     let mut got = 0;
     while let Some(rest) = request.get_mut(got..).filter(|rest| !rest.is_empty()) {
-        match retry_on_intr(|| recv(requests, &mut *rest, flags)) {
-            Ok((_, count)) if count > 0 => got += count,
-            Err(Errno::AGAIN) if got == 0 => return Taken::None,
-            _ => return Taken::End,
-        }
-        flags = RecvFlags::empty();
+        got += retry_on_intr(|| read(requests, &mut *rest)).ok().filter(|count| *count > 0)?;
     }
-    Taken::Whole
+    Some(())
 }
 
 /// Room for answers: a piece, and others in front of it.
@@ -134,13 +117,13 @@ fn answer(said: &mut Said<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUEST], pa
         };
     }
     match openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
-        Ok(file) => read(said, file.as_fd(), offset, most, form == Form::Record as u8),
+        Ok(file) => read_file(said, file.as_fd(), offset, most, form == Form::Record as u8),
         Err(error) => said.error(error),
     }
 }
 
 /// Reads a file. `None`: the parent listens no more.
-fn read(
+fn read_file(
     said: &mut Said<'_>,
     file: BorrowedFd<'_>,
     mut offset: u64,

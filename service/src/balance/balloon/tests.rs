@@ -142,6 +142,10 @@ fn what_a_guest_gives_after_its_monitor_fell_silent_is_not_taken_twice() {
     qemu.0.lock().unwrap().silent_after = None;
     let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
     assert_eq!(inside.available_bytes, Some(50 * MIB), "the balloon has its target");
+    // Said again and again it counts once, and the next resize ends it.
+    assert_eq!(balloon.takes.since(Duration::MAX), 40 * MIB, "it may go on");
+    assert_eq!(balloon.do_resize(&mut qemu, 80 * MIB).unwrap(), 80 * MIB);
+    assert_eq!((balloon.takes.since(Duration::MAX), balloon.takes.since(Duration::ZERO)), (0, 40 * MIB));
 }
 
 #[test]
@@ -187,7 +191,7 @@ fn a_clock_that_is_set_hides_no_memory_of_a_guest() {
         assert_eq!(balloon.do_resize(&mut qemu, 60 * MIB).unwrap(), 60 * MIB);
         STEP.set(step);
         // Some seconds later the guest says anew what it has.
-        balloon.takes.0.iter_mut().for_each(|(at, _)| *at -= Duration::from_secs(5));
+        balloon.takes.ended.iter_mut().for_each(|(at, _)| *at -= Duration::from_secs(5));
         qemu.0.lock().unwrap().available = 50 * MIB;
         let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
         assert_eq!(inside.available_bytes, Some(50 * MIB), "the clock was set by {step} s");
