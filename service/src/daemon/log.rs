@@ -19,7 +19,7 @@ const SAME_WARNING: Duration = Duration::from_secs(60);
 const SAME_STATUS: Duration = Duration::from_secs(10);
 
 /// No batch of ksmd takes as long.
-const LONG_WAIT: Duration = Duration::from_secs(10);
+const LONG_WAIT: Duration = Duration::from_secs(3);
 
 impl<H: DaemonHost> Daemon<H> {
     pub(super) fn log(&mut self, tick: &Tick) {

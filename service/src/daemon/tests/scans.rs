@@ -58,11 +58,12 @@ fn a_scan_waits_for_ksmd_to_end_its_batch() {
     let mut scene = with_two_clones(HELD);
     scene.at(4, |world| world.delays = Some(Knob::Run));
     let (answers, _waiting) = scene.ask_at(5, scan(2, None));
-    scene.at(30, |world| world.delays = None);
+    scene.at(9, |world| world.delays = None);
     scene.at(120, |world| assert_eq!(world.knob(Knob::Run), 0));
     let outcome = scene.run().unwrap();
-    assert_eq!(outcome.count("run is not written yet; so for 10"), 1, "{}", outcome.log);
-    let Answer::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!(outcome.count("run is not written yet; so for 3"), 1, "{}", outcome.log);
+    let answer = answers.recv().unwrap();
+    let Answer::Scan(scan) = answer else { panic!("{answer:?}: {}", outcome.log) };
     assert_eq!(scan.after.saved_bytes, 4096 * 4096);
     assert!(!outcome.log.contains("ERROR"), "{}", outcome.log);
 }
