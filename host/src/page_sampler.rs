@@ -6,7 +6,6 @@
 
 mod background;
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
@@ -23,13 +22,15 @@ pub use self::background::BackgroundSampler;
 use crate::memory::frames;
 use crate::memory::process::{Process, Stretch};
 use crate::proc_file::Unanswered;
-use crate::reader::{Patience, Reader, SUSPECTS, SampledPage, WantedPage};
+use crate::process::is_alive;
+use crate::reader::{Patience, Reader, SUSPECTS, Want};
+use crate::root::Root;
 
 /// Pages that are sampled, over all guests.
 const PAGES: u64 = 512;
 
 /// Places tried for each page: parts of a guest's memory may not be present.
-const TRIES: usize = 4;
+const TRIES: u64 = 4;
 
 /// The longest wait for a page, and for all of them.
 const STALL: Duration = Duration::from_millis(50);
@@ -53,9 +54,10 @@ struct Place {
 }
 
 /// Reads pages of processes in a child, since a process may hold its reader up.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pages {
     reader: Reader,
+    page_size: u64,
 }
 
 /// The kernel's tables of frames, if they may be read.
@@ -79,7 +81,8 @@ impl Default for LiveSampler {
             );
         }
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
-        Self { sampler, places: Vec::new(), frames: Frames { flags, mappings }, pages: Pages::default() }
+        let pages = Pages { reader: Reader::default(), page_size: page_size as u64 };
+        Self { sampler, places: Vec::new(), frames: Frames { flags, mappings }, pages }
     }
 }
 
@@ -90,118 +93,142 @@ impl LiveSampler {
             Request::Nothing => {}
             Request::Read => self.read_all(sample),
             Request::ReadPart { offset } => {
-                let fingerprints = self.fingerprints(sample, offset, PART_STEP);
+                let fingerprints = self.fingerprints(offset, PART_STEP);
                 if self.sampler.read_part(offset, fingerprints, sample.at) {
                     self.read_all(sample);
                 }
             }
             Request::Draw => {
-                let fingerprints = self.draw(sample);
+                self.draw(sample);
+                let fingerprints = self.fingerprints(0, 1);
                 self.sampler.drawn(fingerprints, sample.at);
             }
         }
         sample.page_samples = self.sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
 
-    /// Draws as many pages from each process as its part of all memory, and returns their fingerprints. Processes with memory
-    /// that may not be read have none.
-    fn draw(&mut self, sample: &Sample) -> Vec<Option<Fingerprint>> {
+    /// Draws as many pages from each process as its part of all memory. Processes with memory that may not be read have
+    /// none.
+    fn draw(&mut self, sample: &Sample) {
         let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
         let bytes = |process: &ksmith_core::sample::Process| {
             process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         let all: u64 = mergeable().map(bytes).sum();
         let random = RandomState::new();
-        let mut parts = Vec::new();
+        self.places.clear();
         for process in mergeable() {
-            let pages = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
-            // One process's at a time: a user may have as many mappings as the kernel lets.
+            let count = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
             let stretches = Process::open(process.id.pid).and_then(|process| process.stretches());
             if let Ok(stretches) = stretches {
-                parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
+                self.places.extend(self.pages.draw(process.id, &stretches, count.min(PAGES), &random));
             }
         }
-        let drawn = self.pages.draw(&parts);
-        self.places = drawn.iter().map(|(place, _)| *place).collect();
-        drawn.into_iter().map(|(place, page)| Some(self.frames.fingerprint(place, page))).collect()
     }
 
     fn read_all(&mut self, sample: &Sample) {
-        let fingerprints = self.fingerprints(sample, 0, 1);
+        let fingerprints = self.fingerprints(0, 1);
         self.sampler.read(fingerprints, sample.at);
     }
 
-    /// The fingerprints of every `step`th page, from the `offset`th on. A process that the sample no longer has is not read:
-    /// another one may have its PID.
-    fn fingerprints(&mut self, sample: &Sample, offset: usize, step: usize) -> Vec<Option<Fingerprint>> {
-        let there: HashSet<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
-        let places: Vec<Option<Place>> = self
-            .places
-            .iter()
-            .skip(offset)
-            .step_by(step)
-            .map(|place| Some(*place).filter(|place| there.contains(&place.id)))
-            .collect();
-        let asked: Vec<Place> = places.iter().flatten().copied().collect();
-        let mut pages = self.pages.read(&asked).into_iter();
-        let fingerprint = |place: Option<Place>| Some(self.frames.fingerprint(place?, pages.next()??));
-        places.into_iter().map(fingerprint).collect()
+    /// The fingerprints of every `step`th page, from the `offset`th on.
+    fn fingerprints(&mut self, offset: usize, step: usize) -> Vec<Option<Fingerprint>> {
+        let places: Vec<Place> = self.places.iter().skip(offset).step_by(step).copied().collect();
+        let entries = self.pages.entries(&places);
+        let present: Vec<Place> =
+            places.iter().zip(&entries).filter(|(_, entry)| entry.is_some()).map(|(place, _)| *place).collect();
+        let mut contents = self.pages.contents(&present).into_iter();
+        let fingerprint = |(place, entry): (&Place, Option<PageEntry>)| {
+            let entry = entry?;
+            let content = contents.next()??;
+            Some(Fingerprint { guest: place.id.pid, content, frame: self.frames.of(entry) })
+        };
+        places.iter().zip(entries).map(fingerprint).collect()
     }
 }
 
-/// Pages to be drawn: for each of equal parts of a process's memory places at random within it, to be tried in turn.
-fn tries(
-    id: ProcessId,
-    stretches: &[Stretch],
-    count: u64,
-    page_size: u64,
-    random: &RandomState,
-) -> impl Iterator<Item = [Option<Place>; TRIES]> {
-    let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
-    let width = pages.div_ceil(count.max(1)).max(1);
-    (0..count).map(move |part| {
-        std::array::from_fn(|turn| {
-            let within = random.hash_one((id.pid, part, turn)) % width;
-            let address = nth_page(stretches, part * width + within, page_size)?;
-            Some(Place { id, address })
-        })
-    })
-}
-
 impl Pages {
-    /// Reads these pages, where they are present and their processes answer.
-    fn read(&mut self, places: &[Place]) -> Vec<Option<SampledPage>> {
+    /// The pagemap entries of these pages, where they are present. Reading an absent page would bring it in. They may be of
+    /// another process with the same PID, which [`contents`](Self::contents) tells.
+    fn entries(&mut self, places: &[Place]) -> Vec<Option<PageEntry>> {
+        let page_size = self.page_size;
+        let entries = self.read(places, "pagemap", 8, |address| address / page_size * 8);
+        let entry = |bytes: Option<Vec<u8>>| {
+            let entry = PageEntry::from_bytes(*bytes?.first_chunk()?);
+            // A page that KSM has merged with the zero page counts as of a file.
+            (entry.is_anonymous() || entry.is_of_file()).then_some(entry)
+        };
+        entries.into_iter().map(entry).collect()
+    }
+
+    /// The hashes of the contents of these pages, of processes that are there.
+    fn contents(&mut self, places: &[Place]) -> Vec<Option<u64>> {
+        let page_size = self.page_size;
+        let mut pages = self.read(places, "mem", page_size, |address| address);
+        // What was read by PID, the entries before it too, belongs to the process only if that is still there.
+        let mut last: Option<(ProcessId, bool)> = None;
+        for (slot, place) in pages.iter_mut().zip(places) {
+            let is_there = match last {
+                Some((id, is_there)) if id == place.id => is_there,
+                _ => is_alive(&Root::host(), place.id),
+            };
+            last = Some((place.id, is_there));
+            slot.take_if(|_| !is_there);
+        }
+        let hash = |page: Option<Vec<u8>>| {
+            page.filter(|page| page.len() as u64 == page_size).map(|page| XxHash3_64::oneshot(&page))
+        };
+        pages.into_iter().map(hash).collect()
+    }
+
+    fn read(
+        &mut self,
+        places: &[Place],
+        file: &str,
+        most: u64,
+        offset: impl Fn(u64) -> u64,
+    ) -> Vec<Option<Vec<u8>>> {
+        let want = |place: &Place| Want { pid: place.id.pid, file, offset: offset(place.address), most };
         let now = Instant::now();
-        let (asked, wants): (Vec<usize>, Vec<WantedPage>) = places
+        let (asked, wants): (Vec<usize>, Vec<Want<'_>>) = places
             .iter()
             .enumerate()
             .filter(|(_, place)| !SUSPECTS.rests(place.id.pid, now))
-            .map(|(at, place)| (at, WantedPage { pid: place.id.pid, address: place.address }))
+            .map(|(at, place)| (at, want(place)))
             .unzip();
-        let mut pages = vec![None; places.len()];
-        let answers = self.reader.read_pages(&wants, Patience::new(STALL, LONGEST));
-        for ((at, want), answer) in asked.into_iter().zip(wants).zip(answers) {
-            match (answer, pages.get_mut(at)) {
-                (Some(Ok(page)), Some(slot)) => *slot = page,
-                (Some(Err(error)), _) if Unanswered::of(&error).is_some() && !SUSPECTS.rests(want.pid, now) => {
-                    SUSPECTS.note(want.pid, now);
+        let mut read = vec![None; places.len()];
+        for (at, answer) in asked.into_iter().zip(self.reader.read_all(&wants, Patience::new(STALL, LONGEST))) {
+            let place = places.get(at).map(|place| place.id.pid);
+            match (answer, read.get_mut(at)) {
+                (Some(Ok(bytes)), Some(slot)) => *slot = Some(bytes),
+                (Some(Err(error)), _) if Unanswered::of(&error).is_some() => {
+                    place.filter(|pid| !SUSPECTS.rests(*pid, now)).inspect(|pid| SUSPECTS.note(*pid, now));
                 }
                 _ => {}
             }
         }
-        pages
+        read
     }
 
-    /// Draws for each part the first page that is present.
-    fn draw(&mut self, parts: &[[Option<Place>; TRIES]]) -> Vec<(Place, SampledPage)> {
-        let mut found: Vec<Option<(Place, SampledPage)>> = vec![None; parts.len()];
+    /// `count` places in a process's memory, one in each of as many equal parts of it, at random within the part.
+    fn draw(&mut self, id: ProcessId, stretches: &[Stretch], count: u64, random: &RandomState) -> Vec<Place> {
+        let page_size = self.page_size;
+        let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
+        let width = pages.div_ceil(count.max(1)).max(1);
+        let mut found: Vec<Option<Place>> = vec![None; count as usize];
         for turn in 0..TRIES {
-            let open = parts.iter().zip(&found).enumerate().filter(|(_, (_, found))| found.is_none());
-            let (at, places): (Vec<usize>, Vec<Place>) =
-                open.filter_map(|(at, (tries, _))| Some((at, (*tries.get(turn)?)?))).unzip();
-            for ((at, place), page) in at.into_iter().zip(&places).zip(self.read(&places)) {
-                if let Some(slot) = found.get_mut(at) {
-                    *slot = page.map(|page| (*place, page));
+            let open = (0..count).zip(&found).filter(|(_, found)| found.is_none());
+            let tries: Vec<(usize, Place)> = open
+                .filter_map(|(part, _)| {
+                    let within = random.hash_one((id.pid, part, turn)) % width;
+                    let address = nth_page(stretches, part * width + within, page_size)?;
+                    Some((part as usize, Place { id, address }))
+                })
+                .collect();
+            let places: Vec<Place> = tries.iter().map(|(_, place)| *place).collect();
+            for ((part, place), entry) in tries.into_iter().zip(self.entries(&places)) {
+                if let Some(slot) = found.get_mut(part).filter(|_| entry.is_some()) {
+                    *slot = Some(place);
                 }
             }
         }
@@ -210,10 +237,6 @@ impl Pages {
 }
 
 impl Frames {
-    fn fingerprint(&self, place: Place, page: SampledPage) -> Fingerprint {
-        Fingerprint { guest: place.id.pid, content: page.content, frame: self.of(page.entry) }
-    }
-
     /// The kind of frame of a page. When all others that shared a frame have written to it, the last page maps it alone.
     fn of(&self, entry: PageEntry) -> Frame {
         let is_merged = || word(self.flags.as_ref(), entry).is_some_and(|flags| FrameFlags(flags).is_merged());
@@ -253,7 +276,6 @@ mod tests {
     use ksmith_core::kernel::{KsmStat, PidStat};
 
     use super::*;
-    use crate::root::Root;
 
     /// This process, as if KSM had to do with it.
     fn sample(seconds: u64) -> Sample {

@@ -16,9 +16,6 @@ use crate::root::Root;
 /// The longest wait for one process.
 const STALL: Duration = Duration::from_millis(5);
 
-/// The same for one that did not answer before: the host may have been so short of CPU.
-const STALL_OF_SUSPECT: Duration = Duration::from_millis(20);
-
 /// Processes that one sample waits for without an answer. The others are read by the next one. A host that is short of CPU delays
 /// the sample, as it delays all programs.
 const STUCK: usize = 3;
@@ -114,17 +111,15 @@ impl Asked {
         self.suspects += due.len().min(left);
         let (asked, not_asked) = due.split_at(left.min(due.len()));
         told.extend(not_asked.iter().map(|pid| (*pid, Told::Nothing(Unanswered::new(*pid, "ksm_stat")))));
-        let mut answers = Vec::with_capacity(others.len() + asked.len());
-        for (pids, stall) in [(&others[..], STALL), (asked, STALL_OF_SUSPECT)] {
-            let want = |pid: &u32| Want { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT };
-            let wants: Vec<Want<'_>> = pids.iter().map(want).collect();
-            answers.extend(reader.read_all(&wants, Patience { stall, until: self.until, stuck: self.stuck }));
-        }
+        let asked: Vec<u32> = others.into_iter().chain(asked.iter().copied()).collect();
+        let wants: Vec<Want<'_>> =
+            asked.iter().map(|pid| Want { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT }).collect();
+        let answers = reader.read_all(&wants, Patience { stall: STALL, until: self.until, stuck: self.stuck });
         let is_stuck = |answer: &&Option<io::Result<Vec<u8>>>| {
             answer.as_ref().and_then(|answer| Unanswered::of(answer.as_ref().err()?)).is_some()
         };
         self.stuck = self.stuck.saturating_sub(answers.iter().filter(is_stuck).count());
-        told.extend(others.iter().chain(asked).zip(answers).map(|(pid, answer)| (*pid, conclude(*pid, answer))));
+        told.extend(asked.iter().zip(answers).map(|(pid, answer)| (*pid, conclude(*pid, answer))));
         told
     }
 

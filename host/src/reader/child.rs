@@ -2,24 +2,22 @@
 //!
 //! It ends with the thread that forked it.
 
-mod page;
-mod serve;
-
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, retry_on_intr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
 };
 
-pub use self::page::SampledPage;
 use crate::forked;
 
-/// Bytes of a request: offset, most, form, and the path under `/proc` with a NUL behind it.
+/// Bytes of a request: offset, most, whether it is one record, and the path under `/proc` with a NUL behind it.
 pub(super) const REQUEST: usize = 64;
 
 /// Bytes in front of the path.
@@ -31,26 +29,15 @@ pub(super) const LONGEST_PATH: usize = REQUEST - FIXED;
 /// Bytes in front of a piece of an answer: its length; 0 at the end of the answer; `-errno` at an error.
 pub(super) const HEAD: usize = 4;
 
-/// The longest piece of an answer: the largest page of the architectures that have KSM.
-pub(super) const PIECE: usize = 64 << 10;
+/// The longest piece of an answer.
+const PIECE: usize = 32 << 10;
 
-/// What a request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// A file of any length. Each piece is told as soon as it is read.
-    Stream,
-    /// A file that holds one record. Its answer may wait for those to the requests behind it.
-    Record,
-    /// A page of the process with this directory: the answer is its [`page::SampledPage`].
-    Page,
-}
-
-/// Writes a request as the child takes it. `None` if the path is too long.
-pub(super) fn request(path: &str, offset: u64, most: u64, form: Form) -> Option<[u8; REQUEST]> {
+/// Writes a request in its form for the child. `None` if the path is too long.
+pub(super) fn request(path: &str, offset: u64, most: u64, is_one_record: bool) -> Option<[u8; REQUEST]> {
     let mut bytes = [0; REQUEST];
     bytes[..8].copy_from_slice(&offset.to_ne_bytes());
     bytes[8..16].copy_from_slice(&most.to_ne_bytes());
-    bytes[16] = form as u8;
+    bytes[16] = u8::from(is_one_record);
     (path.len() < LONGEST_PATH).then(|| {
         bytes[FIXED..FIXED + path.len()].copy_from_slice(path.as_bytes());
         bytes
@@ -74,10 +61,8 @@ pub fn pids() -> Vec<u32> {
 pub(super) struct Child {
     pid: Pid,
     process: OwnedFd,
-    /// The pipe for requests. Closing both ends ends the child.
+    /// The parent's end of the socket for requests. Closing it ends the child.
     pub(super) requests: OwnedFd,
-    /// The child's end of it. The parent keeps it open, so that no write raises SIGPIPE.
-    _taken: OwnedFd,
     /// The pipe with the answers. Reading it does not wait.
     pub(super) answers: OwnedFd,
 }
@@ -85,12 +70,12 @@ pub(super) struct Child {
 impl Child {
     /// Forks the child.
     pub(super) fn start() -> io::Result<Self> {
-        // Not a socket: from Linux 6.17 on, until it was mended, one did not tell what is left of what was sent at once.
-        let (taken, requests) = pipe_with(PipeFlags::CLOEXEC)?;
+        let flags = SocketFlags::CLOEXEC;
+        let (requests, taken) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (answers, said) = pipe_with(PipeFlags::CLOEXEC)?;
         let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::ioctl_fionbio(&answers, true)?;
-        let pid = fork([taken.try_clone()?, said, proc])?;
+        let pid = fork([taken, said, proc])?;
         // The child can't be collected by another thread before this: it has not ended.
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => process,
@@ -100,7 +85,7 @@ impl Child {
                 return Err(error.into());
             }
         };
-        let child = Self { pid, process, requests, _taken: taken, answers };
+        let child = Self { pid, process, requests, answers };
         children().push(child.pid());
         Ok(child)
     }
@@ -108,12 +93,6 @@ impl Child {
     /// The child's PID.
     pub(super) fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    /// Requests that the child has not begun to answer.
-    pub(super) fn unread(&self) -> usize {
-        let bytes = rustix::io::ioctl_fionread(&self.requests).unwrap_or(0);
-        usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(REQUEST)
     }
 
     /// Kills the child. A wait for a memory map's lock ends by that at once. A read of a page that a file system owes may
@@ -150,8 +129,89 @@ fn fork(ends: [OwnedFd; 3]) -> io::Result<Pid> {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if libc::getppid() == parent {
                 libc::prctl(libc::PR_SET_NAME, c"ksmith-reader".as_ptr());
-                serve::serve(requests, answers, proc);
+                serve(requests, answers, proc);
             }
         })
     }
+}
+
+/// Answers requests until there are no more. Runs in the child: it must not allocate, lock or panic.
+fn serve(requests: BorrowedFd<'_>, answers: BorrowedFd<'_>, proc: BorrowedFd<'_>) {
+    let mut request = [0; REQUEST];
+    let mut buffer = [0; HEAD + PIECE + HEAD];
+    while take(requests, &mut request) && answer(answers, proc, &request, &mut buffer) {}
+}
+
+/// Reads a whole request.
+fn take(requests: BorrowedFd<'_>, request: &mut [u8; REQUEST]) -> bool {
+    let mut got = 0;
+    while let Some(rest) = request.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match retry_on_intr(|| rustix::io::read(requests, &mut *rest)) {
+            Ok(count) if count > 0 => got += count,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Answers one request. Returns whether the parent still listens.
+fn answer(
+    answers: BorrowedFd<'_>,
+    proc: BorrowedFd<'_>,
+    request: &[u8; REQUEST],
+    buffer: &mut [u8; HEAD + PIECE + HEAD],
+) -> bool {
+    let word =
+        |at: usize| request.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word));
+    let (mut offset, mut left) = (word(0), word(8));
+    let is_one_record = request.get(16) == Some(&1);
+    let path = request.get(FIXED..).and_then(|path| CStr::from_bytes_until_nul(path).ok()).unwrap_or(c"");
+    let file = match openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
+        Ok(file) => file,
+        Err(error) => return say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+    };
+    loop {
+        let wanted = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let Some(piece) = buffer.get_mut(HEAD..HEAD + wanted) else { return false };
+        let count = match retry_on_intr(|| pread(&file, &mut *piece, offset)) {
+            Ok(count) => count,
+            Err(error) => return say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+        };
+        offset = offset.saturating_add(count as u64);
+        left = left.saturating_sub(count as u64);
+        let is_last = count == 0 || left == 0 || is_one_record && count < wanted;
+        let mut length = 0;
+        if count > 0 {
+            length = HEAD + count;
+            if let Some(head) = buffer.first_chunk_mut() {
+                *head = (count as i32).to_ne_bytes();
+            }
+        }
+        if is_last {
+            if let Some(end) = buffer.get_mut(length..length + HEAD) {
+                end.fill(0);
+            }
+            length += HEAD;
+        }
+        let Some(said) = buffer.get(..length) else { return false };
+        if is_last {
+            // Once the answer is there, no file of another process is open here.
+            drop(file);
+            return say(answers, said);
+        }
+        if !say(answers, said) {
+            return false;
+        }
+    }
+}
+
+/// Writes all of it.
+fn say(answers: BorrowedFd<'_>, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match retry_on_intr(|| rustix::io::write(answers, bytes)) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(_) => return false,
+        }
+    }
+    true
 }

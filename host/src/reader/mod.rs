@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 
-use self::child::{Child, Form, HEAD, REQUEST};
-pub use self::child::{SampledPage, pids};
+pub use self::child::pids;
+use self::child::{Child, HEAD, REQUEST};
 use self::graves::{Account, Accounts};
 pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
@@ -29,7 +30,7 @@ use crate::proc_file::Unanswered;
 /// Room for what the child says at a time: a pipe's size.
 const HEARD: usize = 64 << 10;
 
-/// Requests under way at most. They fit into the pipe.
+/// Requests under way at most. With their answers they fit into the socket and the pipe.
 const UNDER_WAY: usize = 128;
 
 /// A part of a file of a process.
@@ -44,18 +45,6 @@ pub struct Want<'a> {
     /// Bytes at most.
     pub most: u64,
 }
-
-/// A page of a process that is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WantedPage {
-    /// The PID of the process.
-    pub pid: u32,
-    /// The page's address.
-    pub address: u64,
-}
-
-/// How often it is looked, in the longest wait for a file, whether the child has come to the next one.
-const LOOKS: u32 = 4;
 
 /// How long to wait.
 #[derive(Debug, Clone, Copy)]
@@ -78,10 +67,10 @@ impl Patience {
 /// Why an answer did not come.
 #[derive(Debug)]
 enum Fault {
-    /// A process holds the child up, which has left so many requests unread.
-    Stuck(usize),
-    /// The time is over, and no process is to blame. So many requests are unread.
-    Late(usize),
+    /// The process holds the child up.
+    Stuck,
+    /// The time is over, and the process is not to blame.
+    Late,
     /// The child has ended.
     Ended,
 }
@@ -99,61 +88,37 @@ impl Reader {
     /// Reads small files, which hold one record each. Of each file the answer is its bytes or an error, which may be
     /// [`Unanswered`]. `None`: the time was over before its turn, or too many earlier reads of its user's memory still wait.
     pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
-        self.read_each(wants, Form::Record, patience)
-    }
-
-    /// Reads pages where they are present, without bringing any in. Pages of a process are best asked for one after the
-    /// other. `Ok(None)`: none is present there. All else is as in [`read_all`](Self::read_all).
-    pub fn read_pages(
-        &mut self,
-        wants: &[WantedPage],
-        patience: Patience,
-    ) -> Vec<Option<io::Result<Option<SampledPage>>>> {
-        let most = rustix::param::page_size() as u64;
-        let want = |want: &WantedPage| Want { pid: want.pid, file: "mem", offset: want.address, most };
-        let wants: Vec<Want<'_>> = wants.iter().map(want).collect();
-        let answers = self.read_each(&wants, Form::Page, patience).into_iter();
-        answers.map(|answer| Some(answer?.map(|bytes| SampledPage::from_bytes(&bytes)))).collect()
-    }
-
-    fn read_each(
-        &mut self,
-        wants: &[Want<'_>],
-        form: Form,
-        patience: Patience,
-    ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(wants.len());
         graves::collect();
-        let mut endings = 0;
-        // Processes that have held a child up. Their other files would hold the next one up.
-        let mut silent: Vec<u32> = Vec::new();
+        let (mut endings, mut stuck) = (0, 0);
         let mut accounts = Accounts::default();
         while let Some(rest) = wants.get(answers.len()..).filter(|rest| !rest.is_empty()) {
-            if Instant::now() >= patience.until || silent.len() >= patience.stuck {
+            if Instant::now() >= patience.until || stuck >= patience.stuck {
                 break;
             }
-            if let Some(want) = rest.first().filter(|want| silent.contains(&want.pid)) {
-                answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
-                continue;
-            }
+            let done = answers.len();
             let batch = rest.get(..UNDER_WAY).unwrap_or(rest);
-            let may_begin = |want: &&Want<'_>| !silent.contains(&want.pid) && accounts.admit(want);
-            let (batch, _) = batch.split_at_checked(batch.iter().take_while(may_begin).count()).unwrap_or_default();
-            if batch.is_empty() {
+            let admitted = batch.iter().take_while(|want| accounts.admit(want)).count();
+            let (batch, refused) = batch.split_at_checked(admitted).unwrap_or_default();
+            if batch.is_empty() && !refused.is_empty() {
                 answers.push(None);
                 continue;
             }
-            match self.batch(batch, form, patience, &mut answers) {
+            match self.batch(batch, patience, &mut answers) {
                 Ok(()) => {}
-                Err(fault @ (Fault::Stuck(unread) | Fault::Late(unread))) => {
-                    // What the child has read and not told is read again.
-                    let begun = batch.len().saturating_sub(unread);
-                    let reading = begun.checked_sub(1).and_then(|at| batch.get(at));
-                    self.give_up(reading.and_then(|want| accounts.of(want)));
-                    match reading {
-                        Some(want) if matches!(fault, Fault::Stuck(_)) => silent.push(want.pid),
-                        _ => break,
+                Err(Fault::Stuck) => {
+                    stuck += 1;
+                    let silent = rest.get(answers.len() - done);
+                    self.give_up(silent.and_then(|want| accounts.of(want)));
+                    // Its other files would hold the next child up.
+                    let silent = silent.map(|want| want.pid);
+                    while let Some(want) = wants.get(answers.len()).filter(|want| Some(want.pid) == silent) {
+                        answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
                     }
+                }
+                Err(Fault::Late) => {
+                    self.give_up(rest.get(answers.len() - done).and_then(|want| accounts.of(want)));
+                    break;
                 }
                 Err(Fault::Ended) if endings == 0 => endings = 1,
                 Err(Fault::Ended) => break,
@@ -180,7 +145,7 @@ impl Reader {
         }
         let mut has_begun = false;
         for _ in 0..2 {
-            let outcome = self.ask(&[want], Form::Stream).and_then(|()| {
+            let outcome = self.ask(&[want], false).and_then(|()| {
                 self.answer(patience, &mut |piece| {
                     has_begun = true;
                     take(piece)
@@ -193,11 +158,11 @@ impl Reader {
                     self.give_up(accounts.of(&want));
                     return Ok(());
                 }
-                Err(Fault::Late(_)) if !has_begun => {
+                Err(Fault::Late) if !has_begun => {
                     self.give_up(accounts.of(&want));
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                Err(Fault::Stuck(_) | Fault::Late(_)) => {
+                Err(Fault::Stuck | Fault::Late) => {
                     self.give_up(accounts.of(&want));
                     return Err(Unanswered::new(want.pid, want.file).into());
                 }
@@ -212,11 +177,10 @@ impl Reader {
     fn batch(
         &mut self,
         wants: &[Want<'_>],
-        form: Form,
         patience: Patience,
         answers: &mut Vec<Option<io::Result<Vec<u8>>>>,
     ) -> Result<(), Fault> {
-        self.ask(wants, form)?;
+        self.ask(wants, true)?;
         for _ in wants {
             let mut bytes = Vec::new();
             let outcome = self.answer(patience, &mut |piece| {
@@ -231,24 +195,21 @@ impl Reader {
     }
 
     /// Sends requests to the child, which is started if there is none.
-    fn ask(&mut self, wants: &[Want<'_>], form: Form) -> Result<(), Fault> {
+    fn ask(&mut self, wants: &[Want<'_>], is_one_record: bool) -> Result<(), Fault> {
         if self.child.is_none() {
             self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
         }
-        let Some(child) = &self.child else { return Err(Fault::Late(wants.len())) };
+        let Some(child) = &self.child else { return Err(Fault::Late) };
         let mut bytes = Vec::with_capacity(wants.len() * REQUEST);
         for want in wants {
-            let path = match form {
-                Form::Page => want.pid.to_string(),
-                Form::Stream | Form::Record => format!("{}/{}", want.pid, want.file),
-            };
-            let request = child::request(&path, want.offset, want.most, form).ok_or(Fault::Late(wants.len()))?;
+            let path = format!("{}/{}", want.pid, want.file);
+            let request = child::request(&path, want.offset, want.most, is_one_record).ok_or(Fault::Late)?;
             bytes.extend_from_slice(&request);
         }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            match rustix::io::write(&child.requests, rest) {
+            match send(&child.requests, rest, SendFlags::NOSIGNAL) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(_) => {
@@ -300,7 +261,6 @@ impl Reader {
         let mut began = Instant::now();
         let mut before: Option<State> = None;
         let mut used = None;
-        let mut unread = child.unread();
         let outcome = loop {
             match rustix::io::read(&child.answers, spare_capacity(&mut self.said)) {
                 Ok(0) => break Err(Fault::Ended),
@@ -309,32 +269,21 @@ impl Reader {
                 Err(_) => break Err(Fault::Ended),
             }
             let now = Instant::now();
-            let left = child.unread();
             if now >= patience.until {
-                break Err(Fault::Late(left));
-            }
-            if left < unread {
-                // It has come to other files meanwhile.
-                (unread, before, used, began) = (left, None, None, now);
+                break Err(Fault::Late);
             }
             if now >= began + patience.stall {
                 let state = State::of(child);
                 // It works for the kernel: so much that it counts as no answer.
                 let works = state.cpu.saturating_sub(*used.get_or_insert(state.cpu)) >= patience.stall / 2;
-                // It may have gone on since it was asked how far it is.
-                let is_same = child.unread() == left;
-                if !is_same {
-                    continue;
-                }
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
-                    break Err(Fault::Stuck(left));
+                    break Err(Fault::Stuck);
                 }
                 // It works, or has no CPU to work on.
                 before = Some(state);
                 began = now;
             }
-            let next = patience.until.min(began + patience.stall).min(now + patience.stall / LOOKS);
-            let wait = next.saturating_duration_since(now);
+            let wait = patience.until.min(began + patience.stall).saturating_duration_since(now);
             let wait = Timespec::try_from(wait).unwrap_or_default();
             // A signal, or the time: both are looked at above.
             let _ = poll(&mut [PollFd::new(&child.answers, PollFlags::IN)], Some(&wait));

@@ -74,31 +74,6 @@ fn many_small_files_are_read_in_their_order() {
 }
 
 #[test]
-fn of_pages_those_are_read_that_are_present() {
-    let size = rustix::param::page_size();
-    // Too much for memory that was freed to serve again, and its middle is beyond the first huge page.
-    let mut memory = vec![0_u8; 64 << 20];
-    let first = memory.as_ptr().addr().next_multiple_of(size);
-    let at = |page: usize| first - memory.as_ptr().addr() + page * size;
-    let (second, fourth) = (at(1), at(3));
-    memory[second..second + size].fill(7);
-    memory[fourth] = 9;
-    let pid = std::process::id();
-    let page = |page: usize| WantedPage { pid, address: (first + page * size) as u64 };
-    let child = Sleeper::start("sleep");
-    let other = WantedPage { pid: child.0.id(), address: 0 };
-    let absent = page((32 << 20) / size);
-    let pages = [page(1), absent, other, page(3), absent, page(1)];
-    let answers = Reader::default().read_pages(&pages, patience());
-    let found: Vec<Option<u64>> =
-        answers.into_iter().map(|answer| Some(answer.unwrap().unwrap()?.content)).collect();
-    let content = |at: usize| Some(twox_hash::XxHash3_64::oneshot(&memory[at..at + size]));
-    assert_eq!(found, [content(second), None, None, content(fourth), None, content(second)]);
-    let ended = Reader::default().read_pages(&[WantedPage { pid: u32::MAX, address: 0 }], patience());
-    assert!(ended[0].as_ref().unwrap().is_err());
-}
-
-#[test]
 fn an_error_is_the_kernels() {
     let mut reader = Reader::default();
     let absent = reader.read_all(&[own("no-such-file"), own("comm")], patience());
