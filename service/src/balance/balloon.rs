@@ -63,9 +63,17 @@ pub(super) struct Balloon {
 #[derive(Debug, Default)]
 struct Takes {
     ended: Vec<(Duration, u64)>,
-    /// A take that may go on: what the guest had before, and what it is to have. A monitor that falls silent does not tell how
-    /// far the balloon has come.
-    under_way: Option<(u64, u64)>,
+    /// A take that may go on: a monitor that falls silent does not tell how far the balloon has come.
+    under_way: Option<UnderWay>,
+}
+
+/// A take that has begun.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    begun: Duration,
+    /// Bytes that the guest had, and those that it is to have.
+    before: u64,
+    to: u64,
 }
 
 impl Takes {
@@ -77,21 +85,22 @@ impl Takes {
 
     /// Notes that the guest has so much now, and that the take which was under way goes no further.
     fn end(&mut self, at: Duration, now: u64) {
-        if let Some((before, _)) = self.under_way.take() {
-            self.note(at, before.saturating_sub(now));
+        if let Some(take) = self.under_way.take() {
+            self.note(at, take.before.saturating_sub(now));
         }
     }
 
-    /// Notes that the guest has so much now, which may be the end of the take that was under way.
+    /// Notes that the guest has so much now. A take that was under way ends there, or by its age: QEMU may never have been told.
     fn see(&mut self, at: Duration, now: u64) {
-        if self.under_way.is_some_and(|(_, to)| now <= to) {
+        let is_old = |take: &UnderWay| at.saturating_sub(take.begun).as_secs() > STALE_SECONDS;
+        if self.under_way.is_some_and(|take| now <= take.to || is_old(&take)) {
             self.end(at, now);
         }
     }
 
     /// The bytes taken since statistics of this time.
     fn since(&self, statistics: Duration) -> u64 {
-        let under_way = self.under_way.map_or(0, |(before, to)| before.saturating_sub(to));
+        let under_way = self.under_way.map_or(0, |take| take.before.saturating_sub(take.to));
         let ended = self.ended.iter().filter(|(at, _)| *at >= statistics);
         ended.fold(under_way, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
@@ -190,22 +199,23 @@ impl Balloon {
     fn do_resize(&mut self, monitor: &mut dyn Monitor, to: u64) -> Result<u64, ActuatorError> {
         let mut to = to;
         let mut now = actual(monitor)?;
-        // Its target is set anew below, or it is there.
         self.takes.see(steady(), now);
         if let Some((Inside { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
             let spare = available.saturating_sub(reserve(self.account.whole()));
             to = if to < now { to.max(now.saturating_sub(spare)) } else { to };
         }
-        if to == now {
+        // A take that may go on has another target, which is set anew.
+        if to == now && self.takes.under_way.is_none() {
             self.account.note(now)?;
             return Ok(now);
         }
         // The target before a take, the present amount before a give.
         self.account.note(to.min(now))?;
         let before = now;
-        self.takes.end(steady(), now);
+        let begun = steady();
+        self.takes.end(begun, now);
         if to < before {
-            self.takes.under_way = Some((before, to));
+            self.takes.under_way = Some(UnderWay { begun, before, to });
         }
         ask(monitor, "balloon", json!({ "value": to }))?;
         let deadline = Instant::now() + LONGEST;

@@ -149,6 +149,28 @@ fn what_a_guest_gives_after_its_monitor_fell_silent_is_not_taken_twice() {
 }
 
 #[test]
+fn a_take_of_which_nothing_came_is_taken_back_or_ends_by_its_age() {
+    let silent = || {
+        let (tree, mut qemu, mut balloon, ledger) = balloon(90 * MIB, 90 * MIB);
+        qemu.0.lock().unwrap().silent_after = Some(1);
+        balloon.do_resize(&mut qemu, 60 * MIB).unwrap_err();
+        qemu.0.lock().unwrap().silent_after = None;
+        (tree, qemu, balloon, ledger)
+    };
+    let (_tree, mut qemu, mut balloon, _ledger) = silent();
+    assert_eq!(balloon.do_resize(&mut qemu, 90 * MIB).unwrap(), 90 * MIB);
+    assert_eq!(qemu.0.lock().unwrap().targets, [60 * MIB, 90 * MIB], "where it is, so that it does not go on");
+    assert_eq!(balloon.takes.since(Duration::ZERO), 10 * MIB);
+
+    let (_tree, _qemu, mut balloon, _ledger) = silent();
+    let then = balloon.takes.under_way.unwrap().begun;
+    balloon.takes.see(then + Duration::from_secs(STALE_SECONDS), 90 * MIB);
+    assert_eq!(balloon.takes.since(Duration::MAX), 40 * MIB, "it may still go on");
+    balloon.takes.see(then + Duration::from_secs(STALE_SECONDS + 1), 90 * MIB);
+    assert_eq!((balloon.takes.since(Duration::MAX), balloon.takes.since(Duration::ZERO)), (0, 10 * MIB));
+}
+
+#[test]
 fn no_guest_is_squeezed_below_its_reserve() {
     let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 30 * MIB);
     let reserve = reserve(100 * MIB);
