@@ -34,7 +34,7 @@ pub struct Applied {
     pub changes: Vec<String>,
     /// Changes that failed, and why.
     pub errors: Vec<String>,
-    /// Changes that wait for ksmd, and are tried again by the next turn. They are no errors.
+    /// Changes that wait for ksmd. They are no errors, and a controller's next turn tries its own again.
     pub waiting: Vec<String>,
 }
 

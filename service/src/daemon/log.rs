@@ -86,6 +86,11 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
+    /// For how long a setting has been waiting for ksmd.
+    pub(super) fn waits_for(&self) -> Duration {
+        self.waiting.map_or(Duration::ZERO, |(since, _)| self.environment.now().duration_since(since))
+    }
+
     /// Warns that another program writes, and names the programs that may do so: once a minute for each setting.
     fn warn_of_other_writers(&mut self, foreign: &[String]) {
         let now = self.environment.now();

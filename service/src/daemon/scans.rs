@@ -17,6 +17,9 @@ use ksmith_core::controller::Tick;
 /// A page merges on its second visit.
 const BURST_PASSES: u64 = 2;
 
+/// A scan is given up if a setting waits for ksmd for as long. A batch takes milliseconds, seconds on a host short of CPU.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
 /// A scan on demand in progress, and the policy that waits for its end.
 #[derive(Debug)]
 pub(super) struct Scan {
@@ -27,6 +30,8 @@ pub(super) struct Scan {
     settings: Knobs,
     /// Whether all processes were looked at. A process that has marked memory in the last seconds shows only then.
     has_looked: bool,
+    /// What waited for ksmd at the turn before.
+    unwritten: Option<String>,
 }
 
 /// The requester of a scan.
@@ -54,6 +59,10 @@ fn changed_by_scan(found: &Knobs) -> Knobs {
     found.iter().filter(restorable).collect()
 }
 
+fn given_up(error: &str) -> String {
+    format!("the scan was given up: {error}")
+}
+
 /// CPU time of ksmd between two moments.
 fn spent(before: &Figures, now: &Figures) -> Duration {
     Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default()
@@ -63,8 +72,8 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn begin_scan(&mut self, job: ScanJob, limits: Limits, requester: Requester) {
         let waiting = self.controller.replace(Box::new(OnDemand::new(job)), limits);
         let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
-        self.scan =
-            Some(Scan { waiting, before: None, requester, settings: changed_by_scan(&found), has_looked: false });
+        let settings = changed_by_scan(&found);
+        self.scan = Some(Scan { waiting, before: None, requester, settings, has_looked: false, unwritten: None });
     }
 
     /// Whether root or balance may scan now: a scan for users makes way, and is made again afterwards.
@@ -127,9 +136,11 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     pub(super) fn finish_scan(&mut self, tick: &Tick) {
+        let may_wait = self.waits_for() < LONGEST_WAIT;
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
-        if !tick.applied.waiting.is_empty() {
+        let unwritten = std::mem::replace(&mut scan.unwritten, tick.applied.waiting.first().cloned());
+        if may_wait && !tick.applied.waiting.is_empty() {
             // What the scan has changed can be put back once ksmd has ended its batch.
             return;
         }
@@ -144,12 +155,14 @@ impl<H: DaemonHost> Daemon<H> {
         let outcome = if !is_wanted {
             info!("the peer that asked for the scan has gone; it ends");
             Err("no peer waits for the scan".to_owned())
-        } else if let Some(error) = tick.applied.errors.first() {
-            Err(format!("the scan was given up: {error}"))
+        } else if let Some(error) = tick.applied.errors.first().or(scan.unwritten.as_ref()) {
+            Err(given_up(error))
         } else if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
             scan.has_looked = true;
             self.controller.host_mut().look_at_all();
             return;
+        } else if let (OnDemand::STALLED, Some(error)) = (state, unwritten) {
+            Err(given_up(&error))
         } else if state == OnDemand::STALLED
             || control::nothing_to_scan(&tick.sample) && self.controller.host_mut().shows_mergeable()
         {

@@ -69,6 +69,30 @@ fn a_scan_waits_for_ksmd_to_end_its_batch() {
 }
 
 #[test]
+fn a_scan_is_given_up_where_ksmd_never_ends_its_batch() {
+    let mut scene = with_two_clones(HELD);
+    scene.at(4, |world| world.delays = Some(Knob::Run));
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.at(30, |world| {
+        assert_eq!((world.knob(Knob::PagesToScan), world.knob(Knob::SmartScan)), (321, 1), "as before the scan");
+    });
+    scene.run().unwrap();
+    assert_eq!(refusal(answers.recv().unwrap()), "the scan was given up: run is not written yet");
+
+    // Nor is it to be stopped.
+    let mut scene =
+        with_two_clones(&format!("{HELD}[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n"));
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.at(6, |world| {
+        assert_eq!(world.knob(Knob::Run), 1, "the scan is under way");
+        world.delays = Some(Knob::Run);
+    });
+    scene.at(600, |_| {});
+    scene.run().unwrap();
+    assert_eq!(refusal(answers.recv().unwrap()), "the scan was given up: run is not written yet");
+}
+
+#[test]
 fn a_scan_without_mergeable_memory_is_refused() {
     let mut scene = Scene::new(HELD);
     let (answers, _waiting) = scene.ask_at(5, scan(2, None));
