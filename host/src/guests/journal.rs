@@ -85,7 +85,7 @@ impl OffList {
     /// # Errors
     /// The store can't be written. Then the guest must not be switched off: no ksmith would switch it on again.
     pub fn note_pruned(&self, target: &Target) -> Result<(), UndoError> {
-        self.note(&[target], Why::Prune, None)
+        self.note(std::slice::from_ref(target), Why::Prune, None)
     }
 
     /// Notes guests that are about to be switched off, as outside the domain that may merge. All are written at once, since each
@@ -93,11 +93,11 @@ impl OffList {
     ///
     /// # Errors
     /// As [`note_pruned`](Self::note_pruned), for all of them.
-    pub fn note_outside(&self, targets: &[&Target], on_exit: OnExit) -> Result<(), UndoError> {
+    pub fn note_outside(&self, targets: &[Target], on_exit: OnExit) -> Result<(), UndoError> {
         self.note(targets, Why::Domain, Some(on_exit))
     }
 
-    fn note(&self, targets: &[&Target], why: Why, on_exit: Option<OnExit>) -> Result<(), UndoError> {
+    fn note(&self, targets: &[Target], why: Why, on_exit: Option<OnExit>) -> Result<(), UndoError> {
         self.0.change(|guests| {
             let places = guests.iter().enumerate().map(|(at, guest)| (guest.process, at));
             let mut places: BTreeMap<ProcessId, usize> = places.collect();
@@ -246,9 +246,9 @@ mod tests {
         assert_eq!(OffList::open(&directory).unwrap().listed(Why::Domain).len(), 1);
         next.forget_the_gone(&Root::host()).unwrap();
         assert_eq!(next.guests().len(), 1, "it is there");
-        next.note_outside(&[&target, &target], OnExit::Keep).unwrap();
+        next.note_outside(&[target.clone(), target.clone()], OnExit::Keep).unwrap();
         let before = file();
-        next.note_outside(&[&target], OnExit::Keep).unwrap();
+        next.note_outside(&[target], OnExit::Keep).unwrap();
         assert_eq!((file(), next.guests().len()), (before, 1), "it is noted already");
         next.strike(&[id].into()).unwrap();
         assert!(!directory.undo().exists());

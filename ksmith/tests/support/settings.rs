@@ -69,8 +69,10 @@ impl Before {
         }
         let _ = fs::remove_file(UNDO);
         let mut defaults = before.0.clone();
-        defaults
-            .extend(DEFAULTS.into_iter().filter(|(knob, _)| others.contains(knob)).map(|(k, v)| (k, v.to_owned())));
+        for (knob, default) in DEFAULTS {
+            // Those that this kernel has.
+            defaults.entry(knob).and_modify(|value| default.clone_into(value));
+        }
         write_all(&defaults);
         before
     }

@@ -229,8 +229,7 @@ impl DomainGuard {
     /// Notes guests that are about to be switched off.
     fn note_outside(&self, targets: &[Target]) -> Result<(), UndoError> {
         let on_exit = self.domains.config().on_exit;
-        let targets: Vec<&Target> = targets.iter().collect();
-        self.off.as_ref().map_or(Ok(()), |off| off.note_outside(&targets, on_exit))
+        self.off.as_ref().map_or(Ok(()), |off| off.note_outside(targets, on_exit))
     }
 
     /// Changes the list, where there is one, and says what goes wrong.
