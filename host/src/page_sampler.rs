@@ -6,6 +6,7 @@
 
 mod background;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
@@ -22,17 +23,15 @@ pub use self::background::BackgroundSampler;
 use crate::memory::frames;
 use crate::memory::process::{Process, Stretch};
 use crate::proc_file::Unanswered;
-use crate::process::is_alive;
-use crate::reader::{Patience, Reader, SUSPECTS, Want};
-use crate::root::Root;
+use crate::reader::{Patience, Reader, SUSPECTS, SampledPage, WantedPages};
 
 /// Pages that are sampled, over all guests.
 const PAGES: u64 = 512;
 
 /// Places tried for each page: parts of a guest's memory may not be present.
-const TRIES: u64 = 4;
+const TRIES: usize = 4;
 
-/// The longest wait for a page, and for all of them.
+/// The longest wait for some pages of a process, and for all pages.
 const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
@@ -54,10 +53,9 @@ struct Place {
 }
 
 /// Reads pages of processes in a child, since a process may hold its reader up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pages {
     reader: Reader,
-    page_size: u64,
 }
 
 /// The kernel's tables of frames, if they may be read.
@@ -81,8 +79,7 @@ impl Default for LiveSampler {
             );
         }
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
-        let pages = Pages { reader: Reader::default(), page_size: page_size as u64 };
-        Self { sampler, places: Vec::new(), frames: Frames { flags, mappings }, pages }
+        Self { sampler, places: Vec::new(), frames: Frames { flags, mappings }, pages: Pages::default() }
     }
 }
 
@@ -93,142 +90,122 @@ impl LiveSampler {
             Request::Nothing => {}
             Request::Read => self.read_all(sample),
             Request::ReadPart { offset } => {
-                let fingerprints = self.fingerprints(offset, PART_STEP);
+                let fingerprints = self.fingerprints(sample, offset, PART_STEP);
                 if self.sampler.read_part(offset, fingerprints, sample.at) {
                     self.read_all(sample);
                 }
             }
             Request::Draw => {
-                self.draw(sample);
-                let fingerprints = self.fingerprints(0, 1);
+                let fingerprints = self.draw(sample);
                 self.sampler.drawn(fingerprints, sample.at);
             }
         }
         sample.page_samples = self.sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
 
-    /// Draws as many pages from each process as its part of all memory. Processes with memory that may not be read have
-    /// none.
-    fn draw(&mut self, sample: &Sample) {
+    /// Draws as many pages from each process as its part of all memory, and returns their fingerprints. Processes with memory
+    /// that may not be read have none.
+    fn draw(&mut self, sample: &Sample) -> Vec<Option<Fingerprint>> {
         let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
         let bytes = |process: &ksmith_core::sample::Process| {
             process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         let all: u64 = mergeable().map(bytes).sum();
         let random = RandomState::new();
-        self.places.clear();
+        let mut parts = Vec::new();
         for process in mergeable() {
-            let count = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
+            let pages = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
+            // One process's at a time: a user may have as many mappings as the kernel lets.
             let stretches = Process::open(process.id.pid).and_then(|process| process.stretches());
             if let Ok(stretches) = stretches {
-                self.places.extend(self.pages.draw(process.id, &stretches, count.min(PAGES), &random));
+                parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
             }
         }
+        let drawn = self.pages.draw(&parts);
+        self.places = drawn.iter().map(|(place, _)| *place).collect();
+        drawn.into_iter().map(|(place, page)| Some(self.frames.fingerprint(place, page))).collect()
     }
 
     fn read_all(&mut self, sample: &Sample) {
-        let fingerprints = self.fingerprints(0, 1);
+        let fingerprints = self.fingerprints(sample, 0, 1);
         self.sampler.read(fingerprints, sample.at);
     }
 
-    /// The fingerprints of every `step`th page, from the `offset`th on.
-    fn fingerprints(&mut self, offset: usize, step: usize) -> Vec<Option<Fingerprint>> {
-        let places: Vec<Place> = self.places.iter().skip(offset).step_by(step).copied().collect();
-        let entries = self.pages.entries(&places);
-        let present: Vec<Place> =
-            places.iter().zip(&entries).filter(|(_, entry)| entry.is_some()).map(|(place, _)| *place).collect();
-        let mut contents = self.pages.contents(&present).into_iter();
-        let fingerprint = |(place, entry): (&Place, Option<PageEntry>)| {
-            let entry = entry?;
-            let content = contents.next()??;
-            Some(Fingerprint { guest: place.id.pid, content, frame: self.frames.of(entry) })
-        };
-        places.iter().zip(entries).map(fingerprint).collect()
+    /// The fingerprints of every `step`th page, from the `offset`th on. A process that the sample no longer has is not read:
+    /// another one may have its PID.
+    fn fingerprints(&mut self, sample: &Sample, offset: usize, step: usize) -> Vec<Option<Fingerprint>> {
+        let there: HashSet<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
+        let places = self.places.iter().skip(offset).step_by(step);
+        let places: Vec<Option<Place>> =
+            places.map(|place| Some(*place).filter(|place| there.contains(&place.id))).collect();
+        let pages = self.pages.read(&places);
+        let fingerprint =
+            |(place, page): (Option<Place>, Option<SampledPage>)| Some(self.frames.fingerprint(place?, page?));
+        places.into_iter().zip(pages).map(fingerprint).collect()
     }
 }
 
+/// Pages to be drawn: for each of equal parts of a process's memory places at random within it, to be tried in turn.
+fn tries(
+    id: ProcessId,
+    stretches: &[Stretch],
+    count: u64,
+    page_size: u64,
+    random: &RandomState,
+) -> impl Iterator<Item = [Option<Place>; TRIES]> {
+    let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
+    let width = pages.div_ceil(count.max(1)).max(1);
+    (0..count).map(move |part| {
+        std::array::from_fn(|turn| {
+            let within = random.hash_one((id.pid, part, turn)) % width;
+            let address = nth_page(stretches, part * width + within, page_size)?;
+            Some(Place { id, address })
+        })
+    })
+}
+
 impl Pages {
-    /// The pagemap entries of these pages, where they are present. Reading an absent page would bring it in. They may be of
-    /// another process with the same PID, which [`contents`](Self::contents) tells.
-    fn entries(&mut self, places: &[Place]) -> Vec<Option<PageEntry>> {
-        let page_size = self.page_size;
-        let entries = self.read(places, "pagemap", 8, |address| address / page_size * 8);
-        let entry = |bytes: Option<Vec<u8>>| {
-            let entry = PageEntry::from_bytes(*bytes?.first_chunk()?);
-            // A page that KSM has merged with the zero page counts as of a file.
-            (entry.is_anonymous() || entry.is_of_file()).then_some(entry)
-        };
-        entries.into_iter().map(entry).collect()
-    }
-
-    /// The hashes of the contents of these pages, of processes that are there.
-    fn contents(&mut self, places: &[Place]) -> Vec<Option<u64>> {
-        let page_size = self.page_size;
-        let mut pages = self.read(places, "mem", page_size, |address| address);
-        // What was read by PID, the entries before it too, belongs to the process only if that is still there.
-        let mut last: Option<(ProcessId, bool)> = None;
-        for (slot, place) in pages.iter_mut().zip(places) {
-            let is_there = match last {
-                Some((id, is_there)) if id == place.id => is_there,
-                _ => is_alive(&Root::host(), place.id),
-            };
-            last = Some((place.id, is_there));
-            slot.take_if(|_| !is_there);
-        }
-        let hash = |page: Option<Vec<u8>>| {
-            page.filter(|page| page.len() as u64 == page_size).map(|page| XxHash3_64::oneshot(&page))
-        };
-        pages.into_iter().map(hash).collect()
-    }
-
-    fn read(
-        &mut self,
-        places: &[Place],
-        file: &str,
-        most: u64,
-        offset: impl Fn(u64) -> u64,
-    ) -> Vec<Option<Vec<u8>>> {
-        let want = |place: &Place| Want { pid: place.id.pid, file, offset: offset(place.address), most };
+    /// Reads these pages, where they are present and their processes answer.
+    fn read(&mut self, places: &[Option<Place>]) -> Vec<Option<SampledPage>> {
         let now = Instant::now();
-        let (asked, wants): (Vec<usize>, Vec<Want<'_>>) = places
-            .iter()
-            .enumerate()
-            .filter(|(_, place)| !SUSPECTS.rests(place.id.pid, now))
-            .map(|(at, place)| (at, want(place)))
-            .unzip();
-        let mut read = vec![None; places.len()];
-        for (at, answer) in asked.into_iter().zip(self.reader.read_all(&wants, Patience::new(STALL, LONGEST))) {
-            let place = places.get(at).map(|place| place.id.pid);
-            match (answer, read.get_mut(at)) {
-                (Some(Ok(bytes)), Some(slot)) => *slot = Some(bytes),
-                (Some(Err(error)), _) if Unanswered::of(&error).is_some() => {
-                    place.filter(|pid| !SUSPECTS.rests(*pid, now)).inspect(|pid| SUSPECTS.note(*pid, now));
-                }
-                _ => {}
-            }
+        let asked: Vec<Option<Place>> =
+            places.iter().map(|place| place.filter(|place| !SUSPECTS.rests(place.id.pid, now))).collect();
+        let wanted: Vec<Place> = asked.iter().flatten().copied().collect();
+        let addresses: Vec<u64> = wanted.iter().map(|place| place.address).collect();
+        let mut rest = &addresses[..];
+        let mut wants = Vec::new();
+        for same in wanted.chunk_by(|one, other| one.id == other.id) {
+            let (addresses, behind) = rest.split_at_checked(same.len()).unwrap_or_default();
+            wants.extend(same.first().map(|place| WantedPages { pid: place.id.pid, addresses }));
+            rest = behind;
         }
-        read
+        let answers = self.reader.read_pages(&wants, Patience::new(STALL, LONGEST));
+        let pages_of = |(want, answer): (&WantedPages<'_>, _)| match answer {
+            Some(Ok(pages)) => pages,
+            answer => {
+                if answer.and_then(Result::err).is_some_and(|error| Unanswered::of(&error).is_some()) {
+                    SUSPECTS.note(want.pid, now);
+                }
+                vec![None; want.addresses.len()]
+            }
+        };
+        let mut pages = wants.iter().zip(answers).flat_map(pages_of);
+        asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
     }
 
-    /// `count` places in a process's memory, one in each of as many equal parts of it, at random within the part.
-    fn draw(&mut self, id: ProcessId, stretches: &[Stretch], count: u64, random: &RandomState) -> Vec<Place> {
-        let page_size = self.page_size;
-        let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
-        let width = pages.div_ceil(count.max(1)).max(1);
-        let mut found: Vec<Option<Place>> = vec![None; count as usize];
+    /// Draws for each part the first page that is present.
+    fn draw(&mut self, parts: &[[Option<Place>; TRIES]]) -> Vec<(Place, SampledPage)> {
+        let mut found: Vec<Option<(Place, SampledPage)>> = vec![None; parts.len()];
         for turn in 0..TRIES {
-            let open = (0..count).zip(&found).filter(|(_, found)| found.is_none());
-            let tries: Vec<(usize, Place)> = open
-                .filter_map(|(part, _)| {
-                    let within = random.hash_one((id.pid, part, turn)) % width;
-                    let address = nth_page(stretches, part * width + within, page_size)?;
-                    Some((part as usize, Place { id, address }))
-                })
-                .collect();
-            let places: Vec<Place> = tries.iter().map(|(_, place)| *place).collect();
-            for ((part, place), entry) in tries.into_iter().zip(self.entries(&places)) {
-                if let Some(slot) = found.get_mut(part).filter(|_| entry.is_some()) {
-                    *slot = Some(place);
+            let is_open = |found: &Option<_>| found.is_none();
+            let open = |(tries, found): (&[Option<Place>; TRIES], &Option<_>)| {
+                *tries.get(turn).filter(|_| is_open(found))?
+            };
+            let places: Vec<Option<Place>> = parts.iter().zip(&found).map(open).collect();
+            let pages = self.read(&places).into_iter();
+            for ((slot, place), page) in found.iter_mut().zip(places).zip(pages) {
+                if let Some(drawn) = place.zip(page) {
+                    *slot = Some(drawn);
                 }
             }
         }
@@ -237,6 +214,10 @@ impl Pages {
 }
 
 impl Frames {
+    fn fingerprint(&self, place: Place, page: SampledPage) -> Fingerprint {
+        Fingerprint { guest: place.id.pid, content: page.content, frame: self.of(page.entry) }
+    }
+
     /// The kind of frame of a page. When all others that shared a frame have written to it, the last page maps it alone.
     fn of(&self, entry: PageEntry) -> Frame {
         let is_merged = || word(self.flags.as_ref(), entry).is_some_and(|flags| FrameFlags(flags).is_merged());
@@ -276,6 +257,7 @@ mod tests {
     use ksmith_core::kernel::{KsmStat, PidStat};
 
     use super::*;
+    use crate::root::Root;
 
     /// This process, as if KSM had to do with it.
     fn sample(seconds: u64) -> Sample {

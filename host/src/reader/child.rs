@@ -2,13 +2,12 @@
 //!
 //! It ends with the thread that forked it.
 
-use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::{Errno, pread, retry_on_intr};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -17,27 +16,43 @@ use rustix::process::{
 
 use crate::forked;
 
-/// Bytes of a request: offset, most, whether it is one record, and the path under `/proc` with a NUL behind it.
+mod page;
+mod serve;
+
+pub use self::page::SampledPage;
+pub(super) use self::page::{ADDRESSES, ENTRY};
+
+/// Bytes of a request: offset, most, its form, and the path under `/proc` with a NUL behind it. Behind a request for pages are their
+/// addresses.
 pub(super) const REQUEST: usize = 64;
 
 /// Bytes in front of the path.
 const FIXED: usize = 17;
 
 /// The longest path of a request, its NUL included.
-pub(super) const LONGEST_PATH: usize = REQUEST - FIXED;
+const LONGEST_PATH: usize = REQUEST - FIXED;
+
+/// What is wanted of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Form {
+    /// A file, to its end or as much as is wanted.
+    Stream,
+    /// A file, as much as one read gives.
+    Record,
+    /// Pages of the process with this directory: `most` of them.
+    Pages,
+}
 
 /// Bytes in front of a piece of an answer: its length; 0 at the end of the answer; `-errno` at an error.
 pub(super) const HEAD: usize = 4;
 
-/// The longest piece of an answer.
-const PIECE: usize = 32 << 10;
-
 /// Writes a request in its form for the child. `None` if the path is too long.
-pub(super) fn request(path: &str, offset: u64, most: u64, is_one_record: bool) -> Option<[u8; REQUEST]> {
+pub(super) fn request(path: &str, offset: u64, most: u64, form: Form) -> Option<[u8; REQUEST]> {
     let mut bytes = [0; REQUEST];
     bytes[..8].copy_from_slice(&offset.to_ne_bytes());
     bytes[8..16].copy_from_slice(&most.to_ne_bytes());
-    bytes[16] = u8::from(is_one_record);
+    bytes[16] = form as u8;
     (path.len() < LONGEST_PATH).then(|| {
         bytes[FIXED..FIXED + path.len()].copy_from_slice(path.as_bytes());
         bytes
@@ -123,95 +138,17 @@ impl Drop for Child {
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
 fn fork(ends: [OwnedFd; 3]) -> io::Result<Pid> {
     let parent = getpid().as_raw_nonzero().get();
-    // SAFETY: the child calls prctl and getppid, and `serve` makes plain system calls on memory of its stack.
+    // The child can't allocate. What it does not use of this is in no memory.
+    let mut room = vec![0; serve::ROOM + rustix::param::page_size()];
+    let (buffer, page) = room.split_at_mut(serve::ROOM);
+    // SAFETY: the child calls prctl and getppid, and `serve` makes plain system calls on memory that is there.
     unsafe {
         forked::fork(ends, |[requests, answers, proc]| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if libc::getppid() == parent {
                 libc::prctl(libc::PR_SET_NAME, c"ksmith-reader".as_ptr());
-                serve(requests, answers, proc);
+                serve::requests([requests, answers, proc], buffer, page);
             }
         })
     }
-}
-
-/// Answers requests until there are no more. Runs in the child: it must not allocate, lock or panic.
-fn serve(requests: BorrowedFd<'_>, answers: BorrowedFd<'_>, proc: BorrowedFd<'_>) {
-    let mut request = [0; REQUEST];
-    let mut buffer = [0; HEAD + PIECE + HEAD];
-    while take(requests, &mut request) && answer(answers, proc, &request, &mut buffer) {}
-}
-
-/// Reads a whole request.
-fn take(requests: BorrowedFd<'_>, request: &mut [u8; REQUEST]) -> bool {
-    let mut got = 0;
-    while let Some(rest) = request.get_mut(got..).filter(|rest| !rest.is_empty()) {
-        match retry_on_intr(|| rustix::io::read(requests, &mut *rest)) {
-            Ok(count) if count > 0 => got += count,
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// Answers one request. Returns whether the parent still listens.
-fn answer(
-    answers: BorrowedFd<'_>,
-    proc: BorrowedFd<'_>,
-    request: &[u8; REQUEST],
-    buffer: &mut [u8; HEAD + PIECE + HEAD],
-) -> bool {
-    let word =
-        |at: usize| request.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word));
-    let (mut offset, mut left) = (word(0), word(8));
-    let is_one_record = request.get(16) == Some(&1);
-    let path = request.get(FIXED..).and_then(|path| CStr::from_bytes_until_nul(path).ok()).unwrap_or(c"");
-    let file = match openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
-        Ok(file) => file,
-        Err(error) => return say(answers, &(-error.raw_os_error()).to_ne_bytes()),
-    };
-    loop {
-        let wanted = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        let Some(piece) = buffer.get_mut(HEAD..HEAD + wanted) else { return false };
-        let count = match retry_on_intr(|| pread(&file, &mut *piece, offset)) {
-            Ok(count) => count,
-            Err(error) => return say(answers, &(-error.raw_os_error()).to_ne_bytes()),
-        };
-        offset = offset.saturating_add(count as u64);
-        left = left.saturating_sub(count as u64);
-        let is_last = count == 0 || left == 0 || is_one_record && count < wanted;
-        let mut length = 0;
-        if count > 0 {
-            length = HEAD + count;
-            if let Some(head) = buffer.first_chunk_mut() {
-                *head = (count as i32).to_ne_bytes();
-            }
-        }
-        if is_last {
-            if let Some(end) = buffer.get_mut(length..length + HEAD) {
-                end.fill(0);
-            }
-            length += HEAD;
-        }
-        let Some(said) = buffer.get(..length) else { return false };
-        if is_last {
-            // Once the answer is there, no file of another process is open here.
-            drop(file);
-            return say(answers, said);
-        }
-        if !say(answers, said) {
-            return false;
-        }
-    }
-}
-
-/// Writes all of it.
-fn say(answers: BorrowedFd<'_>, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match retry_on_intr(|| rustix::io::write(answers, bytes)) {
-            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-            Err(_) => return false,
-        }
-    }
-    true
 }

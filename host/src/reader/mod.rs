@@ -20,8 +20,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-pub use self::child::pids;
-use self::child::{Child, HEAD, REQUEST};
+use self::child::{ADDRESSES, Child, ENTRY, Form, HEAD, REQUEST};
+pub use self::child::{SampledPage, pids};
 use self::graves::{Account, Accounts};
 pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
@@ -30,8 +30,14 @@ use crate::proc_file::Unanswered;
 /// Room for what the child says at a time: a pipe's size.
 const HEARD: usize = 64 << 10;
 
-/// Requests under way at most. With their answers they fit into the socket and the pipe.
+/// Requests under way at most. The socket has room for them, so that sending them does not wait for the child.
 const UNDER_WAY: usize = 128;
+
+/// While more answers than these are to come, they are taken in some at a time: to be woken for each costs more than to read it.
+const FEW: usize = 4;
+
+/// How long the child is let read meanwhile. The pipe has room for what it says.
+const SOME_TIME: Duration = Duration::from_micros(300);
 
 /// A part of a file of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +50,51 @@ pub struct Want<'a> {
     pub offset: u64,
     /// Bytes at most.
     pub most: u64,
+}
+
+/// Pages of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedPages<'a> {
+    /// The PID of the process.
+    pub pid: u32,
+    /// The pages' addresses.
+    pub addresses: &'a [u64],
+}
+
+/// What the child is asked.
+#[derive(Debug, Clone, Copy)]
+struct Request<'a> {
+    want: Want<'a>,
+    form: Form,
+    /// The pages that are wanted.
+    addresses: &'a [u64],
+}
+
+impl<'a> Request<'a> {
+    fn of_file(want: Want<'a>, form: Form) -> Self {
+        Self { want, form, addresses: &[] }
+    }
+
+    /// The requests for the pages of a process.
+    fn of_pages(pages: &WantedPages<'a>) -> impl Iterator<Item = Self> + use<'a> {
+        let pid = pages.pid;
+        pages.addresses.chunks(ADDRESSES).map(move |addresses| {
+            let want = Want { pid, file: "mem", offset: 0, most: addresses.len() as u64 };
+            Self { want, form: Form::Pages, addresses }
+        })
+    }
+
+    /// In the form for the child. `None` if the path is too long.
+    fn write(&self, bytes: &mut Vec<u8>) -> Option<()> {
+        let Want { pid, file, offset, most } = self.want;
+        let path = match self.form {
+            Form::Pages => pid.to_string(),
+            Form::Stream | Form::Record => format!("{pid}/{file}"),
+        };
+        bytes.extend_from_slice(&child::request(&path, offset, most, self.form)?);
+        bytes.extend(self.addresses.iter().flat_map(|address| address.to_ne_bytes()));
+        Some(())
+    }
 }
 
 /// How long to wait.
@@ -88,17 +139,46 @@ impl Reader {
     /// Reads small files, which hold one record each. Of each file the answer is its bytes or an error, which may be
     /// [`Unanswered`]. `None`: the time was over before its turn, or too many earlier reads of its user's memory still wait.
     pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
-        let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(wants.len());
+        let requests: Vec<Request<'_>> = wants.iter().map(|want| Request::of_file(*want, Form::Record)).collect();
+        self.answers(&requests, patience)
+    }
+
+    /// Reads the pages of processes that are present, in the order in which they are wanted. Of each process the answer is its
+    /// pages or an error, as for [`read_all`](Self::read_all); a page of `None` is not present.
+    pub fn read_pages(
+        &mut self,
+        wants: &[WantedPages<'_>],
+        patience: Patience,
+    ) -> Vec<Option<io::Result<Vec<Option<SampledPage>>>>> {
+        let requests: Vec<Request<'_>> = wants.iter().flat_map(Request::of_pages).collect();
+        let mut answers = self.answers(&requests, patience).into_iter();
+        let pages = |want: &WantedPages<'_>| {
+            let mut pages = Vec::with_capacity(want.addresses.len());
+            // All requests of the process have an answer.
+            let parts: Vec<_> = answers.by_ref().take(want.addresses.len().div_ceil(ADDRESSES)).collect();
+            for part in parts {
+                match part? {
+                    Ok(bytes) => pages.extend(bytes.chunks_exact(ENTRY).map(SampledPage::from_bytes)),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Some(Ok(pages))
+        };
+        wants.iter().map(pages).collect()
+    }
+
+    fn answers(&mut self, requests: &[Request<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
+        let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(requests.len());
         graves::collect();
         let (mut endings, mut stuck) = (0, 0);
         let mut accounts = Accounts::default();
-        while let Some(rest) = wants.get(answers.len()..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = requests.get(answers.len()..).filter(|rest| !rest.is_empty()) {
             if Instant::now() >= patience.until || stuck >= patience.stuck {
                 break;
             }
             let done = answers.len();
             let batch = rest.get(..UNDER_WAY).unwrap_or(rest);
-            let admitted = batch.iter().take_while(|want| accounts.admit(want)).count();
+            let admitted = batch.iter().take_while(|request| accounts.admit(&request.want)).count();
             let (batch, refused) = batch.split_at_checked(admitted).unwrap_or_default();
             if batch.is_empty() && !refused.is_empty() {
                 answers.push(None);
@@ -109,22 +189,23 @@ impl Reader {
                 Err(Fault::Stuck) => {
                     stuck += 1;
                     let silent = rest.get(answers.len() - done);
-                    self.give_up(silent.and_then(|want| accounts.of(want)));
+                    self.give_up(silent.and_then(|request| accounts.of(&request.want)));
                     // Its other files would hold the next child up.
-                    let silent = silent.map(|want| want.pid);
-                    while let Some(want) = wants.get(answers.len()).filter(|want| Some(want.pid) == silent) {
+                    let silent = silent.map(|request| request.want.pid);
+                    let is_its = |request: &&Request<'_>| Some(request.want.pid) == silent;
+                    while let Some(Request { want, .. }) = requests.get(answers.len()).filter(is_its) {
                         answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
                     }
                 }
                 Err(Fault::Late) => {
-                    self.give_up(rest.get(answers.len() - done).and_then(|want| accounts.of(want)));
+                    self.give_up(rest.get(answers.len() - done).and_then(|request| accounts.of(&request.want)));
                     break;
                 }
                 Err(Fault::Ended) if endings == 0 => endings = 1,
                 Err(Fault::Ended) => break,
             }
         }
-        answers.resize_with(wants.len(), || None);
+        answers.resize_with(requests.len(), || None);
         answers
     }
 
@@ -145,8 +226,8 @@ impl Reader {
         }
         let mut has_begun = false;
         for _ in 0..2 {
-            let outcome = self.ask(&[want], false).and_then(|()| {
-                self.answer(patience, &mut |piece| {
+            let outcome = self.ask(&[Request::of_file(want, Form::Stream)]).and_then(|()| {
+                self.answer(0, patience, &mut |piece| {
                     has_begun = true;
                     take(piece)
                 })
@@ -176,14 +257,14 @@ impl Reader {
 
     fn batch(
         &mut self,
-        wants: &[Want<'_>],
+        requests: &[Request<'_>],
         patience: Patience,
         answers: &mut Vec<Option<io::Result<Vec<u8>>>>,
     ) -> Result<(), Fault> {
-        self.ask(wants, true)?;
-        for _ in wants {
+        self.ask(requests)?;
+        for more in (0..requests.len()).rev() {
             let mut bytes = Vec::new();
-            let outcome = self.answer(patience, &mut |piece| {
+            let outcome = self.answer(more, patience, &mut |piece| {
                 bytes.extend_from_slice(piece);
                 ControlFlow::Continue(())
             })?;
@@ -195,17 +276,15 @@ impl Reader {
     }
 
     /// Sends requests to the child, which is started if there is none.
-    fn ask(&mut self, wants: &[Want<'_>], is_one_record: bool) -> Result<(), Fault> {
+    fn ask(&mut self, requests: &[Request<'_>]) -> Result<(), Fault> {
         if self.child.is_none() {
             self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
         }
         let Some(child) = &self.child else { return Err(Fault::Late) };
-        let mut bytes = Vec::with_capacity(wants.len() * REQUEST);
-        for want in wants {
-            let path = format!("{}/{}", want.pid, want.file);
-            let request = child::request(&path, want.offset, want.most, is_one_record).ok_or(Fault::Late)?;
-            bytes.extend_from_slice(&request);
+        let mut bytes = Vec::with_capacity(requests.len() * REQUEST);
+        for request in requests {
+            request.write(&mut bytes).ok_or(Fault::Late)?;
         }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -221,16 +300,17 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes in one answer. What `take` breaks off is left unread.
+    /// Takes in one answer, behind which `more` are to come. What `take` breaks off is left unread.
     fn answer(
         &mut self,
+        more: usize,
         patience: Patience,
         take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<(), io::Result<()>>, Fault> {
         loop {
             let rest = self.said.get(self.taken..).unwrap_or_default();
             let Some(head) = rest.first_chunk::<HEAD>() else {
-                self.hear(patience)?;
+                self.hear(more, patience)?;
                 continue;
             };
             let length = i32::from_ne_bytes(*head);
@@ -241,7 +321,7 @@ impl Reader {
             }
             let end = HEAD + length.unsigned_abs() as usize;
             let Some(piece) = rest.get(HEAD..end) else {
-                self.hear(patience)?;
+                self.hear(more, patience)?;
                 continue;
             };
             let flow = take(piece);
@@ -252,8 +332,8 @@ impl Reader {
         }
     }
 
-    /// Waits until the child says more.
-    fn hear(&mut self, patience: Patience) -> Result<(), Fault> {
+    /// Waits until the child says more. Behind this answer `more` are to come.
+    fn hear(&mut self, more: usize, patience: Patience) -> Result<(), Fault> {
         let Some(child) = &self.child else { return Err(Fault::Ended) };
         self.said.drain(..self.taken);
         self.taken = 0;
@@ -261,6 +341,9 @@ impl Reader {
         let mut began = Instant::now();
         let mut before: Option<State> = None;
         let mut used = None;
+        if more >= FEW {
+            std::thread::sleep(SOME_TIME);
+        }
         let outcome = loop {
             match rustix::io::read(&child.answers, spare_capacity(&mut self.said)) {
                 Ok(0) => break Err(Fault::Ended),

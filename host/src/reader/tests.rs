@@ -74,6 +74,41 @@ fn many_small_files_are_read_in_their_order() {
 }
 
 #[test]
+fn of_pages_those_are_read_that_are_present() {
+    let size = rustix::param::page_size();
+    // Too much for memory that was freed to serve again, and its middle is beyond the first huge page.
+    let mut memory = vec![0_u8; 64 << 20];
+    let first = memory.as_ptr().addr().next_multiple_of(size);
+    let at = |page: usize| first - memory.as_ptr().addr() + page * size;
+    let (second, fourth) = (at(1), at(3));
+    memory[second..second + size].fill(7);
+    memory[fourth] = 9;
+    let hash = |at: usize| Some(twox_hash::XxHash3_64::oneshot(&memory[at..at + size]));
+    let page = |page: usize| (first + page * size) as u64;
+    let absent = page((32 << 20) / size);
+    // More than one request has.
+    let many: Vec<u64> = [page(1), absent, page(3)].into_iter().cycle().take(200).collect();
+    let found: Vec<Option<u64>> = [hash(second), None, hash(fourth)].into_iter().cycle().take(200).collect();
+    let child = Sleeper::start("sleep");
+    let unmapped = [0, u64::MAX];
+    let wants = [
+        WantedPages { pid: std::process::id(), addresses: &many },
+        WantedPages { pid: child.0.id(), addresses: &unmapped },
+        WantedPages { pid: u32::MAX, addresses: &many },
+        WantedPages { pid: std::process::id(), addresses: &[] },
+        WantedPages { pid: std::process::id(), addresses: &many[1..] },
+    ];
+    let answers = Reader::default().read_pages(&wants, patience());
+    let contents = |answer: &Option<io::Result<Vec<Option<SampledPage>>>>| {
+        let pages = answer.as_ref().unwrap().as_ref().ok()?;
+        Some(pages.iter().map(|page| page.map(|page| page.content)).collect())
+    };
+    let answers: Vec<Option<Vec<Option<u64>>>> = answers.iter().map(contents).collect();
+    let expected = [Some(found.clone()), Some(vec![None; 2]), None, Some(Vec::new()), Some(found[1..].to_vec())];
+    assert_eq!(answers, expected);
+}
+
+#[test]
 fn an_error_is_the_kernels() {
     let mut reader = Reader::default();
     let absent = reader.read_all(&[own("no-such-file"), own("comm")], patience());

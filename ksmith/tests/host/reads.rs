@@ -11,7 +11,7 @@ use crate::support::program::{PROGRAM, config_file};
 use crate::support::{guest, hold_off_others, in_own_process, wait_until};
 use ksmith_core::sample::Sample;
 use ksmith_host::observe::Observer;
-use ksmith_host::reader::{self, Patience, Reader, Want};
+use ksmith_host::reader::{self, Patience, Reader, Want, WantedPages};
 use ksmith_host::root::Root;
 use ksmith_lab::Part;
 
@@ -153,6 +153,13 @@ fn pages_that_never_come_keep_no_other_process_from_being_read() {
         assert_eq!(held_up, 2, "of all that are asked, by all readers");
         // Two wait, and each reader has one child.
         assert_eq!(reader::pids().len(), 5);
+        let pages = [(good_pid, [first]), (attack.pids[11], [0x1000_0000]), (good_pid, [first])];
+        let pages: Vec<WantedPages<'_>> =
+            pages.iter().map(|(pid, addresses)| WantedPages { pid: *pid, addresses }).collect();
+        let answers = readers[0].read_pages(&pages, Patience::new(Duration::from_millis(200), minute));
+        assert!(answers[1].is_none(), "no more of this user's memory is read");
+        let read = |at: usize| answers[at].as_ref().unwrap().as_ref().unwrap()[0].unwrap();
+        assert_eq!(read(0), read(2));
         drop(attack);
         good.kill().unwrap();
         good.wait().unwrap();

@@ -1,0 +1,126 @@
+//! What the child does: it reads, and says what it has read. It must not allocate, lock or panic.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::{pread, retry_on_intr};
+
+use super::page::{self, ADDRESSES};
+use super::{FIXED, Form, HEAD, REQUEST};
+
+/// The longest piece of an answer.
+const PIECE: usize = 32 << 10;
+
+/// Bytes of the buffer in which an answer is put together.
+pub(super) const ROOM: usize = HEAD + PIECE + HEAD;
+
+/// Answers the requests of the first descriptor on the second until there are no more. The third is `/proc`. `page` is as
+/// long as a page.
+pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &mut [u8], page: &mut [u8]) {
+    let mut request = [0; REQUEST];
+    let mut addresses = [0; ADDRESSES * 8];
+    while take(requests, &mut request) {
+        let listens = if request.get(16) == Some(&(Form::Pages as u8)) {
+            let count = usize::try_from(word(&request, 8)).unwrap_or(usize::MAX).saturating_mul(8);
+            let Some(addresses) = addresses.get_mut(..count) else { return };
+            take(requests, addresses) && tell_pages(answers, proc, &request, addresses, buffer, page)
+        } else {
+            tell_file(answers, proc, &request, buffer)
+        };
+        if !listens {
+            return;
+        }
+    }
+}
+
+/// Reads so many bytes.
+fn take(requests: BorrowedFd<'_>, bytes: &mut [u8]) -> bool {
+    let mut got = 0;
+    while let Some(rest) = bytes.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match retry_on_intr(|| rustix::io::read(requests, &mut *rest)) {
+            Ok(count) if count > 0 => got += count,
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn word(request: &[u8; REQUEST], at: usize) -> u64 {
+    request.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+fn path(request: &[u8; REQUEST]) -> &CStr {
+    request.get(FIXED..).and_then(|path| CStr::from_bytes_until_nul(path).ok()).unwrap_or(c"")
+}
+
+/// Answers a request for pages. Returns whether the parent still listens.
+fn tell_pages(
+    answers: BorrowedFd<'_>,
+    proc: BorrowedFd<'_>,
+    request: &[u8; REQUEST],
+    addresses: &[u8],
+    buffer: &mut [u8],
+    page: &mut [u8],
+) -> bool {
+    let Some(records) = buffer.get_mut(HEAD..) else { return false };
+    match page::read_all(proc, path(request), addresses, records, page) {
+        Ok(length) => say_last_piece(answers, buffer, length),
+        Err(error) => say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+    }
+}
+
+/// Answers a request for a file. Returns whether the parent still listens.
+fn tell_file(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUEST], buffer: &mut [u8]) -> bool {
+    let (mut offset, mut left) = (word(request, 0), word(request, 8));
+    let is_one_record = request.get(16) == Some(&(Form::Record as u8));
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match openat(proc, path(request), flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(error) => return say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+    };
+    loop {
+        let wanted = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let Some(piece) = buffer.get_mut(HEAD..HEAD + wanted) else { return false };
+        let count = match retry_on_intr(|| pread(&file, &mut *piece, offset)) {
+            Ok(count) => count,
+            Err(error) => return say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+        };
+        offset = offset.saturating_add(count as u64);
+        left = left.saturating_sub(count as u64);
+        if count == 0 || left == 0 || is_one_record && count < wanted {
+            // Once the answer is there, no file of another process is open here.
+            drop(file);
+            return say_last_piece(answers, buffer, count);
+        }
+        if let Some(head) = buffer.first_chunk_mut() {
+            *head = (count as i32).to_ne_bytes();
+        }
+        if !buffer.get(..HEAD + count).is_some_and(|piece| say(answers, piece)) {
+            return false;
+        }
+    }
+}
+
+/// Says what is in the buffer behind the head of a piece, if anything, and the end of the answer.
+fn say_last_piece(answers: BorrowedFd<'_>, buffer: &mut [u8], count: usize) -> bool {
+    let end = if count > 0 { HEAD + count } else { 0 };
+    if let Some(head) = buffer.first_chunk_mut() {
+        *head = (count as i32).to_ne_bytes();
+    }
+    if let Some(end) = buffer.get_mut(end..end + HEAD) {
+        end.fill(0);
+    }
+    buffer.get(..end + HEAD).is_some_and(|said| say(answers, said))
+}
+
+/// Writes all of it.
+fn say(answers: BorrowedFd<'_>, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match retry_on_intr(|| rustix::io::write(answers, bytes)) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(_) => return false,
+        }
+    }
+    true
+}
