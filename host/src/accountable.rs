@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, open, openat};
 
@@ -21,6 +22,8 @@ const NS_GET_OWNER_UID: u32 = 0xb704;
 const DEEPEST: usize = 33;
 
 const ROOT: u32 = 0;
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 
 /// The accountable uid of the process that has this PID now. `None` if there is none.
 pub fn of(pid: u32) -> Option<u32> {
@@ -56,19 +59,32 @@ pub fn accountable_uid(directory: &OwnedFd, user: u32) -> u32 {
 
 /// `None` where there is no namespace between.
 fn owner(directory: &OwnedFd) -> io::Result<Option<u32>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let ours = fstat(open("/proc/self/ns/user", flags, Mode::empty())?)?;
-    let mut namespace = openat(directory, "ns/user", flags, Mode::empty())?;
+    let mut namespace = openat(directory, "ns/user", READ, Mode::empty())?;
+    let ours = ours()?;
     let mut found = None;
     for _ in 0..DEEPEST {
-        let its = fstat(&namespace)?;
-        if (its.st_dev, its.st_ino) == (ours.st_dev, ours.st_ino) {
+        if identity(&namespace)? == ours {
             break;
         }
         found = Some(owner_of(&namespace)?);
         namespace = parent_of(&namespace)?;
     }
     Ok(found)
+}
+
+/// The user namespace of this process, which never enters another one.
+fn ours() -> io::Result<(u64, u64)> {
+    static OURS: OnceLock<(u64, u64)> = OnceLock::new();
+    if let Some(ours) = OURS.get() {
+        return Ok(*ours);
+    }
+    let ours = identity(&open("/proc/self/ns/user", READ, Mode::empty())?)?;
+    Ok(*OURS.get_or_init(|| ours))
+}
+
+fn identity(namespace: &OwnedFd) -> io::Result<(u64, u64)> {
+    let its = fstat(namespace)?;
+    Ok((its.st_dev, its.st_ino))
 }
 
 fn owner_of(namespace: &OwnedFd) -> io::Result<u32> {

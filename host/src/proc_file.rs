@@ -139,7 +139,8 @@ pub fn check_items(bytes: &[u8], pid: u32, name: &str) -> Result<(), OverBudget>
 /// # Errors
 /// Those of the source.
 pub fn read_within(source: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
+    // A file under /proc does not tell its length, and most are shorter than this: one read has them, and another the end.
+    let mut bytes = Vec::with_capacity(4096);
     source.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= most).then_some(bytes))
 }

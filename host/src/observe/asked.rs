@@ -35,6 +35,9 @@ const SUSPECTS_ASKED: usize = 1;
 const LINES: u64 = 1 << 20;
 const LINES_AT_FIRST: u64 = 64 << 20;
 
+/// What a command line counts for at least. To begin a reading takes time too, so one sample reads 64 of a user's.
+const LINE_LEAST: u64 = 16 << 10;
+
 /// Bytes of `ksm_stat` that are read: it has six lines.
 const KSM_STAT: u64 = 4096;
 
@@ -138,7 +141,7 @@ impl Asked {
             ControlFlow::Continue(())
         });
         let left = self.lines.left(user);
-        *left = left.saturating_sub(length);
+        *left = left.saturating_sub(length.max(LINE_LEAST));
         Some(outcome.and_then(|()| Ok(proc_file::check_items(&bytes, pid, FILE)?)).map(|()| bytes))
     }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +23,14 @@ pub fn kernel_lock() -> Option<File> {
     let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
     lock.lock().unwrap();
     Some(lock)
+}
+
+/// Has a program run with the priority that the unit gives it (`Nice=` in packaging/systemd/ksmith.service).
+#[allow(unsafe_code, reason = "the kernel is asked between fork and exec")]
+fn as_the_unit_does(command: &mut Command) {
+    let ask = || Ok(rustix::process::setpriority_process(None, -5)?);
+    // SAFETY: one system call, which allocates nothing and takes no lock.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// A daemon at work with the default settings; ended gently, so that it restores.
@@ -47,14 +56,10 @@ impl Daemon {
         );
         fs::write(&config, format!("{lines}{sockets}")).unwrap();
         let log = File::create(directory.join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
-            .args(["--verbose", "daemon", "--config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { child, directory }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
+        command.args(["--verbose", "daemon", "--config"]).arg(&config).stdin(Stdio::null()).stderr(log);
+        as_the_unit_does(&mut command);
+        Self { child: command.spawn().unwrap(), directory }
     }
 
     /// Waits until it has parked ksmd. Returns the state that it is in by then.

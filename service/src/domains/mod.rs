@@ -179,10 +179,17 @@ impl DomainGuard {
     /// Takes in the outcomes of the switches that were ordered.
     fn take_in_switches(&mut self, now: Duration) {
         let mut on_again = BTreeSet::new();
+        let mut failures = 0;
         while let Some(done) = self.switcher.outcome() {
             match &done.result {
                 Ok(()) => info!("merging of {} switched {}", done.name, if done.on { "on" } else { "off" }),
-                Err(why) => warn!("{why}"),
+                // Any user may have many such guests.
+                Err(why) => {
+                    failures += 1;
+                    if failures == 1 {
+                        warn!("{why}");
+                    }
+                }
             }
             self.views.forget(done.id);
             if done.result.is_ok() {
@@ -192,6 +199,9 @@ impl DomainGuard {
                 }
             }
             self.domains.done(done.id, now, done.result);
+        }
+        if failures > 1 {
+            warn!("{} more guests could not be switched", failures - 1);
         }
         self.note(|off| off.strike(&on_again));
     }
