@@ -144,11 +144,15 @@ fn one_users_long_command_lines_delay_no_other_users_guest() {
     };
     (100..140).for_each(|pid| start(pid, 1000, 250 << 10));
     (140..142).for_each(|pid| start(pid, pid, 10));
+    (200..300).for_each(|pid| start(pid, 1001, 10));
     host.observer.refresh();
-    let sample = host.observer.sample();
-    let named = |name: &str| sample.processes.iter().filter(|process| &*process.name == name).count();
-    assert!((1..10).contains(&named("of-1000")), "{}", named("of-1000"));
-    assert_eq!((named("of-140"), named("of-141")), (1, 1));
+    let named =
+        |sample: &Sample, name: &str| sample.processes.iter().filter(|process| &*process.name == name).count();
+    let first = host.observer.sample();
+    assert!((1..10).contains(&named(&first, "of-1000")), "{}", named(&first, "of-1000"));
+    assert_eq!((named(&first, "of-140"), named(&first, "of-141")), (1, 1));
+    assert_eq!(named(&first, "of-1001"), 64, "many short ones are read by several samples as well");
+    assert_eq!(named(&host.observer.sample(), "of-1001"), 100);
 }
 
 #[test]
