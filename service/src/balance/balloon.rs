@@ -74,6 +74,9 @@ struct UnderWay {
     /// Bytes that the guest had, and those that it is to have.
     before: u64,
     to: u64,
+    /// Whether it is counted no more but as far as it comes: QEMU may never have been told. It may still go on, so the next resize
+    /// sets another target.
+    is_old: bool,
 }
 
 impl Takes {
@@ -90,17 +93,23 @@ impl Takes {
         }
     }
 
-    /// Notes that the guest has so much now. A take that was under way ends there, or by its age: QEMU may never have been told.
+    /// Notes that the guest has so much now. A take that was under way ends at its target.
     fn see(&mut self, at: Duration, now: u64) {
-        let is_old = |take: &UnderWay| at.saturating_sub(take.begun).as_secs() > STALE_SECONDS;
-        if self.under_way.is_some_and(|take| now <= take.to || is_old(&take)) {
-            self.end(at, now);
+        let Some(take) = &mut self.under_way else { return };
+        if now <= take.to {
+            return self.end(at, now);
+        }
+        take.is_old |= at.saturating_sub(take.begun).as_secs() > STALE_SECONDS;
+        if take.is_old && now < take.before {
+            let taken = std::mem::replace(&mut take.before, now) - now;
+            self.note(at, taken);
         }
     }
 
     /// The bytes taken since statistics of this time.
     fn since(&self, statistics: Duration) -> u64 {
-        let under_way = self.under_way.map_or(0, |take| take.before.saturating_sub(take.to));
+        let under_way = self.under_way.filter(|take| !take.is_old);
+        let under_way = under_way.map_or(0, |take| take.before.saturating_sub(take.to));
         let ended = self.ended.iter().filter(|(at, _)| *at >= statistics);
         ended.fold(under_way, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
@@ -215,7 +224,7 @@ impl Balloon {
         let begun = steady();
         self.takes.end(begun, now);
         if to < before {
-            self.takes.under_way = Some(UnderWay { begun, before, to });
+            self.takes.under_way = Some(UnderWay { begun, before, to, is_old: false });
         }
         ask(monitor, "balloon", json!({ "value": to }))?;
         let deadline = Instant::now() + LONGEST;
