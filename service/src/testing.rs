@@ -105,6 +105,12 @@ impl Host for FakeHost {
         let mut world = self.world();
         let before = Knobs::current(&world.machine.sample().ksm);
         let mut applied = Applied::default();
+        // As on the live host: what waits for ksmd to sleep holds up all that is written after it.
+        let waits = |(knob, value): &(Knob, u64)| world.delays == Some(*knob) && before.get(*knob) != Some(*value);
+        if let Some((knob, _)) = knobs.iter().find(waits) {
+            applied.waiting.push(format!("{knob} is not written yet"));
+            return applied;
+        }
         for (knob, value) in knobs.iter() {
             let Some(old) = before.get(knob).filter(|old| *old != value) else { continue };
             if world.originals.get(knob).is_none() {
@@ -112,10 +118,6 @@ impl Host for FakeHost {
             }
             if world.refuses == Some(knob) || world.is_read_only {
                 applied.errors.push(format!("{knob} is refused"));
-                continue;
-            }
-            if world.delays == Some(knob) {
-                applied.waiting.push(format!("{knob} is not written yet"));
                 continue;
             }
             match world.machine.write(knob, value) {

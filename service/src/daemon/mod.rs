@@ -58,6 +58,8 @@ pub struct Daemon<H = LiveHost> {
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
+    /// What a scan has changed, as it was, that waits for ksmd to be put back.
+    unrestored: Knobs,
     budget: Budget,
     user_scans: UserScans,
     guests: Option<GuestRegistry>,

@@ -72,7 +72,9 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn begin_scan(&mut self, job: ScanJob, limits: Limits, requester: Requester) {
         let waiting = self.controller.replace(Box::new(OnDemand::new(job)), limits);
         let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
-        let settings = changed_by_scan(&found);
+        let mut settings = changed_by_scan(&found);
+        // What an earlier scan has changed and could not put back yet.
+        std::mem::take(&mut self.unrestored).iter().for_each(|(knob, value)| settings.set(knob, value));
         self.scan = Some(Scan { waiting, before: None, requester, settings, has_looked: false, unwritten: None });
     }
 
@@ -84,7 +86,7 @@ impl<H: DaemonHost> Daemon<H> {
                 let now = Figures::of(&self.controller.host_mut().look(false));
                 let spent = before.map_or(Duration::ZERO, |before| spent(&before, &now));
                 info!("the scan for users makes way for another");
-                self.end_scan(waiting, &settings);
+                self.end_scan(waiting, settings);
                 self.user_scans.interrupt(spent);
                 true
             }
@@ -96,12 +98,16 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     /// Puts back what a scan has changed, and the policy that has waited for its end.
-    fn end_scan(&mut self, waiting: Box<dyn Policy>, settings: &Knobs) {
-        let applied = self.controller.put_back(settings);
-        for error in applied.errors.iter().chain(&applied.waiting) {
-            error!("{error}");
-        }
+    fn end_scan(&mut self, waiting: Box<dyn Policy>, settings: Knobs) {
+        self.put_back(settings);
         self.controller.replace(waiting, self.config.limits.clone());
+    }
+
+    /// Puts settings back as they were before a scan. What waits for ksmd is tried again at each turn.
+    fn put_back(&mut self, settings: Knobs) {
+        let applied = self.controller.put_back(&settings);
+        applied.errors.iter().for_each(|error| error!("{error}"));
+        self.unrestored = if applied.waiting.is_empty() { Knobs::none() } else { settings };
     }
 
     /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
@@ -136,6 +142,10 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     pub(super) fn finish_scan(&mut self, tick: &Tick) {
+        if self.scan.is_none() && self.unrestored.iter().next().is_some() {
+            let settings = std::mem::take(&mut self.unrestored);
+            self.put_back(settings);
+        }
         let may_wait = self.waits_for() < LONGEST_WAIT;
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
@@ -155,7 +165,9 @@ impl<H: DaemonHost> Daemon<H> {
         let outcome = if !is_wanted {
             info!("the peer that asked for the scan has gone; it ends");
             Err("no peer waits for the scan".to_owned())
-        } else if let Some(error) = tick.applied.errors.first().or(scan.unwritten.as_ref()) {
+        } else if let Some(error) = tick.applied.errors.first() {
+            Err(given_up(error))
+        } else if let Some(error) = scan.unwritten.as_ref().filter(|_| state != OnDemand::DONE) {
             Err(given_up(error))
         } else if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
             scan.has_looked = true;
@@ -173,7 +185,7 @@ impl<H: DaemonHost> Daemon<H> {
             return;
         };
         let Some(scan) = self.scan.take() else { return };
-        self.end_scan(scan.waiting, &scan.settings);
+        self.end_scan(scan.waiting, scan.settings);
         match scan.requester {
             Requester::Users => self.user_scans.finish(spent, &outcome),
             Requester::Balance => debug!("merged what could be merged: {outcome:?}"),

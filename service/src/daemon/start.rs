@@ -50,6 +50,7 @@ impl<H: DaemonHost> Daemon<H> {
             environment: Box::new(environment),
             last: None,
             scan: None,
+            unrestored: Knobs::none(),
             user_scans: UserScans::new(budget.clone()),
             budget,
             guests: None,

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, bounded};
 use super::HELD;
 use crate::control::{Answer, NOTHING_TO_SCAN, Request, Waiting};
 use crate::daemon::Message;
-use crate::testing::Scene;
+use crate::testing::{Scene, World};
 use crate::user_socket::{Done, Refusal, ScanQueue, UserScan};
 
 fn with_two_clones(config: &str) -> Scene {
@@ -69,25 +69,40 @@ fn a_scan_waits_for_ksmd_to_end_its_batch() {
 }
 
 #[test]
-fn a_scan_is_given_up_where_ksmd_never_ends_its_batch() {
+fn a_scan_that_ksmd_does_not_let_end_is_answered_and_put_back_later() {
+    // A pass takes seconds, and the policy names neither `run` nor what the scan changes besides.
+    let config = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 40 }\n\
+                  [limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n";
+    let mut scene = with_two_clones(config);
+    let (answers, waiting) = scene.ask_at(5, scan(1000, None));
+    let (done, _done_waits) = scene.ask_at(60, scan(1, None));
+    scene.at(8, move |world| {
+        assert_eq!((world.knob(Knob::Run), world.knob(Knob::SmartScan)), (1, 0), "the scan is under way");
+        world.delays = Some(Knob::Run);
+        drop(waiting);
+    });
+    scene.at(30, |world| assert_eq!(world.knob(Knob::Run), 1));
+    scene.at(40, |world| world.delays = None);
+    let is_as_before = |world: &mut World| {
+        let knobs = [Knob::Run, Knob::SmartScan, Knob::SleepMillisecs, Knob::PagesToScan];
+        assert_eq!(knobs.map(|knob| world.knob(knob)), [0, 1, 20, 40]);
+    };
+    scene.at(55, is_as_before);
+    scene.at(62, |world| world.delays = Some(Knob::Run));
+    scene.at(2000, |world| world.delays = None);
+    scene.at(2060, is_as_before);
+    scene.run().unwrap();
+    assert!(refusal(answers.recv().unwrap()).contains("waits for the scan"));
+    let answer = done.recv().unwrap();
+    assert!(matches!(answer, Answer::Scan(_)), "all passes were made: {answer:?}");
+}
+
+#[test]
+fn a_scan_is_given_up_where_ksmd_can_not_be_started() {
     let mut scene = with_two_clones(HELD);
     scene.at(4, |world| world.delays = Some(Knob::Run));
     let (answers, _waiting) = scene.ask_at(5, scan(2, None));
-    scene.at(30, |world| {
-        assert_eq!((world.knob(Knob::PagesToScan), world.knob(Knob::SmartScan)), (321, 1), "as before the scan");
-    });
-    scene.run().unwrap();
-    assert_eq!(refusal(answers.recv().unwrap()), "the scan was given up: run is not written yet");
-
-    // Nor is it to be stopped.
-    let mut scene =
-        with_two_clones(&format!("{HELD}[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n"));
-    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
-    scene.at(6, |world| {
-        assert_eq!(world.knob(Knob::Run), 1, "the scan is under way");
-        world.delays = Some(Knob::Run);
-    });
-    scene.at(600, |_| {});
+    scene.at(30, |world| assert_eq!(world.knob(Knob::PagesToScan), 321));
     scene.run().unwrap();
     assert_eq!(refusal(answers.recv().unwrap()), "the scan was given up: run is not written yet");
 }
