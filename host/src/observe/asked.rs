@@ -29,13 +29,14 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// Of the processes that did not answer, so many are asked again by one sample.
 const SUSPECTS_ASKED: usize = 1;
 
-/// Bytes of command lines of one user's processes that one sample reads, and the first one. The next sample reads the others. A
-/// hypervisor's has some kilobytes; an ordinary user's many processes may each have as long a one as is read, and change it
+/// Bytes of command lines of one user's processes that are read within [`LINES_EVERY`], and by the first sample. Later samples
+/// read the others. A hypervisor's has some kilobytes; an ordinary user's many processes may each have as long a one as is read, and change it
 /// all the time.
 const LINES: u64 = 1 << 20;
 const LINES_AT_FIRST: u64 = 64 << 20;
+pub(super) const LINES_EVERY: Duration = Duration::from_secs(1);
 
-/// What a command line counts for at least. To begin a reading takes time too, so one sample reads 64 of a user's.
+/// What a command line counts for at least. To begin a reading takes time too, so 64 of a user's are read in that time.
 const LINE_LEAST: u64 = 16 << 10;
 
 /// Bytes of `ksm_stat` that are read: it has six lines.
@@ -61,9 +62,11 @@ pub(super) struct Asked {
     suspects: usize,
     /// Bytes of command lines that are left to be read, for each user.
     lines: UserBudget,
+    /// When that is as much again.
+    refill: Duration,
 }
 
-/// What one sample may read of each user's processes, by accountable uid. One user's processes use up no other's.
+/// What may be read of each user's processes, by accountable uid. One user's processes use up no other's.
 #[derive(Debug, Default)]
 struct UserBudget {
     each: u64,
@@ -83,15 +86,25 @@ impl UserBudget {
 impl Asked {
     pub(super) fn new(root: &Root) -> Self {
         let reader = root.is_host().then(Reader::default);
-        Self { reader, until: Instant::now(), stuck: STUCK, suspects: 0, lines: UserBudget::default() }
+        Self {
+            reader,
+            until: Instant::now(),
+            stuck: STUCK,
+            suspects: 0,
+            lines: UserBudget::default(),
+            refill: Duration::ZERO,
+        }
     }
 
-    /// Begins the time of a sample.
-    pub(super) fn begin(&mut self, is_first: bool) {
+    /// Begins the time of a sample, or of a look between two of them.
+    pub(super) fn begin(&mut self, is_first: bool, now: Duration) {
         self.until = Instant::now() + LONGEST;
         self.stuck = if is_first { STUCK_AT_FIRST } else { STUCK };
         self.suspects = 0;
-        self.lines = UserBudget::new(if is_first { LINES_AT_FIRST } else { LINES });
+        if is_first || now >= self.refill {
+            self.lines = UserBudget::new(if is_first { LINES_AT_FIRST } else { LINES });
+            self.refill = now + LINES_EVERY;
+        }
     }
 
     /// Whether the time of this sample is over.
@@ -126,11 +139,12 @@ impl Asked {
         told
     }
 
-    /// Reads a command line. `None`: this sample has read as much of this user's command lines as it may.
+    /// Reads a command line. `None`: it is to be read later. As much of this user's was read as may be, or the process's turn
+    /// did not come.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
         let user = proc.process(pid).ok().and_then(|directory| directory.accountable_uid());
-        if *self.lines.left(user) == 0 {
+        if *self.lines.left(user) == 0 || self.is_late() || SUSPECTS.rests(pid, Instant::now()) {
             return None;
         }
         let mut bytes = Vec::new();
@@ -140,6 +154,13 @@ impl Asked {
             bytes.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
+        // No answer of the process, but the end of the sample's time.
+        if outcome
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::TimedOut && Unanswered::of(error).is_none())
+        {
+            return None;
+        }
         let left = self.lines.left(user);
         *left = left.saturating_sub(length.max(LINE_LEAST));
         Some(outcome.and_then(|()| Ok(proc_file::check_items(&bytes, pid, FILE)?)).map(|()| bytes))

@@ -8,7 +8,7 @@ use ksmith_core::kernel::{Ksm, PidStat, Run};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
-use super::asked::{Asked, Told};
+use super::asked::{Asked, LINES_EVERY, Told};
 use super::connector::ProcessEvent;
 use super::descriptors::Descriptors;
 use super::discovery::Discovery;
@@ -69,6 +69,8 @@ enum Look {
     Silent(Unanswered),
     /// The time was over before its turn.
     Late,
+    /// Its command line is to be read later.
+    Unnamed,
 }
 
 impl<T> From<Reading<T>> for Look {
@@ -97,6 +99,8 @@ enum Watching {
     Silent(Unanswered),
     /// The time was over before its turn.
     Late,
+    /// Its command line is to be read later, and it may be a hypervisor.
+    Unnamed,
 }
 
 /// Every known process.
@@ -233,7 +237,7 @@ impl Processes {
         }
         let Some(proc) = self.proc.take() else { return };
         let is_first = self.scans == 0;
-        self.asked.begin(is_first);
+        self.asked.begin(is_first, now);
         if self.discovery.is_due(now, scratch) {
             self.scan(&proc, now);
         }
@@ -303,7 +307,7 @@ impl Processes {
     /// Reads the new processes that are due. Returns whether one of them has mergeable memory or may get some.
     pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
         let Some(proc) = self.proc.take() else { return false };
-        self.asked.begin(false);
+        self.asked.begin(false, now);
         let before = self.watched.len();
         let mut due_now = Vec::new();
         while due_now.len() < LOOKS_LEAST {
@@ -364,6 +368,7 @@ impl Processes {
                 Watching::NotWorth => {}
                 Watching::Silent(unanswered) => found = Look::Silent(unanswered),
                 Watching::Late => found = Look::Late,
+                Watching::Unnamed => found = Look::Unnamed,
             }
         }
         match &found {
@@ -377,6 +382,7 @@ impl Processes {
                 return self.look_again(pid, now + Asked::rest(pid).max(FIRST_DELAY));
             }
             Look::Late => return self.look_again(pid, now + NEXT),
+            Look::Unnamed => return self.look_again(pid, now + LINES_EVERY),
             _ => {}
         }
         self.silent.remove(&pid);
@@ -458,7 +464,7 @@ impl Processes {
             Seen::Late(_) => return Watching::Late,
             _ if watched.is_vm() => {}
             // Only its command line tells whether it is a hypervisor.
-            _ if watched.is_unnamed() => return Watching::Late,
+            _ if watched.is_unnamed() => return Watching::Unnamed,
             _ => return Watching::NotWorth,
         }
         if self.descriptors.take(Watched::descriptors_wanted()) {

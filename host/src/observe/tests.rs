@@ -10,6 +10,7 @@ use ksmith_core::sample::{Process, Sample};
 use tempfile::TempDir;
 
 use super::*;
+use crate::reader::SUSPECTS;
 
 const INVOLVED: &str = "ksm_rmap_items 9\nksm_zero_pages 1\nksm_merging_pages 5\nksm_process_profit 1\n\
                         ksm_merge_any: no\nksm_mergeable: yes\n";
@@ -153,6 +154,21 @@ fn one_users_long_command_lines_delay_no_other_users_guest() {
     assert_eq!((named(&first, "of-140"), named(&first, "of-141")), (1, 1));
     assert_eq!(named(&first, "of-1001"), 64, "many short ones are read by several samples as well");
     assert_eq!(named(&host.observer.sample(), "of-1001"), 100);
+}
+
+#[test]
+fn a_command_line_that_was_not_asked_for_is_read_later() {
+    let mut host = Host::new();
+    // No other test has it.
+    let pid = 4_100_100;
+    host.process(pid, "qemu-system-x86", 0, 5);
+    host.figures(pid, INVOLVED);
+    host.put(&format!("proc/{pid}/cmdline"), "qemu-system-x86_64\0-name\0guest=web\0");
+    SUSPECTS.note(pid, std::time::Instant::now());
+    let name = |sample: &Sample| sample.processes[0].name.to_string();
+    assert_eq!(name(&host.observer.sample()), "qemu-system-x86", "it is left alone for a while");
+    SUSPECTS.clear(pid);
+    assert_eq!(name(&host.observer.sample()), "web");
 }
 
 #[test]
