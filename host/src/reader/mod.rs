@@ -30,10 +30,11 @@ use crate::proc_file::Unanswered;
 /// Room for what the child says at a time: a pipe's size.
 const HEARD: usize = 64 << 10;
 
-/// Requests under way at most. The socket has room for them, so that sending them does not wait for the child.
+/// Requests under way at most, and their bytes. The socket has room for them, so that sending them does not wait for the child.
 const UNDER_WAY: usize = 128;
+const BYTES_UNDER_WAY: usize = 16 << 10;
 
-/// While more answers than these are to come, they are taken in some at a time: to be woken for each costs more than to read it.
+/// While so many more answers are to come, they are taken in some at a time: to be woken for each costs more than to read it.
 const FEW: usize = 4;
 
 /// How long the child is let read meanwhile. The pipe has room for what it says.
@@ -82,6 +83,11 @@ impl<'a> Request<'a> {
             let want = Want { pid, file: "mem", offset: 0, most: addresses.len() as u64 };
             Self { want, form: Form::Pages, addresses }
         })
+    }
+
+    /// Bytes of its form for the child.
+    fn length(&self) -> usize {
+        REQUEST + size_of_val(self.addresses)
     }
 
     /// In the form for the child. `None` if the path is too long.
@@ -177,7 +183,13 @@ impl Reader {
                 break;
             }
             let done = answers.len();
-            let batch = rest.get(..UNDER_WAY).unwrap_or(rest);
+            let mut bytes = 0;
+            let fits = |request: &&Request<'_>| {
+                bytes += request.length();
+                bytes <= BYTES_UNDER_WAY
+            };
+            let count = rest.iter().take(UNDER_WAY).take_while(fits).count();
+            let batch = rest.get(..count.max(1)).unwrap_or(rest);
             let admitted = batch.iter().take_while(|request| accounts.admit(&request.want)).count();
             let (batch, refused) = batch.split_at_checked(admitted).unwrap_or_default();
             if batch.is_empty() && !refused.is_empty() {

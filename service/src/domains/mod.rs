@@ -24,7 +24,7 @@ use ksmith_core::decide::domains::{
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::sample::{GivenUp, Sample};
 use ksmith_core::units::Span;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use self::sharing::{SharingError, sharing};
 pub use self::switch_off::switch_on_again;
@@ -186,9 +186,7 @@ impl DomainGuard {
                 // Any user may have many such guests.
                 Err(why) => {
                     failures += 1;
-                    if failures == 1 {
-                        warn!("{why}");
-                    }
+                    if failures == 1 { warn!("{why}") } else { debug!("{why}") }
                 }
             }
             self.views.forget(done.id);

@@ -1,7 +1,7 @@
 //! Pages of another process: their entries in its page map, and what they hold.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ksmith_core::kernel::PageEntry;
 use rustix::fs::{Mode, OFlags, openat};
@@ -41,30 +41,36 @@ impl SampledPage {
     }
 }
 
-/// Reads the pages at these addresses of the process with this directory under `/proc`, and writes [`ENTRY`] bytes for each: zeros
-/// where no page is present. Returns how many bytes it has written. `page` is as long as a page.
-pub(super) fn read_all(
-    proc: BorrowedFd<'_>,
-    directory: &CStr,
-    addresses: &[u8],
-    records: &mut [u8],
-    page: &mut [u8],
-) -> Result<usize, Errno> {
-    const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-    // Both files by one directory are of one process, also where its PID is used again.
-    let directory = openat(proc, directory, READ | OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-    let file = |name| openat(&directory, name, READ, Mode::empty());
-    let (pagemap, memory) = (file(c"pagemap")?, file(c"mem")?);
-    let mut length = 0;
-    for (address, record) in addresses.chunks_exact(8).zip(records.chunks_exact_mut(ENTRY)) {
-        let address = address.first_chunk().map_or(0, |address| u64::from_ne_bytes(*address));
-        match read(pagemap.as_fd(), memory.as_fd(), address, page)? {
-            Some(page) => record.copy_from_slice(&page.to_bytes()),
-            None => record.fill(0),
-        }
-        length += ENTRY;
+/// The files of a process by which its pages are read.
+pub(super) struct Files {
+    pagemap: OwnedFd,
+    memory: OwnedFd,
+}
+
+impl Files {
+    /// Opens those of the process with this directory under `/proc`.
+    pub(super) fn open(proc: BorrowedFd<'_>, directory: &CStr) -> Result<Self, Errno> {
+        const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+        // Both files by one directory are of one process, also where its PID is used again.
+        let directory = openat(proc, directory, READ | OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let file = |name| openat(&directory, name, READ, Mode::empty());
+        Ok(Self { pagemap: file(c"pagemap")?, memory: file(c"mem")? })
     }
-    Ok(length)
+
+    /// Reads the pages at these addresses, and writes [`ENTRY`] bytes for each: zeros where no page is present. Returns how many bytes
+    /// it has written. `page` is as long as a page.
+    pub(super) fn read(&self, addresses: &[u8], records: &mut [u8], page: &mut [u8]) -> Result<usize, Errno> {
+        let mut length = 0;
+        for (address, record) in addresses.chunks_exact(8).zip(records.chunks_exact_mut(ENTRY)) {
+            let address = address.first_chunk().map_or(0, |address| u64::from_ne_bytes(*address));
+            match read(self.pagemap.as_fd(), self.memory.as_fd(), address, page)? {
+                Some(page) => record.copy_from_slice(&page.to_bytes()),
+                None => record.fill(0),
+            }
+            length += ENTRY;
+        }
+        Ok(length)
+    }
 }
 
 /// Reads one page. `None`: no page is present there. Reading an absent page would bring it in.

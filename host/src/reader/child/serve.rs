@@ -4,13 +4,16 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::{pread, retry_on_intr};
+use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::page::{self, ADDRESSES};
 use super::{FIXED, Form, HEAD, REQUEST};
 
 /// The longest piece of an answer.
 const PIECE: usize = 32 << 10;
+
+/// Pages that are told of at a time.
+const PAGES_AT_A_TIME: usize = 8;
 
 /// Bytes of the buffer in which an answer is put together.
 pub(super) const ROOM: usize = HEAD + PIECE + HEAD;
@@ -63,11 +66,23 @@ fn tell_pages(
     buffer: &mut [u8],
     page: &mut [u8],
 ) -> bool {
-    let Some(records) = buffer.get_mut(HEAD..) else { return false };
-    match page::read_all(proc, path(request), addresses, records, page) {
-        Ok(length) => say_last_piece(answers, buffer, length),
-        Err(error) => say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+    let fail = |error: Errno| say(answers, &(-error.raw_os_error()).to_ne_bytes());
+    let files = match page::Files::open(proc, path(request)) {
+        Ok(files) => files,
+        Err(error) => return fail(error),
+    };
+    // A process may make each read wait a little: the parent is to hear that it goes on.
+    for addresses in addresses.chunks(PAGES_AT_A_TIME * 8) {
+        let Some(records) = buffer.get_mut(HEAD..) else { return false };
+        match files.read(addresses, records, page) {
+            Ok(length) if say_piece(answers, buffer, length) => {}
+            Ok(_) => return false,
+            Err(error) => return fail(error),
+        }
     }
+    // Once the answer is there, no file of another process is open here.
+    drop(files);
+    say_last_piece(answers, buffer, 0)
 }
 
 /// Answers a request for a file. Returns whether the parent still listens.
@@ -93,13 +108,18 @@ fn tell_file(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUE
             drop(file);
             return say_last_piece(answers, buffer, count);
         }
-        if let Some(head) = buffer.first_chunk_mut() {
-            *head = (count as i32).to_ne_bytes();
-        }
-        if !buffer.get(..HEAD + count).is_some_and(|piece| say(answers, piece)) {
+        if !say_piece(answers, buffer, count) {
             return false;
         }
     }
+}
+
+/// Says what is in the buffer behind the head of a piece.
+fn say_piece(answers: BorrowedFd<'_>, buffer: &mut [u8], count: usize) -> bool {
+    if let Some(head) = buffer.first_chunk_mut() {
+        *head = (count as i32).to_ne_bytes();
+    }
+    buffer.get(..HEAD + count).is_some_and(|piece| say(answers, piece))
 }
 
 /// Says what is in the buffer behind the head of a piece, if anything, and the end of the answer.
