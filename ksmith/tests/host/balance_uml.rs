@@ -36,8 +36,7 @@ fn a_guest_gives_its_page_cache_lives_and_gets_it_back() {
     assert_eq!(after.given_bytes, given);
     assert!(given < 64 * MIB, "{after:?}");
     assert!(after.resident_bytes < before.resident_bytes / 2, "{before:?} {after:?}");
-    // It is left 6 MiB, and uses some itself meanwhile.
-    assert!(after.inside.available_bytes.unwrap() > 2 * MIB, "{after:?}");
+    assert!(after.inside.available_bytes.unwrap() > 4 * MIB, "{after:?}");
     assert_eq!(ledger.entries()[0].given_bytes, given);
     assert!(guest.answers(PATIENCE), "{}", guest.console());
 

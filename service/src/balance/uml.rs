@@ -176,6 +176,7 @@ impl Uml {
 
     fn shrink(&mut self, to: u64, deadline: Instant) -> Result<(), ActuatorError> {
         let reserve = reserve(self.account.whole());
+        let had = self.account.given();
         let mut wasted = 0;
         while self.account.given() > to && wasted < MOST_WASTED && Instant::now() < deadline {
             let memory = self.memory()?;
@@ -194,7 +195,10 @@ impl Uml {
                 sleep(PAUSE);
             }
         }
-        Ok(())
+        // It may have come to use of its reserve meanwhile: so much is given back of what was taken here.
+        let lacks = self.memory()?.available.map_or(0, |available| reserve.saturating_sub(available));
+        let enough = (self.account.given() + lacks.next_multiple_of(SMALLEST)).min(had);
+        if enough > self.account.given() { self.grow(enough) } else { Ok(()) }
     }
 
     fn grow(&mut self, to: u64) -> Result<(), ActuatorError> {

@@ -19,6 +19,8 @@ struct Guest {
     /// Its kernel's PSI, if it has one, and the number of requests for it.
     pressure: Option<&'static str>,
     asked: u32,
+    /// What its programs use besides, once it has become short.
+    used: u64,
 }
 
 /// How it behaves.
@@ -33,6 +35,8 @@ enum Manner {
     Babbling,
     /// Does not answer to `config`, but does it.
     Mute,
+    /// Comes to use 5 MiB itself when it has little left.
+    Needy,
 }
 
 impl Guest {
@@ -55,7 +59,7 @@ impl Guest {
                 + &line("MemFree", self.free)
                 + &line("MemAvailable", self.free + self.cache)
                 + &line("Cached", self.cache)
-                + &line("AnonPages", 8 * MIB);
+                + &line("AnonPages", 8 * MIB + self.used);
             // kswapd runs.
             let reclaimed = (2 * MIB).min(self.cache);
             if self.free < 2 * MIB {
@@ -71,6 +75,13 @@ impl Guest {
                 // It stops half way and says nothing of it.
                 let given = bytes.min(self.free);
                 (self.free, self.taken) = (self.free - given, self.taken + given);
+                if self.manner == Manner::Needy
+                    && self.used == 0
+                    && self.free + self.cache < reserve(100 * MIB) + STEP
+                {
+                    self.used = 5 * MIB;
+                    self.cache -= self.used;
+                }
             }
             _ => {
                 let back = bytes.min(self.taken);
@@ -112,6 +123,7 @@ fn stage(manner: Manner) -> Stage {
         manner: Manner::Honest,
         pressure: None,
         asked: 0,
+        used: 0,
     }));
     let path = tree.path().join("mconsole");
     serve(&path, Arc::clone(&guest));
@@ -148,6 +160,19 @@ fn what_is_taken_is_what_the_guest_really_gave_down_to_its_reserve() {
     assert_eq!(stage.uml.resize(u64::MAX).unwrap(), 100 * MIB);
     assert_eq!(stage.taken(), 0);
     assert!(stage.ledger.entries().is_empty());
+}
+
+#[test]
+fn a_guest_that_comes_to_need_its_reserve_gets_as_much_back() {
+    let mut stage = stage(Manner::Needy);
+    let given = stage.uml.resize(0).unwrap();
+    let (left, used) = {
+        let guest = stage.guest.lock().unwrap();
+        (guest.free + guest.cache, guest.used)
+    };
+    assert_eq!(used, 5 * MIB, "it became short");
+    assert!(left >= reserve(100 * MIB) && left < reserve(100 * MIB) + 2 * STEP, "{left}");
+    assert_eq!((stage.ledger.entries()[0].given_bytes, 100 * MIB - given), (given, stage.taken()));
 }
 
 #[test]
