@@ -59,7 +59,7 @@ pub struct Daemon<H = LiveHost> {
     last: Option<Tick>,
     scan: Option<Scan>,
     /// What a scan has changed, as it was, that waits for ksmd to be put back.
-    unrestored: Knobs,
+    unrestored: Option<Knobs>,
     budget: Budget,
     user_scans: UserScans,
     guests: Option<GuestRegistry>,

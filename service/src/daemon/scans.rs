@@ -30,8 +30,6 @@ pub(super) struct Scan {
     settings: Knobs,
     /// Whether all processes were looked at. A process that has marked memory in the last seconds shows only then.
     has_looked: bool,
-    /// What waited for ksmd at the turn before.
-    unwritten: Option<String>,
 }
 
 /// The requester of a scan.
@@ -59,10 +57,6 @@ fn changed_by_scan(found: &Knobs) -> Knobs {
     found.iter().filter(restorable).collect()
 }
 
-fn given_up(error: &str) -> String {
-    format!("the scan was given up: {error}")
-}
-
 /// CPU time of ksmd between two moments.
 fn spent(before: &Figures, now: &Figures) -> Duration {
     Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default()
@@ -74,8 +68,10 @@ impl<H: DaemonHost> Daemon<H> {
         let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
         let mut settings = changed_by_scan(&found);
         // What an earlier scan has changed and could not put back yet.
-        std::mem::take(&mut self.unrestored).iter().for_each(|(knob, value)| settings.set(knob, value));
-        self.scan = Some(Scan { waiting, before: None, requester, settings, has_looked: false, unwritten: None });
+        for (knob, value) in self.unrestored.take().iter().flat_map(Knobs::iter) {
+            settings.set(knob, value);
+        }
+        self.scan = Some(Scan { waiting, before: None, requester, settings, has_looked: false });
     }
 
     /// Whether root or balance may scan now: a scan for users makes way, and is made again afterwards.
@@ -107,7 +103,7 @@ impl<H: DaemonHost> Daemon<H> {
     fn put_back(&mut self, settings: Knobs) {
         let applied = self.controller.put_back(&settings);
         applied.errors.iter().for_each(|error| error!("{error}"));
-        self.unrestored = if applied.waiting.is_empty() { Knobs::none() } else { settings };
+        self.unrestored = Some(settings).filter(|_| !applied.waiting.is_empty());
     }
 
     /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
@@ -142,19 +138,19 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     pub(super) fn finish_scan(&mut self, tick: &Tick) {
-        if self.scan.is_none() && self.unrestored.iter().next().is_some() {
-            let settings = std::mem::take(&mut self.unrestored);
+        if let Some(settings) = self.unrestored.take() {
             self.put_back(settings);
         }
         let may_wait = self.waits_for() < LONGEST_WAIT;
         let Some(scan) = &mut self.scan else { return };
         let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
-        let unwritten = std::mem::replace(&mut scan.unwritten, tick.applied.waiting.first().cloned());
         if may_wait && !tick.applied.waiting.is_empty() {
             // What the scan has changed can be put back once ksmd has ended its batch.
             return;
         }
         let state = tick.decision.reason.state;
+        // A scan with all passes made is done, however late ksmd stops.
+        let waiting = tick.applied.waiting.first().filter(|_| state != OnDemand::DONE);
         let now = Figures::of(&tick.sample);
         let spent = spent(&before, &now);
         let is_wanted = match &scan.requester {
@@ -165,16 +161,12 @@ impl<H: DaemonHost> Daemon<H> {
         let outcome = if !is_wanted {
             info!("the peer that asked for the scan has gone; it ends");
             Err("no peer waits for the scan".to_owned())
-        } else if let Some(error) = tick.applied.errors.first() {
-            Err(given_up(error))
-        } else if let Some(error) = scan.unwritten.as_ref().filter(|_| state != OnDemand::DONE) {
-            Err(given_up(error))
+        } else if let Some(error) = tick.applied.errors.first().or(waiting) {
+            Err(format!("the scan was given up: {error}"))
         } else if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
             scan.has_looked = true;
             self.controller.host_mut().look_at_all();
             return;
-        } else if let (OnDemand::STALLED, Some(error)) = (state, unwritten) {
-            Err(given_up(&error))
         } else if state == OnDemand::STALLED
             || control::nothing_to_scan(&tick.sample) && self.controller.host_mut().shows_mergeable()
         {

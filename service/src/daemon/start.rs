@@ -50,7 +50,7 @@ impl<H: DaemonHost> Daemon<H> {
             environment: Box::new(environment),
             last: None,
             scan: None,
-            unrestored: Knobs::none(),
+            unrestored: None,
             user_scans: UserScans::new(budget.clone()),
             budget,
             guests: None,

@@ -53,13 +53,19 @@ fn a_scan_on_demand_merges_and_the_policy_goes_on_as_before() {
     assert!(!outcome.log.contains("another program"), "{}", outcome.log);
 }
 
+/// A pass takes seconds.
+const SLOW: &str = "[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n";
+
 #[test]
 fn a_scan_waits_for_ksmd_to_end_its_batch() {
-    let mut scene = with_two_clones(HELD);
-    scene.at(4, |world| world.delays = Some(Knob::Run));
+    let mut scene = with_two_clones(&format!("{HELD}{SLOW}"));
     let (answers, _waiting) = scene.ask_at(5, scan(2, None));
-    scene.at(9, |world| world.delays = None);
-    scene.at(120, |world| assert_eq!(world.knob(Knob::Run), 0));
+    scene.at(8, |world| world.delays = Some(Knob::Run));
+    scene.at(40, |world| {
+        assert_eq!(world.knob(Knob::Run), 1);
+        world.delays = None;
+    });
+    scene.at(120, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::SmartScan)), (0, 1)));
     let outcome = scene.run().unwrap();
     assert_eq!(outcome.count("run is not written yet; so for 3"), 1, "{}", outcome.log);
     let answer = answers.recv().unwrap();
@@ -69,11 +75,27 @@ fn a_scan_waits_for_ksmd_to_end_its_batch() {
 }
 
 #[test]
+fn a_scan_is_given_up_where_a_setting_waits_for_ksmd_too_long() {
+    let mut scene = with_two_clones(&format!("{HELD}{SLOW}"));
+    let (answers, _waiting) = scene.ask_at(5, scan(1000, None));
+    scene.at(7, |world| {
+        world.machine.write(Knob::SleepMillisecs, 100_000_000).unwrap();
+        world.delays = Some(Knob::SleepMillisecs);
+    });
+    scene.at(60, |world| {
+        assert_eq!(world.knob(Knob::SmartScan), 0, "it can't be put back yet");
+        world.delays = None;
+    });
+    scene.at(120, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::SmartScan)), (0, 1)));
+    scene.run().unwrap();
+    assert_eq!(refusal(answers.recv().unwrap()), "the scan was given up: sleep_millisecs is not written yet");
+}
+
+#[test]
 fn a_scan_that_ksmd_does_not_let_end_is_answered_and_put_back_later() {
-    // A pass takes seconds, and the policy names neither `run` nor what the scan changes besides.
-    let config = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 40 }\n\
-                  [limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n";
-    let mut scene = with_two_clones(config);
+    // The policy names neither `run` nor what the scan changes besides.
+    let config = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 40 }\n";
+    let mut scene = with_two_clones(&format!("{config}{SLOW}"));
     let (answers, waiting) = scene.ask_at(5, scan(1000, None));
     let (done, _done_waits) = scene.ask_at(60, scan(1, None));
     scene.at(8, move |world| {
@@ -95,16 +117,6 @@ fn a_scan_that_ksmd_does_not_let_end_is_answered_and_put_back_later() {
     assert!(refusal(answers.recv().unwrap()).contains("waits for the scan"));
     let answer = done.recv().unwrap();
     assert!(matches!(answer, Answer::Scan(_)), "all passes were made: {answer:?}");
-}
-
-#[test]
-fn a_scan_is_given_up_where_ksmd_can_not_be_started() {
-    let mut scene = with_two_clones(HELD);
-    scene.at(4, |world| world.delays = Some(Knob::Run));
-    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
-    scene.at(30, |world| assert_eq!(world.knob(Knob::PagesToScan), 321));
-    scene.run().unwrap();
-    assert_eq!(refusal(answers.recv().unwrap()), "the scan was given up: run is not written yet");
 }
 
 #[test]
@@ -213,9 +225,7 @@ fn balance_has_everything_merged_when_memory_is_short() {
 
 #[test]
 fn root_and_balance_go_before_users() {
-    // A pass takes seconds.
-    let slow =
-        || with_two_clones(&format!("{HELD}[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n"));
+    let slow = || with_two_clones(&format!("{HELD}{SLOW}"));
     let mut scene = slow();
     let (users, _user_waits) = ask_as(&mut scene, 5, 7, 4);
     scene.at(6, |world| assert_eq!(world.knob(Knob::Run), 1));
