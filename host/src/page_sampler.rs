@@ -197,11 +197,8 @@ impl Pages {
     fn draw(&mut self, parts: &[[Option<Place>; TRIES]]) -> Vec<(Place, SampledPage)> {
         let mut found: Vec<Option<(Place, SampledPage)>> = vec![None; parts.len()];
         for turn in 0..TRIES {
-            let is_open = |found: &Option<_>| found.is_none();
-            let open = |(tries, found): (&[Option<Place>; TRIES], &Option<_>)| {
-                *tries.get(turn).filter(|_| is_open(found))?
-            };
-            let places: Vec<Option<Place>> = parts.iter().zip(&found).map(open).collect();
+            let open = parts.iter().zip(&found).map(|(tries, found)| tries.get(turn).filter(|_| found.is_none()));
+            let places: Vec<Option<Place>> = open.map(|place| *place?).collect();
             let pages = self.read(&places).into_iter();
             for ((slot, place), page) in found.iter_mut().zip(places).zip(pages) {
                 if let Some(drawn) = place.zip(page) {

@@ -30,8 +30,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 const SUSPECTS_ASKED: usize = 1;
 
 /// Bytes of command lines of one user's processes that are read within [`LINES_EVERY`], and by the first sample. Later samples
-/// read the others. A hypervisor's has some kilobytes; an ordinary user's many processes may each have as long a one as is read, and change it
-/// all the time.
+/// read the others. A hypervisor's has some kilobytes; an ordinary user's many processes may each have as long a one as is read,
+/// and change it all the time.
 const LINES: u64 = 1 << 20;
 const LINES_AT_FIRST: u64 = 64 << 20;
 pub(super) const LINES_EVERY: Duration = Duration::from_secs(1);
@@ -143,8 +143,11 @@ impl Asked {
     /// did not come.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
+        if self.is_late() || SUSPECTS.rests(pid, Instant::now()) {
+            return None;
+        }
         let user = proc.process(pid).ok().and_then(|directory| directory.accountable_uid());
-        if *self.lines.left(user) == 0 || self.is_late() || SUSPECTS.rests(pid, Instant::now()) {
+        if *self.lines.left(user) == 0 {
             return None;
         }
         let mut bytes = Vec::new();
@@ -154,11 +157,10 @@ impl Asked {
             bytes.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
-        // No answer of the process, but the end of the sample's time.
-        if outcome
-            .as_ref()
-            .is_err_and(|error| error.kind() == io::ErrorKind::TimedOut && Unanswered::of(error).is_none())
-        {
+        let is_late =
+            |error: &io::Error| error.kind() == io::ErrorKind::TimedOut && Unanswered::of(error).is_none();
+        if outcome.as_ref().is_err_and(is_late) {
+            // The end of the sample's time, and nothing that the process said.
             return None;
         }
         let left = self.lines.left(user);
