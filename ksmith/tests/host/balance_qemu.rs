@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::linux::{Linux, LinuxKit};
+use crate::support::own::on_own_host;
 use crate::support::vm::serves_qmp;
-use crate::support::{actuator_of, hold_off_others, wait_until};
+use crate::support::{actuator_of, wait_until};
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
 use ksmith_service::balance::{Actuator, ActuatorError, GivenBack, Ledger, Look};
@@ -36,73 +37,76 @@ fn told(actuator: &mut dyn Actuator) -> Look {
 
 #[test]
 fn a_balloon_takes_what_is_idle_and_gives_it_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
-    let _others_wait = hold_off_others();
-    let mut guest = kit.start("idle", 128, None, &BALLOON);
-    assert!(guest.boot(PATIENCE), "{}", guest.console());
-    assert!(guest.touch(60, PATIENCE), "{}", guest.console());
-    let ledger = ledger(directory.path());
-    let mut actuator = of(&guest, &ledger).unwrap();
-    let before = told(actuator.as_mut());
-    assert_eq!((before.whole_bytes, before.given_bytes), (128 * MIB, 128 * MIB));
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+        let mut guest = kit.start("idle", 128, None, &BALLOON);
+        assert!(guest.boot(PATIENCE), "{}", guest.console());
+        assert!(guest.touch(60, PATIENCE), "{}", guest.console());
+        let ledger = ledger(directory.path());
+        let mut actuator = of(&guest, &ledger).unwrap();
+        let before = told(actuator.as_mut());
+        assert_eq!((before.whole_bytes, before.given_bytes), (128 * MIB, 128 * MIB));
 
-    // More than it can spare: it keeps a reserve.
-    let given = actuator.resize(MIB).unwrap();
-    assert!(given < 90 * MIB, "{given} {before:?}");
-    let after = actuator.look().unwrap();
-    assert_eq!(after.given_bytes, given);
-    assert!(after.resident_bytes + 20 * MIB < before.resident_bytes, "{before:?} {after:?}");
-    assert_eq!(ledger.entries()[0].given_bytes, given);
-    assert!(!guest.has_killed(PATIENCE), "{}", guest.console());
+        // More than it can spare: it keeps a reserve.
+        let given = actuator.resize(MIB).unwrap();
+        assert!(given < 90 * MIB, "{given} {before:?}");
+        let after = actuator.look().unwrap();
+        assert_eq!(after.given_bytes, given);
+        assert!(after.resident_bytes + 20 * MIB < before.resident_bytes, "{before:?} {after:?}");
+        assert_eq!(ledger.entries()[0].given_bytes, given);
+        assert!(!guest.has_killed(PATIENCE), "{}", guest.console());
 
-    // Another ksmith gives it all back.
-    let next = self::ledger(directory.path());
-    assert_eq!(next.restore(&Root::host(), false).notes, ["idle has its 128 MiB again"]);
-    assert_eq!(actuator.look().unwrap().given_bytes, 128 * MIB);
-    assert!(next.entries().is_empty());
-    assert!(guest.leak("it", 60, PATIENCE), "{}", guest.console());
-    assert!(!guest.has_killed(PATIENCE), "{}", guest.console());
+        // Another ksmith gives it all back.
+        let next = self::ledger(directory.path());
+        assert_eq!(next.restore(&Root::host(), false).notes, ["idle has its 128 MiB again"]);
+        assert_eq!(actuator.look().unwrap().given_bytes, 128 * MIB);
+        assert!(next.entries().is_empty());
+        assert!(guest.leak("it", 60, PATIENCE), "{}", guest.console());
+        assert!(!guest.has_killed(PATIENCE), "{}", guest.console());
+    });
 }
 
 #[test]
 fn a_guest_that_ignores_its_balloon_is_left_as_it_is() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
-    let _others_wait = hold_off_others();
-    // Its processor never starts, and so neither does a driver.
-    let guest = kit.start("deaf", 64, None, &["-S", "-device", "virtio-balloon-pci,id=b"]);
-    wait_until("QEMU serves QMP", || serves_qmp(&guest.socket));
-    let ledger = ledger(directory.path());
-    let mut actuator = match of(&guest, &ledger) {
-        Ok(actuator) => actuator,
-        // Without a driver QEMU has no balloon to speak of: nothing was begun then.
-        Err(error) => return assert!(matches!(error, ActuatorError::Unable(_)), "{error}"),
-    };
-    let started = Instant::now();
-    assert_eq!(actuator.resize(32 * MIB).unwrap(), 64 * MIB);
-    assert!(started.elapsed() < Duration::from_secs(20));
-    assert!(ledger.entries().is_empty());
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+        // Its processor never starts, and so neither does a driver.
+        let guest = kit.start("deaf", 64, None, &["-S", "-device", "virtio-balloon-pci,id=b"]);
+        wait_until("QEMU serves QMP", || serves_qmp(&guest.socket));
+        let ledger = ledger(directory.path());
+        let mut actuator = match of(&guest, &ledger) {
+            Ok(actuator) => actuator,
+            // Without a driver QEMU has no balloon to speak of: nothing was begun then.
+            Err(error) => return assert!(matches!(error, ActuatorError::Unable(_)), "{error}"),
+        };
+        let started = Instant::now();
+        assert_eq!(actuator.resize(32 * MIB).unwrap(), 64 * MIB);
+        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(ledger.entries().is_empty());
+    });
 }
 
 #[test]
 fn without_a_balloon_it_says_what_to_do_and_an_ended_guest_is_gone() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
-    let _others_wait = hold_off_others();
-    let plain = kit.start("plain", 64, None, &["-S"]);
-    wait_until("QEMU serves QMP", || serves_qmp(&plain.socket));
-    let ledger = ledger(directory.path());
-    let error = of(&plain, &ledger).unwrap_err().to_string();
-    assert!(error.contains("-device virtio-balloon-pci"), "{error}");
-    let mut guest = kit.start("ends", 96, None, &BALLOON);
-    assert!(guest.boot(PATIENCE), "{}", guest.console());
-    let mut actuator = of(&guest, &ledger).unwrap();
-    told(actuator.as_mut());
-    assert!(actuator.resize(88 * MIB).unwrap() < 96 * MIB);
-    guest.kill();
-    assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
-    assert!(matches!(actuator.resize(92 * MIB), Err(ActuatorError::Gone)));
-    assert_eq!(ledger.restore(&Root::host(), false), GivenBack::default());
-    assert!(ledger.entries().is_empty());
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+        let plain = kit.start("plain", 64, None, &["-S"]);
+        wait_until("QEMU serves QMP", || serves_qmp(&plain.socket));
+        let ledger = ledger(directory.path());
+        let error = of(&plain, &ledger).unwrap_err().to_string();
+        assert!(error.contains("-device virtio-balloon-pci"), "{error}");
+        let mut guest = kit.start("ends", 96, None, &BALLOON);
+        assert!(guest.boot(PATIENCE), "{}", guest.console());
+        let mut actuator = of(&guest, &ledger).unwrap();
+        told(actuator.as_mut());
+        assert!(actuator.resize(88 * MIB).unwrap() < 96 * MIB);
+        guest.kill();
+        assert!(matches!(actuator.look(), Err(ActuatorError::Gone)));
+        assert!(matches!(actuator.resize(92 * MIB), Err(ActuatorError::Gone)));
+        assert_eq!(ledger.restore(&Root::host(), false), GivenBack::default());
+        assert!(ledger.entries().is_empty());
+    });
 }

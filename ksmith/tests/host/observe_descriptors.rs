@@ -1,6 +1,7 @@
 //! What the observer keeps open.
 
-use crate::support::{guest, hold_off_ksm, in_own_process};
+use crate::support::own::in_own_process;
+use crate::support::{guest, hold_off_ksm};
 use ksmith_core::sample::Sample;
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;

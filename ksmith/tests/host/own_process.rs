@@ -6,7 +6,8 @@ use ksmith_host::memory::frames;
 use ksmith_host::own_use::lock_program;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-use crate::support::{in_own_process, skipped};
+use crate::support::own::in_own_process;
+use crate::support::skipped;
 
 /// The flags of the mapping of this process that holds an address, and its resident KiB.
 fn mapping(address: usize) -> (String, u64) {

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::attack::Attack;
+use crate::support::own::in_own_process;
 use crate::support::program::{PROGRAM, config_file};
-use crate::support::{guest, hold_off_others, in_own_process, wait_until};
+use crate::support::{guest, hold_off_others, wait_until};
 use ksmith_core::sample::Sample;
 use ksmith_host::observe::Observer;
 use ksmith_host::reader::{self, Patience, Reader, Want, WantedPages};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::support::image::{Image, ImageGuest};
 use crate::support::linux::{Linux, LinuxKit};
-use crate::support::pool::{Pool, Swap};
+use crate::support::own::on_own_host;
+use crate::support::pool::{Pool, Swap, hold_off_swap};
 use crate::support::program::{Running, ksmith};
 use crate::support::{KernelLock, UNDO, number, vmstat, wait_until, wait_within};
 use ksmith_core::kernel::Meminfo;
@@ -58,65 +59,64 @@ fn entries() -> Vec<Value> {
 
 #[test]
 fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
-    let Some(pool) = Pool::make(8 * GIB) else { return };
-    pool.drop_cache_first();
-    let mut idle: Vec<Linux> = ["gold", "silver", "bronze"]
-        .iter()
-        .map(|name| kit.start(name, 192, Some(&pool), &["-device", "virtio-balloon-pci"]))
-        .collect();
-    let mut leaker = kit.start("leaker", 384, Some(&pool), &BALLOON);
-    assert!(leaker.boot(PATIENCE), "{}", leaker.console());
-    for guest in &mut idle {
-        assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
-    }
-    // These guests do not merge, so they boot while another test has KSM.
-    let Some(_lock) = KernelLock::take() else { return };
-    // The whole host has it: not while another test's pool is to run out of memory.
-    let Some(_swap) = Swap::on(directory.path(), GIB) else { return };
-    let swapped = pool.swapped_bytes();
-    let rules: String = ["gold", "silver", "bronze"]
-        .iter()
-        .map(|name| format!("[[balance.rule]]\nname = \"{name}\"\nclass = \"{name}\"\n"))
-        .collect();
-    let rules = rules + "[[balance.rule]]\nname = \"leaker\"\nclass = \"gold\"\n";
-    // Steps as large as in an emergency, or giving back takes a minute.
-    let mut daemon = Running::daemon(&config(&pool, &format!("step_percent = 15\n{rules}")), &[]);
-    wait_until("all guests tell", || {
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+        let Some(pool) = Pool::make(8 * GIB) else { return };
+        pool.drop_cache_first();
+        let mut idle: Vec<Linux> = ["gold", "silver", "bronze"]
+            .iter()
+            .map(|name| kit.start(name, 192, Some(&pool), &["-device", "virtio-balloon-pci"]))
+            .collect();
+        let mut leaker = kit.start("leaker", 384, Some(&pool), &BALLOON);
+        assert!(leaker.boot(PATIENCE), "{}", leaker.console());
+        for guest in &mut idle {
+            assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
+        }
+        let Some(_swap) = Swap::on(directory.path(), GIB) else { return };
+        let swapped = pool.swapped_bytes();
+        let rules: String = ["gold", "silver", "bronze"]
+            .iter()
+            .map(|name| format!("[[balance.rule]]\nname = \"{name}\"\nclass = \"{name}\"\n"))
+            .collect();
+        let rules = rules + "[[balance.rule]]\nname = \"leaker\"\nclass = \"gold\"\n";
+        // Steps as large as in an emergency, or giving back takes a minute.
+        let mut daemon = Running::daemon(&config(&pool, &format!("step_percent = 15\n{rules}")), &[]);
+        wait_until("all guests tell", || {
+            let seen = guests();
+            seen.len() == 4 && seen.values().all(|row| row["inside"]["available_bytes"].is_u64())
+        });
+        // The leak is three times what is free.
+        let limit = pool.used_without_cache() + 64 * MIB;
+        assert!(pool.limit(limit));
+        let (mut leaked, mut most_swapped) = (0, swapped);
+        while leaked < LEAK_MIB {
+            // The leak waits for the daemon, which may get little of a busy machine.
+            wait_until("memory was taken for the next step", || pool.used_without_cache() + 32 * MIB <= limit);
+            assert!(leaker.leak(&leaked.to_string(), 6, PATIENCE), "{}", leaker.console());
+            leaked += 6;
+            most_swapped = most_swapped.max(pool.swapped_bytes());
+        }
+        assert_eq!(pool.oom_kills(), 0, "{}", daemon.log());
+        assert!(most_swapped <= swapped + TOLERATED_SWAP, "{} bytes: {}", most_swapped - swapped, daemon.log());
+        let log = daemon.log();
+        lower_classes_gave_first(&log);
         let seen = guests();
-        seen.len() == 4 && seen.values().all(|row| row["inside"]["available_bytes"].is_u64())
+        assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
+        for guest in idle.iter_mut().chain([&mut leaker]) {
+            assert!(!guest.has_killed(PATIENCE), "{}: {}: {}", guest.name, guest.console(), daemon.log());
+        }
+        // The leak ends with the leaker, and all get theirs back: in small steps, one after the other.
+        drop(leaker);
+        wait_within(4 * PATIENCE, "all guests have all their memory again", || {
+            let seen = guests();
+            ["gold", "silver", "bronze"].iter().all(|name| given(&seen, name) == 192 * MIB)
+        });
+        eprintln!("still in the ledger: {:?}", entries());
+        wait_until("nothing is recorded as taken", || entries().is_empty());
+        assert!(pool.swapped_bytes() <= swapped + TOLERATED_SWAP);
+        wait_ended(&mut daemon);
     });
-    // The leak is three times what is free.
-    let limit = pool.used_without_cache() + 64 * MIB;
-    assert!(pool.limit(limit));
-    let (mut leaked, mut most_swapped) = (0, swapped);
-    while leaked < LEAK_MIB {
-        // The leak waits for the daemon, which may get little of a busy machine.
-        wait_until("memory was taken for the next step", || pool.used_without_cache() + 32 * MIB <= limit);
-        assert!(leaker.leak(&leaked.to_string(), 6, PATIENCE), "{}", leaker.console());
-        leaked += 6;
-        most_swapped = most_swapped.max(pool.swapped_bytes());
-    }
-    assert_eq!(pool.oom_kills(), 0, "{}", daemon.log());
-    assert!(most_swapped <= swapped + TOLERATED_SWAP, "{} bytes: {}", most_swapped - swapped, daemon.log());
-    let log = daemon.log();
-    lower_classes_gave_first(&log);
-    let seen = guests();
-    assert!(given(&seen, "bronze") < 160 * MIB, "{seen:?}");
-    for guest in idle.iter_mut().chain([&mut leaker]) {
-        assert!(!guest.has_killed(PATIENCE), "{}: {}: {}", guest.name, guest.console(), daemon.log());
-    }
-    // The leak ends with the leaker, and all get theirs back: in small steps, one after the other.
-    drop(leaker);
-    wait_within(4 * PATIENCE, "all guests have all their memory again", || {
-        let seen = guests();
-        ["gold", "silver", "bronze"].iter().all(|name| given(&seen, name) == 192 * MIB)
-    });
-    eprintln!("still in the ledger: {:?}", entries());
-    wait_until("nothing is recorded as taken", || entries().is_empty());
-    assert!(pool.swapped_bytes() <= swapped + TOLERATED_SWAP);
-    wait_ended(&mut daemon);
 }
 
 /// Checks each take in the log: before a guest is asked, those of lower classes have given what they can, or are late.
@@ -208,68 +208,70 @@ fn squeezed(directory: &Path, count: usize) -> Option<(Pool, Vec<ImageGuest>)> {
 
 #[test]
 fn a_killed_daemon_costs_no_guest_anything() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some((pool, mut guests)) = squeezed(directory.path(), 3) else { return };
-    let before: Vec<u64> = guests.iter().map(allocated).collect();
-    let text = config(&pool, "low_percent = 30\nhigh_percent = 60\n");
-    for _ in 0..3 {
-        let daemon = Running::daemon(&text, &[]);
-        wait_until("memory is being taken", || !entries().is_empty());
-        daemon.kill();
-        // Never less is noted than was taken; a few pages are on their way between lists.
-        for (guest, before) in guests.iter().zip(&before) {
-            let noted: u64 = entries()
-                .iter()
-                .filter(|entry| entry["process"]["pid"] == guest.pid())
-                .map(|entry| entry["whole_bytes"].as_u64().unwrap() - entry["given_bytes"].as_u64().unwrap())
-                .sum();
-            assert!(noted + 4 * MIB >= allocated(guest).saturating_sub(*before), "{} {noted}", guest.name);
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some((pool, mut guests)) = squeezed(directory.path(), 3) else { return };
+        let before: Vec<u64> = guests.iter().map(allocated).collect();
+        let text = config(&pool, "low_percent = 30\nhigh_percent = 60\n");
+        for _ in 0..3 {
+            let daemon = Running::daemon(&text, &[]);
+            wait_until("memory is being taken", || !entries().is_empty());
+            daemon.kill();
+            // Never less is noted than was taken; a few pages are on their way between lists.
+            for (guest, before) in guests.iter().zip(&before) {
+                let noted: u64 = entries()
+                    .iter()
+                    .filter(|entry| entry["process"]["pid"] == guest.pid())
+                    .map(|entry| entry["whole_bytes"].as_u64().unwrap() - entry["given_bytes"].as_u64().unwrap())
+                    .sum();
+                assert!(noted + 4 * MIB >= allocated(guest).saturating_sub(*before), "{} {noted}", guest.name);
+            }
         }
-    }
-    assert!(pool.limit(8 * GIB));
-    let said = restore();
-    assert!(said.contains("128 MiB again"), "{said}");
-    assert!(entries().is_empty(), "{:?}", entries());
-    for (guest, before) in guests.iter_mut().zip(&before) {
-        assert!(allocated(guest) < before + 4 * MIB, "{}: {before} {}", guest.name, allocated(guest));
-        assert!(guest.answers(PATIENCE), "{}", guest.console());
-    }
+        assert!(pool.limit(8 * GIB));
+        let said = restore();
+        assert!(said.contains("128 MiB again"), "{said}");
+        assert!(entries().is_empty(), "{:?}", entries());
+        for (guest, before) in guests.iter_mut().zip(&before) {
+            assert!(allocated(guest) < before + 4 * MIB, "{}: {before} {}", guest.name, allocated(guest));
+            assert!(guest.answers(PATIENCE), "{}", guest.console());
+        }
+    });
 }
 
 #[test]
 fn a_guest_that_hangs_and_one_that_ends_do_not_hold_up_the_others() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some((pool, mut umls)) = squeezed(directory.path(), 4) else { return };
-    let hung = Pid::from_raw(umls[0].pid() as i32).unwrap();
-    let mut daemon = Running::daemon(&config(&pool, "low_percent = 60\nhigh_percent = 70\n"), &[]);
-    wait_until("memory is being taken", || !entries().is_empty());
-    kill_process(hung, Signal::STOP).unwrap();
-    umls[1].kill();
-    let gone = umls[1].pid();
-    wait_until("the others give all that they can", || {
-        let seen = guests();
-        ["uml2", "uml3"].iter().all(|name| {
-            // While a step is under way nothing more can be taken: what it has then is no end.
-            let stable = seen.get(*name).filter(|row| row["can_take"] == true);
-            let least = stable.map_or(0, |row| row["least_bytes"].as_u64().unwrap());
-            given(&seen, name) < 100 * MIB && given(&seen, name) <= least + 8 * MIB
-        })
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some((pool, mut umls)) = squeezed(directory.path(), 4) else { return };
+        let hung = Pid::from_raw(umls[0].pid() as i32).unwrap();
+        let mut daemon = Running::daemon(&config(&pool, "low_percent = 60\nhigh_percent = 70\n"), &[]);
+        wait_until("memory is being taken", || !entries().is_empty());
+        kill_process(hung, Signal::STOP).unwrap();
+        umls[1].kill();
+        let gone = umls[1].pid();
+        wait_until("the others give all that they can", || {
+            let seen = guests();
+            ["uml2", "uml3"].iter().all(|name| {
+                // While a step is under way nothing more can be taken: what it has then is no end.
+                let stable = seen.get(*name).filter(|row| row["can_take"] == true);
+                let least = stable.map_or(0, |row| row["least_bytes"].as_u64().unwrap());
+                given(&seen, name) < 100 * MIB && given(&seen, name) <= least + 8 * MIB
+            })
+        });
+        wait_until("nothing is recorded of the ended guest", || {
+            entries().iter().all(|entry| entry["process"]["pid"] != gone)
+        });
+        wait_until("it is in trouble", || guests()["uml0"]["trouble"].is_string());
+        kill_process(hung, Signal::CONT).unwrap();
+        wait_until("it is asked again in time, or left alone, and lives", || umls[0].answers(PATIENCE));
+        assert!(pool.limit(8 * GIB));
+        wait_ended(&mut daemon);
+        restore();
+        assert!(entries().is_empty(), "{:?}", entries());
+        for guest in [0, 2, 3] {
+            assert!(umls[guest].answers(PATIENCE), "{}", umls[guest].console());
+        }
     });
-    wait_until("nothing is recorded of the ended guest", || {
-        entries().iter().all(|entry| entry["process"]["pid"] != gone)
-    });
-    wait_until("it is in trouble", || guests()["uml0"]["trouble"].is_string());
-    kill_process(hung, Signal::CONT).unwrap();
-    wait_until("it is asked again in time, or left alone, and lives", || umls[0].answers(PATIENCE));
-    assert!(pool.limit(8 * GIB));
-    wait_ended(&mut daemon);
-    restore();
-    assert!(entries().is_empty(), "{:?}", entries());
-    for guest in [0, 2, 3] {
-        assert!(umls[guest].answers(PATIENCE), "{}", umls[guest].console());
-    }
 }
 
 /// Guests with `mib` of equal content each, merged, and one idle guest with much to spare, in a pool that has far less
@@ -318,6 +320,7 @@ fn a_wave_of_divergence_kills_guests_only_without_ksmith() {
     const EQUAL: u64 = 40;
     let directory = tempfile::tempdir().unwrap();
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+    let _no_swap = hold_off_swap();
     let Some(_lock) = KernelLock::take() else { return };
     let Some(pool) = Pool::make(8 * GIB) else { return };
     pool.drop_cache_only();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::sleepers::Sleepers;
-use crate::support::pool::Pool;
+use crate::support::pool::{Pool, hold_off_swap};
 use crate::support::program::{Running, config_file, ksmith, status};
 use crate::support::vm::{Domain, FILLED_PAGES, Libvirt, content};
 use crate::support::{KSM, KernelLock, guest, number, skipped, wait_until, write};
@@ -116,6 +116,7 @@ fn settings_that_can_not_be_written_are_written_later_and_restored_later() {
 
 #[test]
 fn want_of_memory_ends_the_largest_and_not_the_daemon() {
+    let _no_swap = hold_off_swap();
     let Some(lock) = KernelLock::take() else { return };
     let Some(pool) = Pool::make(128 << 20) else { return };
     let mut guests = guests();

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::support::KernelLock;
+use crate::support::own::in_own_process;
 use crate::support::vm::{Qemu, has};
-use crate::support::{KernelLock, in_own_process};
 use ksmith_host::guests::{Guest, Guests, Kind, Uri};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;

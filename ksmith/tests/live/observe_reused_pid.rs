@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::{guest, hold_off_others, in_own_process, skipped, wait_until};
+use crate::support::own::in_own_process;
+use crate::support::{guest, hold_off_others, skipped, wait_until};
 use ksmith_core::sample::{Process, Sample};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;

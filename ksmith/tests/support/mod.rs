@@ -9,6 +9,7 @@ pub mod attack;
 pub mod image;
 pub mod ksmtuned;
 pub mod linux;
+pub mod own;
 pub mod pool;
 pub mod program;
 pub mod settings;
@@ -19,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -55,24 +56,6 @@ pub fn actuator_of(pid: u32, name: &str, ledger: &Ledger) -> Result<Box<dyn Actu
 #[allow(clippy::disallowed_methods, reason = "a test's own words")]
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
-}
-
-/// Runs a test's body in a process of its own, for it counts descriptors or threads, lowers limits or has PIDs reused.
-pub fn in_own_process<F: FnOnce()>(body: F) {
-    const MARK: &str = "KSMITH_TEST_HAS_OWN_PROCESS";
-    if std::env::var_os(MARK).is_some() {
-        return body();
-    }
-    // As in `live::observe::a_test::{{closure}}`: the harness knows it without the binary's name.
-    let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
-    let name = path.split_once("::").expect("a test in a module").1;
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(MARK, "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
-    assert!(status.unwrap().success(), "{name} failed in its own process, see above");
 }
 
 /// Where `make target/guest-kernel` unpacks a kernel for guests of QEMU.

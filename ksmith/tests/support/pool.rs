@@ -3,11 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::skipped;
@@ -21,20 +20,22 @@ pub struct Pool {
 impl Pool {
     /// `None`, said loudly, where no memory cgroup can be made.
     pub fn make(limit_bytes: u64) -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("ksmith-pool-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
         let is_unified = controllers.split_whitespace().any(|name| name == "memory");
         let parent = Path::new(if is_unified { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/memory" });
         if is_unified {
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
         }
-        let directory = parent.join(name);
-        let made = fs::create_dir(&directory).and_then(|()| {
-            let file = if is_unified { "memory.max" } else { "memory.limit_in_bytes" };
-            fs::write(directory.join(file), limit_bytes.to_string())
-        });
-        if let Err(why) = made {
+        // A test among PIDs of its own has the PID of another: they don't tell pools apart.
+        let directory = match tempfile::Builder::new().prefix("ksmith-pool-").tempdir_in(parent) {
+            Ok(made) => made.keep(),
+            Err(why) => {
+                skipped(&format!("no memory cgroup can be made in {} ({why})", parent.display()));
+                return None;
+            }
+        };
+        let file = if is_unified { "memory.max" } else { "memory.limit_in_bytes" };
+        if let Err(why) = fs::write(directory.join(file), limit_bytes.to_string()) {
             skipped(&format!("no memory cgroup can be made ({}: {why})", directory.display()));
             let _ = fs::remove_dir(&directory);
             return None;
@@ -132,16 +133,33 @@ impl Drop for Pool {
     }
 }
 
+/// One test at a time has swap, and none where a test wants it off: the whole host has it.
+const SWAP_LOCK: &str = "/run/lock/ksmith-swap.lock";
+
+fn swap_lock() -> File {
+    OpenOptions::new().create(true).append(true).open(SWAP_LOCK).expect(SWAP_LOCK)
+}
+
+/// Holds off tests that turn swap on: for a test whose pool is to run out of memory.
+pub fn hold_off_swap() -> File {
+    let lock = swap_lock();
+    lock.lock_shared().unwrap();
+    lock
+}
+
 /// A swap file in use, or the swap that the host has anyway.
 pub struct Swap {
     file: Option<PathBuf>,
+    _lock: File,
 }
 
 impl Swap {
     /// `None`, said loudly, where there is no swap and none can be had.
     pub fn on(directory: &Path, bytes: u64) -> Option<Self> {
+        let lock = swap_lock();
+        lock.lock().unwrap();
         if fs::read_to_string("/proc/swaps").unwrap_or_default().lines().count() > 1 {
-            return Some(Self { file: None });
+            return Some(Self { file: None, _lock: lock });
         }
         let file = directory.join("swap");
         let quiet = |program: &str, arguments: &[&str]| {
@@ -157,7 +175,7 @@ impl Swap {
             skipped(&format!("there is no swap, and {} can't be used as such", file.display()));
             return None;
         }
-        Some(Self { file: Some(file) })
+        Some(Self { file: Some(file), _lock: lock })
     }
 }
 
