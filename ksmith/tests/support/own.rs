@@ -33,7 +33,7 @@ pub fn in_own_process<F: FnOnce()>(body: F) {
 }
 
 /// Runs a test's body among processes of its own and with files of KSM and ksmith of its own: it needs no KSM, and daemons
-/// of other tests take its guests for a container's, whose monitors they do not ask. Without
+/// of other tests take its guests for a container's and ask none of their monitors. Without
 /// the rights for that the test ends having shown nothing, which is said loudly.
 pub fn on_own_host<F: FnOnce()>(body: F) {
     const UNSHARE: [&str; 7] =

@@ -140,7 +140,7 @@ fn swap_lock() -> File {
     OpenOptions::new().create(true).append(true).open(SWAP_LOCK).expect(SWAP_LOCK)
 }
 
-/// Holds off tests that turn swap on: for a test whose pool is to run out of memory.
+/// Holds off tests that turn swap on: for a test with a pool that is to run out of memory.
 pub fn hold_off_swap() -> File {
     let lock = swap_lock();
     lock.lock_shared().unwrap();
