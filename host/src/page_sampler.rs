@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::{FrameFlags, PageEntry};
-use ksmith_core::page_sample::{Fingerprint, Frame, PART_STEP, PageSampler, Request};
+use ksmith_core::page_sample::{Fingerprint, Frame, PageSampler, Request};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, Sample};
 use tracing::info;
@@ -89,9 +89,10 @@ impl LiveSampler {
         match self.sampler.next(sample) {
             Request::Nothing => {}
             Request::Read => self.read_all(sample),
-            Request::ReadPart { offset } => {
-                let fingerprints = self.fingerprints(sample, offset, PART_STEP);
-                if self.sampler.read_part(offset, fingerprints, sample.at) {
+            Request::ReadPart(part) => {
+                let places = part.of(&self.places).copied().collect();
+                let fingerprints = self.fingerprints(sample, places);
+                if self.sampler.read_part(part, fingerprints, sample.at) {
                     self.read_all(sample);
                 }
             }
@@ -127,17 +128,15 @@ impl LiveSampler {
     }
 
     fn read_all(&mut self, sample: &Sample) {
-        let fingerprints = self.fingerprints(sample, 0, 1);
+        let fingerprints = self.fingerprints(sample, self.places.clone());
         self.sampler.read(fingerprints, sample.at);
     }
 
-    /// The fingerprints of every `step`th page, from the `offset`th on. A process that the sample no longer has is not read:
-    /// another one may have its PID.
-    fn fingerprints(&mut self, sample: &Sample, offset: usize, step: usize) -> Vec<Option<Fingerprint>> {
+    /// The fingerprints of these pages. A process that the sample no longer has is not read: another one may have its PID.
+    fn fingerprints(&mut self, sample: &Sample, places: Vec<Place>) -> Vec<Option<Fingerprint>> {
         let there: HashSet<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
-        let places = self.places.iter().skip(offset).step_by(step);
         let places: Vec<Option<Place>> =
-            places.map(|place| Some(*place).filter(|place| there.contains(&place.id))).collect();
+            places.into_iter().map(|place| Some(place).filter(|place| there.contains(&place.id))).collect();
         let pages = self.pages.read(&places);
         let fingerprint =
             |(place, page): (Option<Place>, Option<SampledPage>)| Some(self.frames.fingerprint(place?, page?));

@@ -7,6 +7,7 @@
 //! The [`PageSampler`] decides when to read and counts. Reading memory is up to its owner.
 
 mod lifetimes;
+mod part;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
+pub use self::part::Part;
 use self::slots::Slots;
 use crate::kernel::Run;
 use crate::sample::{PageSamples, Sample};
@@ -57,11 +59,8 @@ pub enum Request {
     Nothing,
     /// Read all sampled pages again.
     Read,
-    /// Read every [`PART_STEP`]th sampled page, from the `offset`th on.
-    ReadPart {
-        /// The first page to read.
-        offset: usize,
-    },
+    /// Read this part of the sampled pages.
+    ReadPart(Part),
     /// Draw new pages and read them.
     Draw,
 }
@@ -145,9 +144,6 @@ const LATEST: Duration = Duration::from_secs(8);
 /// Least time between readings of a part.
 const PART_PAUSE: Duration = Duration::from_millis(900);
 
-/// A part is one sampled page of so many.
-pub const PART_STEP: usize = 8;
-
 /// Changes in so many pages of a part are worth reading all.
 const NEWS: usize = 2;
 
@@ -183,9 +179,8 @@ impl PageSampler {
         if self.at.is_none() && !is_due {
             let may_read_part =
                 !runs && sample.at.saturating_sub(self.read_at.max(self.part_read_at)) >= PART_PAUSE;
-            let offset = self.parts_read % PART_STEP;
             return if may_read_part && !self.entries.is_empty() {
-                Request::ReadPart { offset }
+                Request::ReadPart(Part::nth(self.parts_read, self.entries.len()))
             } else {
                 Request::Nothing
             };
@@ -220,15 +215,15 @@ impl PageSampler {
         self.finish(at);
     }
 
-    /// Takes in the fingerprints of a part, from the `offset`th page on. Returns whether all pages are to be read: some that had
-    /// not changed, or were stable, have changed, or some that were changing are stable.
+    /// Takes in the fingerprints of a part. Returns whether all pages are to be read: some that had not changed, or were
+    /// stable, have changed, or some that were changing are stable.
     pub fn read_part(
         &mut self,
-        offset: usize,
+        part: Part,
         fingerprints: impl IntoIterator<Item = Option<Fingerprint>>,
         at: Duration,
     ) -> bool {
-        let entries = self.entries.iter().skip(offset).step_by(PART_STEP);
+        let entries = part.of(&self.entries);
         let is_news = |(entry, fingerprint): &(&Entry, Option<Fingerprint>)| {
             let is_same = fingerprint.map(|fingerprint| fingerprint.content) == entry.last;
             if is_same { entry.changed && !entry.stable } else { !entry.changed || entry.stable }

@@ -29,7 +29,7 @@ fn lying(content: u64, is_merged: bool) -> Option<Fingerprint> {
 fn turn(sampler: &mut PageSampler, sample: &Sample, fingerprints: [u64; 4]) -> Request {
     let request = sampler.next(sample);
     match request {
-        Request::Nothing | Request::ReadPart { .. } => {}
+        Request::Nothing | Request::ReadPart(_) => {}
         Request::Read => sampler.read(fingerprints.map(print), sample.at),
         Request::Draw => sampler.drawn(fingerprints.map(print), sample.at),
     }
@@ -72,12 +72,10 @@ fn reading_a_part_calls_for_reading_all_when_pages_change_and_when_they_are_stab
     }
     let mut part = |sampler: &mut PageSampler, changed: u64| {
         seconds += 1;
-        let Request::ReadPart { offset } = sampler.next(&sample(seconds, 0, 0)) else {
-            panic!("no reading of a part")
-        };
+        let Request::ReadPart(part) = sampler.next(&sample(seconds, 0, 0)) else { panic!("no reading of a part") };
         let fingerprints = (0..64).map(|page| print(page + changed * 100));
-        let some = fingerprints.clone().skip(offset).step_by(PART_STEP);
-        let is_time = sampler.read_part(offset, some, Duration::from_secs(seconds));
+        let some = part.of(fingerprints.clone());
+        let is_time = sampler.read_part(part, some, Duration::from_secs(seconds));
         if is_time {
             sampler.read(fingerprints, Duration::from_secs(seconds));
         }

@@ -9,7 +9,7 @@ use crate::decide::testing::{Host, holds_for_any};
 use crate::decide::{Decision, History, Limits, Policy, Share, View};
 use crate::field::KernelVersion;
 use crate::knobs::{Knob, Knobs};
-use crate::page_sample::{PART_STEP, PageSampler, Request};
+use crate::page_sample::{PageSampler, Request};
 use crate::reading::Reading;
 use crate::sample::Sample;
 use crate::sim::{Config, GuestId, Machine, Place, Plan, UNIQUE, clones};
@@ -72,9 +72,9 @@ impl Run {
         let fingerprints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
         match request {
             Request::Nothing => {}
-            Request::ReadPart { offset } => {
-                let some = fingerprints.iter().copied().skip(offset).step_by(PART_STEP);
-                if self.sampler.read_part(offset, some, sample.at) {
+            Request::ReadPart(part) => {
+                let some = part.of(fingerprints.iter().copied());
+                if self.sampler.read_part(part, some, sample.at) {
                     self.sampler.read(fingerprints, sample.at);
                 }
             }
