@@ -1,6 +1,6 @@
 //! What the observer keeps open.
 
-use crate::support::own::in_own_process;
+use crate::support::own::on_own_host;
 use crate::support::{guest, hold_off_ksm};
 use ksmith_core::sample::Sample;
 use ksmith_host::observe::Observer;
@@ -35,7 +35,7 @@ fn open_files() -> usize {
 
 #[test]
 fn a_guests_files_are_open_while_it_lives_and_two_hundred_leave_nothing() {
-    in_own_process(|| {
+    on_own_host(|| {
         let _ksm_waits = hold_off_ksm();
         let mut observer = Observer::new(Root::host());
         observer.sample();
@@ -50,14 +50,13 @@ fn a_guests_files_are_open_while_it_lives_and_two_hundred_leave_nothing() {
             assert!(!shows(&observer.sample(), pid));
             assert_eq!(open_files_of(pid), 0);
         }
-        // Processes of other tests start and end meanwhile, a few at a time.
-        assert!(open_files() < before + 100, "{before} open before, {} after", open_files());
+        assert_eq!(open_files(), before);
     });
 }
 
 #[test]
 fn more_guests_than_descriptors_are_seen_all_the_same() {
-    in_own_process(|| {
+    on_own_host(|| {
         let _ksm_waits = hold_off_ksm();
         let limit = Rlimit { current: Some(780), maximum: Some(780) };
         setrlimit(Resource::Nofile, limit).unwrap();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::KernelLock;
-use crate::support::own::in_own_process;
+use crate::support::hold_off_ksm;
+use crate::support::own::on_own_host;
 use crate::support::vm::{Qemu, has};
 use ksmith_host::guests::{Guest, Guests, Kind, Uri};
 use ksmith_host::observe::Observer;
@@ -17,11 +17,11 @@ fn find(observer: &mut Observer, guests: &mut Guests, pid: &str) -> Option<Guest
 
 #[test]
 fn fifty_starts_and_exits_leave_nothing_behind() {
-    in_own_process(|| {
+    on_own_host(|| {
         if !has("qemu-system-x86_64") {
             return;
         }
-        let Some(_lock) = KernelLock::take() else { return };
+        let _ksm_waits = hold_off_ksm();
         let directory = tempfile::tempdir().unwrap();
         let mut observer = Observer::new(Root::host());
         let mut guests = Guests::new(Root::host(), Uri::default());

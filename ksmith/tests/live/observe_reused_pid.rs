@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::own::in_own_process;
-use crate::support::{guest, hold_off_others, skipped, wait_until};
+use crate::support::own::on_own_host;
+use crate::support::{guest, hold_off_ksm, skipped, wait_until};
 use ksmith_core::sample::{Process, Sample};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
@@ -15,10 +15,9 @@ fn of(sample: &Sample, pid: u32) -> Option<&Process> {
 
 #[test]
 fn a_reused_pid_is_another_process() {
-    in_own_process(|| {
+    on_own_host(|| {
         const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
-        // Processes that other tests start get PIDs that have just ended, too.
-        let _lock = hold_off_others();
+        let _ksm_waits = hold_off_ksm();
         let mut observer = Observer::new(Root::host());
         let old = guest(&[Part::Unique { pages: 1 }]);
         let pid = old.pid();

@@ -87,7 +87,8 @@ fn a_late_clone_is_merged_without_a_request() {
     });
     let outcome = scene.run().unwrap();
     // What matters to an operator is in the log without being asked for, with its reason.
-    for change in ["INFO ksmith_service::daemon::log: run 0 -> 1 (burst: ", "run 1 -> 0 (parked: "] {
+    for change in ["run 0 -> 1 (burst: ", "smart_scan 1 -> 0 (burst: ", "run 1 -> 0 (parked: "] {
+        let change = &format!("INFO ksmith_service::daemon::log: {change}");
         assert!(outcome.log.contains(change), "{change}: {}", outcome.log);
     }
     assert_eq!(scene.world().machine.sample().ksm.run.get(), Some(0));
