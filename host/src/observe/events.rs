@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -137,10 +137,13 @@ impl Socket {
     }
 
     /// Waits for the kernel's answer. Outside the initial PID and user namespaces the kernel takes requests and
-    /// never answers.
+    /// never answers, while the events that others have asked for arrive all the time.
     fn wait_for_answer(&self) -> Result<(), NoEvents> {
+        let started = Instant::now();
         let mut answer = None;
-        while wait(&[&self.socket], Some(ANSWER))? {
+        loop {
+            // Before the drain: what has come by then is seen, however late this thread runs.
+            let left = ANSWER.saturating_sub(started.elapsed());
             self.drain(|message| match message {
                 Message::Answer { number, error } if number == self.number => answer = Some(error),
                 _ => {}
@@ -148,10 +151,12 @@ impl Socket {
             match answer {
                 Some(0) => return Ok(()),
                 Some(error) => return Err(Errno::from_raw_os_error(error as i32).into()),
-                None => {}
+                None if left.is_zero() => return Err(NoEvents::Unavailable),
+                None => {
+                    wait(&[&self.socket], Some(left))?;
+                }
             }
         }
-        Err(NoEvents::Unavailable)
     }
 
     /// Receives all messages that have arrived. Returns whether the kernel dropped events.
@@ -231,7 +236,10 @@ fn deliver<M: From<Vec<ProcessEvent>>>(batch: &mut Batch, sender: &Sender<M>) ->
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use crossbeam_channel::bounded;
+    use rustix::net::{send, socketpair};
 
     use super::*;
 
@@ -251,6 +259,27 @@ mod tests {
         drop(receiver);
         batch.push(ProcessEvent::Exited(1));
         assert!(!deliver(&mut batch, &sender));
+    }
+
+    /// In a container events of the whole host arrive where another program has asked for them, and no answer does.
+    #[test]
+    fn a_kernel_that_never_answers_is_given_up_although_events_arrive() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, kernels) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).unwrap();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
+        let kernel = std::thread::spawn(move || {
+            // A minute at most.
+            (0..6_000).any(|_| {
+                let _ = send(&kernels, &[0; 76], SendFlags::empty());
+                std::thread::sleep(Duration::from_millis(10));
+                ended.load(Ordering::Relaxed)
+            })
+        });
+        let answer = Socket { socket: ours, number: 7 }.wait_for_answer();
+        has_ended.store(true, Ordering::Relaxed);
+        assert!(matches!(answer, Err(NoEvents::Unavailable)), "{answer:?}");
+        assert!(kernel.join().unwrap(), "it waited for as long as events arrived");
     }
 
     #[test]
