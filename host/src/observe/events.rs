@@ -142,7 +142,7 @@ impl Socket {
         let started = Instant::now();
         let mut answer = None;
         loop {
-            // Before the drain: what has come by then is seen, however late this thread runs.
+            // Before the drain: an answer that is there by the end of the wait is seen, however late this thread runs.
             let left = ANSWER.saturating_sub(started.elapsed());
             self.drain(|message| match message {
                 Message::Answer { number, error } if number == self.number => answer = Some(error),
