@@ -49,6 +49,7 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
     ranges.join();
     let mut guided = Guided::default();
     for &(start, end) in ranges.all() {
+        marks::give_way();
         if marks::mark_allowed(start, end) {
             guided.ranges = guided.ranges.saturating_add(1);
             guided.bytes = guided.bytes.saturating_add(end.saturating_sub(start) as u64);
@@ -61,6 +62,7 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
             gaps(mapping, ranges.all(), |start, end| {
                 // Pages that can't be unmerged for lack of memory stay merged, and are tried again at the next
                 // answer.
+                marks::give_way();
                 let _ = marks::withdraw(start, end);
             });
         }

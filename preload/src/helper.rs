@@ -16,7 +16,7 @@ use crate::client::Deadline;
 use crate::state::{self, Mode};
 use crate::sys::Descriptor;
 use crate::text::{self, Line};
-use crate::{guided, process, sweep, sys};
+use crate::{guided, marks, process, sweep, sys};
 
 /// The memory ([`process::number`]) that has the thread. A child of fork has none; a child of vfork has its
 /// parent's.
@@ -73,6 +73,7 @@ pub fn wake() {
 }
 
 fn start() {
+    marks::forget_movers();
     // SAFETY: plain C structures, which their functions initialise before they are used. A failure to start the
     // thread is ignored.
     unsafe {
@@ -109,9 +110,7 @@ pub fn without<T>(call: impl FnOnce() -> T) -> T {
     sys::wake(&state::ENDS_HELPER);
     let deadline = sys::now().saturating_add(LAST_PATIENCE);
     while is_there() && sys::now() < deadline {
-        let soon = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
-        // SAFETY: the pointer is to a valid time, and the remaining time is not requested.
-        sys::quietly(|| unsafe { libc::nanosleep(&raw const soon, core::ptr::null_mut()) });
+        sys::nap(100_000);
     }
     let result = call();
     THREAD.store(0, Relaxed);

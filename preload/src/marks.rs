@@ -1,6 +1,9 @@
 //! Marks ranges as mergeable, at the program's request or on its behalf.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use crate::state;
 use crate::sys::{self, Errno};
@@ -46,7 +49,64 @@ pub fn offer(start: usize, length: usize) -> bool {
 
 /// Marks a whole mapping, which makes no more mappings, unless the program forbade it.
 pub fn mark_allowed(start: usize, end: usize) -> bool {
-    wishes::allow(start, end) && sys::madvise(start, end.saturating_sub(start), libc::MADV_MERGEABLE).is_ok()
+    let is_marked = || sys::madvise(start, end.saturating_sub(start), libc::MADV_MERGEABLE).is_ok();
+    if !wishes::allow(start, end) || !is_marked() {
+        return false;
+    }
+    // The program notes its wish before it unmarks: one that came in between is seen now.
+    let is_allowed = wishes::allow(start, end);
+    if !is_allowed {
+        let _ = withdraw(start, end);
+    }
+    is_allowed
+}
+
+/// Threads of the program that make a divided mapping one again, in order to move it.
+static MOVERS: AtomicU32 = AtomicU32::new(0);
+
+/// How often, and for how long each time, the library's thread waits for them. A child of a fork may have inherited a count
+/// of threads that it does not have.
+const WAITS: usize = 40;
+const WAIT_NANOSECONDS: libc::c_long = 50_000;
+
+/// One of the program's threads that moves a mapping. Until it is dropped, the library's thread marks and unmarks nothing but
+/// what it has begun with.
+#[derive(Debug)]
+pub struct Mover(());
+
+impl Mover {
+    /// Holds the library's thread up.
+    pub fn begin() -> Self {
+        MOVERS.fetch_add(1, SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        let _ = MOVERS.fetch_update(SeqCst, SeqCst, |movers| movers.checked_sub(1));
+    }
+}
+
+/// Forgets threads that move a mapping: a child of a fork does not have them.
+pub fn forget_movers() {
+    MOVERS.store(0, SeqCst);
+}
+
+/// Waits while the program moves a mapping. The library's thread does so before each mark.
+pub fn give_way() {
+    for _ in 0..WAITS {
+        if MOVERS.load(SeqCst) == 0 {
+            return;
+        }
+        sys::nap(WAIT_NANOSECONDS);
+    }
+}
+
+/// Makes a mapping one again that the library's thread has divided. Where the program allows no mark, or its wishes can't be
+/// read now, none of the mapping is marked: that loses savings only, until the next round.
+pub fn rejoin(start: usize, end: usize) -> bool {
+    mark_allowed(start, end) || withdraw(start, end).is_ok()
 }
 
 /// Marks a new mapping of the program. Requests for an earlier mapping at its place are dropped.
@@ -102,6 +162,16 @@ mod tests {
     fn pages_begin_at_their_multiples() {
         assert_eq!((floor(4095), floor(4096), ceil(4096), ceil(4097)), (0, 4096, 4096, 8192));
         assert_eq!(ceil(usize::MAX), floor(usize::MAX));
+    }
+
+    #[test]
+    fn a_child_that_inherits_a_count_of_movers_counts_none() {
+        let mover = Mover::begin();
+        assert_eq!(MOVERS.load(SeqCst), 1);
+        forget_movers();
+        drop(mover);
+        assert_eq!(MOVERS.load(SeqCst), 0);
+        give_way();
     }
 
     #[test]

@@ -56,9 +56,11 @@ pub fn sweep() {
     let mut before = None;
     let count = mappings(|mapping| {
         if let Some((start, end)) = arena(before, mapping) {
+            marks::give_way();
             marks::mark_allowed(start, end);
         }
         if mapping.is_data() && (state::threshold()..=state::largest()).contains(&mapping.length()) {
+            marks::give_way();
             marks::mark_allowed(mapping.start, mapping.end);
         }
         before = Some(*mapping);

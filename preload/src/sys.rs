@@ -84,6 +84,13 @@ pub fn sleep_while_zero(word: &AtomicU32, nanoseconds: u64) {
     quietly(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 0, &raw const time) });
 }
 
+/// Sleeps for less than a second.
+pub fn nap(nanoseconds: c_long) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    // SAFETY: the pointer is to a valid time, and the remaining time is not requested.
+    quietly(|| unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) });
+}
+
 /// Wakes the threads that sleep on `word`.
 pub fn wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;

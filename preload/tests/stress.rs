@@ -61,7 +61,10 @@ fn a_mapping_that_was_divided_is_moved_all_the_same() {
     assert_eq!(String::from_utf8_lossy(&alone.stderr), "mremap: Bad address\n", "the kernel itself refuses");
     for ranges in ["guided", "all"] {
         let settings = [("KSMITH_RANGES", ranges), ("KSMITH_THRESHOLD", "64K")];
-        assert_eq!(run(&mut program.preloaded(&library(), &settings)), "moved\n", "{ranges}");
+        for arguments in [&[][..], &["left out"]] {
+            let mut command = program.preloaded(&library(), &settings);
+            assert_eq!(run(command.args(arguments)), "moved\n", "{ranges} {arguments:?}");
+        }
     }
 }
 

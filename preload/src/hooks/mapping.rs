@@ -109,7 +109,7 @@ fn added(start: usize, length: usize) {
     }
 }
 
-/// How often a mapping that the helper has divided is made one again.
+/// How often a mapping that the helper has divided is made one again. It may have begun another mark by then, and no more.
 const REJOINED: usize = 4;
 
 /// Whether the last call failed as it does for a mapping that is divided, and the helper may have divided it.
@@ -155,17 +155,20 @@ pub unsafe extern "C" fn mremap(
     // SAFETY: the arguments are the caller's.
     let mut moved = unsafe { remap(old, old_length, length, flags, address) };
     // The helper marks mappings that it has read of. Where one was unmapped meanwhile, the mark divides the one at its place,
-    // and the kernel moves no mapping that is divided. Marked as a whole it is one again.
-    for _ in 0..REJOINED {
+    // and the kernel moves no mapping that is divided.
+    if moved == libc::MAP_FAILED && is_divided() {
+        let _mover = marks::Mover::begin();
         let start = old as usize;
-        if moved != libc::MAP_FAILED
-            || !is_divided()
-            || !marks::mark_allowed(start, start.saturating_add(old_length))
-        {
-            break;
+        for _ in 0..REJOINED {
+            if !marks::rejoin(start, start.saturating_add(old_length)) {
+                break;
+            }
+            // SAFETY: the arguments are the caller's, and the call before has changed nothing.
+            moved = unsafe { remap(old, old_length, length, flags, address) };
+            if moved != libc::MAP_FAILED || !is_divided() {
+                break;
+            }
         }
-        // SAFETY: the arguments are the caller's, and the call before has changed nothing.
-        moved = unsafe { remap(old, old_length, length, flags, address) };
     }
     if moved == libc::MAP_FAILED || state::mode() == Mode::Quiet {
         return moved;
@@ -205,6 +208,10 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, access: c_i
 /// As madvise(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int {
+    if advice == libc::MADV_UNMERGEABLE {
+        // Before the call, so that the helper, which looks after each mark, undoes one that came in between.
+        wishes::note(start as usize, marks::ceil((start as usize).saturating_add(length)), Wish::Leave);
+    }
     let result = match MADVISE.address() {
         // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
         Some(next) => unsafe { core::mem::transmute::<usize, Advise>(next)(start, length, advice) },
@@ -217,11 +224,10 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_in
     result
 }
 
-/// Notes the program's own advice on its memory.
+/// Notes the program's own advice on its memory. That to leave it out has been noted before.
 fn advised(start: usize, end: usize, advice: c_int) {
     match advice {
         libc::MADV_MERGEABLE => wishes::note(start, end, Wish::Merge),
-        libc::MADV_UNMERGEABLE => wishes::note(start, end, Wish::Leave),
         // The program wants huge pages, which ksmd would split.
         libc::MADV_HUGEPAGE if !state::merges_huge() => {
             let is_ours = matches!(state::mode(), Mode::Prctl | Mode::Madvise | Mode::Guided);
