@@ -2,8 +2,9 @@
 //!
 //! Writing `2` to `run` marks the writer as the origin of the memory that is about to be needed: the kernel
 //! kills it first when memory runs out (`set_current_oom_origin` in `run_store`, `mm/ksm.c`). So a forked
-//! child writes, and nothing of value dies. No program is executed. The child may outlive its parent by minutes, so it
-//! keeps none of the parent's descriptors: neither a lock nor a socket.
+//! child writes, and nothing of value dies. No program is executed. The child is killed when its parent ends
+//! (`PR_SET_PDEATHSIG`): a write that came after a restore would undo it. Until it has ended it keeps none of the parent's
+//! descriptors: neither a lock nor a socket.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -82,10 +83,16 @@ impl Child {
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
 fn fork_writer(path: &CString, text: &[u8], say: OwnedFd) -> io::Result<Pid> {
     let (path, text, length) = (path.as_ptr(), text.as_ptr(), text.len());
-    // SAFETY: the pointers outlive the calls, which are async-signal-safe (signal-safety(7): open, write;
-    // __errno_location reads the thread's own storage).
+    let parent = std::process::id().cast_signed();
+    // SAFETY: the pointers outlive the calls, which are async-signal-safe (signal-safety(7): open, write, getppid, and
+    // prctl, a plain system call; __errno_location reads the thread's own storage).
     unsafe {
         forked::fork([say], |[say]| {
+            // The kernel sends it when the thread that forked ends: that one waits for the child.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != parent {
+                return;
+            }
             let file = libc::open(path, libc::O_WRONLY | libc::O_TRUNC | libc::O_CLOEXEC);
             let failed = file < 0 || libc::write(file, text.cast(), length) < 0;
             let errno: i32 = if failed { *libc::__errno_location() } else { 0 };
@@ -126,6 +133,25 @@ mod tests {
         let mut child = Child::write(&path, b"2").unwrap();
         assert_eq!(child.wait(Duration::from_millis(1)).unwrap(), None);
         child.kill().unwrap();
+        assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
+    }
+
+    #[test]
+    fn it_is_killed_when_the_thread_that_waits_for_it_ends() {
+        let tree = tempfile::tempdir().unwrap();
+        let path = tree.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let begin = move || {
+            let mut child = Child::write(&path, b"2").unwrap();
+            // It waits for a reader, the last thing that it does.
+            let call = format!("/proc/{}/syscall", child.pid.as_raw_nonzero());
+            let opens = format!("{} ", libc::SYS_openat);
+            while !std::fs::read_to_string(&call).unwrap().starts_with(&opens) {
+                assert_eq!(child.wait(Duration::from_millis(1)).unwrap(), None);
+            }
+            child
+        };
+        let mut child = std::thread::spawn(begin).join().unwrap();
         assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
     }
 

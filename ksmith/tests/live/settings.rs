@@ -164,7 +164,7 @@ fn a_setting_that_is_broken_off_leaves_ksmd_at_work() {
         let set = in_the_middle(&mut guests);
         set.kill();
         let is_left = Path::new(UNDO).exists();
-        // The child that unmerges lives on until it is done, and holds the lock.
+        // The child that unmerges is killed with it: a write of its own that came later would undo this.
         wait_until("it can be restored", || ksmith(&["restore"]).0 == 0);
         assert_eq!(number("run"), 1);
         assert!(!Path::new(UNDO).exists());
