@@ -122,7 +122,7 @@ fn main() {
     let directory = tempfile::tempdir().unwrap();
     let Some(image) = Image::make(directory.path(), sizes.data) else { return };
     let Some(_lock) = KernelLock::take() else { return };
-    let Some(_swap) = Swap::on(directory.path(), sizes.pool * MIB) else { return };
+    let Some(_swap) = Swap::on(sizes.pool * MIB) else { return };
     println!(
         "a pool of {} MiB with swap behind it; guests with {} MiB of memory, which read an image of {} MiB",
         sizes.pool, sizes.guest, sizes.data

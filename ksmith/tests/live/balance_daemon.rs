@@ -73,7 +73,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
         for guest in &mut idle {
             assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
         }
-        let Some(_swap) = Swap::on(directory.path(), GIB) else { return };
+        let Some(_swap) = Swap::on(GIB) else { return };
         let swapped = pool.swapped_bytes();
         let rules: String = ["gold", "silver", "bronze"]
             .iter()

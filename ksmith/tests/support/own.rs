@@ -9,10 +9,13 @@ use super::skipped;
 
 const MARK: &str = "KSMITH_TEST_HAS_OWN_PROCESS";
 
-/// `/run/ksmith` is empty, and KSM is a copy of its files with which nothing merges. The settings are the kernel's defaults.
+/// `/run/ksmith` is empty but for temporary files, with the sockets of monitors among them, and KSM is a copy of its files with
+/// which nothing merges. The settings are the kernel's defaults.
 const SET_UP: &str = "set -eu
 mkdir -p /run/ksmith
 mount -t tmpfs -o mode=755 own /run/ksmith
+mkdir /run/ksmith/tmp
+export TMPDIR=/run/ksmith/tmp
 if [ -e /sys/kernel/mm/ksm/run ]; then
     mkdir /run/ksmith/ksm
     cp /sys/kernel/mm/ksm/* /run/ksmith/ksm
@@ -32,9 +35,9 @@ pub fn in_own_process<F: FnOnce()>(body: F) {
     again::<F>(body, &[]);
 }
 
-/// Runs a test's body among processes of its own and with files of KSM and ksmith of its own: it needs no KSM, and daemons
-/// of other tests take its guests for a container's and ask none of their monitors. Without
-/// the rights for that the test ends having shown nothing, which is said loudly.
+/// Runs a test's body among processes of its own and with files of KSM and ksmith of its own: it needs no KSM, and no other
+/// test reaches the monitors of its guests. Without the rights for that the test ends having shown nothing, which is said
+/// loudly.
 pub fn on_own_host<F: FnOnce()>(body: F) {
     const UNSHARE: [&str; 7] =
         ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--propagation=private", "--mount-proc"];

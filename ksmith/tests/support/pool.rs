@@ -149,19 +149,20 @@ pub fn hold_off_swap() -> File {
 
 /// A swap file in use, or the swap that the host has anyway.
 pub struct Swap {
-    file: Option<PathBuf>,
+    file: Option<tempfile::TempPath>,
     _lock: File,
 }
 
 impl Swap {
     /// `None`, said loudly, where there is no swap and none can be had.
-    pub fn on(directory: &Path, bytes: u64) -> Option<Self> {
+    pub fn on(bytes: u64) -> Option<Self> {
         let lock = swap_lock();
         lock.lock().unwrap();
         if fs::read_to_string("/proc/swaps").unwrap_or_default().lines().count() > 1 {
             return Some(Self { file: None, _lock: lock });
         }
-        let file = directory.join("swap");
+        // Temporary files may be in memory, where there is no swap.
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap().into_temp_path();
         let quiet = |program: &str, arguments: &[&str]| {
             let mut command = Command::new(program);
             command.args(arguments).arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
