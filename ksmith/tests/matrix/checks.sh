@@ -23,6 +23,9 @@ within() {
     until "$@"; do
         if [ "$(date +%s)" -ge "$within_end" ]; then
             echo "waited too long until: $*"
+            settings
+            ksmith status
+            cat /tmp/daemon.log
             exit 99
         fi
         usleep 50000
