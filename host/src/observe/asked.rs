@@ -64,6 +64,9 @@ pub(super) struct Asked {
     lines: UserBudget,
     /// When that is as much again.
     refill: Duration,
+    /// A process that does not answer once, in a tree of files.
+    #[cfg(test)]
+    pub(super) silent_once: Option<u32>,
 }
 
 /// What may be read of each user's processes, by accountable uid. One user's processes use up no other's.
@@ -93,6 +96,8 @@ impl Asked {
             suspects: 0,
             lines: UserBudget::default(),
             refill: Duration::ZERO,
+            #[cfg(test)]
+            silent_once: None,
         }
     }
 
@@ -179,6 +184,11 @@ impl Asked {
         file: &str,
         mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> io::Result<()> {
+        #[cfg(test)]
+        if self.silent_once == Some(pid) {
+            self.silent_once = None;
+            return Err(Unanswered::new(pid, file).into());
+        }
         let most = proc_file::budget(file);
         let mut length = 0;
         let mut within = |piece: &[u8]| {

@@ -115,7 +115,7 @@ pub(super) struct Processes {
     flag_schedule: Schedule,
     discovery: Discovery,
     descriptors: Descriptors,
-    asked: Asked,
+    pub(super) asked: Asked,
     /// Plain processes that do not answer.
     silent: BTreeMap<u32, Unanswered>,
     /// Processes that are watched since this sample.
@@ -443,10 +443,27 @@ impl Processes {
             let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
             walked += resident;
             let mut flags = Flags::default();
-            // Of a process that does not answer nothing is known: it is named when its figures are read.
-            let _ = self.asked.each_piece(proc, pid, "smaps", |piece| flags.take(piece));
-            if flags.are_mergeable && matches!(self.watch(proc, pid, true, scratch), Watching::Begun) {
-                self.plain.remove(pid);
+            // A process that does not answer is named when its figures are read.
+            let answer = self.asked.each_piece(proc, pid, "smaps", |piece| flags.take(piece));
+            let again = if flags.are_mergeable {
+                match self.watch(proc, pid, true, scratch) {
+                    Watching::Begun => {
+                        self.plain.remove(pid);
+                        continue;
+                    }
+                    Watching::NotWorth => None,
+                    Watching::Silent(_) => Some(Asked::rest(pid).max(FIRST_DELAY)),
+                    Watching::Late => Some(FIRST_DELAY),
+                    Watching::Unnamed => Some(LINES_EVERY),
+                }
+            } else {
+                let is_unknown = answer.is_err_and(|error| Unanswered::of(&error).is_some());
+                is_unknown.then(|| Asked::rest(pid).max(FIRST_DELAY))
+            };
+            // A round is minutes: far too long for what is not known yet.
+            if let (Some(pause), Some(plain)) = (again, self.plain.get_mut(pid)) {
+                plain.flags_due = now + pause;
+                self.flag_schedule.push(plain.flags_due, pid);
             }
         }
     }

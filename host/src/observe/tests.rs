@@ -201,6 +201,19 @@ fn on_older_kernels_the_mappings_flags_tell_after_a_while() {
 }
 
 #[test]
+fn on_older_kernels_a_process_that_does_not_answer_once_is_asked_again_soon() {
+    let mut host = Host::new();
+    host.process(13, "opted-in", 0, 1);
+    host.figures(13, "ksm_rmap_items 0\n");
+    host.put("proc/13/smaps", "7f00-7f01 rw-p\nVmFlags: rd wr mg\n");
+    assert!(host.pids().is_empty());
+    host.observer.processes.asked.silent_once = Some(13);
+    let sample = host.sample_after(8);
+    assert_eq!(host.observer.processes.asked.silent_once, None, "it was asked");
+    assert_eq!(only(&sample).id.pid, 13);
+}
+
+#[test]
 fn on_older_kernels_the_mappings_of_large_processes_are_read_one_by_one_and_of_huge_ones_never() {
     let mut host = Host::new();
     let gib_pages = (1 << 30) / rustix::param::page_size();
