@@ -12,30 +12,24 @@ use super::twins::have_one_memory;
 use crate::process::is_alive;
 use crate::root::Root;
 
+/// Guests with so much resident memory together are read at once: less than a millisecond's work for the kernel, and to wait for
+/// each of a thousand small guests takes longer than to read it.
+const TOGETHER: u64 = 128 << 20;
+
 /// Fills in PSS, private and shared memory of all guests, the small ones first, until `budget` is used up. Says in
 /// one sentence if some had to be left out, and in another if some may not be read.
 pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) -> Vec<String> {
     let started = Instant::now();
     let mut order: Vec<&mut Guest> = guests.iter_mut().collect();
     order.sort_by_key(|guest| guest.figures.rss_bytes);
-    let (mut left_out, mut denied) = (0_usize, 0_usize);
-    for guest in order {
-        if budget.is_some_and(|budget| started.elapsed() >= budget) {
-            left_out += 1;
-            continue;
-        }
-        let mut processes: Vec<ProcessId> = Vec::new();
-        for id in &guest.processes {
-            if !processes.iter().any(|other| have_one_memory(id.pid, other.pid)) {
-                processes.push(*id);
-            }
-        }
-        let mut sums: Vec<Reading<SmapsRollup>> = processes.iter().map(|id| rollup(root, *id)).collect();
-        denied += usize::from(sums.contains(&Reading::Denied));
-        // A process that has just ended has no memory. A kernel without these sums has them for none.
-        sums.retain(|sums| *sums != Reading::Absent);
-        guest.set_memory(sums.iter().map(|sums| sums.value().map(Memory::of)));
+    let mut denied = 0;
+    let mut rest = &mut order[..];
+    while !rest.is_empty() && budget.is_none_or(|budget| started.elapsed() < budget) {
+        let (some, behind) = std::mem::take(&mut rest).split_at_mut(together(rest));
+        denied += read_some(root, some);
+        rest = behind;
     }
+    let left_out = rest.len();
     let mut errors = Vec::new();
     if left_out > 0 {
         errors.push(format!("PSS of {left_out} guests was not read, since that takes long; --pss reads it"));
@@ -46,6 +40,42 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
     errors
 }
 
+/// How many of these guests are read at once, from the first on: one at least.
+fn together(guests: &[&mut Guest]) -> usize {
+    let mut bytes = 0_u64;
+    let fits = |guest: &&&mut Guest| {
+        bytes = bytes.saturating_add(guest.figures.rss_bytes);
+        bytes <= TOGETHER
+    };
+    guests.iter().take_while(fits).count().max(1)
+}
+
+/// Fills in the memory of these guests. Returns how many may not be read.
+fn read_some(root: &Root, guests: &mut [&mut Guest]) -> usize {
+    let processes: Vec<Vec<ProcessId>> = guests.iter().map(|guest| memories_of(guest)).collect();
+    let mut rollups = rollups(root, &processes.concat()).into_iter();
+    let mut denied = 0;
+    for (guest, processes) in guests.iter_mut().zip(processes) {
+        let mut sums: Vec<Reading<SmapsRollup>> = rollups.by_ref().take(processes.len()).collect();
+        denied += usize::from(sums.contains(&Reading::Denied));
+        // A process that has just ended has no memory. A kernel without these sums has them for none.
+        sums.retain(|sums| *sums != Reading::Absent);
+        guest.set_memory(sums.iter().map(|sums| sums.value().map(Memory::of)));
+    }
+    denied
+}
+
+/// The processes of a guest, of those with one memory between them the first.
+fn memories_of(guest: &Guest) -> Vec<ProcessId> {
+    let mut processes: Vec<ProcessId> = Vec::new();
+    for id in &guest.processes {
+        if !processes.iter().any(|other| have_one_memory(id.pid, other.pid)) {
+            processes.push(*id);
+        }
+    }
+    processes
+}
+
 /// Bytes of a process that are merged right now. The kernel's cheap figure (`ksm_stat`) follows a switch only when
 /// ksmd scans. `None` before Linux 6.7, or if the process has ended.
 pub fn merged_now(root: &Root, id: ProcessId) -> Option<u64> {
@@ -53,6 +83,16 @@ pub fn merged_now(root: &Root, id: ProcessId) -> Option<u64> {
 }
 
 fn rollup(root: &Root, id: ProcessId) -> Reading<SmapsRollup> {
-    let sums = root.text(format!("proc/{}/smaps_rollup", id.pid)).and_then(|text| SmapsRollup::parse(&text));
-    if is_alive(root, id) { sums } else { Reading::Absent }
+    rollups(root, &[id]).pop().unwrap_or(Reading::Absent)
+}
+
+/// The sums of these processes. Of a process that has ended they are absent.
+fn rollups(root: &Root, ids: &[ProcessId]) -> Vec<Reading<SmapsRollup>> {
+    let pids: Vec<u32> = ids.iter().map(|id| id.pid).collect();
+    let sums = root.texts_of(&pids, "smaps_rollup").into_iter().zip(ids);
+    let of = |(text, id): (Reading<String>, &ProcessId)| {
+        let sums = text.and_then(|text| SmapsRollup::parse(&text));
+        if is_alive(root, *id) { sums } else { Reading::Absent }
+    };
+    sums.map(of).collect()
 }

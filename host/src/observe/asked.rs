@@ -135,7 +135,7 @@ impl Asked {
         let asked: Vec<u32> = others.into_iter().chain(asked.iter().copied()).collect();
         let wants: Vec<Want<'_>> =
             asked.iter().map(|pid| Want { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT }).collect();
-        let answers = reader.read_all(&wants, Patience { stall: STALL, until: self.until, stuck: self.stuck });
+        let answers = reader.read_all(&wants, patience(self.until, self.stuck));
         let is_stuck = |answer: &&Option<io::Result<Vec<u8>>>| {
             answer.as_ref().and_then(|answer| Unanswered::of(answer.as_ref().err()?)).is_some()
         };
@@ -204,8 +204,7 @@ impl Asked {
             }
             Some(reader) => {
                 let want = Want { pid, file, offset: 0, most: most.saturating_add(1) };
-                let patience = Patience { stall: STALL, until: self.until, stuck: 1 };
-                reader.each_piece(want, patience, within).inspect_err(|error| {
+                reader.each_piece(want, patience(self.until, 1), within).inspect_err(|error| {
                     if Unanswered::of(error).is_some() {
                         self.stuck = self.stuck.saturating_sub(1);
                         SUSPECTS.note(pid, Instant::now());
@@ -220,6 +219,11 @@ impl Asked {
     pub(super) fn rest(pid: u32) -> Duration {
         SUSPECTS.rest(pid, Instant::now())
     }
+}
+
+/// The patience with one process, within the time of a sample.
+fn patience(until: Instant, stuck: usize) -> Patience {
+    Patience { until, stuck, ..Patience::new(STALL, LONGEST) }
 }
 
 fn conclude(pid: u32, answer: Option<io::Result<Vec<u8>>>) -> Told {

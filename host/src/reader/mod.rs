@@ -10,6 +10,7 @@ mod child;
 mod graves;
 mod shared;
 mod suspects;
+mod walk;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -112,12 +113,14 @@ pub struct Patience {
     pub until: Instant,
     /// Processes that may hold the reader up. Behind the last of them no more files are read.
     pub stuck: usize,
+    /// CPU time that the kernel may use besides for each GiB of a process's page tables that it walks.
+    pub walk: Duration,
 }
 
 impl Patience {
     /// Waits for each file for `stall`, and for all of them for `all`.
     pub fn new(stall: Duration, all: Duration) -> Self {
-        Self { stall, until: Instant::now() + all, stuck: usize::MAX }
+        Self { stall, until: Instant::now() + all, stuck: usize::MAX, walk: walk::OF_A_GIB }
     }
 }
 
@@ -239,7 +242,7 @@ impl Reader {
         let mut has_begun = false;
         for _ in 0..2 {
             let outcome = self.ask(&[Request::of_file(want, Form::Stream)]).and_then(|()| {
-                self.answer(0, patience, &mut |piece| {
+                self.answer(&want, 0, patience, &mut |piece| {
                     has_begun = true;
                     take(piece)
                 })
@@ -274,9 +277,9 @@ impl Reader {
         answers: &mut Vec<Option<io::Result<Vec<u8>>>>,
     ) -> Result<(), Fault> {
         self.ask(requests)?;
-        for more in (0..requests.len()).rev() {
+        for (request, more) in requests.iter().zip((0..requests.len()).rev()) {
             let mut bytes = Vec::new();
-            let outcome = self.answer(more, patience, &mut |piece| {
+            let outcome = self.answer(&request.want, more, patience, &mut |piece| {
                 bytes.extend_from_slice(piece);
                 ControlFlow::Continue(())
             })?;
@@ -315,6 +318,7 @@ impl Reader {
     /// Takes in one answer, behind which `more` are to come. What `take` breaks off is left unread.
     fn answer(
         &mut self,
+        want: &Want<'_>,
         more: usize,
         patience: Patience,
         take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
@@ -322,7 +326,7 @@ impl Reader {
         loop {
             let rest = self.said.get(self.taken..).unwrap_or_default();
             let Some(head) = rest.first_chunk::<HEAD>() else {
-                self.hear(more, patience)?;
+                self.hear(want, more, patience)?;
                 continue;
             };
             let length = i32::from_ne_bytes(*head);
@@ -333,7 +337,7 @@ impl Reader {
             }
             let end = HEAD + length.unsigned_abs() as usize;
             let Some(piece) = rest.get(HEAD..end) else {
-                self.hear(more, patience)?;
+                self.hear(want, more, patience)?;
                 continue;
             };
             let flow = take(piece);
@@ -345,14 +349,14 @@ impl Reader {
     }
 
     /// Waits until the child says more. Behind this answer `more` are to come.
-    fn hear(&mut self, more: usize, patience: Patience) -> Result<(), Fault> {
+    fn hear(&mut self, want: &Want<'_>, more: usize, patience: Patience) -> Result<(), Fault> {
         let Some(child) = &self.child else { return Err(Fault::Ended) };
         self.said.drain(..self.taken);
         self.taken = 0;
         self.said.reserve(HEARD);
         let mut began = Instant::now();
         let mut before: Option<State> = None;
-        let mut used = None;
+        let mut limit = None;
         if more >= FEW {
             std::thread::sleep(SOME_TIME);
         }
@@ -370,7 +374,10 @@ impl Reader {
             if now >= began + patience.stall {
                 let state = State::of(child);
                 // It works for the kernel: so much that it counts as no answer.
-                let works = state.cpu.saturating_sub(*used.get_or_insert(state.cpu)) >= patience.stall / 2;
+                let works = state.cpu
+                    >= *limit.get_or_insert_with(|| {
+                        state.cpu + patience.stall / 2 + walk::allowance(want, patience.walk)
+                    });
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
                     break Err(Fault::Stuck);
                 }

@@ -158,3 +158,52 @@ fn without_time_nothing_is_asked() {
     let answers = reader.read_all(&[own("comm")], Patience::new(LONG, Duration::ZERO));
     assert!(answers[0].is_none() && reader.child.is_none());
 }
+
+/// A process that has memory in small pages, which are all present, and sleeps until this is dropped.
+struct Large(rustix::process::Pid);
+
+impl Large {
+    #[allow(unsafe_code, reason = "system calls, and fork without another program to execute")]
+    fn fork(length: usize) -> Self {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping, which nothing else points to, and of which no reference is taken. The child only makes
+        // system calls that are safe after a fork, and never returns.
+        unsafe {
+            let start = mmap_anonymous(std::ptr::null_mut(), length, prot, MapFlags::PRIVATE).unwrap();
+            madvise(start, length, Advice::LinuxNoHugepage).unwrap();
+            madvise(start, length, Advice::LinuxPopulateWrite).unwrap();
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::pause();
+                libc::_exit(0)
+            }
+            munmap(start, length).unwrap();
+            Self(rustix::process::Pid::from_raw(pid).unwrap())
+        }
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        rustix::process::kill_process(self.0, rustix::process::Signal::KILL).unwrap();
+        rustix::process::waitpid(Some(self.0), rustix::process::WaitOptions::empty()).unwrap();
+    }
+}
+
+#[test]
+fn a_walk_over_much_memory_is_waited_for() {
+    let process = Large::fork(512 << 20);
+    let want = Want { pid: process.0.as_raw_nonzero().get().unsigned_abs(), ..own("smaps_rollup") };
+    let hasty = Patience { walk: LONG, ..Patience::new(Duration::from_micros(100), LONG) };
+    let mut reader = Reader::default();
+    for _ in 0..10 {
+        let mut length = 0;
+        let outcome = reader.each_piece(want, hasty, |piece| {
+            length += piece.len();
+            ControlFlow::Continue(())
+        });
+        assert!(outcome.is_ok() && length > 100, "{outcome:?} after {length} bytes");
+    }
+}
