@@ -1,6 +1,8 @@
 //! What only a walk over all page tables of a process tells: some 10 ms for each resident gigabyte of small pages,
 //! with the process's memory map locked for reading. So it is read when asked for, and within a budget.
 
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ksmith_core::guest::{Guest, Memory};
@@ -22,14 +24,29 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
     let started = Instant::now();
     let mut order: Vec<&mut Guest> = guests.iter_mut().collect();
     order.sort_by_key(|guest| guest.figures.rss_bytes);
-    let mut denied = 0;
-    let mut rest = &mut order[..];
-    while !rest.is_empty() && budget.is_none_or(|budget| started.elapsed() < budget) {
-        let (some, behind) = std::mem::take(&mut rest).split_at_mut(together(rest));
-        denied += read_some(root, some);
-        rest = behind;
-    }
-    let left_out = rest.len();
+    let queue = Mutex::new(&mut order[..]);
+    let next = || {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = together(&queue);
+        let (some, behind) = std::mem::take(&mut *queue).split_at_mut(count);
+        *queue = behind;
+        Some(some).filter(|some| !some.is_empty())
+    };
+    let work = || {
+        let mut denied = 0;
+        while budget.is_none_or(|budget| started.elapsed() < budget)
+            && let Some(some) = next()
+        {
+            denied += read_some(root, some);
+        }
+        denied
+    };
+    let denied = thread::scope(|scope| {
+        // One thread does it as well.
+        let helper = thread::Builder::new().name("memory".to_owned()).spawn_scoped(scope, work).ok();
+        work() + helper.and_then(|helper| helper.join().ok()).unwrap_or(0)
+    });
+    let left_out = queue.into_inner().unwrap_or_else(PoisonError::into_inner).len();
     let mut errors = Vec::new();
     if left_out > 0 {
         errors.push(format!("PSS of {left_out} guests was not read, since that takes long; --pss reads it"));
@@ -40,14 +57,14 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
     errors
 }
 
-/// How many of these guests are read at once, from the first on: one at least.
+/// How many of these guests are read at once, from the first on: one at least, of any.
 fn together(guests: &[&mut Guest]) -> usize {
     let mut bytes = 0_u64;
     let fits = |guest: &&&mut Guest| {
         bytes = bytes.saturating_add(guest.figures.rss_bytes);
         bytes <= TOGETHER
     };
-    guests.iter().take_while(fits).count().max(1)
+    guests.iter().take_while(fits).count().max(1).min(guests.len())
 }
 
 /// Fills in the memory of these guests. Returns how many may not be read.
@@ -95,4 +112,45 @@ fn rollups(root: &Root, ids: &[ProcessId]) -> Vec<Reading<SmapsRollup>> {
         if is_alive(root, *id) { sums } else { Reading::Absent }
     };
     sums.map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::guest::group;
+    use ksmith_core::kernel::KsmStat;
+    use ksmith_core::sample::{Process, Sample};
+
+    use super::*;
+
+    /// A guest's resident memory: of some sizes few are read at once.
+    fn rss(pid: u32) -> u64 {
+        1 << (18 + pid % 12)
+    }
+
+    #[test]
+    fn each_guest_has_the_sums_of_its_own_process_however_many_there_are() {
+        let tree = tempfile::tempdir().unwrap();
+        let pids = 1000..1400_u32;
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        for pid in pids {
+            let directory = tree.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            let stat = format!("{pid} (p) S 1 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 9 1000 33 0");
+            std::fs::write(directory.join("stat"), stat).unwrap();
+            let sums = format!("1000-2000 ---p 00000000 00:00 0 [rollup]\nRss: {pid} kB\nPss: {pid} kB\n");
+            std::fs::write(directory.join("smaps_rollup"), sums).unwrap();
+            let id = ProcessId { pid, start_ticks: 9 };
+            let ksm = KsmStat { mergeable: Some(true), ..KsmStat::default() };
+            sample.processes.push(Process { rss_bytes: rss(pid), ksm, ..Process::new(id, "p".into(), false) });
+        }
+        let root = Root::at(tree.path());
+        let (mut guests, _) = group(&sample, |_| None);
+        let left_out = read_memory(&root, &mut guests, Some(Duration::ZERO));
+        assert_eq!(left_out, ["PSS of 400 guests was not read, since that takes long; --pss reads it"]);
+        assert_eq!(read_memory(&root, &mut guests, None), [""; 0]);
+        let read: Vec<Option<u64>> = guests.iter().map(|guest| guest.figures.memory.pss_bytes).collect();
+        let expected: Vec<Option<u64>> =
+            guests.iter().map(|guest| Some(u64::from(guest.id().pid()) << 10)).collect();
+        assert_eq!((read, guests.len()), (expected, 400));
+    }
 }
