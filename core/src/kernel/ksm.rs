@@ -193,6 +193,7 @@ ksm_files! {
     ksm_zero_pages: i64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing.";
     stable_node_chains: u64, Count, Gauge, (4 4), "Contents with more mappings than max_page_sharing.";
     stable_node_dups: u64, Count, Gauge, (4 4), "Frames that hold such contents.";
+    example_pages: u64, Pages, Gauge, (99 0), "Pages of an example that no kernel has.";
     general_profit: i64, Bytes, Gauge, (6 4), "Bytes saved less KSM's own metadata; negative when KSM costs memory.";
 }
 
