@@ -183,6 +183,7 @@ ksm_files! {
     advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The least pages_to_scan the kernel's advisor writes.";
     advisor_max_pages_to_scan: u64, Pages, State, (6 8), "The most pages_to_scan the kernel's advisor writes.";
     advisor_target_scan_time: u64, Seconds, State, (6 8), "How long a pass should take under the kernel's advisor.";
+    example_setting: u64, Pages, State, (99 0), "A setting of an example that no kernel has.";
     full_scans: u64, Count, Counter, (2 6), "Completed passes over all mergeable memory.";
     pages_scanned: u64, Pages, Counter, (6 6), "Pages visited, skipped ones not counted.";
     pages_skipped: u64, Pages, Counter, (6 7), "Pages that smart_scan skipped.";
