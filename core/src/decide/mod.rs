@@ -16,6 +16,7 @@ mod prune;
 mod scan;
 mod score;
 mod settings;
+mod steady;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -44,6 +45,7 @@ policies! {
     advisor: AdvisorConfig,
     fixed: FixedConfig,
     scan: ScanConfig,
+    steady: steady::SteadyConfig,
     off: off::OffConfig,
 }
 
