@@ -69,7 +69,6 @@ knobs! {
     MergeAcrossNodes = merge_across_nodes, 0..=1;
     MaxPageSharing = max_page_sharing, 2..=i32::MAX as u64;
     StableNodeChainsPruneMillisecs = stable_node_chains_prune_millisecs, 0..=UINT;
-    ExampleSetting = example_setting, 0..=UINT;
     PagesToScan = pages_to_scan, 0..=UINT;
     SleepMillisecs = sleep_millisecs, 0..=UINT;
     Run = run, 0..=2;

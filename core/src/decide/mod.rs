@@ -16,7 +16,6 @@ mod prune;
 mod scan;
 mod score;
 mod settings;
-mod steady;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -45,7 +44,6 @@ policies! {
     advisor: AdvisorConfig,
     fixed: FixedConfig,
     scan: ScanConfig,
-    steady: steady::SteadyConfig,
     off: off::OffConfig,
 }
 

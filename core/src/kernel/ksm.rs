@@ -183,7 +183,6 @@ ksm_files! {
     advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The least pages_to_scan the kernel's advisor writes.";
     advisor_max_pages_to_scan: u64, Pages, State, (6 8), "The most pages_to_scan the kernel's advisor writes.";
     advisor_target_scan_time: u64, Seconds, State, (6 8), "How long a pass should take under the kernel's advisor.";
-    example_setting: u64, Pages, State, (99 0), "A setting of an example that no kernel has.";
     full_scans: u64, Count, Counter, (2 6), "Completed passes over all mergeable memory.";
     pages_scanned: u64, Pages, Counter, (6 6), "Pages visited, skipped ones not counted.";
     pages_skipped: u64, Pages, Counter, (6 7), "Pages that smart_scan skipped.";
@@ -194,7 +193,6 @@ ksm_files! {
     ksm_zero_pages: i64, Pages, Gauge, (6 6), "Empty pages mapped to the kernel's zero page, not counted in pages_sharing.";
     stable_node_chains: u64, Count, Gauge, (4 4), "Contents with more mappings than max_page_sharing.";
     stable_node_dups: u64, Count, Gauge, (4 4), "Frames that hold such contents.";
-    example_pages: u64, Pages, Gauge, (99 0), "Pages of an example that no kernel has.";
     general_profit: i64, Bytes, Gauge, (6 4), "Bytes saved less KSM's own metadata; negative when KSM costs memory.";
 }
 
