@@ -55,6 +55,8 @@ pub struct Boot {
 /// The tree that all kernels boot.
 pub struct Tree {
     directory: tempfile::TempDir,
+    /// What user-mode Linux needs on processors with large registers.
+    registers: PathBuf,
 }
 
 impl Tree {
@@ -63,7 +65,9 @@ impl Tree {
         if !TOOLS.into_iter().all(has) {
             return None;
         }
-        let tree = Self { directory: tempfile::tempdir().unwrap() };
+        let directory = tempfile::tempdir().unwrap();
+        let registers = directory.path().join("registers.so");
+        let tree = Self { directory, registers };
         let root = tree.root();
         for place in ["bin", "repro", "usr/lib/ksmith", "checks", "etc", "dev", "proc", "sys"] {
             fs::create_dir_all(root.join(place)).unwrap();
@@ -83,6 +87,7 @@ impl Tree {
             let source = Path::new(HERE).join(format!("../examples/kernel/{name}.c"));
             tree.compile(&source, &["-static"], &format!("repro/{name}"));
         }
+        tree.compile(&Path::new(HERE).join("tests/matrix/registers.c"), &["-shared", "-fPIC"], "../registers.so");
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n").unwrap();
         fs::write(root.join("etc/group"), "root:x:0:\n").unwrap();
         fs::write(root.join("checks.sh"), include_str!("checks.sh")).unwrap();
@@ -181,7 +186,8 @@ impl Tree {
                     .arg(format!("initrd={}", initrd.display()))
                     .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
                     .env("HOME", own)
-                    .env("TMPDIR", "/dev/shm");
+                    .env("TMPDIR", "/dev/shm")
+                    .env("LD_PRELOAD", &self.registers);
             }
         }
         command
