@@ -1,6 +1,6 @@
-/* ptrace(2) for user-mode Linux 6.1 on processors with AMX, whose registers do not fit into its room of 2,696 bytes. The kernel
-   takes registers only as a whole (xstateregs_set in arch/x86/kernel/fpu/regset.c), so it refused what user-mode Linux wrote back.
-   Here the part that fits is kept, AVX-512 included, and no program in the guest may use the rest. Load it with LD_PRELOAD. */
+/* ptrace(2) for user-mode Linux 6.1 on processors with AMX. Their registers do not fit into its room of 2,696 bytes, and the kernel
+   takes registers only as a whole (xstateregs_set in arch/x86/kernel/fpu/regset.c): it refuses what user-mode Linux writes back.
+   The part that fits is kept here, AVX-512 included, and no program in the guest may use the rest. Load it with LD_PRELOAD. */
 #include <stdarg.h>
 #include <string.h>
 #include <sys/syscall.h>
