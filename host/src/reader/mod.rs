@@ -374,10 +374,8 @@ impl Reader {
             if now >= began + patience.stall {
                 let state = State::of(child);
                 // It works for the kernel: so much that it counts as no answer.
-                let works = state.cpu
-                    >= *limit.get_or_insert_with(|| {
-                        state.cpu + patience.stall / 2 + walk::allowance(want, patience.walk)
-                    });
+                let allowed = || state.cpu + patience.stall / 2 + walk::allowance(want, patience.walk);
+                let works = state.cpu >= *limit.get_or_insert_with(allowed);
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
                     break Err(Fault::Stuck);
                 }
