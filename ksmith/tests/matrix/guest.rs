@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::checks::Check;
 use crate::preload_library::{library, library_with_blocks};
 use crate::support::linux::APPEND;
+use crate::support::vm::UmlKit;
 use crate::support::vm::has;
 
 /// Programs that show facts about the kernel: `examples/kernel/NAME.c`.
@@ -55,8 +56,7 @@ pub struct Boot {
 /// The tree that all kernels boot.
 pub struct Tree {
     directory: tempfile::TempDir,
-    /// What user-mode Linux needs on processors with large registers.
-    registers: PathBuf,
+    uml: Option<UmlKit>,
 }
 
 impl Tree {
@@ -66,8 +66,8 @@ impl Tree {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
-        let registers = directory.path().join("registers.so");
-        let tree = Self { directory, registers };
+        let uml = UmlKit::make(directory.path());
+        let tree = Self { directory, uml };
         let root = tree.root();
         for place in ["bin", "repro", "usr/lib/ksmith", "checks", "etc", "dev", "proc", "sys"] {
             fs::create_dir_all(root.join(place)).unwrap();
@@ -87,7 +87,6 @@ impl Tree {
             let source = Path::new(HERE).join(format!("../examples/kernel/{name}.c"));
             tree.compile(&source, &["-static"], &format!("repro/{name}"));
         }
-        tree.compile(&Path::new(HERE).join("tests/matrix/registers.c"), &["-shared", "-fPIC"], "../registers.so");
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n").unwrap();
         fs::write(root.join("etc/group"), "root:x:0:\n").unwrap();
         fs::write(root.join("checks.sh"), include_str!("checks.sh")).unwrap();
@@ -187,7 +186,7 @@ impl Tree {
                     .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
                     .env("HOME", own)
                     .env("TMPDIR", "/dev/shm")
-                    .env("LD_PRELOAD", &self.registers);
+                    .envs(self.uml.iter().map(|uml| ("LD_PRELOAD", uml.registers())));
             }
         }
         command

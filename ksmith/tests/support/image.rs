@@ -21,14 +21,8 @@ use super::vm::{UmlKit, has};
 const INIT: &str = "#!/bin/sh
 mount -t proc proc /proc
 cat /usr/share/data/* > /dev/null
-while :; do getty -l /bin/login-keep 38400 tty0 vt100; done
+while :; do getty 38400 tty0 vt100; done
 ";
-
-/// `login` that keeps the environment, see [`TUNABLES`].
-const LOGIN: &str = "#!/bin/sh\nexec login -p \"$@\"\n";
-
-/// Debian's C library uses registers that user-mode Linux 6.1 does not keep: see `vm.rs`.
-const TUNABLES: &str = "GLIBC_TUNABLES=glibc.cpu.hwcaps=-XSAVE,-XSAVEC,-AVX,-AVX2,-AVX512F,-AVX512VL,-ERMS";
 
 const APPLETS: [&str; 12] =
     ["sh", "cat", "mount", "getty", "login", "echo", "sleep", "dd", "head", "grep", "sync", "tail"];
@@ -58,10 +52,8 @@ impl Image {
         }
         fs::write(tree.join("etc/passwd"), "root::0:0:root:/root:/bin/sh\n").unwrap();
         fs::write(tree.join("etc/group"), "root:x:0:\n").unwrap();
-        for (place, text) in [("etc/init", INIT), ("bin/login-keep", LOGIN)] {
-            fs::write(tree.join(place), text).unwrap();
-            fs::set_permissions(tree.join(place), fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        fs::write(tree.join("etc/init"), INIT).unwrap();
+        fs::set_permissions(tree.join("etc/init"), fs::Permissions::from_mode(0o755)).unwrap();
         let mut state = 1_u64;
         for number in 0..data_mib {
             let mut bytes = Vec::with_capacity(1 << 20);
@@ -100,11 +92,11 @@ impl Image {
                 "quiet",
             ])
             .arg(format!("ubd0r={}", self.directory.join("base.img").display()))
-            .args(["con=null", "con0=fd:0,fd:1", "ssl=null", TUNABLES])
+            .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
             .process_group(0)
             .env("HOME", self.directory.join("home"))
             .env("TMPDIR", "/dev/shm")
-            .env("LD_PRELOAD", self.kit.narrow())
+            .env("LD_PRELOAD", self.kit.registers())
             .stdin(Stdio::piped())
             .stdout(out.try_clone().unwrap())
             .stderr(out);

@@ -319,33 +319,12 @@ pub struct Uml {
     pub home: PathBuf,
 }
 
-/// Waits for ever, without a C library: that would look for the processor's wide registers, see below.
+/// Waits for ever, without a C library: each guest is as small as can be.
 const INIT: &str =
     "void _start(void) { for (;;) __asm__ volatile(\"syscall\" : : \"a\"(34) : \"rcx\", \"r11\", \"memory\"); }";
 
-/// User-mode Linux 6.1 hands its guests' registers over in a room that is too small on processors with AMX, and dies.
-/// Without the kernel's answer about wide registers it makes do with the old ones.
-const NARROW: &str = r"
-#include <errno.h>
-#include <stdarg.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-long ptrace(int request, ...) {
-    va_list list;
-    va_start(list, request);
-    long pid = va_arg(list, long);
-    void *address = va_arg(list, void *), *data = va_arg(list, void *);
-    va_end(list);
-    if ((request == 0x4204 || request == 0x4205) && (long) address == 0x202) {
-        errno = EIO;
-        return -1;
-    }
-    long peeked = 0;
-    int peeks = request >= 1 && request <= 3;
-    long result = syscall(SYS_ptrace, request, pid, address, peeks ? (void *) &peeked : data);
-    return result >= 0 && peeks ? peeked : result;
-}
-";
+/// A library without which user-mode Linux 6.1 dies on processors with AMX. It says why.
+const REGISTERS: &str = include_str!("registers.c");
 
 /// What user-mode Linux needs, compiled once. `None`, said loudly, where that can't be.
 pub struct UmlKit {
@@ -365,13 +344,13 @@ impl UmlKit {
             assert!(command.status().unwrap().success(), "{name} compiles");
         };
         compile("init", INIT, &["-static", "-nostdlib", "-O1"]);
-        compile("narrow.so", NARROW, &["-shared", "-fPIC", "-O1"]);
+        compile("registers.so", REGISTERS, &["-shared", "-fPIC", "-O1"]);
         Some(Self { directory: directory.to_owned() })
     }
 
     /// The library that must be loaded before user-mode Linux.
-    pub fn narrow(&self) -> PathBuf {
-        self.directory.join("narrow.so")
+    pub fn registers(&self) -> PathBuf {
+        self.directory.join("registers.so")
     }
 
     pub fn start(&self, name: &str) -> Uml {
@@ -384,7 +363,7 @@ impl UmlKit {
             .process_group(0)
             .env("HOME", &home)
             .env("TMPDIR", "/dev/shm")
-            .env("LD_PRELOAD", self.narrow())
+            .env("LD_PRELOAD", self.registers())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
