@@ -24,11 +24,12 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
     let started = Instant::now();
     let mut order: Vec<&mut Guest> = guests.iter_mut().collect();
     order.sort_by_key(|guest| guest.figures.rss_bytes);
-    let mut bytes = 0_u64;
+    let mut bytes = order.first().map_or(0, |guest| guest.figures.rss_bytes);
     let batches = order.chunk_by_mut(|_, next| {
-        bytes = bytes.saturating_add(next.figures.rss_bytes);
+        let rss_bytes = next.figures.rss_bytes;
+        bytes = bytes.saturating_add(rss_bytes);
         let fits = bytes <= TOGETHER;
-        bytes = if fits { bytes } else { 0 };
+        bytes = if fits { bytes } else { rss_bytes };
         fits
     });
     let queue = Mutex::new(batches);
