@@ -22,6 +22,7 @@ mod inherited;
 mod kept_file;
 mod ksm_dir;
 mod ksmd;
+mod look;
 mod plain;
 mod proc_dir;
 mod processes;

@@ -8,11 +8,12 @@ use ksmith_core::kernel::{Ksm, PidStat, Run};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
-use super::asked::{Asked, LINES_EVERY, Told};
+use super::asked::{Asked, LINES_EVERY};
 use super::connector::ProcessEvent;
 use super::descriptors::Descriptors;
 use super::discovery::Discovery;
-use super::figures::{Figures, Flags};
+use super::figures::Flags;
+use super::look::{Look, look_at_figures, look_at_name};
 use super::plain::{PlainTable, State};
 use super::proc_dir::ProcDir;
 use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
@@ -53,36 +54,6 @@ const NAMES_READ: u32 = 16;
 /// Without events, the time after which the PID of a kernel thread or a zombie is read again, because it may be
 /// reused.
 const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
-
-/// The outcome of reading a plain process.
-enum Look {
-    /// Mergeable memory, or a program that may be a hypervisor.
-    Promising,
-    /// No mergeable memory. `is_sure` if this kernel would have shown it.
-    Nothing {
-        is_sure: bool,
-    },
-    Hidden,
-    Memoryless,
-    Gone,
-    /// It does not answer.
-    Silent(Unanswered),
-    /// The time was over before its turn.
-    Late,
-    /// Its command line is to be read later.
-    Unnamed,
-}
-
-impl<T> From<Reading<T>> for Look {
-    /// Converts a reading without a value.
-    fn from(reading: Reading<T>) -> Self {
-        match reading {
-            Reading::Value(_) | Reading::Malformed(_) => Self::Nothing { is_sure: true },
-            Reading::Absent => Self::Gone,
-            Reading::Denied => Self::Hidden,
-        }
-    }
-}
 
 /// So soon that it is due at the next sample, however soon that comes, and not in this one.
 const NEXT: Duration = Duration::from_nanos(1);
@@ -580,34 +551,6 @@ impl Processes {
                 self.descriptors.give_back(watched.descriptors());
             }
         }
-    }
-}
-
-/// What the name of a plain process alone tells.
-fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Option<Look> {
-    match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
-        Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => Some(Look::Memoryless),
-        Reading::Value(stat) if may_be_vm(&stat.comm) => Some(Look::Promising),
-        Reading::Absent => Some(Look::Gone),
-        _ => None,
-    }
-}
-
-/// What the figures of a plain process tell.
-fn look_at_figures(proc: &ProcDir, pid: u32, told: Told, scratch: &mut Scratch) -> Look {
-    let answer = match told {
-        Told::Answer(answer) => answer,
-        Told::Nothing(unanswered) => return Look::Silent(unanswered),
-        Told::NotAsked => return Look::Late,
-    };
-    let mut figures = Figures::default();
-    let merging = || proc.bytes(pid, "ksm_merging_pages", scratch);
-    match figures.read(answer, merging) {
-        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => Look::Gone,
-        Reading::Value(Some(ksm)) if ksm.is_involved() => Look::Promising,
-        Reading::Value(Some(ksm)) => Look::Nothing { is_sure: ksm.mergeable.is_some() },
-        Reading::Value(None) => Look::Memoryless,
-        other => other.into(),
     }
 }
 
