@@ -15,6 +15,7 @@ use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
 use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
+use crate::recorder::HistoryConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use ksmith_host::bad_file::BadFile;
 use ksmith_host::guests::Uri;
@@ -41,6 +42,8 @@ pub struct Config {
     pub optin: OptinConfig,
     /// Which guests give memory, and which get it.
     pub balance: BalanceConfig,
+    /// What is recorded, and for how long.
+    pub history: HistoryConfig,
 }
 
 /// The table `[guests]`.
@@ -166,6 +169,7 @@ impl Config {
             .domains
             .fault()
             .or_else(|| config.balance.fault())
+            .or_else(|| config.history.fault())
             .map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 

@@ -197,6 +197,11 @@ impl Environment for FakeEnvironment {
         self.base + self.world.lock().unwrap().machine.now()
     }
 
+    fn day_clock(&self) -> i64 {
+        let now = self.world.lock().unwrap().machine.now();
+        BEGIN + i64::try_from(now.as_millis()).unwrap()
+    }
+
     fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {
         loop {
             if let Ok(message) = inbox.try_recv() {
@@ -226,6 +231,9 @@ impl Environment for FakeEnvironment {
         self.world.lock().unwrap().watchdog
     }
 }
+
+/// The clock of the day at the beginning, in milliseconds since 1970.
+pub const BEGIN: i64 = 1_795_467_600_000;
 
 /// A daemon to be run over a [`World`], and what is to happen meanwhile.
 pub struct Scene {

@@ -10,6 +10,7 @@ mod doctor;
 mod estimate;
 mod guests;
 mod heat_map;
+mod history;
 mod knobs;
 mod lab;
 mod memory_guest;
@@ -104,6 +105,7 @@ impl Global {
 enum Command {
     Status(status::StatusArgs),
     Guests(guests::GuestsArgs),
+    History(history::HistoryArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -189,6 +191,7 @@ impl Cli {
         match &self.command {
             Command::Status(args) => args.run(global),
             Command::Guests(args) => args.run(global),
+            Command::History(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),

@@ -32,6 +32,7 @@ use crate::balance_service::BalanceService;
 use crate::config::Config;
 use crate::control::Answer;
 use crate::domains::DomainGuard;
+use crate::recorder::{Recorder, Seen};
 use crate::registry::GuestRegistry;
 use crate::user_socket::{Budget, UserScans};
 use ksmith_core::controller::{Controller, Tick};
@@ -64,6 +65,7 @@ pub struct Daemon<H = LiveHost> {
     user_scans: UserScans,
     guests: Option<GuestRegistry>,
     balance: Option<BalanceService>,
+    recorder: Option<Recorder>,
     /// The newest status answer, and its time.
     answered: Option<(Instant, Answer)>,
     warned: BTreeMap<String, Instant>,
@@ -101,11 +103,24 @@ impl<H: DaemonHost> Daemon<H> {
             }
             guests.look(&tick.sample);
         }
+        self.record(&tick);
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
         self.last = Some(tick);
         debug!("a turn took {} us", self.environment.now().duration_since(began).as_micros());
         wait
+    }
+
+    /// Hands the turn over to be recorded. That never waits.
+    fn record(&mut self, tick: &Tick) {
+        let Some(recorder) = &mut self.recorder else { return };
+        recorder.take(&Seen {
+            tick,
+            policy: self.controller.policy_name(),
+            ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
+            day_clock: self.environment.day_clock(),
+            uptime: self.environment.now().duration_since(self.started),
+        });
     }
 
     /// What is known of the guests now. Nothing is while there is no registry.

@@ -59,6 +59,12 @@ impl<H: DaemonHost> Daemon<H> {
         if config.daemon != self.config.daemon {
             warn!("[daemon] has changed; that takes effect when the daemon is restarted");
         }
+        if config.history != self.config.history {
+            warn!("[history] has changed; that takes effect when the daemon is restarted");
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.configure(config.domains.clone());
+        }
         if let Some(guests) = &mut self.guests {
             guests.configure(config.guests.clone(), config.domains.is_enforced());
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 use crossbeam_channel::{Sender, bounded};
 use ksmith_core::controller::Controller;
 use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::sample::Sample;
 use ksmith_host::guests::OffList;
 use ksmith_host::observe::ProcessEvents;
 use sd_notify::NotifyState;
@@ -17,6 +18,7 @@ use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError};
 use crate::control;
 use crate::domains::DomainGuard;
+use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::user_socket::{self, Budget, UserScans};
 
@@ -55,6 +57,7 @@ impl<H: DaemonHost> Daemon<H> {
             budget,
             guests: None,
             balance: None,
+            recorder: None,
             answered: None,
             warned: BTreeMap::new(),
             given_up: (None, BTreeSet::new()),
@@ -77,6 +80,7 @@ impl<H: DaemonHost> Daemon<H> {
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
+        self.recorder = self.start_recorder();
         let is_host = self.controller.host().root().is_host();
         let events = is_host.then(|| ProcessEvents::listen(sender));
         let _events = events.and_then(|events| events.inspect_err(|why| info!("{why}")).ok());
@@ -100,6 +104,9 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.environment.notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        if let Some(recorder) = self.recorder.take() {
+            recorder.end(self.environment.day_clock());
+        }
         Ok(Ended { host: self.controller.into_host(), balance: self.balance, guests: self.guests, off: self.off })
     }
 
@@ -122,6 +129,17 @@ impl<H: DaemonHost> Daemon<H> {
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
         let started = BalanceService::start(host.root(), &host.state_dir(), config, published, merging);
         started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
+    }
+
+    fn start_recorder(&self) -> Option<Recorder> {
+        if !self.config.history.enabled {
+            return None;
+        }
+        let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
+        let guests = move |sample: &Sample| published.newest().name(sample).guests;
+        let (root, clock) = (self.controller.host().root(), self.environment.day_clock());
+        let started = Recorder::start(root, &self.config.history, self.config.domains.clone(), guests, clock);
+        started.inspect_err(|why| warn!("no history is recorded: {why}")).ok()
     }
 
     /// Sets what is set once, before anything is scanned: ksmd's CPUs, and whether it merges across NUMA nodes.
