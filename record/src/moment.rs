@@ -103,6 +103,8 @@ pub enum EventKind {
     SettingChangedByOthers,
     /// A setting could not be written, or a source could not be read.
     Problem,
+    /// An alarm began or ended.
+    Alarm,
     /// The clock of the day was set.
     ClockSet,
     /// Samples were not recorded.
@@ -117,6 +119,7 @@ impl EventKind {
             Self::DaemonStopped => "daemon_stopped",
             Self::SettingChangedByOthers => "setting_changed_by_others",
             Self::Problem => "problem",
+            Self::Alarm => "alarm",
             Self::ClockSet => "clock_set",
             Self::Gap => "gap",
         }

@@ -15,6 +15,7 @@ use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
 use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
+use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use ksmith_host::bad_file::BadFile;
@@ -44,6 +45,8 @@ pub struct Config {
     pub balance: BalanceConfig,
     /// What is recorded, and for how long.
     pub history: HistoryConfig,
+    /// How an operator is told of alarms.
+    pub notify: NotifyConfig,
 }
 
 /// The table `[guests]`.
@@ -170,6 +173,7 @@ impl Config {
             .fault()
             .or_else(|| config.balance.fault())
             .or_else(|| config.history.fault())
+            .or_else(|| config.notify.fault())
             .map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 

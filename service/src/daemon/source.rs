@@ -62,6 +62,11 @@ impl<H: DaemonHost> Daemon<H> {
         if config.history != self.config.history {
             warn!("[history] has changed; that takes effect when the daemon is restarted");
         }
+        self.alarms.configure(config.notify.profit_after());
+        self.breach.0 = None;
+        if let Some(notifier) = &self.notifier {
+            notifier.configure(config.notify.clone());
+        }
         if let Some(recorder) = &self.recorder {
             recorder.configure(config.domains.clone());
         }

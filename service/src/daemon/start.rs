@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crossbeam_channel::{Sender, bounded};
+use ksmith_core::alarm::Alarms;
 use ksmith_core::controller::Controller;
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::sample::Sample;
@@ -18,6 +19,7 @@ use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError};
 use crate::control;
 use crate::domains::DomainGuard;
+use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::user_socket::{self, Budget, UserScans};
@@ -42,6 +44,7 @@ impl<H: DaemonHost> Daemon<H> {
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         let budget = Budget::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
+        let alarms = Alarms::new(config.notify.profit_after());
         Ok(Self {
             controller,
             guard: DomainGuard::new(root, config.domains.clone(), off.clone()),
@@ -58,6 +61,9 @@ impl<H: DaemonHost> Daemon<H> {
             guests: None,
             balance: None,
             recorder: None,
+            alarms,
+            notifier: None,
+            breach: (None, None),
             answered: None,
             warned: BTreeMap::new(),
             given_up: (None, BTreeSet::new()),
@@ -81,6 +87,8 @@ impl<H: DaemonHost> Daemon<H> {
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
         self.recorder = self.start_recorder();
+        let notifier = Notifier::start(self.config.notify.clone());
+        self.notifier = notifier.inspect_err(|why| warn!("alarms are only logged: {why}")).ok();
         let is_host = self.controller.host().root().is_host();
         let events = is_host.then(|| ProcessEvents::listen(sender));
         let _events = events.and_then(|events| events.inspect_err(|why| info!("{why}")).ok());

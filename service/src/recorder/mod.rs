@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use ksmith_core::alarm::Notice;
 use ksmith_core::controller::Tick;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
@@ -43,6 +44,8 @@ const LAST_WRITE: Duration = Duration::from_secs(2);
 pub struct Seen<'a> {
     /// The turn of the daemon.
     pub tick: &'a Tick,
+    /// Alarms that began or ended in the turn.
+    pub notices: &'a [Notice],
     /// The policy in charge.
     pub policy: &'a str,
     /// Per cent of one CPU that ksmd uses.

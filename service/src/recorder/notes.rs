@@ -61,6 +61,11 @@ impl Notes {
                 format!("another program changed {sentence}"),
             );
         }
+        for notice in seen.notices {
+            let word = if notice.begins { "begins" } else { "ends" };
+            let text = format!("alarm {} {word}: {}", notice.alarm.word(), OneLine(&notice.text));
+            self.events.push(Event { time, kind: EventKind::Alarm, text });
+        }
         for error in &tick.applied.errors {
             self.event(time, EventKind::Problem, error, OneLine(error).to_string());
         }

@@ -52,7 +52,14 @@ impl Rig {
     fn take(&mut self, tick: &Tick) {
         let at = tick.sample.at;
         let day_clock = BEGIN + i64::try_from(at.as_millis()).unwrap();
-        self.recorder.take(&Seen { tick, policy: "profit", ksmd_cpu_percent: Some(1.5), day_clock, uptime: at });
+        self.recorder.take(&Seen {
+            tick,
+            notices: &[],
+            policy: "profit",
+            ksmd_cpu_percent: Some(1.5),
+            day_clock,
+            uptime: at,
+        });
     }
 
     fn history(&self) -> HistoryReport {
@@ -115,6 +122,7 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
     let day_clock = BEGIN - 86_400_000;
     rig.recorder.take(&Seen {
         tick: &tick,
+        notices: &[],
         policy: "profit",
         ksmd_cpu_percent: None,
         day_clock,
