@@ -18,6 +18,7 @@ mod rollup;
 mod schema;
 mod space;
 mod store;
+mod summary;
 mod tier;
 pub mod times;
 
@@ -25,7 +26,8 @@ pub use bounds::Bounds;
 pub use fault::{Fault, StoreError};
 pub use moment::{DecisionMade, Event, EventKind, GuestFigures, Life, Moment};
 pub use query::{Query, Resolution};
-pub use reader::{DecisionRow, EventRow, GuestLife, HistoryReport, ReadError, Reader};
+pub use reader::{DecisionRow, EventRow, GuestLife, HistoryReport, ReadError, Reader, Saver};
 pub use schema::reference;
 pub use store::{Opened, Store};
+pub use summary::{Episode, Summary, episodes, summary};
 pub use tier::Tier;

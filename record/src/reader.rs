@@ -142,6 +142,19 @@ pub struct GuestLife {
     row: i64,
 }
 
+/// A guest with its last figures in a stretch of time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Saver {
+    /// The guest that saved memory.
+    pub life: GuestLife,
+    /// Its part of what the host saved.
+    pub saved_bytes: Option<f64>,
+    /// Saved less KSM's metadata for it.
+    pub profit_bytes: Option<f64>,
+    /// Its resident memory.
+    pub rss_bytes: Option<f64>,
+}
+
 /// The file, open for reading.
 #[derive(Debug)]
 pub struct Reader {
@@ -311,6 +324,40 @@ impl Reader {
                 Some(id) => statement.query_map(params![since, until, id], row)?.collect(),
                 None => statement.query_map(params![since, until], row)?.collect(),
             }
+        };
+        read().map_err(|error| fault(&self.path, error))
+    }
+
+    /// The guests that saved most in that time, the largest first: `most` at most.
+    ///
+    /// # Errors
+    /// SQLite refuses.
+    pub fn savers(&self, query: &Query, most: usize) -> Result<Vec<Saver>> {
+        let parts = Tier::ALL.map(|tier| {
+            format!(
+                "SELECT guest, time, saved_bytes, profit_bytes, rss_bytes FROM {} WHERE time >= ?1 AND time <= ?2",
+                tier.of_guests()
+            )
+        });
+        // The one max() of the inner SELECT chooses the row from which plain columns come: the last one.
+        let sql = format!(
+            "SELECT guest.id, key, name, uuid, kind, domain, user, first, last, saved, profit, rss \
+             FROM (SELECT guest, saved_bytes AS saved, profit_bytes AS profit, rss_bytes AS rss, max(time) FROM ({parts}) GROUP BY guest) AS found \
+             JOIN guest ON guest.id = found.guest ORDER BY saved DESC LIMIT ?3",
+            parts = parts.join(" UNION ALL ")
+        );
+        let read = || -> rusqlite::Result<Vec<Saver>> {
+            let mut statement = self.connection.prepare(&sql)?;
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            let saver = |row: &Row<'_>| {
+                Ok(Saver {
+                    life: life(row)?,
+                    saved_bytes: number(row, 9)?,
+                    profit_bytes: number(row, 10)?,
+                    rss_bytes: number(row, 11)?,
+                })
+            };
+            statement.query_map(params![query.since, query.until, most], saver)?.collect()
         };
         read().map_err(|error| fault(&self.path, error))
     }

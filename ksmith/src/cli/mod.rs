@@ -19,6 +19,7 @@ mod optin;
 mod patience;
 mod print;
 mod progress;
+mod report;
 mod restore;
 mod run;
 mod run_scans;
@@ -106,6 +107,7 @@ enum Command {
     Status(status::StatusArgs),
     Guests(guests::GuestsArgs),
     History(history::HistoryArgs),
+    Report(report::ReportArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -192,6 +194,7 @@ impl Cli {
             Command::Status(args) => args.run(global),
             Command::Guests(args) => args.run(global),
             Command::History(args) => args.run(global),
+            Command::Report(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),

@@ -368,6 +368,23 @@ fn a_clock_that_is_set_back_loses_nothing_that_is_written_afterwards() {
     assert!(of(Tier::Minute, BEGIN - HOUR) >= 29 + 28);
 }
 
+#[test]
+fn the_guests_that_saved_most_come_first_with_their_last_figures() {
+    let mut rig = rig();
+    let saving = |name: &str, saved: u64| {
+        let mut guest = guest(name, 1);
+        guest.values[at_guest("saved_bytes")] = Value::Unsigned(saved);
+        guest
+    };
+    for n in 0..130 {
+        let figures = vec![saving("much", 1000 + n), saving("little", 5), saving("falling", 2000 - n * 15)];
+        rig.write(&[guests(BEGIN + n as i64 * MINUTE, figures)]).unwrap();
+    }
+    let savers = Reader::open(&rig.path()).unwrap().savers(&query(BEGIN, BEGIN + 3 * HOUR, &[]), 2).unwrap();
+    let found: Vec<_> = savers.iter().map(|saver| (saver.life.name.as_str(), saver.saved_bytes)).collect();
+    assert_eq!(found, [("much", Some(1129.0)), ("falling", Some(65.0))]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
