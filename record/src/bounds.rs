@@ -13,6 +13,8 @@ pub struct Bounds {
     pub hours: Duration,
     /// The most bytes that the file uses. The oldest samples go first, then minutes, then hours.
     pub bytes: u64,
+    /// The most bytes of the write-ahead log. Only a program that reads without an end makes it so large.
+    pub log_bytes: u64,
 }
 
 impl Default for Bounds {
@@ -23,6 +25,7 @@ impl Default for Bounds {
             minutes: Duration::from_secs(31 * DAY),
             hours: Duration::from_secs(5 * 366 * DAY),
             bytes: 512 << 20,
+            log_bytes: 64 << 20,
         }
     }
 }

@@ -28,9 +28,6 @@ const MODE: u32 = 0o640;
 /// The mode of a directory that has to be made for it.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// A write-ahead log of this size is only possible while a reader holds it, and nothing is added to it.
-const LARGEST_LOG: u64 = 64 << 20;
-
 /// The statements that write the figures of hosts and guests.
 #[derive(Debug)]
 struct Statements {
@@ -168,14 +165,15 @@ impl Store {
 
     /// Refuses to add to a write-ahead log that can't be taken over into the file.
     fn check_log(&self) -> Result<(), StoreError> {
-        let bytes = self.log_bytes();
-        if bytes < LARGEST_LOG {
+        if self.log_bytes() < self.bounds.log_bytes {
             return Ok(());
         }
-        // Takes over what no reader holds. That it is busy shows in the size.
-        let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
+        // Takes over what no reader holds. A disk that fails is an error, and a reader that holds on is none for SQLite.
+        self.connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+            .map_err(|source| StoreError::Sqlite { path: self.path.clone(), source })?;
         match self.log_bytes() {
-            bytes if bytes < LARGEST_LOG => Ok(()),
+            bytes if bytes < self.bounds.log_bytes => Ok(()),
             bytes => Err(StoreError::HeldByReader { path: self.path.clone(), bytes }),
         }
     }

@@ -218,8 +218,12 @@ fn rows_that_are_too_many_are_brought_together() {
 #[test]
 fn what_is_too_old_is_deleted_tier_by_tier() {
     let minutes = |n: u64| Duration::from_secs(n * 60);
-    let mut rig =
-        rig_within(Bounds { samples: minutes(10), minutes: minutes(120), hours: minutes(300), bytes: 1 << 30 });
+    let mut rig = rig_within(Bounds {
+        samples: minutes(10),
+        minutes: minutes(120),
+        hours: minutes(300),
+        ..Bounds::default()
+    });
     for n in 0..600 {
         rig.write(&[Moment { guests: Some(vec![guest("a", n)]), ..host(BEGIN + n as i64 * MINUTE, n, n) }])
             .unwrap();
@@ -319,6 +323,29 @@ fn a_locked_file_is_a_passing_fault_and_nothing_is_half_written() {
     assert_eq!(rig.ask(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 1);
     rig.write(&[host(BEGIN + 3000, 4, 4)]).unwrap();
     assert_eq!(rig.ask(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 2);
+}
+
+#[test]
+fn a_reader_that_never_ends_keeps_the_log_from_growing_without_bound() {
+    let log_bytes = 1 << 20;
+    let mut rig = rig_within(Bounds { log_bytes, ..Bounds::default() });
+    rig.write(&[host(BEGIN, 1, 1)]).unwrap();
+    let reader = Connection::open(rig.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM host_sample").unwrap();
+    let mut time = BEGIN;
+    let error = loop {
+        let moments: Vec<Moment> = (0..100).map(|n| host(time + n * 1000, n as u64, 0)).collect();
+        time += 100_000;
+        if let Err(error) = rig.write(&moments) {
+            break error;
+        }
+    };
+    assert!(matches!(error, StoreError::HeldByReader { .. }), "{error}");
+    let largest = fs::metadata(beside(&rig.path(), "-wal")).unwrap().len();
+    assert!(largest < log_bytes + (1 << 20), "{largest}");
+    reader.execute_batch("ROLLBACK").unwrap();
+    rig.write(&[host(time, 1, 1)]).unwrap();
+    assert!(fs::metadata(beside(&rig.path(), "-wal")).unwrap().len() < log_bytes / 2);
 }
 
 #[test]

@@ -75,6 +75,7 @@ impl HistoryConfig {
             minutes: Duration::from_secs(u64::from(self.minutes_days) * 24 * HOUR),
             hours: Duration::from_secs(u64::from(self.hours_years) * 366 * 24 * HOUR),
             bytes: self.max_mib.saturating_mul(1 << 20),
+            ..Bounds::default()
         }
     }
 }
