@@ -35,6 +35,23 @@ pub fn thread_cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
+/// Has all threads allocate from one heap. To be called before there are threads.
+///
+/// glibc gives each thread a heap of its own otherwise, and each of them keeps its holes: where guests come and go, the process
+/// grows for hours (docs/measurements/2026-11-daemon.md).
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code, reason = "the C library's allocator has no safe setting")]
+pub fn share_heap() {
+    // SAFETY: mallopt sets a number of the allocator under its own lock.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Other C libraries have one heap.
+#[cfg(not(target_env = "gnu"))]
+pub fn share_heap() {}
+
 /// Locks this program and its present data in RAM, as far as they are used: its code is not dropped when the host is
 /// short of memory, which is when ksmith must act.
 ///

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -52,8 +53,9 @@ rest_seconds = 5.0
 "#;
 
 /// A daemon of the release build with everything on. If the soak is killed, the daemon is told to end, and restores.
-pub fn start() -> (Running, tempfile::NamedTempFile) {
-    let (file, path) = crate::support::program::config_file(CONFIG);
+pub fn start(place: &Path) -> (Running, tempfile::NamedTempFile) {
+    let history = format!("[history]\npath = {:?}\n", place.join("history.db"));
+    let (file, path) = crate::support::program::config_file(&format!("{CONFIG}{history}"));
     let mut daemon =
         Running::start_with(&["-v", "daemon", "--config", &path], |command| end_with_parent(command, Signal::TERM));
     daemon.wait_ready();

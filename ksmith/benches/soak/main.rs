@@ -62,7 +62,7 @@ struct Soak {
 impl Soak {
     /// Returns what went wrong.
     fn run(mut self, mut crowd: Crowd, lock: &KernelLock, is_ended: impl Fn() -> bool) -> Vec<String> {
-        let (daemon, _config) = daemon::start();
+        let (daemon, _config) = daemon::start(&self.place);
         let mut watch = Watch::over(daemon.pid());
         // A thousand samples make a plot.
         let pause = Duration::from_millis((self.seconds * 1000 / 1200).clamp(1000, 30_000));

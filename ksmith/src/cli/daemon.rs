@@ -57,6 +57,7 @@ impl DaemonArgs {
         config.check_kernel(&control::require(global)?)?;
         let policy = config.policy()?;
         // Before control is taken, so that a signal in between leaves no paused ksmtuned behind.
+        own_use::share_heap();
         let signals = signals::catch()?;
         let directory = match &self.state_dir {
             Some(directory) => StateDir::at(directory),

@@ -131,7 +131,9 @@ impl Drop for Running {
 /// A configuration file and its path.
 pub fn config_file(text: &str) -> (tempfile::NamedTempFile, String) {
     let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
-    fs::write(file.path(), text).unwrap();
+    // Tests add nothing to the history of this host.
+    let history = if text.contains("[history]") { "" } else { "\n[history]\nenabled = false\n" };
+    fs::write(file.path(), format!("{text}{history}")).unwrap();
     let path: PathBuf = file.path().to_owned();
     (file, path.display().to_string())
 }
