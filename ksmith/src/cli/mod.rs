@@ -25,8 +25,10 @@ mod run;
 mod run_scans;
 mod scan;
 mod schema;
+mod source;
 mod status;
 mod unmerge;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_service::config::ConfigError;
+
+use print::Colour;
 
 /// Exit codes, as documented in the help.
 pub mod exit {
@@ -82,6 +86,9 @@ pub struct Global {
     /// Log more: each change of a setting, with its reason.
     #[arg(short, long, global = true)]
     pub verbose: bool,
+    /// Colours in text
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: Colour,
 }
 
 impl Global {
@@ -156,7 +163,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(exit::USAGE));
         }
     };
-    crate::log::start(cli.global.verbose);
+    print::choose(cli.global.color);
+    crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
     cli.run()
 }
 
