@@ -27,6 +27,7 @@ mod scan;
 mod schema;
 mod source;
 mod status;
+mod top;
 mod unmerge;
 mod watch;
 
@@ -115,6 +116,7 @@ enum Command {
     Guests(guests::GuestsArgs),
     History(history::HistoryArgs),
     Report(report::ReportArgs),
+    Top(top::TopArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -164,7 +166,10 @@ pub fn main() -> anyhow::Result<ExitCode> {
         }
     };
     print::choose(cli.global.color);
-    crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
+    // A log would stand in the middle of the screen.
+    if !matches!(cli.command, Command::Top(_)) {
+        crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
+    }
     cli.run()
 }
 
@@ -203,6 +208,7 @@ impl Cli {
             Command::Guests(args) => args.run(global),
             Command::History(args) => args.run(global),
             Command::Report(args) => args.run(global),
+            Command::Top(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),

@@ -125,7 +125,8 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
     }
 }
 
-fn headline(status: &Status) -> String {
+/// What KSM does now, in a line.
+pub fn headline(status: &Status) -> String {
     let ksm = &status.sample.ksm;
     let state = match (ksm.run_state(), &ksm.run) {
         (Some(Run::Stopped), _) => "KSM is stopped; what is merged stays merged",

@@ -1,0 +1,192 @@
+//! Draws the state: a header, the view, and a line of keys.
+
+mod header;
+mod text;
+
+use ksmith_core::printable::{OneLine, Tone};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::app::{App, View};
+use super::list::{Key, Rows};
+use crate::show::{cut, width};
+
+/// The least terminal on which the screen makes sense: columns and lines.
+pub(super) const LEAST: (u16, u16) = (60, 16);
+
+/// Lines of the header on a low and on a high terminal.
+const HEADER: (u16, u16) = (6, 9);
+
+/// From so many lines on a terminal is high.
+const HIGH: u16 = 40;
+
+/// The lines of the header.
+fn header_height(lines: u16) -> u16 {
+    if lines < HIGH { HEADER.0 } else { HEADER.1 }
+}
+
+/// The place of the view between the header and the keys.
+pub(super) fn body((columns, lines): (u16, u16)) -> Rect {
+    let header = header_height(lines).min(lines);
+    Rect { x: 0, y: header, width: columns, height: lines.saturating_sub(header + 1) }
+}
+
+/// The first row of the list that is shown, so that the chosen one is in sight.
+pub(super) fn first_row(rows: &Rows, chosen: Option<&Key>, height: u16) -> usize {
+    let shown = usize::from(height.saturating_sub(1)).max(1);
+    let place = rows.place(chosen);
+    // Steps of half a screen, so that a row more or less does not move all others.
+    let half = (shown / 2).max(1);
+    match place < shown {
+        true => 0,
+        false => ((place - shown) / half + 1) * half,
+    }
+}
+
+impl App {
+    /// Draws the whole screen.
+    pub fn draw(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        if area.width < LEAST.0 || area.height < LEAST.1 {
+            let (columns, lines) = LEAST;
+            let needs =
+                format!("ksmith top needs {columns} x {lines}, this terminal has {} x {}", area.width, area.height);
+            let lines = text::wrapped([vec![(None, needs.as_str())]].into_iter(), area.width.into());
+            for (line, y) in lines.into_iter().zip(0..area.height) {
+                self.line(frame, y, self.toned(line));
+            }
+            return;
+        }
+        self.draw_header(frame, Rect { height: header_height(area.height), ..area });
+        let body = body((area.width, area.height));
+        match self.view {
+            View::Guests => self.draw_list(frame, body),
+            _ => self.draw_page(frame, body),
+        }
+        self.draw_footer(frame, area.height - 1);
+    }
+
+    /// One line over the whole width.
+    fn line<'a>(&self, frame: &mut Frame<'_>, y: u16, line: impl Into<Line<'a>>) {
+        let area = Rect { y, height: 1, ..frame.area() }.intersection(frame.area());
+        frame.render_widget(line.into(), area);
+    }
+
+    fn style(&self, tone: Tone) -> Style {
+        let (colour, plain) = match tone {
+            Tone::Problem => (Color::Red, Modifier::BOLD),
+            Tone::Warning => (Color::Yellow, Modifier::BOLD),
+            Tone::Good => (Color::Green, Modifier::empty()),
+            Tone::Faint => (Color::Reset, Modifier::DIM),
+        };
+        let style = Style::new().add_modifier(plain);
+        if self.has_colours { style.fg(colour) } else { style }
+    }
+
+    fn toned(&self, line: text::Pieces) -> Line<'static> {
+        let spans = line.into_iter().map(|(tone, text)| match tone {
+            Some(tone) => Span::styled(text, self.style(tone)),
+            None => Span::raw(text),
+        });
+        Line::from(spans.collect::<Vec<_>>())
+    }
+
+    fn draw_list(&self, frame: &mut Frame<'_>, body: Rect) {
+        let Some(sight) = &self.sight else {
+            return self.line(frame, body.y, "looking at the host …");
+        };
+        let rows = self.list.rows(&sight.guests);
+        let places = rows.table.places(Some(body.width.into()));
+        let head = format!("{:<1$}", rows.table.head(&places), usize::from(body.width));
+        self.line(frame, body.y, self.head(&head, &places, rows.sorted));
+        if rows.keys.is_empty() {
+            let all = sight.guests.guests.len();
+            let why = match all {
+                0 => "no guest has mergeable memory".to_owned(),
+                _ => format!("none of the {all} guests fits the filter"),
+            };
+            return self.line(frame, body.y + 1, why);
+        }
+        let chosen = rows.place(self.list.chosen.as_ref());
+        let first = first_row(&rows, self.list.chosen.as_ref(), body.height);
+        for (row, y) in (first..rows.keys.len()).zip(body.y + 1..body.bottom()) {
+            let text = rows.table.line(row, &places);
+            let pad = usize::from(body.width).saturating_sub(width(&text));
+            let text = format!("{text}{}", " ".repeat(pad));
+            let style = if row == chosen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+            self.line(frame, y, Line::styled(text, style));
+        }
+    }
+
+    /// The headings, that of the order set off.
+    fn head(&self, head: &str, places: &[crate::show::Place], sorted: usize) -> Line<'static> {
+        let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+        let Some(place) = places.iter().find(|place| place.column == sorted) else {
+            return Line::styled(head.to_owned(), style);
+        };
+        // Headings are ksmith's own words, of which each character takes one cell.
+        let part = |from: usize, to: usize| head.chars().skip(from).take(to - from).collect::<String>();
+        let end = place.start + place.width;
+        Line::from(vec![
+            Span::styled(part(0, place.start), style),
+            Span::styled(part(place.start, end), style.add_modifier(Modifier::REVERSED)),
+            Span::styled(part(end, usize::MAX), style),
+        ])
+    }
+
+    fn draw_page(&self, frame: &mut Frame<'_>, body: Rect) {
+        let page = self.page();
+        let lines = text::wrapped(page.pieces(), body.width.into());
+        let first = self.scroll.min(lines.len().saturating_sub(body.height.into()));
+        let rest = lines.len().saturating_sub(first + usize::from(body.height));
+        for (line, y) in lines.into_iter().skip(first).zip(body.y..body.bottom()) {
+            self.line(frame, y, self.toned(line));
+        }
+        if rest > 0 && body.height > 0 {
+            let more = format!(" {rest} more lines: Down ");
+            let start = body.width.saturating_sub(more.len() as u16);
+            let area = Rect { x: start, y: body.bottom() - 1, width: body.width - start, height: 1 };
+            frame.render_widget(Span::styled(more, Style::new().add_modifier(Modifier::REVERSED)), area);
+        }
+    }
+
+    /// The lines that the page of the view has.
+    pub(super) fn page_lines(&self) -> usize {
+        text::wrapped(self.page().pieces(), self.size.0.into()).len()
+    }
+
+    fn draw_footer(&self, frame: &mut Frame<'_>, y: u16) {
+        let columns = usize::from(frame.area().width);
+        if let Some(prompt) = &self.prompt {
+            let text = OneLine(&prompt.text).to_string();
+            let line = match &prompt.error {
+                Some(error) => Line::styled(cut(&OneLine(error).to_string(), columns), self.style(Tone::Problem)),
+                None => {
+                    // The end is what is being typed.
+                    let shown = end_of(&text, columns.saturating_sub(10));
+                    Line::from(vec![
+                        Span::styled("filter: ", Style::new().add_modifier(Modifier::BOLD)),
+                        Span::raw(shown),
+                        Span::styled(" ", Style::new().add_modifier(Modifier::REVERSED)),
+                    ])
+                }
+            };
+            return self.line(frame, y, line);
+        }
+        let keys = match self.view {
+            View::Guests => "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse  Space hold",
+            View::Guest(_) => "q end  ? keys  Esc back  w why it does not merge  ↑↓ scroll  Space hold",
+            _ => "q end  ? keys  Esc back  1 guests  2 decisions  3 balance  ↑↓ scroll  Space hold",
+        };
+        let line = Line::styled(cut(keys, columns), Style::new().add_modifier(Modifier::DIM));
+        self.line(frame, y, line);
+    }
+}
+
+/// The end of a text in so many cells.
+fn end_of(text: &str, room: usize) -> String {
+    let start = text.char_indices().map(|(at, _)| at).find(|at| width(&text[*at..]) <= room).unwrap_or(text.len());
+    text[start..].to_owned()
+}
