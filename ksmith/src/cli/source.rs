@@ -2,13 +2,15 @@
 //!
 //! A source that is asked again and again survives the daemon: it goes on from the kernel, and says so.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use ksmith_core::decide::History;
 use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::guest::{Guest, GuestId, Memory};
 use ksmith_core::model::{BalanceReport, GuestsReport, Status};
 use ksmith_core::sample::Sample;
-use ksmith_host::guests::{Guests, List};
+use ksmith_host::guests::{Guests, List, read_memory};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
 use ksmith_service::config::Config;
@@ -16,6 +18,10 @@ use ksmith_service::control::{Client, ClientError};
 
 /// Time between the two samples from which ksmd's CPU use is computed.
 const BETWEEN: Duration = Duration::from_millis(250);
+
+/// Time between two looks at private and shared memory, and the time that one takes at most.
+const MEMORY_EVERY: Duration = Duration::from_secs(10);
+const MEMORY_BUDGET: Duration = Duration::from_millis(60);
 
 /// For hypervisors to answer, where no daemon has asked them before.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,6 +34,9 @@ pub(super) struct Source {
     guests: Guests,
     history: History,
     has_looked: bool,
+    /// Private and shared memory of guests, and when it was read.
+    memory: HashMap<GuestId, Memory>,
+    memory_read: Option<Instant>,
     /// Whether it goes on from the kernel when the daemon fails.
     is_steady: bool,
     /// The daemon that answered last.
@@ -61,6 +70,8 @@ impl Source {
             guests,
             history,
             has_looked: false,
+            memory: HashMap::new(),
+            memory_read: None,
             is_steady: false,
             daemon: None,
             is_lost: false,
@@ -112,7 +123,21 @@ impl Source {
             Everything { status: source.status_of(sample), guests, balance: None }
         })?;
         self.config.domains.assign(&mut seen.value.guests.guests);
+        self.remember_memory(&mut seen.value.guests.guests);
         Ok(seen)
+    }
+
+    /// Reads the guests' private and shared memory now and then, since that is dear, and else tells what was read last.
+    fn remember_memory(&mut self, guests: &mut [Guest]) {
+        if self.memory_read.is_none_or(|read| read.elapsed() >= MEMORY_EVERY) {
+            // What can't be read is shown as unknown.
+            let _ = read_memory(&self.root, guests, Some(MEMORY_BUDGET));
+            self.memory = guests.iter().map(|guest| (guest.id(), guest.figures.memory)).collect();
+            self.memory_read = Some(Instant::now());
+        }
+        for guest in guests {
+            guest.figures.memory = self.memory.get(&guest.id()).copied().unwrap_or_default();
+        }
     }
 
     /// The answer of the daemon, or where there is none, or none that this user may ask, what is seen without it.

@@ -14,4 +14,4 @@ mod table;
 pub use table::{ALWAYS, Column, Place, Table, cell, cut, width};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

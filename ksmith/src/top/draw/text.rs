@@ -7,23 +7,32 @@ use crate::show::width;
 /// A line of a screen, divided where its tone changes.
 pub type Pieces = Vec<(Option<Tone>, String)>;
 
-/// What stands before a line that goes on from the one before.
-const INDENT: &str = "  ";
+/// Cells before a line that goes on from the one before, where nothing else tells.
+const INDENT: usize = 2;
 
-/// The lines, each wrapped at words to `room` cells.
+/// The lines, each wrapped at words to `room` cells. A line goes on below its last column, if that is in the left half.
 pub fn wrapped<'a>(lines: impl Iterator<Item = Vec<(Option<Tone>, &'a str)>>, room: usize) -> Vec<Pieces> {
-    lines.flat_map(|line| wrap(line, room.max(INDENT.len() + 2))).collect()
+    lines.flat_map(|line| wrap(line, room.max(INDENT + 2))).collect()
+}
+
+/// Where the last column of a line begins: behind two spaces or more.
+fn indent(line: &[(Option<Tone>, &str)], room: usize) -> usize {
+    let text: String = line.iter().map(|(_, text)| *text).collect();
+    let ends = text.match_indices("  ").map(|(at, gap)| at + gap.len());
+    let begins = ends.filter(|end| text[*end..].starts_with(|next| next != ' ')).map(|end| width(&text[..end]));
+    begins.filter(|begin| *begin <= room / 2).last().unwrap_or(INDENT)
 }
 
 fn wrap(line: Vec<(Option<Tone>, &str)>, room: usize) -> Vec<Pieces> {
+    let indent = indent(&line, room);
     let (mut lines, mut used) = (vec![Pieces::new()], 0);
     for (tone, text) in line {
         for word in text.split_inclusive(' ') {
-            for part in parts(word, room - INDENT.len()) {
+            for part in parts(word, room - indent) {
                 // A space at the end of a line may stand beyond it.
                 if used + width(part.trim_end()) > room {
-                    lines.push(vec![(None, INDENT.to_owned())]);
-                    used = INDENT.len();
+                    lines.push(vec![(None, " ".repeat(indent))]);
+                    used = indent;
                 }
                 used += width(part);
                 if let Some(pieces) = lines.last_mut() {
@@ -72,6 +81,8 @@ mod tests {
         assert_eq!(plain("one two three", 9), ["one two ", "  three"]);
         assert_eq!(plain("漢字漢字漢字", 8), ["漢字漢", "  字漢字"]);
         assert_eq!(plain("", 9), [""]);
+        assert_eq!(plain("key  one two three", 16), ["key  one two ", "     three"], "below the last column");
+        assert_eq!(plain("a long key  one", 12), ["a long key  ", "  one"], "which is too far to the right");
         let toned = wrapped([vec![(Some(Tone::Problem), "bad"), (None, " and well")]].into_iter(), 80);
         assert_eq!(toned, [[(Some(Tone::Problem), "bad".to_owned()), (None, " and well".to_owned())]]);
     }
