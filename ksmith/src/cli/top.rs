@@ -19,6 +19,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
 use ratatui::crossterm::execute;
+use ratatui::crossterm::style::force_color_output;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
@@ -73,7 +74,10 @@ impl TopArgs {
             explanations: unbounded(),
             root,
         };
-        let mut app = App::new(size().unwrap_or((80, 24)), print::has_colours(true));
+        let has_colours = print::has_colours(true);
+        // The library looks at NO_COLOR too, which `--color=always` overrules.
+        force_color_output(has_colours);
+        let mut app = App::new(size().unwrap_or((80, 24)), has_colours);
         let (mut is_dirty, mut next) = (true, Instant::now());
         loop {
             if is_dirty && Instant::now() >= next {

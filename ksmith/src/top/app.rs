@@ -6,6 +6,7 @@ use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::printable::Page;
 
 use super::decisions::Decisions;
+use super::draw;
 use super::event::{Event, Sight, Wish};
 use super::list::List;
 use super::series::Series;
@@ -145,6 +146,8 @@ impl App {
         let processes = self.guest(id)?.processes.clone();
         let now = self.sight.as_ref()?.at;
         self.explained = Some((id, Explanation::UnderWay(now)));
+        // What comes stands below the figures.
+        self.scroll = draw::lines_of(&self.facts(id), self.size.0);
         Some(Wish::Explain(id, processes))
     }
 

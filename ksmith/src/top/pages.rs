@@ -16,7 +16,11 @@ impl App {
     pub(super) fn page(&self) -> Page {
         match self.view {
             View::Guests => Page::new(),
-            View::Guest(id) => self.guest_page(id),
+            View::Guest(id) => {
+                let mut page = self.facts(id);
+                page.append(&self.why(id));
+                page
+            }
             View::Decisions => self.decisions_page(),
             View::Balance => self.balance_page(),
             View::Help => help_page(),
@@ -27,7 +31,8 @@ impl App {
         self.sight.as_ref().map_or(Duration::ZERO, |sight| sight.at)
     }
 
-    fn guest_page(&self, id: GuestId) -> Page {
+    /// What is known of a guest: all its figures.
+    pub(super) fn facts(&self, id: GuestId) -> Page {
         let mut page = Page::new();
         match self.guest(id) {
             None => page.toned(Tone::Warning, format_args!("The guest with PID {} is gone.", id.pid())),
@@ -52,6 +57,12 @@ impl App {
             }
         }
         page.line("");
+        page
+    }
+
+    /// Why a guest's memory does not merge, as far as that was found out.
+    fn why(&self, id: GuestId) -> Page {
+        let mut page = Page::new();
         match &self.explained {
             Some((asked, explanation)) if *asked == id => match explanation {
                 Explanation::UnderWay(since) => {

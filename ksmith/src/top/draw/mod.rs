@@ -3,7 +3,7 @@
 mod header;
 mod text;
 
-use ksmith_core::printable::{OneLine, Tone};
+use ksmith_core::printable::{OneLine, Page, Tone};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -140,21 +140,22 @@ impl App {
         let page = self.page();
         let lines = text::wrapped(page.pieces(), body.width.into());
         let first = self.scroll.min(lines.len().saturating_sub(body.height.into()));
-        let rest = lines.len().saturating_sub(first + usize::from(body.height));
+        let lines_in_all = lines.len();
         for (line, y) in lines.into_iter().skip(first).zip(body.y..body.bottom()) {
             self.line(frame, y, self.toned(line));
         }
-        if rest > 0 && body.height > 0 {
-            let more = format!(" {rest} more lines: Down ");
-            let start = body.width.saturating_sub(more.len() as u16);
-            let area = Rect { x: start, y: body.bottom() - 1, width: body.width - start, height: 1 };
-            frame.render_widget(Span::styled(more, Style::new().add_modifier(Modifier::REVERSED)), area);
+        if lines_in_all > usize::from(body.height) && body.y > 0 {
+            let last = (first + usize::from(body.height)).min(lines_in_all);
+            let place = format!("lines {} to {last} of {lines_in_all} ", first + 1);
+            let start = body.width.saturating_sub(u16::try_from(place.len()).unwrap_or(u16::MAX));
+            let area = Rect { x: start, y: body.y - 1, width: body.width - start, height: 1 };
+            frame.render_widget(Span::raw(place), area);
         }
     }
 
     /// The lines that the page of the view has.
     pub(super) fn page_lines(&self) -> usize {
-        text::wrapped(self.page().pieces(), self.size.0.into()).len()
+        lines_of(&self.page(), self.size.0)
     }
 
     fn draw_footer(&self, frame: &mut Frame<'_>, y: u16) {
@@ -176,13 +177,18 @@ impl App {
             return self.line(frame, y, line);
         }
         let keys = match self.view {
-            View::Guests => "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse  Space hold",
+            View::Guests => "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse",
             View::Guest(_) => "q end  ? keys  Esc back  w why it does not merge  ↑↓ scroll  Space hold",
             _ => "q end  ? keys  Esc back  1 guests  2 decisions  3 balance  ↑↓ scroll  Space hold",
         };
         let line = Line::styled(cut(keys, columns), Style::new().add_modifier(Modifier::DIM));
         self.line(frame, y, line);
     }
+}
+
+/// The lines that a page has on a terminal of so many columns.
+pub(super) fn lines_of(page: &Page, columns: u16) -> usize {
+    text::wrapped(page.pieces(), columns.into()).len()
 }
 
 /// The end of a text in so many cells.
