@@ -26,7 +26,7 @@ pub enum Tone {
     Warning,
     /// All is well.
     Good,
-    /// An aside.
+    /// Said as an aside.
     Faint,
 }
 

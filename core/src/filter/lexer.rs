@@ -18,7 +18,7 @@ pub enum What {
     Word(String),
     /// Text in double quotes, without them.
     Quoted(String),
-    /// A comparison.
+    /// The sign of a comparison.
     Operator(Operator),
     /// An opening parenthesis.
     Open,
@@ -26,24 +26,24 @@ pub enum What {
     Close,
 }
 
-/// A comparison.
+/// The sign of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
-    /// `=`: equal.
+    /// `=`: the figure is equal.
     Equal,
-    /// `!=`: not equal.
+    /// `!=`: the figure is not equal.
     Unequal,
-    /// `<`: less.
+    /// `<`: the figure is less.
     Less,
-    /// `<=`: less or equal.
+    /// `<=`: the figure is less or equal.
     AtMost,
-    /// `>`: greater.
+    /// `>`: the figure is greater.
     Greater,
-    /// `>=`: greater or equal.
+    /// `>=`: the figure is greater or equal.
     AtLeast,
-    /// `~`: matches the pattern.
+    /// `~`: the figure matches the pattern.
     Like,
-    /// `!~`: does not match the pattern.
+    /// `!~`: the figure does not match the pattern.
     Unlike,
 }
 
@@ -84,35 +84,35 @@ pub fn beginning(text: &str) -> String {
 /// Divides a filter into its tokens.
 pub fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
     let mut found = Vec::new();
-    let mut rest = text.chars().zip(1..).peekable();
-    while let Some((character, at)) = rest.next() {
-        let is_followed_by = |rest: &mut std::iter::Peekable<_>, wanted: char| {
-            rest.next_if(|(next, _): &(char, usize)| *next == wanted).is_some()
+    let mut left = text.chars().zip(1..).peekable();
+    while let Some((character, at)) = left.next() {
+        let is_followed_by = |left: &mut std::iter::Peekable<_>, wanted: char| {
+            left.next_if(|(next, _): &(char, usize)| *next == wanted).is_some()
         };
         let what = match character {
             _ if character.is_whitespace() => continue,
             '(' => What::Open,
             ')' => What::Close,
             '=' => {
-                is_followed_by(&mut rest, '=');
+                is_followed_by(&mut left, '=');
                 What::Operator(Operator::Equal)
             }
             '~' => What::Operator(Operator::Like),
-            '<' if is_followed_by(&mut rest, '=') => What::Operator(Operator::AtMost),
+            '<' if is_followed_by(&mut left, '=') => What::Operator(Operator::AtMost),
             '<' => What::Operator(Operator::Less),
-            '>' if is_followed_by(&mut rest, '=') => What::Operator(Operator::AtLeast),
+            '>' if is_followed_by(&mut left, '=') => What::Operator(Operator::AtLeast),
             '>' => What::Operator(Operator::Greater),
-            '!' if is_followed_by(&mut rest, '=') => What::Operator(Operator::Unequal),
-            '!' if is_followed_by(&mut rest, '~') => What::Operator(Operator::Unlike),
+            '!' if is_followed_by(&mut left, '=') => What::Operator(Operator::Unequal),
+            '!' if is_followed_by(&mut left, '~') => What::Operator(Operator::Unlike),
             '!' => {
                 return Err(FilterError { at, why: "`!` stands before `=` or `~`; the opposite is `not`".into() });
             }
             '"' => {
-                What::Quoted(quoted(&mut rest).ok_or_else(|| FilterError { at, why: "a quote has no end".into() })?)
+                What::Quoted(quoted(&mut left).ok_or_else(|| FilterError { at, why: "a quote has no end".into() })?)
             }
             first => {
                 let mut word = String::from(first);
-                while let Some((next, _)) = rest.next_if(|(next, _)| is_of_word(*next)) {
+                while let Some((next, _)) = left.next_if(|(next, _)| is_of_word(*next)) {
                     word.push(next);
                 }
                 What::Word(word)
@@ -128,12 +128,12 @@ fn is_of_word(character: char) -> bool {
 }
 
 /// The text up to the closing quote. A backslash makes the next character one of the text.
-fn quoted(rest: &mut impl Iterator<Item = (char, usize)>) -> Option<String> {
+fn quoted(left: &mut impl Iterator<Item = (char, usize)>) -> Option<String> {
     let mut text = String::new();
     loop {
-        match rest.next()?.0 {
+        match left.next()?.0 {
             '"' => return Some(text),
-            '\\' => text.push(rest.next()?.0),
+            '\\' => text.push(left.next()?.0),
             other => text.push(other),
         }
     }

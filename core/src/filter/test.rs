@@ -14,7 +14,7 @@ pub enum Test {
     Number(&'static [Ordering], Amount),
     /// Text that is equal.
     Text(String),
-    /// A pattern.
+    /// A pattern with `*` and `?`.
     Pattern(WildMatch),
     /// Yes or no.
     Flag(bool),

@@ -20,12 +20,12 @@ use crate::show::paint;
 /// When text has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Colour {
-    /// On a terminal, unless the variable NO_COLOR is set
+    /// On a terminal, unless the variable NO_COLOR is set.
     #[default]
     Auto,
-    /// Also in files and pipes
+    /// Also in files and pipes.
     Always,
-    /// Nowhere
+    /// Not on terminals either.
     Never,
 }
 

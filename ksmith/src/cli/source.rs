@@ -83,7 +83,7 @@ impl Source {
         Self { is_steady: true, ..Self::once(root, config) }
     }
 
-    /// The status.
+    /// The status of the host.
     ///
     /// # Errors
     /// The daemon fails, unless the source is steady.
@@ -94,7 +94,7 @@ impl Source {
         })
     }
 
-    /// The guests.
+    /// The guests of the host.
     ///
     /// # Errors
     /// As [`Self::status`].

@@ -6,8 +6,8 @@ use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::printable::Page;
 
 use super::decisions::Decisions;
-use super::draw;
 use super::event::{Event, Sight, Wish};
+use super::layout;
 use super::list::List;
 use super::series::Series;
 use super::sieve::Sieve;
@@ -147,7 +147,7 @@ impl App {
         let now = self.sight.as_ref()?.at;
         self.explained = Some((id, Explanation::UnderWay(now)));
         // What comes stands below the figures.
-        self.scroll = draw::lines_of(&self.facts(id), self.size.0);
+        self.scroll = layout::lines_of(&self.facts(id), self.size.0);
         Some(Wish::Explain(id, processes))
     }
 

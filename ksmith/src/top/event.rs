@@ -15,7 +15,7 @@ pub struct Sight {
     pub at: Duration,
     /// The host's KSM and the daemon.
     pub status: Status,
-    /// The guests.
+    /// The guests of the host.
     pub guests: GuestsReport,
     /// The balance of a daemon that balances.
     pub balance: Option<BalanceReport>,

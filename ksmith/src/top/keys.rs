@@ -5,8 +5,8 @@ use ratatui::crossterm::event::{
 };
 
 use super::app::{App, Prompt, View};
-use super::draw;
 use super::event::Wish;
+use super::layout;
 use super::list::Key;
 
 /// The longest filter that is taken.
@@ -120,13 +120,14 @@ impl App {
     }
 
     fn page_step(&self) -> isize {
-        draw::body(self.size).height.saturating_sub(2).max(1).cast_signed().into()
+        layout::body(self.size).height.saturating_sub(2).max(1).cast_signed().into()
     }
 
     /// Chooses another row, or scrolls.
     fn step(&mut self, by: isize) {
         if self.view != View::Guests {
-            let most = self.page_lines().saturating_sub(draw::body(self.size).height.into());
+            let most =
+                layout::lines_of(&self.page(), self.size.0).saturating_sub(layout::body(self.size).height.into());
             self.scroll = self.scroll.min(most).saturating_add_signed(by).min(most);
             return;
         }
@@ -150,7 +151,7 @@ impl App {
 
     fn click(&mut self, column: u16, line: u16) {
         let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
-        let body = draw::body(self.size);
+        let body = layout::body(self.size);
         let Some(line) = line.checked_sub(body.y).filter(|line| *line < body.height) else { return };
         match line.checked_sub(1) {
             None => {
@@ -163,7 +164,7 @@ impl App {
                 }
             }
             Some(row) => {
-                let first = draw::first_row(&rows, self.list.chosen.as_ref(), body.height);
+                let first = layout::first_row(&rows, self.list.chosen.as_ref(), body.height);
                 if let Some(key) = rows.keys.get(first + usize::from(row)) {
                     self.list.chosen = Some(key.clone());
                 }

@@ -10,7 +10,7 @@ use crate::show::{ALWAYS, Column, Table, cell};
 /// What a row stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
-    /// One guest.
+    /// One guest by itself.
     Guest(GuestId),
     /// All guests with this label.
     Group(String),

@@ -8,10 +8,12 @@ mod decisions;
 mod draw;
 mod event;
 mod keys;
+mod layout;
 mod list;
 mod pages;
 mod series;
 mod sieve;
+mod wrap;
 
 #[cfg(test)]
 mod tests;

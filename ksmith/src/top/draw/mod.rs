@@ -1,49 +1,17 @@
 //! Draws the state: a header, the view, and a line of keys.
 
 mod header;
-mod text;
 
-use ksmith_core::printable::{OneLine, Page, Tone};
+use ksmith_core::printable::{OneLine, Tone};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::app::{App, View};
-use super::list::{Key, Rows};
+use super::layout::{LEAST, body, first_row, header_height};
+use super::wrap::{Pieces, wrapped};
 use crate::show::{cut, width};
-
-/// The least terminal on which the screen makes sense: columns and lines.
-pub(super) const LEAST: (u16, u16) = (60, 16);
-
-/// Lines of the header on a low and on a high terminal.
-const HEADER: (u16, u16) = (6, 9);
-
-/// From so many lines on a terminal is high.
-const HIGH: u16 = 40;
-
-/// The lines of the header.
-fn header_height(lines: u16) -> u16 {
-    if lines < HIGH { HEADER.0 } else { HEADER.1 }
-}
-
-/// The place of the view between the header and the keys.
-pub(super) fn body((columns, lines): (u16, u16)) -> Rect {
-    let header = header_height(lines).min(lines);
-    Rect { x: 0, y: header, width: columns, height: lines.saturating_sub(header + 1) }
-}
-
-/// The first row of the list that is shown, so that the chosen one is in sight.
-pub(super) fn first_row(rows: &Rows, chosen: Option<&Key>, height: u16) -> usize {
-    let shown = usize::from(height.saturating_sub(1)).max(1);
-    let place = rows.place(chosen);
-    // Steps of half a screen, so that a row more or less does not move all others.
-    let half = (shown / 2).max(1);
-    match place < shown {
-        true => 0,
-        false => ((place - shown) / half + 1) * half,
-    }
-}
 
 impl App {
     /// Draws the whole screen.
@@ -53,7 +21,7 @@ impl App {
             let (columns, lines) = LEAST;
             let needs =
                 format!("ksmith top needs {columns} x {lines}, this terminal has {} x {}", area.width, area.height);
-            let lines = text::wrapped([vec![(None, needs.as_str())]].into_iter(), area.width.into());
+            let lines = wrapped([vec![(None, needs.as_str())]].into_iter(), area.width.into());
             for (line, y) in lines.into_iter().zip(0..area.height) {
                 self.line(frame, y, self.toned(line));
             }
@@ -85,7 +53,7 @@ impl App {
         if self.has_colours { style.fg(colour) } else { style }
     }
 
-    fn toned(&self, line: text::Pieces) -> Line<'static> {
+    fn toned(&self, line: Pieces) -> Line<'static> {
         let spans = line.into_iter().map(|(tone, text)| match tone {
             Some(tone) => Span::styled(text, self.style(tone)),
             None => Span::raw(text),
@@ -138,7 +106,7 @@ impl App {
 
     fn draw_page(&self, frame: &mut Frame<'_>, body: Rect) {
         let page = self.page();
-        let lines = text::wrapped(page.pieces(), body.width.into());
+        let lines = wrapped(page.pieces(), body.width.into());
         let first = self.scroll.min(lines.len().saturating_sub(body.height.into()));
         let lines_in_all = lines.len();
         for (line, y) in lines.into_iter().skip(first).zip(body.y..body.bottom()) {
@@ -151,11 +119,6 @@ impl App {
             let area = Rect { x: start, y: body.y - 1, width: body.width - start, height: 1 };
             frame.render_widget(Span::raw(place), area);
         }
-    }
-
-    /// The lines that the page of the view has.
-    pub(super) fn page_lines(&self) -> usize {
-        lines_of(&self.page(), self.size.0)
     }
 
     fn draw_footer(&self, frame: &mut Frame<'_>, y: u16) {
@@ -184,11 +147,6 @@ impl App {
         let line = Line::styled(cut(keys, columns), Style::new().add_modifier(Modifier::DIM));
         self.line(frame, y, line);
     }
-}
-
-/// The lines that a page has on a terminal of so many columns.
-pub(super) fn lines_of(page: &Page, columns: u16) -> usize {
-    text::wrapped(page.pieces(), columns.into()).len()
 }
 
 /// The end of a text in so many cells.
