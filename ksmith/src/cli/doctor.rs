@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use ksmith_core::decide::domains::{DomainsReport, GUARDED};
@@ -11,6 +11,7 @@ use ksmith_core::field::KernelVersion;
 use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 
+use super::progress::Ticking;
 use super::{Failure, Global, exit, patience, print};
 use ksmith_host::act::{self, Journal, StateDir, UndoError};
 use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
@@ -55,7 +56,14 @@ impl DoctorArgs {
         let root = global.root();
         let mut reports = Vec::new();
         for patient in patients(&root, subject)? {
-            reports.push(examine(&root, &patient, Options { longest }).map_err(failure)?);
+            let (subject, end) = (format!("{} (pid {})", patient.name, patient.pid), Instant::now() + longest);
+            let watching = Ticking::start(move || {
+                let left = end.saturating_duration_since(Instant::now()).as_secs();
+                Some(format!("watching the memory of {subject}, at most {left} s left"))
+            });
+            let report = examine(&root, &patient, Options { longest });
+            drop(watching);
+            reports.push(report.map_err(failure)?);
         }
         if global.json {
             print::json(&serde_json::json!({ "processes": reports }))?;

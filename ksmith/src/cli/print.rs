@@ -160,9 +160,9 @@ pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Shows progress on standard error, in the place of what was shown before.
+/// Shows progress on standard error, which is a terminal, in the place of what was shown before.
 pub fn progress(text: impl Display) {
-    tell(&format!("\r{}  ", OneLine(text)));
+    tell(&format!("\r{}\u{1b}[K", OneLine(text)));
 }
 
 /// Ends the line of progress.
