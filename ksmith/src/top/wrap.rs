@@ -18,8 +18,8 @@ pub fn wrapped<'a>(lines: impl Iterator<Item = Vec<(Option<Tone>, &'a str)>>, ro
 /// Where the last column of a line begins: behind two spaces or more.
 fn indent(line: &[(Option<Tone>, &str)], room: usize) -> usize {
     let text: String = line.iter().map(|(_, text)| *text).collect();
-    let ends = text.match_indices("  ").map(|(at, gap)| at + gap.len());
-    let begins = ends.filter(|end| text[*end..].starts_with(|next| next != ' ')).map(|end| width(&text[..end]));
+    let ends_gap = |at: &usize| text[..*at].ends_with("  ") && text[*at..].starts_with(|next| next != ' ');
+    let begins = text.char_indices().map(|(at, _)| at).filter(ends_gap).map(|at| width(&text[..at]));
     begins.filter(|begin| *begin <= room / 2).last().unwrap_or(INDENT)
 }
 
@@ -82,6 +82,7 @@ mod tests {
         assert_eq!(plain("漢字漢字漢字", 8), ["漢字漢", "  字漢字"]);
         assert_eq!(plain("", 9), [""]);
         assert_eq!(plain("key  one two three", 16), ["key  one two ", "     three"], "below the last column");
+        assert_eq!(plain("   do: one two", 12), ["   do: one ", "   two"]);
         assert_eq!(plain("a long key  one", 12), ["a long key  ", "  one"], "which is too far to the right");
         let toned = wrapped([vec![(Some(Tone::Problem), "bad"), (None, " and well")]].into_iter(), 80);
         assert_eq!(toned, [[(Some(Tone::Problem), "bad".to_owned()), (None, " and well".to_owned())]]);

@@ -166,13 +166,13 @@ fn top_survives_the_daemon() {
     let Some((_directory, socket, ksmith)) = place() else { return };
     let daemon = Daemon::start(&socket, 7, "no guest is new");
     let Some(terminal) = Tmux::start((80, 24), "", &format!("{ksmith} top --every 0.2")) else { return };
-    let screen = terminal.wait_for("from the daemon, pid 7");
+    let screen = terminal.wait_for("daemon pid 7");
     assert!(screen.contains("policy profit: quiet, no guest is new") && screen.contains("\nweb "), "{screen}");
     drop(daemon);
     let screen = terminal.wait_for("no daemon answers since the last one ended");
     assert!(screen.contains("from the kernel, no daemon"), "{screen}");
     let daemon = Daemon::start(&socket, 8, "it has just begun");
-    terminal.wait_for("from the daemon, pid 8");
+    terminal.wait_for("daemon pid 8");
     terminal.keys(&["2"]);
     let screen = terminal.wait_for("profit: quiet       it has just begun");
     for seen in ["profit: quiet       no guest is new", "the daemon was restarted: pid 8"] {

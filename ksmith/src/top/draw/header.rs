@@ -34,7 +34,7 @@ impl App {
     fn title(&self, sight: &Sight, columns: usize) -> Line<'static> {
         let from = match (&sight.status.daemon, self.is_held) {
             (_, true) => "HELD: Space goes on".to_owned(),
-            (Some(daemon), _) => format!("from the daemon, pid {}", daemon.pid),
+            (Some(daemon), _) => format!("daemon pid {}", daemon.pid),
             (None, _) => "from the kernel, no daemon".to_owned(),
         };
         let headline = OneLine(status::headline(&sight.status)).to_string();
