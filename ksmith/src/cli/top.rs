@@ -223,3 +223,34 @@ fn leave() {
     let _ = execute!(print::terminal(), DisableMouseCapture, LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_any_thread_gives_the_terminal_back() {
+        const MARK: &str = "KSMITH_TEST_HAS_TERMINAL";
+        if std::env::var_os(MARK).is_some() {
+            let (panicked, panics) = bounded(1);
+            let screen = Screen::enter(true, panicked).unwrap();
+            let thread = thread::spawn(|| panic!("on purpose"));
+            assert!(thread.join().is_err() && panics.recv().is_ok());
+            // It was the panic that gave the terminal back.
+            std::mem::forget(screen);
+            return;
+        }
+        let own = std::env::current_exe().unwrap();
+        let test = "cli::top::tests::a_panic_of_any_thread_gives_the_terminal_back";
+        let command = format!("{} --exact {test} --nocapture --test-threads=1", own.display());
+        let mut script = Command::new("script");
+        let script = script.args(["-qec", &command, "/dev/null"]).env(MARK, "1").stdin(Stdio::null());
+        let output = script.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in {text:?}"));
+        assert!(output.status.success(), "{text}");
+        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l") && at("\u{1b}[?1049l") < at("on purpose"), "{text:?}");
+    }
+}

@@ -1,7 +1,8 @@
 //! `ksmith estimate` as text.
 
 use ksmith_core::kernel::Ineligible;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::{Page, Tone};
+use ksmith_core::sketch::Advice;
 use ksmith_core::units::{Bytes, Span};
 use ksmith_host::estimate::{GuestReport, MatrixReport, Report};
 
@@ -78,7 +79,11 @@ fn write_text(report: &Report, width: Option<usize>, page: &mut Page) {
     };
     page.line(format_args!("{} read in {took} ({mode}).", Bytes::from(report.read_bytes)));
     page.line("");
-    page.line(&report.verdict);
+    match report.advice {
+        Advice::Yes => page.toned(Tone::Good, &report.verdict),
+        Advice::No => page.toned(Tone::Warning, &report.verdict),
+        _ => page.line(&report.verdict),
+    }
 }
 
 fn row(guest: &GuestReport) -> Vec<String> {

@@ -62,7 +62,7 @@ fn top_obeys_keys_and_fits_every_size() {
     terminal.keys(&["w"]);
     terminal.wait_for("Why it does not merge");
     terminal.keys(&["?"]);
-    terminal.wait_for("end");
+    terminal.wait_for("PgUp, PgDn, Home, End");
     terminal.keys(&["2"]);
     terminal.wait_for("only a daemon decides");
     terminal.keys(&["3"]);
