@@ -88,7 +88,12 @@ impl Source {
     /// # Errors
     /// The daemon fails, unless the source is steady.
     pub fn status(&mut self) -> anyhow::Result<Seen<Status>> {
-        self.ask(Client::status, |source| {
+        let ask = |client: &mut Client| {
+            let status = client.status()?;
+            let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
+            Ok((status, pid))
+        };
+        self.ask(ask, |source| {
             let sample = source.look();
             source.status_of(sample)
         })
@@ -99,7 +104,13 @@ impl Source {
     /// # Errors
     /// As [`Self::status`].
     pub fn guests(&mut self) -> anyhow::Result<Seen<GuestsReport>> {
-        let mut seen = self.ask(Client::guests, |source| {
+        // Which daemon answers is of interest only to those that saw another before.
+        let asks_pid = self.is_steady;
+        let ask = |client: &mut Client| {
+            let pid = if asks_pid { client.status()?.daemon.map(|daemon| daemon.pid) } else { None };
+            Ok((client.guests()?, pid))
+        };
+        let mut seen = self.ask(ask, |source| {
             let sample = source.observer.sample();
             source.guests_of(&sample)
         })?;
@@ -115,7 +126,8 @@ impl Source {
         let ask = |client: &mut Client| {
             let (status, guests) = (client.status()?, client.guests()?);
             let balance = status.balance.is_some().then(|| client.balance()).transpose()?;
-            Ok(Everything { status, guests, balance })
+            let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
+            Ok((Everything { status, guests, balance }, pid))
         };
         let mut seen = self.ask(ask, |source| {
             let sample = source.look();
@@ -140,20 +152,16 @@ impl Source {
         }
     }
 
-    /// The answer of the daemon, or where there is none, or none that this user may ask, what is seen without it.
+    /// The answer of the daemon with its PID, or where there is none, or none that this user may ask, what is seen without it.
     fn ask<T>(
         &mut self,
-        ask: impl Fn(&mut Client) -> Result<T, ClientError>,
+        ask: impl Fn(&mut Client) -> Result<(T, Option<u32>), ClientError>,
         look: impl Fn(&mut Self) -> T,
     ) -> anyhow::Result<Seen<T>> {
         if !self.root.is_host() {
             return Ok(Seen { value: look(self), note: None });
         }
-        let answer = Client::connect(&self.config.daemon.control_socket).and_then(|mut client| {
-            // Which daemon answers is of interest only to those that saw another before.
-            let pid = if self.is_steady { client.status()?.daemon.map(|daemon| daemon.pid) } else { None };
-            Ok((ask(&mut client)?, pid))
-        });
+        let answer = Client::connect(&self.config.daemon.control_socket).and_then(|mut client| ask(&mut client));
         let why = match answer {
             Ok((value, pid)) => return Ok(Seen { value, note: self.answered(pid) }),
             Err(error) if error.is_absent() => "no daemon answers".to_owned(),

@@ -23,6 +23,16 @@ pub struct Sight {
     pub note: Option<String>,
 }
 
+impl Sight {
+    /// What could not be read, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.status.errors();
+        // The same fault may have been met by both.
+        notes.extend(self.guests.errors.iter().filter(|error| !notes.contains(error)).cloned().collect::<Vec<_>>());
+        notes
+    }
+}
+
 /// One thing that happened.
 #[derive(Debug, Clone)]
 pub enum Event {

@@ -1,5 +1,7 @@
 //! The list of guests: its order, its filter, what makes a row, and which row is chosen.
 
+use std::borrow::Cow;
+
 use ksmith_core::figures::{self, Figure, GUEST, groups, sorted, summed};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::model::GuestsReport;
@@ -115,9 +117,11 @@ impl List {
     }
 
     /// The guests that the filter leaves.
-    fn filtered(&self, report: &GuestsReport) -> GuestsReport {
-        let fits = |guest: &&Guest| self.sieve.as_ref().is_none_or(|sieve| sieve.fits(guest));
-        GuestsReport { guests: report.guests.iter().filter(fits).cloned().collect(), ..report.clone() }
+    fn filtered<'a>(&self, report: &'a GuestsReport) -> Cow<'a, GuestsReport> {
+        let Some(sieve) = &self.sieve else { return Cow::Borrowed(report) };
+        let guests = report.guests.iter().filter(|guest| sieve.fits(guest)).cloned().collect();
+        // Rows need nothing else of it.
+        Cow::Owned(GuestsReport { guests, errors: Vec::new(), sharing: None, ..*report })
     }
 
     /// The rows in their order.

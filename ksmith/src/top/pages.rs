@@ -8,6 +8,7 @@ use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Span;
 
 use super::app::{App, Explanation, View};
+use super::event::Sight;
 use super::keys::KEYS;
 use crate::show::{self, cell};
 
@@ -94,6 +95,13 @@ impl App {
         }
         if is_empty {
             page.toned(Tone::Faint, "none: no daemon has answered, and only a daemon decides (ksmith daemon)");
+        }
+        let notes = self.sight.as_ref().map(Sight::notes).unwrap_or_default();
+        if !notes.is_empty() {
+            page.line("");
+        }
+        for note in notes {
+            page.partly_toned("", Tone::Warning, "note", format_args!("  {note}"));
         }
         page
     }

@@ -20,7 +20,7 @@ fn indent(line: &[(Option<Tone>, &str)], room: usize) -> usize {
     let text: String = line.iter().map(|(_, text)| *text).collect();
     let ends_gap = |at: &usize| text[..*at].ends_with("  ") && text[*at..].starts_with(|next| next != ' ');
     let begins = text.char_indices().map(|(at, _)| at).filter(ends_gap).map(|at| width(&text[..at]));
-    begins.filter(|begin| *begin <= room / 2).last().unwrap_or(INDENT)
+    begins.rev().find(|begin| *begin <= room / 2).unwrap_or(INDENT)
 }
 
 fn wrap(line: Vec<(Option<Tone>, &str)>, room: usize) -> Vec<Pieces> {

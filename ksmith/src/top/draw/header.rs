@@ -157,6 +157,10 @@ fn use_line(sight: &Sight, columns: usize) -> String {
         format!("  daemon CPU {share:.2} %, {}", Bytes::from(daemon.rss_bytes))
     });
     let all = sight.guests.guests.len();
-    let text = format!("ksmd CPU {ksmd}  memory pressure {pressure}{daemon}  guests {all}");
+    let notes = match sight.notes().len() {
+        0 => String::new(),
+        notes => format!("  notes: {notes}, see 2"),
+    };
+    let text = format!("ksmd CPU {ksmd}  memory pressure {pressure}{daemon}  guests {all}{notes}");
     cut(&text, columns)
 }
