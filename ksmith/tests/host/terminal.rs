@@ -245,7 +245,7 @@ fn watch_survives_the_daemon() {
     until(&format!("{ksmith} status --watch=0.1"), |lines| {
         lines.find(|line| line == "policy    profit: quiet, no guest is new").unwrap();
         daemon = None;
-        let note = lines.find(|line| line.starts_with("note  ")).unwrap();
+        let note = lines.find(|line| line.starts_with("note  ") && !line.starts_with("note   ")).unwrap();
         assert_eq!(note, "note  no daemon answers since the last one ended: these are the kernel's figures");
         daemon = Some(Daemon::start(&socket, 7, "it goes on"));
         lines.find(|line| line == "note  the daemon answers again (pid 7)").unwrap();
