@@ -14,6 +14,7 @@ pub mod decide;
 pub mod diagnose;
 pub mod field;
 pub mod figures;
+pub mod filter;
 pub mod guest;
 pub mod history;
 pub mod job;

@@ -5,6 +5,7 @@
 //! ([`OneLine`]), as a [`Page`] of such lines, or as JSON ([`json`]).
 
 use std::fmt::{self, Display, Write};
+use std::ops::Range;
 
 /// Any text as one line: characters that a terminal obeys or hides are shown as escapes, line breaks too.
 #[derive(Debug, Clone, Copy)]
@@ -16,9 +17,25 @@ impl<T: Display> Display for OneLine<T> {
     }
 }
 
+/// What a text says of the host, which terminals show as a colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// A fault that keeps KSM from working, or endangers the host.
+    Problem,
+    /// A fault, or something to look at.
+    Warning,
+    /// All is well.
+    Good,
+    /// Said as an aside.
+    Faint,
+}
+
 /// Text of several lines, for people. Only [`Page`] itself breaks lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page(String);
+pub struct Page {
+    text: String,
+    tones: Vec<(Range<usize>, Tone)>,
+}
 
 impl Page {
     /// A page without lines.
@@ -29,12 +46,26 @@ impl Page {
     /// Adds a line.
     pub fn line(&mut self, text: impl Display) {
         // A String takes all that is written to it.
-        let _ = writeln!(self.0, "{}", OneLine(text));
+        let _ = writeln!(self.text, "{}", OneLine(text));
     }
 
     /// Adds lines to the page.
     pub fn lines<T: Display>(&mut self, lines: impl IntoIterator<Item = T>) {
         lines.into_iter().for_each(|line| self.line(line));
+    }
+
+    /// Adds a line in a tone.
+    pub fn toned(&mut self, tone: Tone, text: impl Display) {
+        self.partly_toned("", tone, text, "");
+    }
+
+    /// Adds a line of which the middle part has a tone.
+    pub fn partly_toned(&mut self, before: impl Display, tone: Tone, text: impl Display, after: impl Display) {
+        let _ = write!(self.text, "{}", OneLine(before));
+        let start = self.text.len();
+        let _ = write!(self.text, "{}", OneLine(text));
+        self.tones.push((start..self.text.len(), tone));
+        let _ = writeln!(self.text, "{}", OneLine(after));
     }
 
     /// Adds the lines of a text. All but the first are indented, so that none looks like a text of its own.
@@ -44,18 +75,44 @@ impl Page {
             self.line(format_args!("{}{line}", if number == 0 { "" } else { "  " }));
         }
     }
+
+    /// Adds all lines of another page.
+    pub fn append(&mut self, other: &Self) {
+        let start = self.text.len();
+        self.text.push_str(&other.text);
+        self.tones.extend(other.tones.iter().map(|(place, tone)| (start + place.start..start + place.end, *tone)));
+    }
 }
 
 impl Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl Page {
     /// The text, each line with its end.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The lines without their ends, each divided where its tone changes.
+    pub fn pieces(&self) -> impl Iterator<Item = Vec<(Option<Tone>, &str)>> {
+        let mut start = 0;
+        self.text.split_terminator('\n').map(move |line| {
+            let (first, end) = (start, start + line.len());
+            start = end + 1;
+            let mut pieces = Vec::new();
+            let mut at = first;
+            for (place, tone) in self.tones.iter().filter(|(place, _)| first <= place.start && place.end <= end) {
+                pieces.push((None, at..place.start));
+                pieces.push((Some(*tone), place.clone()));
+                at = place.end;
+            }
+            pieces.push((None, at..end));
+            let pieces = pieces.into_iter().filter(|(_, place)| !place.is_empty());
+            pieces.filter_map(|(tone, place)| Some((tone, self.text.get(place)?))).collect()
+        })
     }
 }
 
@@ -124,6 +181,21 @@ mod tests {
         page.line("web\nall is well");
         page.indented("broken:\n  |\nksmith: restored");
         assert_eq!(page.text(), "web\\nall is well\nbroken:\n    |\n  ksmith: restored\n");
+    }
+
+    #[test]
+    fn tones_divide_a_line_and_change_no_text() {
+        let mut page = Page::new();
+        page.line("first");
+        page.partly_toned("exposure 5\n", Tone::Problem, "WARNING", " more");
+        let mut whole = Page::new();
+        whole.toned(Tone::Good, "well");
+        whole.append(&page);
+        assert_eq!(whole.text(), "well\nfirst\nexposure 5\\nWARNING more\n");
+        let pieces: Vec<_> = whole.pieces().collect();
+        assert_eq!(pieces[0], [(Some(Tone::Good), "well")]);
+        assert_eq!(pieces[1], [(None, "first")]);
+        assert_eq!(pieces[2], [(None, "exposure 5\\n"), (Some(Tone::Problem), "WARNING"), (None, " more")]);
     }
 
     proptest! {

@@ -6,3 +6,4 @@ pub mod cli;
 pub mod log;
 pub mod report;
 pub mod show;
+pub mod top;

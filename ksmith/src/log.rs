@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "the log is on standard error")]
 
 use std::fmt::Debug;
-use std::io::IsTerminal;
 
 use ksmith_core::printable::OneLine;
 use tracing::Level;
@@ -13,7 +12,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::{self, FormatFields, Writer};
 
 /// Starts the log. `verbose` also shows what led to a decision.
-pub fn start(verbose: bool) {
+pub fn start(verbose: bool, colours: bool) {
     let level = if verbose { Level::DEBUG } else { Level::INFO };
     let builder = fmt()
         .with_max_level(level)
@@ -21,7 +20,7 @@ pub fn start(verbose: bool) {
         .with_target(false)
         // It would report a log that can't be written by panicking.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(colours)
         .fmt_fields(fields());
     // journald notes the time itself. A second subscriber can only be a test's: it may stay.
     let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {

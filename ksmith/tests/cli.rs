@@ -421,3 +421,47 @@ fn a_result_that_can_not_be_written_is_a_failure() {
         );
     }
 }
+
+#[test]
+fn guests_are_filtered_ordered_and_limited_in_text_and_json() {
+    let tree = tree("linux-6.18");
+    let run = |more: &[&str]| ksmith(&[&["guests", "--root", &tree], more].concat());
+    let names = |output: &Output| {
+        let guests = json(output)["guests"].as_array().unwrap().clone();
+        guests.iter().map(|guest| guest["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = run(&["--json"]);
+    assert_eq!(names(&all), ["alpha", "beta", "gamma"]);
+    let few = run(&["--json", "--filter", "rss>1.1MiB or name~g*", "--sort", "name", "--reverse", "--limit", "2"]);
+    assert_eq!(names(&few), ["gamma", "beta"]);
+    assert_eq!(json(&few)["saved_bytes"], json(&all)["saved_bytes"]);
+    let text = out(&run(&["--filter", "kind=qemu", "--limit", "1"]));
+    assert!(text.contains("alpha") && !text.contains("beta"), "{text}");
+    assert!(text.contains("… and 1 more\n2 of 3 guests fit the filter\n\nsaved 764 KiB on this host"), "{text}");
+    let wrong = run(&["--filter", "kind=qemu and savd>1M"]);
+    assert_eq!((code(&wrong), out(&wrong).as_str()), (2, ""));
+    assert!(
+        err(&wrong).starts_with("ksmith: the filter, at character 15: there is no figure `savd`; known are name,")
+    );
+}
+
+#[test]
+fn colours_are_for_terminals_unless_they_are_asked_for() {
+    let tree = tree("linux-6.18");
+    for command in ["status", "guests", "doctor"] {
+        let run = |more: &[&str]| out(&ksmith(&[&[command, "--root", &tree], more].concat()));
+        let (plain, painted) = (run(&[]), run(&["--color", "always"]));
+        assert!(!plain.contains('\u{1b}'), "{plain}");
+        assert_eq!(run(&["--color", "never"]), plain);
+        let without: String = painted
+            .split("\u{1b}[")
+            .enumerate()
+            .map(|(n, part)| match n {
+                0 => part.to_owned(),
+                _ => part.split_once('m').unwrap().1.to_owned(),
+            })
+            .collect();
+        assert_eq!(without, plain, "a colour changes no text");
+    }
+    assert!(out(&ksmith(&["doctor", "--root", &tree, "--color", "always"])).contains("\u{1b}[33mwarning\u{1b}[0m"));
+}

@@ -63,22 +63,22 @@ figures! {
         "name": String, Text State (2 6), "the list of guests",
             "Name of the guest; two guests may have the same.",
             |row| row.guest.name.clone();
-        "class.name" ["class"]: String, Text State (2 6), "[balance] in the configuration",
+        "class.name" ["class" 20]: String, Text State (2 6), "[balance] in the configuration",
             "Class of the guest.",
             |row| row.guest.class.name.clone();
         "class.weight": u64, Count State (2 6), "[balance] in the configuration",
             "Weight of the class: more weight gets memory first and gives it last.",
             |row| u64::from(row.guest.class.weight);
-        "given_bytes" ["has"]: u64, Bytes Gauge (2 6), "the monitor, mconsole or the cgroup",
+        "given_bytes" ["has" 70]: u64, Bytes Gauge (2 6), "the monitor, mconsole or the cgroup",
             "Memory that the hypervisor lets the guest have now.",
             |row| row.guest.given_bytes;
-        "whole_bytes" ["of"]: u64, Bytes State (2 6), "the monitor, mconsole or the cgroup",
+        "whole_bytes" ["of" 40]: u64, Bytes State (2 6), "the monitor, mconsole or the cgroup",
             "Memory that the guest was started with.",
             |row| row.guest.whole_bytes;
-        "resident_bytes" ["host"]: u64, Bytes Gauge (2 6), "/proc/PID/stat: rss",
+        "resident_bytes" ["host" 10]: u64, Bytes Gauge (2 6), "/proc/PID/stat: rss",
             "Memory that the host spends on the guest.",
             |row| row.guest.resident_bytes;
-        "inside.available_bytes" ["available"]: u64, Bytes Gauge (3 14), "the guest: MemAvailable",
+        "inside.available_bytes" ["available" 50]: u64, Bytes Gauge (3 14), "the guest: MemAvailable",
             "Memory that the guest could have without swapping, by its own kernel's estimate.",
             |row| row.guest.inside.available_bytes;
         "inside.free_bytes": u64, Bytes Gauge (2 6), "the guest: MemFree",
@@ -132,7 +132,7 @@ figures! {
         "why_not": String, Text State (2 6), "the hypervisor",
             "Lasting obstacle to resizing the guest.",
             |row| row.why_not.clone();
-        "least_bytes" ["least"]: u64, Bytes Gauge (2 6), "what the guest uses, with a reserve",
+        "least_bytes" ["least" 30]: u64, Bytes Gauge (2 6), "what the guest uses, with a reserve",
             "Memory that the guest would not be taken below now.",
             |row| row.least_bytes;
         "to_bytes": u64, Bytes Gauge (2 6), "the plan",

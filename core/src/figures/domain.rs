@@ -33,7 +33,7 @@ figures! {
         "merged_bytes": u64, Bytes Gauge (2 6), "/proc/PID/pagemap, /proc/kpageflags",
             "Merged memory of the domain, each page counted.",
             |domain| domain.merged_bytes;
-        "across_bytes" ["across"]: u64, Bytes Gauge (2 6), "/proc/PID/pagemap, /proc/kpageflags",
+        "across_bytes" ["across" 60]: u64, Bytes Gauge (2 6), "/proc/PID/pagemap, /proc/kpageflags",
             "Merged memory of the domain that guests of other domains map too.",
             |domain| domain.across_bytes;
     }

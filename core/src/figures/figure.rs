@@ -12,6 +12,8 @@ pub struct Figure<M: 'static> {
     pub field: Field,
     /// The heading of its column in tables of text. `None`: it is not shown there.
     pub heading: Option<&'static str>,
+    /// How much its column matters where a terminal is too narrow for all: the least falls away first.
+    pub importance: u8,
     /// Reads it from the model.
     pub read: fn(&M) -> Value,
 }
@@ -61,11 +63,11 @@ pub fn object<M>(table: &[Figure<M>], model: &M) -> Map<String, Json> {
     whole
 }
 
-/// Makes a table of figures. A row: key, heading in square brackets (if it is a column), type, unit, kind, first
-/// kernel, source, help, and the reading.
+/// Makes a table of figures. A row: key, heading and importance in square brackets (if it is a column), type, unit, kind,
+/// first kernel, source, help, and the reading.
 macro_rules! figures {
     ($(#[$doc:meta])* $table:ident of $model:ty {$(
-        $key:literal $([$heading:literal])?: $held:ty, $unit:ident $kind:ident ($major:literal $minor:literal),
+        $key:literal $([$heading:literal $importance:literal])?: $held:ty, $unit:ident $kind:ident ($major:literal $minor:literal),
         $source:literal, $help:literal, |$it:ident| $read:expr;
     )*}) => {
         $(#[$doc])*
@@ -79,6 +81,7 @@ macro_rules! figures {
                 source: $source,
                 since: $crate::field::KernelVersion::new($major, $minor),
             },
+            importance: 0 $(+ $importance)?,
             heading: { let heading: &[&'static str] = &[$($heading)?]; heading.first().copied() },
             read: |$it: &$model| $crate::figures::Value::from(Option::<$held>::from($read)),
         },)*];

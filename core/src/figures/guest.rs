@@ -44,31 +44,31 @@ figures! {
         "memory_bytes": u64, Bytes State (2 6), "the hypervisor or the command line",
             "Memory that the guest believes to have, for virtual machines.",
             |guest| guest.memory_bytes;
-        "rss_bytes" ["rss"]: u64, Bytes Gauge (2 6), "/proc/PID/stat: rss",
+        "rss_bytes" ["rss" 70]: u64, Bytes Gauge (2 6), "/proc/PID/stat: rss",
             "Resident memory; merged pages count in full, and shared ones in each process.",
             |guest| guest.figures.rss_bytes;
         "pss_bytes": u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Pss",
             "Resident memory, each page divided by the number of its mappings.",
             |guest| guest.figures.memory.pss_bytes;
-        "private_bytes" ["private"]: u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Private_Clean + Private_Dirty",
+        "private_bytes" ["private" 40]: u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Private_Clean + Private_Dirty",
             "Resident memory that no other process maps.",
             |guest| guest.figures.memory.private_bytes;
-        "shared_bytes" ["shared"]: u64, Bytes Gauge (4 14), "pss_bytes - private_bytes",
+        "shared_bytes" ["shared" 30]: u64, Bytes Gauge (4 14), "pss_bytes - private_bytes",
             "The guest's part of the pages that other processes map too.",
             |guest| guest.figures.memory.shared_bytes;
-        "merged_bytes" ["merged"]: u64, Bytes Gauge (5 19), "/proc/PID/ksm_stat: ksm_merging_pages + ksm_zero_pages",
+        "merged_bytes" ["merged" 50]: u64, Bytes Gauge (5 19), "/proc/PID/ksm_stat: ksm_merging_pages + ksm_zero_pages",
             "Memory mapped to merged pages, zero pages included.",
             |guest| guest.figures.merged_bytes;
-        "zero_bytes" ["zero"]: u64, Bytes Gauge (6 10), "/proc/PID/ksm_stat: ksm_zero_pages",
+        "zero_bytes" ["zero" 10]: u64, Bytes Gauge (6 10), "/proc/PID/ksm_stat: ksm_zero_pages",
             "The part of merged_bytes that maps the kernel's zero page.",
             |guest| guest.figures.zero_bytes;
-        "saved_bytes" ["saved"]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",
+        "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",
             "The guest's part of what the host saves.",
             |guest| guest.figures.saved_bytes;
-        "metadata_bytes" ["metadata"]: u64, Bytes Gauge (6 4), "64 * /proc/PID/ksm_stat: ksm_rmap_items",
+        "metadata_bytes" ["metadata" 20]: u64, Bytes Gauge (6 4), "64 * /proc/PID/ksm_stat: ksm_rmap_items",
             "KSM's reverse mappings for the guest's pages.",
             |guest| guest.figures.metadata_bytes;
-        "profit_bytes" ["profit"]: i64, Bytes Gauge (5 19), "saved_bytes - metadata_bytes",
+        "profit_bytes" ["profit" 80]: i64, Bytes Gauge (5 19), "saved_bytes - metadata_bytes",
             "Memory saved less metadata; negative for a guest that only costs.",
             |guest| guest.figures.profit_bytes;
     }

@@ -82,7 +82,7 @@ const fn again<M>(key: &'static str, read: fn(&M) -> Value) -> Figure<M> {
     while !is_same(HOST[at].field.name.as_bytes(), key.as_bytes()) {
         at += 1;
     }
-    Figure { field: HOST[at].field, heading: None, read }
+    Figure { field: HOST[at].field, heading: None, importance: 0, read }
 }
 
 const fn is_same(a: &[u8], b: &[u8]) -> bool {

@@ -121,7 +121,7 @@ impl BalanceArgs {
         if global.json {
             print::json(&show::balance::json(&report))?;
         } else {
-            print::page(&show::balance::text(&report))?;
+            print::page(&show::balance::text(&report, print::width()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -2,14 +2,16 @@
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use ksmith_core::decide::domains::{DomainsReport, GUARDED};
 use ksmith_core::diagnose::{Circumstances, Daemon, Finding, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
+use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 
+use super::progress::Ticking;
 use super::{Failure, Global, exit, patience, print};
 use ksmith_host::act::{self, Journal, StateDir, UndoError};
 use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
@@ -54,7 +56,14 @@ impl DoctorArgs {
         let root = global.root();
         let mut reports = Vec::new();
         for patient in patients(&root, subject)? {
-            reports.push(examine(&root, &patient, Options { longest }).map_err(failure)?);
+            let (subject, end) = (format!("{} (pid {})", patient.name, patient.pid), Instant::now() + longest);
+            let watching = Ticking::start(move || {
+                let left = end.saturating_duration_since(Instant::now()).as_secs();
+                Some(format!("watching the memory of {subject}, at most {left} s left"))
+            });
+            let report = examine(&root, &patient, Options { longest });
+            drop(watching);
+            reports.push(report.map_err(failure)?);
         }
         if global.json {
             print::json(&serde_json::json!({ "processes": reports }))?;
@@ -141,21 +150,29 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let findings = findings(global)?;
     if global.json {
         print::json(&serde_json::json!({ "findings": findings }))?;
-    } else if findings.is_empty() {
-        print::line("nothing found: KSM can do its work here")?;
     } else {
-        for finding in &findings {
-            let word = match finding.severity {
-                Severity::Problem => "PROBLEM",
-                Severity::Warning => "warning",
-                Severity::Note => "note",
-            };
-            print::line(format_args!("{word}  {} [{}]", finding.what, finding.code))?;
-            print::line(format_args!("         do: {}", finding.remedy))?;
-        }
+        print::page(&page(&findings))?;
     }
     let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);
     Ok(if is_ill { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// The findings as text, problems and warnings in their tones.
+fn page(findings: &[Finding]) -> Page {
+    let mut page = Page::new();
+    if findings.is_empty() {
+        page.toned(Tone::Good, "nothing found: KSM can do its work here");
+    }
+    for finding in findings {
+        let rest = format!("  {} [{}]", finding.what, finding.code);
+        match finding.severity {
+            Severity::Problem => page.partly_toned("", Tone::Problem, "PROBLEM", rest),
+            Severity::Warning => page.partly_toned("", Tone::Warning, "warning", rest),
+            Severity::Note => page.partly_toned("", Tone::Faint, "note", rest),
+        }
+        page.line(format_args!("         do: {}", finding.remedy));
+    }
+    page
 }
 
 /// Why a daemon keeps ksmd parked because of the domains.

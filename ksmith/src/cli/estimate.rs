@@ -83,7 +83,7 @@ impl EstimateArgs {
         if global.json {
             print::json(&report)?
         } else {
-            print::page(&show::estimate::text(&report))?
+            print::page(&show::estimate::text(&report, print::width()))?
         }
         Ok(ExitCode::SUCCESS)
     }

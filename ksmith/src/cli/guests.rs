@@ -6,15 +6,18 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use ksmith_core::figures::{self, GUEST, find};
+use ksmith_core::filter::Filter;
+use ksmith_core::guest::Guest;
 use ksmith_core::model::GuestsReport;
 
+use super::source::Source;
+use super::watch::{Every, Shown, watch};
 use super::{Failure, Global, patience, print};
 use crate::show;
 use crate::show::guests::Order;
-use ksmith_host::guests::{Guests, List, read_memory};
-use ksmith_host::observe::Observer;
+use ksmith_host::guests::read_memory;
+use ksmith_host::root::Root;
 use ksmith_service::config::Config;
-use ksmith_service::control::Client;
 use ksmith_service::domains::sharing;
 
 /// Show each guest by name: what it takes, what merging saves and costs.
@@ -24,6 +27,10 @@ use ksmith_service::domains::sharing;
 /// for a guest that only costs. `private` and `shared` make up its part of the host's memory (PSS); they are dear
 /// to read, so on a host with large guests only what can be read in a moment is shown unless --pss asks for all.
 /// --by domain also looks up, as root, which merged pages guests of different trust domains share now.
+///
+/// --filter takes comparisons of a guest's figures, by key or heading, joined by `and`, `or`, `not` and parentheses:
+/// `saved>100MiB and kind=qemu and name~web*`. `~` matches a pattern with * and ?; `-` is an unknown value. The lines
+/// below the table stay those of the whole host.
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
     /// What makes a row
@@ -32,6 +39,17 @@ pub struct GuestsArgs {
     /// What to order by, the largest first: any figure of a guest
     #[arg(long, value_parser = keys(), default_value = "saved_bytes", value_name = "FIGURE")]
     sort: String,
+    /// Show the last row first
+    #[arg(long)]
+    reverse: bool,
+    /// Show this many rows at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Show only the guests that this expression fits
+    #[arg(long, value_name = "EXPR")]
+    filter: Option<String>,
+    #[command(flatten)]
+    every: Every,
     /// Read private and shared memory of all guests, however long that takes
     #[arg(long)]
     pss: bool,
@@ -58,49 +76,66 @@ fn keys() -> PossibleValuesParser {
 /// For private and shared memory, unless all of it is asked for.
 const PSS_BUDGET: Duration = Duration::from_millis(60);
 
-/// For hypervisors to answer, where no daemon has asked them before.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 impl GuestsArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let config = Config::load(global.config.as_deref())?;
         let root = global.root();
-        let asked = if root.is_host() { ask_daemon(&config)? } else { None };
-        let mut report = match asked {
-            Some(report) => report,
-            None => {
-                let sample = Observer::new(root.clone()).sample();
-                let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
-                let List { guests, unattributed_bytes } = guests.list_within(&sample, PATIENCE);
-                GuestsReport::new(&sample, guests, unattributed_bytes)
-            }
-        };
-        config.domains.assign(&mut report.guests);
-        let budget = if self.pss { None } else { Some(PSS_BUDGET) };
-        report.errors.extend(read_memory(&root, &mut report.guests, budget));
-        if self.by == "domain" {
-            patience::watch();
-            match sharing(&root, &config.domains, &report.guests) {
-                Ok(sharing) => report.sharing = Some(sharing),
-                Err(why) => report.errors.push(why.to_string()),
-            }
-        }
         let sort = find(GUEST, &self.sort).ok_or_else(|| Failure::usage("there is no such figure"))?;
-        let order = Order { by: find(GUEST, &self.by), sort };
-        if global.json {
-            print::json(&show::guests::json(&report, order))?;
-        } else {
-            print::page(&show::guests::text(&report, order))?;
+        let filter = self.filter.as_deref().map(|text| Filter::parse(text, GUEST)).transpose();
+        let filter = filter.map_err(|error| Failure::usage(error.to_string()))?;
+        let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
+        let order = Order { reverse: self.reverse, limit, ..Order::new(find(GUEST, &self.by), sort) };
+        let reading = Reading { is_whole: self.pss, looks_up_sharing: self.by == "domain", filter };
+        if reading.looks_up_sharing && self.every.watch.is_none() {
+            patience::watch();
+        }
+        let is_json = global.json;
+        let show = move |report: GuestsReport, order: Order| match is_json {
+            true => Shown::Json(show::guests::json(&report, order)),
+            false => Shown::Page(show::guests::text(&report, order, print::width())),
+        };
+        if let Some(every) = self.every.watch {
+            let mut source = Source::steady(root.clone(), config.clone());
+            return watch(every, move || {
+                let seen = source.guests()?;
+                let (report, before) = reading.complete(&root, &config, seen.value);
+                Ok((show(report, Order { filtered_from: before, ..order }), seen.note))
+            });
+        }
+        let report = Source::once(root.clone(), config.clone()).guests()?.value;
+        let (report, before) = reading.complete(&root, &config, report);
+        match show(report, Order { filtered_from: before, ..order }) {
+            Shown::Json(json) => print::json(&json)?,
+            Shown::Page(page) => print::page(&page)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// The answer of a running daemon. `None` where there is none, or none that this user may ask.
-fn ask_daemon(config: &Config) -> anyhow::Result<Option<GuestsReport>> {
-    match Client::connect(&config.daemon.control_socket) {
-        Ok(mut client) => Ok(Some(client.guests()?)),
-        Err(error) if error.is_absent() => Ok(None),
-        Err(error) => Err(error.into()),
+/// What is read beside the report, and which guests are kept.
+struct Reading {
+    is_whole: bool,
+    looks_up_sharing: bool,
+    filter: Option<Filter<Guest>>,
+}
+
+impl Reading {
+    /// The report with memory, what domains share, and the guests that fit the filter; and the number of guests before
+    /// that.
+    fn complete(&self, root: &Root, config: &Config, mut report: GuestsReport) -> (GuestsReport, Option<usize>) {
+        let budget = if self.is_whole { None } else { Some(PSS_BUDGET) };
+        report.errors.extend(read_memory(root, &mut report.guests, budget));
+        if self.looks_up_sharing {
+            match sharing(root, &config.domains, &report.guests) {
+                Ok(sharing) => report.sharing = Some(sharing),
+                Err(why) => report.errors.push(why.to_string()),
+            }
+        }
+        let before = self.filter.as_ref().map(|filter| {
+            let before = report.guests.len();
+            report.guests.retain(|guest| filter.fits(guest));
+            before
+        });
+        (report, before)
     }
 }

@@ -71,7 +71,7 @@ impl HistoryArgs {
         match () {
             () if global.json => print::json(&report)?,
             () if self.csv => print::page(&show::history::csv(&report))?,
-            () => print::page(&show::history::text(&report))?,
+            () => print::page(&show::history::text(&report, print::width()))?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -190,7 +190,7 @@ fn print_results(global: &Global, results: &Results) -> anyhow::Result<()> {
         let mut page = Page::new();
         page.line("");
         page.line(format_args!("{}: {}", scenario.name, scenario.about));
-        page.lines(table(scenario).lines());
+        page.lines(table(scenario).lines(print::width()));
         page.line("");
         print::page(&page)?;
     }

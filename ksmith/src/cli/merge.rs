@@ -10,6 +10,7 @@ use ksmith_core::balance::KsmStep;
 use ksmith_core::units::Bytes;
 use serde_json::json;
 
+use super::progress::Pace;
 use super::{Failure, Global, print};
 use ksmith_host::act::{Headroom, StateDir};
 use ksmith_host::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
@@ -95,7 +96,7 @@ impl MergeArgs {
             let _ = sender.send(target_there.switch(&root_there, on, dry_run));
         })?;
         let shows_progress = print::is_watched() && !on && !self.dry_run;
-        let mut has_shown = false;
+        let (mut has_shown, mut pace) = (false, Pace::new());
         loop {
             match done.recv_timeout(TICK) {
                 Ok(outcome) => {
@@ -106,7 +107,8 @@ impl MergeArgs {
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) if shows_progress => {
                     let left = merged_now(root, guest.id().process()).unwrap_or(0);
-                    print::progress(format_args!("{} left to unmerge", Bytes::from(left)));
+                    let time = pace.left(left);
+                    print::progress(format_args!("{} left to unmerge{time}", Bytes::from(left)));
                     has_shown = true;
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}

@@ -25,8 +25,11 @@ mod run;
 mod run_scans;
 mod scan;
 mod schema;
+mod source;
 mod status;
+mod top;
 mod unmerge;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +40,8 @@ use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_service::config::ConfigError;
+
+use print::Colour;
 
 /// Exit codes, as documented in the help.
 pub mod exit {
@@ -82,6 +87,9 @@ pub struct Global {
     /// Log more: each change of a setting, with its reason.
     #[arg(short, long, global = true)]
     pub verbose: bool,
+    /// Colours in text
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: Colour,
 }
 
 impl Global {
@@ -108,6 +116,7 @@ enum Command {
     Guests(guests::GuestsArgs),
     History(history::HistoryArgs),
     Report(report::ReportArgs),
+    Top(top::TopArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -156,7 +165,11 @@ pub fn main() -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(exit::USAGE));
         }
     };
-    crate::log::start(cli.global.verbose);
+    print::choose(cli.global.color);
+    // A log would stand in the middle of the screen.
+    if !matches!(cli.command, Command::Top(_)) {
+        crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
+    }
     cli.run()
 }
 
@@ -195,6 +208,7 @@ impl Cli {
             Command::Guests(args) => args.run(global),
             Command::History(args) => args.run(global),
             Command::Report(args) => args.run(global),
+            Command::Top(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),

@@ -7,18 +7,110 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use clap::builder::StyledStr;
 use ksmith_core::printable::{self, OneLine, Page};
 use serde::Serialize;
 
-/// Prints lines on standard output.
+use crate::show::paint;
+
+/// When text has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless the variable NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Also in files and pipes.
+    Always,
+    /// Not on terminals either.
+    Never,
+}
+
+/// The choice of `--color`.
+static CHOSEN: OnceLock<Colour> = OnceLock::new();
+
+/// Chooses when text has colours. The first choice holds.
+pub fn choose(colour: Colour) {
+    let _ = CHOSEN.set(colour);
+}
+
+/// Whether text has colours in an output that is a terminal, or is none.
+pub fn has_colours(is_terminal: bool) -> bool {
+    match CHOSEN.get().copied().unwrap_or_default() {
+        Colour::Always => true,
+        Colour::Never => false,
+        // As https://no-color.org has it: an empty variable does not count.
+        Colour::Auto => {
+            let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
+}
+
+/// The terminal that standard output is, if it is one: columns and lines.
+pub fn size() -> Option<(usize, usize)> {
+    let out = io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten()?;
+    // A serial line that does not know its size says 0.
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// The width that tables must fit into: that of the terminal, if standard output is one.
+pub fn width() -> Option<usize> {
+    size().map(|(columns, _)| columns)
+}
+
+/// Prints lines on standard output, on a terminal in colours.
 ///
 /// # Errors
 /// Standard output fails, as on a full disk.
 pub fn page(page: &Page) -> anyhow::Result<()> {
-    write(page.text())
+    stream(&painted(page)).map(drop)
+}
+
+/// The text of a page for standard output.
+fn painted(page: &Page) -> String {
+    if !has_colours(io::stdout().is_terminal()) {
+        return page.text().to_owned();
+    }
+    paint::lines(page, true, None).into_iter().map(|line| line + "\n").collect()
+}
+
+/// Prints text that is fit for the terminal already. Returns whether a reader is still there.
+///
+/// # Errors
+/// As [`page`].
+pub fn stream(text: &str) -> anyhow::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("can't print the result"),
+        Ok(()) => Ok(true),
+    }
+}
+
+/// Prints a page as one of many, with an empty line behind it. Returns whether a reader is still there.
+///
+/// # Errors
+/// As [`page`].
+pub fn block(page: &Page) -> anyhow::Result<bool> {
+    stream(&(painted(page) + "\n"))
+}
+
+/// Prints JSON as one line. Returns whether a reader is still there.
+///
+/// # Errors
+/// As [`page`].
+pub fn json_line(value: &impl Serialize) -> anyhow::Result<bool> {
+    stream(&format!("{}\n", printable::json(&serde_json::to_string(value)?)))
+}
+
+/// Standard output, for a program that owns the whole terminal and makes text of others printable itself.
+pub fn terminal() -> io::Stdout {
+    io::stdout()
 }
 
 /// Prints one line.
@@ -50,13 +142,17 @@ pub fn own(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// As [`page`].
 pub fn help(help: &StyledStr) -> anyhow::Result<()> {
-    let is_terminal = io::stdout().is_terminal();
-    write(&if is_terminal { help.ansi().to_string() } else { help.to_string() })
+    let is_painted = has_colours(io::stdout().is_terminal());
+    write(&if is_painted { help.ansi().to_string() } else { help.to_string() })
 }
 
 /// Prints lines on standard error. A closed standard error is no error.
 pub fn aside(page: &Page) {
-    tell(page.text());
+    if has_colours(io::stderr().is_terminal()) {
+        paint::lines(page, true, None).into_iter().for_each(|line| tell(&(line + "\n")));
+    } else {
+        tell(page.text());
+    }
 }
 
 /// Whether a person watches standard error.
@@ -64,9 +160,9 @@ pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Shows progress on standard error, in the place of what was shown before.
+/// Shows progress on standard error, which is a terminal, in the place of what was shown before.
 pub fn progress(text: impl Display) {
-    tell(&format!("\r{}  ", OneLine(text)));
+    tell(&format!("\r{}\u{1b}[K", OneLine(text)));
 }
 
 /// Ends the line of progress.
@@ -81,9 +177,5 @@ fn tell(text: &str) {
 }
 
 fn write(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("can't print the result"),
-        _ => Ok(()),
-    }
+    stream(text).map(drop)
 }

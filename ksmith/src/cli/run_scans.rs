@@ -125,7 +125,7 @@ impl Scanner {
                     let control = control::take(global, false, false)?;
                     let mut host = LiveHost::new(Observer::new(Root::host()), control);
                     let limits = scan_limits(&config.limits, config.limits.max_cpu);
-                    let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_| ())?;
+                    let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_, _, _| ())?;
                     host.control.restore()?;
                     let saved = |sample: &ksmith_core::sample::Sample| {
                         sample.ksm.saved_pages().saturating_mul(sample.page_size)

@@ -1,5 +1,6 @@
 //! The command `ksmith scan`.
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use ksmith_core::sample::Sample;
 use ksmith_core::scan::ScanJob;
 use ksmith_core::units::{Bytes, Span};
 
+use super::progress::{Pace, Ticking, pages_left};
 use super::{Failure, Global, control, print};
 use ksmith_core::controller::Controller;
 use ksmith_host::live::LiveHost;
@@ -49,6 +51,7 @@ impl ScanArgs {
                         "--take-over means nothing here: a running ksmith controls KSM, and does the scan"
                     );
                 }
+                let _progress = progress_of_daemon(&config, self.passes);
                 let answer = client.scan(self.passes, self.max_cpu).map_err(|error| match error {
                     ClientError::Refused(why) if why == NOTHING_TO_SCAN => Failure::impossible(why).into(),
                     error => anyhow::Error::from(error),
@@ -62,12 +65,19 @@ impl ScanArgs {
                 let interrupts = signals::catch()?.listen()?;
                 let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
                 let shows = print::is_watched();
-                let progress = |text: &str| {
+                let (mut pace, has_shown) = (Pace::new(), Cell::new(false));
+                let progress = |text: &str, first: &Sample, now: &Sample| {
                     if shows {
-                        print::progress(text);
+                        let left = pages_left(first, now, self.passes).map(|left| pace.left(left).to_string());
+                        print::progress(format_args!("{text}{}", left.unwrap_or_default()));
+                        has_shown.set(true);
                     }
                 };
-                let (before, after) = scan_directly(&mut host, self.passes, limits, &interrupts, progress)?;
+                let done = scan_directly(&mut host, self.passes, limits, &interrupts, progress);
+                if has_shown.get() {
+                    print::end_progress();
+                }
+                let (before, after) = done?;
                 host.control.restore()?;
                 (Figures::of(&before), Figures::of(&after))
             }
@@ -97,9 +107,6 @@ impl ScanArgs {
             });
             print::json(&whole)?;
         } else {
-            if print::is_watched() {
-                print::end_progress();
-            }
             print::line(format_args!(
                 "{} passes in {}: {} newly saved, {} in all (profit {}), for {cpu:.2} s of ksmd's CPU; settings restored",
                 self.passes,
@@ -113,6 +120,17 @@ impl ScanArgs {
     }
 }
 
+/// Shows what the daemon does while it scans.
+fn progress_of_daemon(config: &Config, passes: u64) -> Ticking {
+    let (socket, mut first, mut pace) = (config.daemon.control_socket.clone(), None, Pace::new());
+    Ticking::start(move || {
+        let status = Client::connect(&socket).ok()?.status().ok()?;
+        let first = first.get_or_insert_with(|| status.sample.clone());
+        let left = pages_left(first, &status.sample, passes).map(|left| pace.left(left).to_string());
+        Some(format!("{}{}", status.daemon?.reason, left.unwrap_or_default()))
+    })
+}
+
 /// Why only the daemon may scan.
 pub(super) const NEEDS_A_GUARD: &str = "[domains] limits which guests may merge, and how often: only the daemon keeps \
                                         them; start `ksmith daemon`, and scan again";
@@ -124,7 +142,7 @@ pub(super) fn scan_directly(
     passes: u64,
     limits: Limits,
     interrupts: &Receiver<Signal>,
-    progress: impl Fn(&str),
+    mut progress: impl FnMut(&str, &Sample, &Sample),
 ) -> anyhow::Result<(Sample, Sample)> {
     let shows_mergeable = shows_mergeable(&Root::host());
     let mut controller = Controller::new(host, Box::new(OnDemand::new(ScanJob::all_pages(passes))), limits);
@@ -143,7 +161,7 @@ pub(super) fn scan_directly(
             let before = before.clone();
             return Ok((before, tick.sample));
         }
-        progress(&tick.decision.reason.text);
+        progress(&tick.decision.reason.text, before, &tick.sample);
         if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
             return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use ksmith_core::units::Bytes;
 
+use super::progress::Pace;
 use super::{Failure, Global, control, print};
 use ksmith_host::act::{Unmerge, UnmergeError, unmerge};
 use ksmith_host::signals;
@@ -35,9 +36,10 @@ impl UnmergeArgs {
         let interrupts = signals.listen()?;
         let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
         let shows_progress = print::is_watched();
+        let mut pace = Pace::new();
         let done = unmerge(lasting.writer(), how, |left_pages| {
             if shows_progress {
-                print::progress(format_args!("{left_pages} merged pages left"));
+                print::progress(format_args!("{left_pages} merged pages left{}", pace.left(left_pages)));
             }
             if interrupts.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });

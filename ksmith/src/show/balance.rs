@@ -3,11 +3,11 @@
 use ksmith_core::balance::KsmStep;
 use ksmith_core::figures::{self, BALANCED_GUEST, Figure, POOL, RESIZE, schema};
 use ksmith_core::model::{BalanceReport, Done, GuestRow};
-use ksmith_core::printable::Page;
+use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 use serde_json::{Value, json};
 
-use super::{Table, cell};
+use super::{ALWAYS, Column, Table, cell};
 
 /// The stable JSON form: the pool, the guests with their plans, and what was done lately.
 pub fn json(report: &BalanceReport) -> Value {
@@ -56,17 +56,17 @@ pub fn schema() -> Value {
     schema::document("ksmith balance --json", schema::object(POOL.iter().map(Figure::row), parts))
 }
 
-/// The text for people.
-pub fn text(report: &BalanceReport) -> Page {
+/// The text for people, on a terminal of this width.
+pub fn text(report: &BalanceReport, width: Option<usize>) -> Page {
     let mut page = Page::new();
-    write_text(report, &mut page);
+    write_text(report, width, &mut page);
     page
 }
 
 /// More resizes of lately than this are left to `--json`.
 const SHOWN: usize = 5;
 
-fn write_text(report: &BalanceReport, page: &mut Page) {
+fn write_text(report: &BalanceReport, width: Option<usize>, page: &mut Page) {
     let bytes = |bytes: u64| Bytes::from(bytes);
     let pool = &report.pool;
     let word = if report.is_enabled { "" } else { " (a plan: [balance] is not enabled)" };
@@ -79,12 +79,11 @@ fn write_text(report: &BalanceReport, page: &mut Page) {
         bytes(report.low_bytes),
         bytes(report.high_bytes)
     ));
-    let warning = report.exposed.as_ref().map_or(String::new(), |why| format!("  WARNING: {why}"));
-    page.line(format_args!(
-        "exposure  {}  (headroom {}){warning}",
-        bytes(pool.exposure_bytes),
-        bytes(pool.headroom_bytes)
-    ));
+    let exposure = format!("exposure  {}  (headroom {})", bytes(pool.exposure_bytes), bytes(pool.headroom_bytes));
+    match &report.exposed {
+        Some(why) => page.partly_toned(exposure + "  ", Tone::Problem, format_args!("WARNING: {why}"), ""),
+        None => page.line(exposure),
+    }
     for (step, reason) in &report.merging {
         page.line(format_args!("merging   {}: {reason}", in_words(step)));
     }
@@ -92,7 +91,7 @@ fn write_text(report: &BalanceReport, page: &mut Page) {
         return page.line("guests    none to balance");
     }
     page.line("");
-    page.lines(table(report).lines());
+    page.lines(table(report).lines(width));
     let notes = report.guests.iter().filter_map(|row| {
         let why = row.reason.as_ref().or(row.guest.trouble.as_ref()).or(row.why_not.as_ref())?;
         Some(format!("{}: {why}", row.guest.name))
@@ -111,9 +110,10 @@ fn write_text(report: &BalanceReport, page: &mut Page) {
 
 fn table(report: &BalanceReport) -> Table {
     let columns: Vec<&Figure<GuestRow>> = BALANCED_GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
-    let headings = columns.iter().filter_map(|figure| figure.heading);
-    let headings = ["guest"].into_iter().chain(headings).chain(["plan"]);
-    let mut table = Table::of_columns(headings.map(str::to_owned).collect());
+    let headings = columns.iter().filter_map(|figure| Some(Column::new(figure.heading?, figure.importance)));
+    let plan = Column::new("plan", 90);
+    let headings = [Column::new("guest", ALWAYS)].into_iter().chain(headings).chain([plan]);
+    let mut table = Table::of_columns(headings.collect());
     for row in &report.guests {
         let given = row.guest.given_bytes;
         let plan = match row.to_bytes {

@@ -1,6 +1,6 @@
 //! `ksmith demo` as text.
 
-use ksmith_core::printable::Page;
+use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 use ksmith_lab::demo::{Mode, Report};
 
@@ -35,16 +35,16 @@ fn write_text(report: &Report, page: &mut Page) {
     table.row([label("ksmith's own CPU"), format!("{:.2} s", report.ksmith_cpu_seconds)]);
     table.row([label("ksmith's own memory"), Bytes::from(report.ksmith_rss_bytes).to_string()]);
     page.line("");
-    page.lines(table.lines());
+    page.lines(table.lines(None));
     if let Some(missed) = &report.missed {
-        page.line(label(missed));
+        page.toned(Tone::Warning, label(missed));
     }
     if report.wrong_pages > 0 {
-        page.line(format_args!("{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages));
+        let wrong = format!("{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages);
+        page.toned(Tone::Problem, wrong);
     }
-    page.line(if report.restored {
-        "all settings restored"
-    } else {
-        "settings are NOT all restored: ksmith restore"
-    });
+    match report.restored {
+        true => page.toned(Tone::Good, "all settings restored"),
+        false => page.toned(Tone::Problem, "settings are NOT all restored: ksmith restore"),
+    }
 }

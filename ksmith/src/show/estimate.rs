@@ -1,25 +1,39 @@
 //! `ksmith estimate` as text.
 
 use ksmith_core::kernel::Ineligible;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::{Page, Tone};
+use ksmith_core::sketch::Advice;
 use ksmith_core::units::{Bytes, Span};
 use ksmith_host::estimate::{GuestReport, MatrixReport, Report};
 
-use super::Table;
+use super::{ALWAYS, Column, Table};
 
 /// More guests than this do not fit side by side.
 const MOST_IN_TABLE: usize = 16;
 
-/// The text for people.
-pub fn text(report: &Report) -> Page {
+/// The text for people, on a terminal of this width.
+pub fn text(report: &Report, width: Option<usize>) -> Page {
     let mut page = Page::new();
-    write_text(report, &mut page);
+    write_text(report, width, &mut page);
     page
 }
 
-fn write_text(report: &Report, page: &mut Page) {
-    let mut table =
-        Table::new(["guest", "pid", "present", "zero", "equal within", "across", "merged", "changing", "saves"]);
+/// The columns of the table, with how much they matter.
+const COLUMNS: [(&str, u8); 9] = [
+    ("guest", ALWAYS),
+    ("pid", 60),
+    ("present", 80),
+    ("zero", 30),
+    ("equal within", 40),
+    ("across", 50),
+    ("merged", 10),
+    ("changing", 20),
+    ("saves", 90),
+];
+
+fn write_text(report: &Report, width: Option<usize>, page: &mut Page) {
+    let columns = COLUMNS.map(|(heading, importance)| Column::new(heading, importance));
+    let mut table = Table::of_columns(columns.to_vec());
     let (shown, empty): (Vec<_>, Vec<_>) = report.guests.iter().partition(|guest| guest.present_bytes > 0);
     for guest in shown {
         table.cells(row(guest));
@@ -27,7 +41,7 @@ fn write_text(report: &Report, page: &mut Page) {
     if report.guests.len() > 1 {
         table.cells(row(&report.total));
     }
-    page.lines(table.lines());
+    page.lines(table.lines(width));
     page.line("");
     if !empty.is_empty() {
         page.line(format_args!("{} more have nothing that could be merged.", empty.len()));
@@ -43,7 +57,7 @@ fn write_text(report: &Report, page: &mut Page) {
         match matrix.guests.len() {
             0..=MOST_IN_TABLE => {
                 page.lines(["", "Shared by two guests (on the diagonal: within one):"]);
-                page.lines(matrix_table(matrix).lines());
+                page.lines(matrix_table(matrix).lines(width));
                 page.line("");
             }
             guests => {
@@ -65,7 +79,11 @@ fn write_text(report: &Report, page: &mut Page) {
     };
     page.line(format_args!("{} read in {took} ({mode}).", Bytes::from(report.read_bytes)));
     page.line("");
-    page.line(&report.verdict);
+    match report.advice {
+        Advice::Yes => page.toned(Tone::Good, &report.verdict),
+        Advice::No => page.toned(Tone::Warning, &report.verdict),
+        _ => page.line(&report.verdict),
+    }
 }
 
 fn row(guest: &GuestReport) -> Vec<String> {
@@ -87,8 +105,8 @@ fn row(guest: &GuestReport) -> Vec<String> {
 }
 
 fn matrix_table(matrix: &MatrixReport) -> Table {
-    let names = std::iter::once(String::new()).chain(matrix.guests.iter().cloned()).collect();
-    let mut table = Table::of_columns(names);
+    let names = std::iter::once("").chain(matrix.guests.iter().map(String::as_str));
+    let mut table = Table::of_columns(names.map(|name| Column::new(name, 1)).collect());
     for (name, row) in matrix.guests.iter().zip(&matrix.shared_bytes) {
         let cells = row.iter().map(|&bytes| Bytes::from(bytes).to_string());
         table.cells(std::iter::once(name.clone()).chain(cells).collect());

@@ -6,11 +6,11 @@ use ksmith_core::figures::{
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::GuestsReport;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{Table, cell};
+use super::{ALWAYS, Column, Table, cell};
 
 /// The rows that are shown: what makes a row, and their order.
 #[derive(Debug, Clone, Copy)]
@@ -19,9 +19,29 @@ pub struct Order {
     pub by: Option<&'static Figure<Guest>>,
     /// The figure that rows are ordered by.
     pub sort: &'static Figure<Guest>,
+    /// Whether the last row comes first.
+    pub reverse: bool,
+    /// How many rows are shown at most.
+    pub limit: Option<usize>,
+    /// How many guests there were before a filter took some away.
+    pub filtered_from: Option<usize>,
 }
 
 impl Order {
+    /// All rows, the largest first.
+    pub fn new(by: Option<&'static Figure<Guest>>, sort: &'static Figure<Guest>) -> Self {
+        Self { by, sort, reverse: false, limit: None, filtered_from: None }
+    }
+
+    /// The rows in the order of this one: reversed, and as many as there may be.
+    pub fn cut<T>(&self, mut rows: Vec<T>) -> Vec<T> {
+        if self.reverse {
+            rows.reverse();
+        }
+        rows.truncate(self.limit.unwrap_or(usize::MAX));
+        rows
+    }
+
     /// Whether rows are trust domains.
     fn is_by_domain(&self) -> bool {
         self.by.is_some_and(|label| label.field.name == "domain")
@@ -37,11 +57,11 @@ pub fn json(report: &GuestsReport, order: Order) -> Value {
     whole.insert("errors".to_owned(), json!(report.errors));
     match order.by {
         None => {
-            let guests = sorted(report, order.sort).into_iter().map(guest_json).collect();
+            let guests = order.cut(sorted(report, order.sort)).into_iter().map(guest_json).collect();
             whole.insert("guests".to_owned(), Value::Array(guests));
         }
         Some(label) => {
-            whole.insert("groups".to_owned(), Value::Array(group_json(report, label, order.sort)));
+            whole.insert("groups".to_owned(), Value::Array(group_json(report, label, order)));
             if order.is_by_domain() {
                 whole.insert("sharing".to_owned(), json!(report.sharing.as_ref().map(sharing_json)));
             }
@@ -62,8 +82,8 @@ fn guest_json(guest: &Guest) -> Value {
     Value::Object(object)
 }
 
-fn group_json(report: &GuestsReport, label: &Figure<Guest>, sort: &Figure<Guest>) -> Vec<Value> {
-    let groups = groups(report, label, sort).into_iter().map(|group| {
+fn group_json(report: &GuestsReport, label: &Figure<Guest>, order: Order) -> Vec<Value> {
+    let groups = order.cut(groups(report, label, order.sort)).into_iter().map(|group| {
         let mut object = Map::new();
         for (figure, sum) in summed().zip(&group.sums) {
             insert(&mut object, figure.field.name, json!(sum));
@@ -130,18 +150,28 @@ pub fn schema() -> Value {
     schema::document("ksmith guests --json", whole)
 }
 
-/// The text for people.
-pub fn text(report: &GuestsReport, order: Order) -> Page {
+/// The text for people, on a terminal of this width.
+pub fn text(report: &GuestsReport, order: Order, width: Option<usize>) -> Page {
     let mut page = Page::new();
-    write_text(report, order, &mut page);
+    write_text(report, order, width, &mut page);
     page
 }
 
-fn write_text(report: &GuestsReport, order: Order, page: &mut Page) {
-    if report.guests.is_empty() {
+fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &mut Page) {
+    let all = order.filtered_from.unwrap_or(report.guests.len());
+    if all == 0 {
         page.line("no guest has mergeable memory");
+    } else if report.guests.is_empty() {
+        page.line(format_args!("none of the {all} guests fits the filter"));
     } else {
-        page.lines(table(report, order).lines());
+        let (table, left) = table(report, order);
+        page.lines(table.lines(width));
+        if left > 0 {
+            page.line(format_args!("… and {left} more"));
+        }
+        if let Some(before) = order.filtered_from {
+            page.line(format_args!("{} of {before} guests fit the filter", report.guests.len()));
+        }
         if let Some(sharing) = report.sharing.as_ref().filter(|_| order.is_by_domain()) {
             page.line("");
             page.line(in_words(sharing));
@@ -168,40 +198,52 @@ fn write_text(report: &GuestsReport, order: Order, page: &mut Page) {
         .iter()
         .flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
     for error in report.errors.iter().cloned().chain(of_guests).chain(remaining(&report.guests)) {
-        page.line(format_args!("note  {error}"));
+        page.partly_toned("", Tone::Warning, "note", format_args!("  {error}"));
     }
 }
 
-fn table(report: &GuestsReport, order: Order) -> Table {
+/// The table, and the number of rows that it leaves out.
+fn table(report: &GuestsReport, order: Order) -> (Table, usize) {
     let columns: Vec<&Figure<Guest>> = GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
     let across = figures::across().filter(|_| report.sharing.is_some() && order.is_by_domain());
     let head = match order.by {
-        None => ["guest", "kind", "pid"],
-        Some(label) => [label.field.name, "guests", ""],
+        None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],
+        Some(label) => [(label.field.name, ALWAYS), ("guests", 75), ("", 0)],
     };
-    let headings = columns.iter().filter_map(|figure| figure.heading).chain(across.and_then(|row| row.heading));
-    let mut table = Table::of_columns(head.into_iter().chain(headings).map(str::to_owned).collect());
-    match order.by {
+    let head = head.map(|(heading, importance)| Column::new(heading, importance));
+    let of_figures = columns.iter().filter_map(|figure| {
+        let is_order = figure.field.name == order.sort.field.name;
+        Some(Column::new(figure.heading?, if is_order { ALWAYS } else { figure.importance }))
+    });
+    let across = across.and_then(|row| Some(Column::new(row.heading?, 95)));
+    let mut table = Table::of_columns(head.into_iter().chain(of_figures).chain(across).collect());
+    let all = match order.by {
         None => {
-            for guest in sorted(report, order.sort) {
+            let guests = sorted(report, order.sort);
+            let all = guests.len();
+            for guest in order.cut(guests) {
                 let others = guest.processes.len().saturating_sub(1);
                 let others = if others > 0 { format!("+{others}") } else { String::new() };
                 let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
                 let cells = columns.iter().map(|figure| cell(&figure.field, &(figure.read)(guest)));
                 table.cells(head.into_iter().chain(cells).collect());
             }
+            all
         }
         Some(label) => {
-            for group in groups(report, label, order.sort) {
+            let groups = groups(report, label, order.sort);
+            let all = groups.len();
+            for group in order.cut(groups) {
                 let head = [group.name, group.guests.to_string(), String::new()];
                 let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
                 let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
                 let across = group.across_bytes.map(|bytes| Bytes::from(bytes).to_string());
                 table.cells(head.into_iter().chain(sums).chain(across).collect());
             }
+            all
         }
-    }
-    table
+    };
+    (table, all.saturating_sub(order.limit.unwrap_or(usize::MAX)))
 }
 
 /// `a and b share 12.0 MiB`, or that no two domains share.

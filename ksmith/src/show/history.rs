@@ -6,13 +6,13 @@ use ksmith_core::printable::Page;
 use ksmith_record::{GuestLife, HistoryReport, columns, times};
 use serde_json::{Value, json};
 
-use super::{Table, cell};
+use super::{ALWAYS, Column, Table, cell};
 
 /// Decisions that are shown as text: the newest.
 const SHOWN: usize = 20;
 
-/// The text for people.
-pub fn text(report: &HistoryReport) -> Page {
+/// The text for people, on a terminal of this width.
+pub fn text(report: &HistoryReport, width: Option<usize>) -> Page {
     let mut page = Page::new();
     if let Some(guest) = &report.guest {
         page.line(title(guest));
@@ -21,7 +21,7 @@ pub fn text(report: &HistoryReport) -> Page {
     if report.rows.is_empty() {
         page.line("nothing was recorded in that time");
     } else {
-        page.lines(table(report).lines());
+        page.lines(table(report).lines(width));
     }
     if report.guest.is_none() {
         let mut notes: Vec<(f64, String)> = report
@@ -60,7 +60,11 @@ fn moment(seconds: f64) -> String {
 
 fn table(report: &HistoryReport) -> Table {
     let known = if report.guest.is_some() { columns::guest() } else { columns::host() };
-    let mut table = Table::of_columns(report.columns.clone());
+    // The time is first, and then what matters more is further to the left.
+    let importance = (1..ALWAYS).rev();
+    let columns =
+        report.columns.iter().zip(importance).map(|(name, importance)| Column::new(name, importance).whole());
+    let mut table = Table::of_columns(columns.collect());
     for row in &report.rows {
         let cells = report.columns.iter().zip(row).map(|(name, value)| {
             match known.iter().find(|column| column.name == *name) {

@@ -6,11 +6,12 @@ pub mod estimate;
 pub mod guests;
 pub mod history;
 mod lab;
+pub mod paint;
 pub mod schemas;
 pub mod status;
 mod table;
 
-pub use table::{Table, cell};
+pub use table::{ALWAYS, Column, Place, Table, cell, cut, width};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

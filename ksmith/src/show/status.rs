@@ -9,12 +9,12 @@ use ksmith_core::figures::{
 use ksmith_core::kernel::{self, FIELDS, Run};
 use ksmith_core::lease::is_leased;
 use ksmith_core::model::{BalanceStatus, Status};
-use ksmith_core::printable::Page;
+use ksmith_core::printable::{Page, Tone};
 use ksmith_core::reading::Reading;
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{Table, cell};
+use super::{ALWAYS, Column, Table, cell};
 
 /// The stable JSON form: each figure of the host by its key, the processes, the daemon, domains and balance.
 pub fn json(status: &Status) -> Value {
@@ -73,15 +73,19 @@ pub fn schema() -> Value {
     schema::document("ksmith status --json", schema::object(rows, parts))
 }
 
-/// The text for people.
-pub fn text(status: &Status) -> Page {
+/// The text for people, on a terminal of this width.
+pub fn text(status: &Status, width: Option<usize>) -> Page {
     let mut page = Page::new();
-    write_text(status, &mut page);
+    write_text(status, width, &mut page);
     page
 }
 
-fn write_text(status: &Status, page: &mut Page) {
-    page.line(headline(status));
+fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
+    match status.sample.ksm.run_state() {
+        Some(Run::Running) => page.toned(Tone::Good, headline(status)),
+        Some(_) => page.line(headline(status)),
+        None => page.toned(Tone::Warning, headline(status)),
+    }
     if let Some(daemon) = &status.daemon {
         page.line(format_args!("policy    {}: {}, {}", daemon.policy, daemon.state, daemon.reason));
     }
@@ -95,8 +99,11 @@ fn write_text(status: &Status, page: &mut Page) {
             Bytes::from(totals.profit_bytes)
         ));
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
-        let warning = if totals.is_overexposed() { "  WARNING: more than the host has" } else { "" };
-        page.line(format_args!("exposure  {}  (headroom {headroom}){warning}", bytes(totals.exposure_bytes)));
+        let exposure = format!("exposure  {}  (headroom {headroom})", bytes(totals.exposure_bytes));
+        match totals.is_overexposed() {
+            true => page.partly_toned(exposure + "  ", Tone::Problem, "WARNING: more than the host has", ""),
+            false => page.line(exposure),
+        }
         page.line(format_args!("settings  {}", settings(status)));
         if let Some(domains) = &status.domains {
             page.line(format_args!("domains   {}", domains.meaning));
@@ -108,17 +115,18 @@ fn write_text(status: &Status, page: &mut Page) {
             };
             page.line(format_args!("balance   {policy}: {state}, {reason}{taken}"));
             if let Some(exposed) = exposed {
-                page.line(format_args!("          {exposed}"));
+                page.partly_toned("          ", Tone::Warning, exposed, "");
             }
         }
-        write_processes(status, page);
+        write_processes(status, width, page);
     }
     for error in status.errors() {
-        page.line(format_args!("note      {error}"));
+        page.partly_toned("", Tone::Warning, "note", format_args!("      {error}"));
     }
 }
 
-fn headline(status: &Status) -> String {
+/// What KSM does now, in a line.
+pub fn headline(status: &Status) -> String {
     let ksm = &status.sample.ksm;
     let state = match (ksm.run_state(), &ksm.run) {
         (Some(Run::Stopped), _) => "KSM is stopped; what is merged stays merged",
@@ -142,7 +150,7 @@ fn headline(status: &Status) -> String {
 /// More processes than this and a person wants `ksmith guests`, or `--json`.
 const SHOWN: usize = 20;
 
-fn write_processes(status: &Status, page: &mut Page) {
+fn write_processes(status: &Status, width: Option<usize>, page: &mut Page) {
     let (mut processes, unattributed) = status.processes();
     if processes.is_empty() {
         let seen_by = if status.sample.hidden_processes > 0 { " that this user may see" } else { "" };
@@ -150,14 +158,14 @@ fn write_processes(status: &Status, page: &mut Page) {
     }
     processes.sort_by_key(|process| Reverse(process.share.saved_bytes));
     let columns: Vec<_> = PROCESS.iter().filter(|figure| figure.heading.is_some()).collect();
-    let headings = columns.iter().filter_map(|figure| figure.heading);
-    let mut table = Table::of_columns(["process"].into_iter().chain(headings).map(str::to_owned).collect());
+    let headings = columns.iter().filter_map(|figure| Some(Column::new(figure.heading?, figure.importance)));
+    let mut table = Table::of_columns([Column::new("process", ALWAYS)].into_iter().chain(headings).collect());
     for process in processes.iter().take(SHOWN) {
         let cells = columns.iter().map(|figure| cell(&figure.field, &(figure.read)(process)));
         table.cells([process.name.clone()].into_iter().chain(cells).collect());
     }
     page.line("");
-    page.lines(table.lines());
+    page.lines(table.lines(width));
     if processes.len() > SHOWN {
         page.line(format_args!("… and {} more; --json shows all", processes.len() - SHOWN));
     }

@@ -1,27 +1,74 @@
-//! Columns of text: the first aligned to the left, the rest, figures, to the right.
+//! Columns of text: the first, a name, aligned to the left, the rest, figures, to the right.
+//!
+//! A table that has a width fits into it: columns fall away, the least important first, then the name is cut. How much a
+//! column matters is said in the table of figures, and for other columns in the view. Without a width, as in a pipe,
+//! everything stands there.
 
 use ksmith_core::field::{Field, Unit};
 use ksmith_core::figures::Value;
 use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
+use unicode_width::UnicodeWidthStr;
+
+/// Importance of a column that never falls away.
+pub const ALWAYS: u8 = u8::MAX;
+
+/// The least that is left of a name.
+const LEAST_NAME: usize = 12;
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// A heading and how much its column matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    heading: String,
+    importance: u8,
+    /// Whether it may be cut, if it is the first.
+    may_be_cut: bool,
+}
+
+impl Column {
+    /// A column with this heading.
+    pub fn new(heading: &str, importance: u8) -> Self {
+        Self { heading: OneLine(heading).to_string(), importance, may_be_cut: true }
+    }
+
+    /// The same column, which is never cut: a time makes no sense by half.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { may_be_cut: false, ..self }
+    }
+}
 
 /// A table for the terminal.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
+    columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
+/// Where a column stands in a table that was made to fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which column of the table.
+    pub column: usize,
+    /// Where it begins, in cells of the terminal.
+    pub start: usize,
+    /// Its width, in cells of the terminal.
+    pub width: usize,
+}
+
 impl Table {
-    /// A table with these headings.
+    /// A table with these headings. The further to the left, the more a column matters.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
-        Self::of_columns(headings.map(str::to_owned).to_vec())
+        let columns = headings.iter().zip((1..ALWAYS).rev());
+        Self::of_columns(columns.map(|(heading, importance)| Column::new(heading, importance)).collect())
     }
 
     /// A table with columns that are known only when it is made.
-    pub fn of_columns(headings: Vec<String>) -> Self {
-        let mut table = Self::default();
-        table.cells(headings);
-        table
+    pub fn of_columns(columns: Vec<Column>) -> Self {
+        Self { columns, rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -34,27 +81,110 @@ impl Table {
         // Before widths are counted: an escape is wider than its character.
         self.rows.push(cells.into_iter().map(|cell| OneLine(cell).to_string()).collect());
     }
+
+    /// The headings and rows as lines of a page. A line more says what fell away.
+    pub fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let places = self.places(width);
+        let mut lines = vec![self.head(&places)];
+        lines.extend((0..self.rows.len()).map(|row| self.line(row, &places)));
+        let is_shown = |column: usize| places.iter().any(|place| place.column == column);
+        let hidden = self.columns.iter().enumerate().filter(|(column, _)| !is_shown(*column));
+        let hidden: Vec<&str> = hidden.map(|(_, column)| column.heading.as_str()).collect();
+        if let (Some(width), false) = (width, hidden.is_empty()) {
+            lines.push(cut(&format!("(no room for {})", hidden.join(", ")), width));
+        }
+        lines
+    }
+
+    /// Where the columns stand in a table of this width. Columns that are not among them have fallen away.
+    pub fn places(&self, width: Option<usize>) -> Vec<Place> {
+        let natural: Vec<usize> = (0..self.columns.len()).map(|column| self.natural(column)).collect();
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let first = natural.first().copied().unwrap_or(0);
+        let least_first = match self.columns.first() {
+            Some(Column { may_be_cut: true, .. }) => first.min(LEAST_NAME),
+            _ => first,
+        };
+        let least = |shown: &[usize]| -> usize {
+            let width = |column: usize| natural.get(column).copied().unwrap_or(0);
+            let cut = |column: usize| if column == 0 { least_first } else { width(column) };
+            shown.iter().map(|column| cut(*column) + GAP).sum::<usize>().saturating_sub(GAP)
+        };
+        let room = width.unwrap_or(usize::MAX);
+        while least(&shown) > room {
+            let importance = |column: &usize| self.columns.get(*column).map_or(ALWAYS, |column| column.importance);
+            let weakest = shown.iter().skip(1).copied().filter(|column| importance(column) < ALWAYS);
+            // Of equals the one on the right.
+            let Some(weakest) = weakest.rev().min_by_key(importance) else { break };
+            shown.retain(|column| *column != weakest);
+        }
+        let others = least(&shown).saturating_sub(least_first);
+        let mut start = 0;
+        let place = |column: usize| {
+            let natural = natural.get(column).copied().unwrap_or(0);
+            let width = if column == 0 { natural.min(room.saturating_sub(others)).max(1) } else { natural };
+            let place = Place { column, start, width };
+            start += width + GAP;
+            place
+        };
+        shown.into_iter().map(place).collect()
+    }
+
+    /// The line of headings.
+    pub fn head(&self, places: &[Place]) -> String {
+        let headings = places.iter().map(|place| {
+            let heading = self.columns.get(place.column).map_or("", |column| column.heading.as_str());
+            (*place, heading)
+        });
+        aligned(headings)
+    }
+
+    /// The line of a row, the first row being 0.
+    pub fn line(&self, row: usize, places: &[Place]) -> String {
+        let Some(row) = self.rows.get(row) else { return String::new() };
+        aligned(places.iter().filter_map(|place| Some((*place, row.get(place.column)?.as_str()))))
+    }
+
+    fn natural(&self, column: usize) -> usize {
+        let heading = self.columns.get(column).map(|column| column.heading.as_str());
+        let cells = self.rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
+        heading.into_iter().chain(cells).map(width).max().unwrap_or(0)
+    }
 }
 
-impl Table {
-    /// The rows as lines of a page.
-    pub fn lines(&self) -> Vec<String> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            self.rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let line = |row: &Vec<String>| {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                match column {
-                    0 => line.push_str(&format!("{cell:<width$}")),
-                    _ => line.push_str(&format!("  {cell:>width$}")),
-                }
-            }
-            line.trim_end().to_owned()
-        };
-        self.rows.iter().map(line).collect()
+fn aligned<'a>(cells: impl Iterator<Item = (Place, &'a str)>) -> String {
+    let mut line = String::new();
+    for (place, cell) in cells {
+        let cell = cut(cell, place.width);
+        let pad = place.width.saturating_sub(width(&cell));
+        if place.column > 0 {
+            line.extend(std::iter::repeat_n(' ', GAP + pad));
+        }
+        line.push_str(&cell);
+        if place.column == 0 {
+            line.extend(std::iter::repeat_n(' ', pad));
+        }
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// The cells that a text takes on a terminal: Chinese characters take two.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The text in so many cells of a terminal, with "…" where something is cut away.
+pub fn cut(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    // Marks without a width may follow one another without end.
+    let ends = text.char_indices().map(|(at, _)| at).take(room.saturating_mul(4));
+    let fits = |end: &usize| text.get(..*end).is_some_and(|beginning| width(beginning) < room);
+    match ends.take_while(fits).last() {
+        Some(end) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => String::new(),
     }
 }
 
@@ -74,13 +204,87 @@ pub fn cell(field: &Field, value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn table() -> Table {
+        let columns = [("guest", ALWAYS), ("kind", 60), ("zero", 10), ("saved", 90)];
+        let mut table = Table::of_columns(columns.map(|(heading, rank)| Column::new(heading, rank)).to_vec());
+        for name in ["web", "a-name-of-some-length", "数据库服务器一号"] {
+            table.row([name, "qemu", "4 B", "1.00 GiB"].map(str::to_owned));
+        }
+        table
+    }
 
     #[test]
     fn figures_stand_on_the_right() {
         let mut table = Table::new(["name", "saved"]);
         table.row(["a".to_owned(), "1.00 GiB".to_owned()]);
         table.row(["long".to_owned(), "4 B".to_owned()]);
-        assert_eq!(table.lines(), ["name     saved", "a     1.00 GiB", "long       4 B"]);
+        assert_eq!(table.lines(None), ["name     saved", "a     1.00 GiB", "long       4 B"]);
+    }
+
+    #[test]
+    fn wide_characters_take_two_cells() {
+        let lines = table().lines(None);
+        assert_eq!(lines[0], "guest                  kind  zero     saved");
+        assert_eq!(lines[3], "数据库服务器一号       qemu   4 B  1.00 GiB");
+        assert!(lines.iter().all(|line| width(line) == 43), "{lines:?}");
+    }
+
+    #[test]
+    fn columns_fall_away_by_importance_and_then_names_are_cut() {
+        let table = table();
+        assert_eq!(table.lines(Some(43)), table.lines(None));
+        let lines = table.lines(Some(34));
+        assert_eq!(
+            lines[2], "a-name-of-s…  qemu   4 B  1.00 GiB",
+            "names are cut to 12 before a column falls away"
+        );
+        let lines = table.lines(Some(33));
+        assert_eq!(lines[2], "a-name-of-some-l…  qemu  1.00 GiB");
+        assert_eq!(lines[3], "数据库服务器一号   qemu  1.00 GiB");
+        assert_eq!(lines[4], "(no room for zero)");
+        let lines = table.lines(Some(24));
+        assert_eq!(lines[..2], ["guest              saved", "web             1.00 GiB"]);
+        assert_eq!(lines[3], "数据库服务器…   1.00 GiB");
+        assert_eq!(table.lines(Some(22))[3], "数据库服务…   1.00 GiB", "half of a wide character does not fit");
+        assert_eq!(table.lines(Some(5))[1], "web");
+        assert_eq!(table.lines(Some(5))[4], "(no …");
+    }
+
+    #[test]
+    fn a_time_is_not_cut_as_long_as_another_column_can_fall_away() {
+        let columns = [Column::new("time", ALWAYS).whole(), Column::new("saved", 2)];
+        let mut table = Table::of_columns(columns.to_vec());
+        table.row(["2026-11-23 21:13:49", "1.00 GiB"].map(str::to_owned));
+        assert_eq!(table.lines(Some(25))[1], "2026-11-23 21:13:49");
+        assert_eq!(table.lines(Some(10))[1], "2026-11-2…");
+    }
+
+    #[test]
+    fn a_text_is_cut_by_its_width() {
+        assert_eq!(
+            ["abc", "abcd", "漢字漢", "", "e\u{301}a"].map(|text| cut(text, 3)),
+            ["abc", "ab…", "漢…", "", "e\u{301}a"]
+        );
+        assert_eq!(cut("abc", 0), "");
+        assert_eq!(cut(&"\u{301}".repeat(5000), 3), "\u{301}".repeat(5000), "without a width");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_than_the_terminal(
+            rows in prop::collection::vec(prop::collection::vec(any::<String>(), 4), 0..8),
+            room in 1_usize..100,
+        ) {
+            let columns = ["a", "漢字", "c", "dd"].into_iter().zip([ALWAYS, 3, 2, 1]);
+            let mut table = Table::of_columns(columns.map(|(heading, rank)| Column::new(heading, rank)).collect());
+            rows.into_iter().for_each(|row| table.cells(row));
+            for line in table.lines(Some(room)) {
+                prop_assert!(width(&line) <= room, "{:?} in {}", line, room);
+            }
+        }
     }
 }

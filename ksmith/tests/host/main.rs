@@ -22,3 +22,4 @@ mod security_page;
 mod soak_rule;
 mod spoofed_guests;
 mod systemd_packaging;
+mod terminal;

@@ -37,3 +37,4 @@ mod run;
 mod services;
 mod settings;
 mod sim_vs_kernel;
+mod top;

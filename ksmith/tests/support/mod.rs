@@ -14,6 +14,7 @@ pub mod pool;
 pub mod program;
 pub mod settings;
 pub mod spoof;
+pub mod tmux;
 pub mod vm;
 
 use std::collections::BTreeSet;

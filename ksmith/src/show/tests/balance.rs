@@ -3,7 +3,7 @@ use crate::show::balance::{json, text};
 
 #[test]
 fn the_plan_is_a_table_with_reasons() {
-    let text = text(&models::balance()).to_string();
+    let text = text(&models::balance(), None).to_string();
     for part in [
         "policy    no-swap: short, 60 MiB of 1.00 GiB available (a plan: [balance] is not enabled)",
         "WARNING: they would need more",

@@ -7,11 +7,11 @@ use super::models;
 use crate::show::guests::{self, Order, json};
 
 fn text(report: &GuestsReport, order: Order) -> String {
-    guests::text(report, order).to_string()
+    guests::text(report, order, None).to_string()
 }
 
 fn order(by: &str, sort: &str) -> Order {
-    Order { by: find(GUEST, by), sort: find(GUEST, sort).expect(sort) }
+    Order::new(find(GUEST, by), find(GUEST, sort).expect(sort))
 }
 
 fn names(by: &str, sort: &str) -> Vec<String> {
@@ -98,4 +98,37 @@ fn domains_are_shown_with_what_they_share() {
 fn a_report_comes_back_from_the_wire() {
     let text = serde_json::to_string(&models::guests()).unwrap();
     assert_eq!(serde_json::from_str::<GuestsReport>(&text).unwrap(), models::guests());
+}
+
+#[test]
+fn rows_are_reversed_and_limited_and_the_totals_stay_the_hosts() {
+    let few = Order { reverse: true, limit: Some(2), ..order("guest", "saved") };
+    let whole = json(&models::guests(), few);
+    let names: Vec<_> = whole["guests"].as_array().unwrap().iter().map(|guest| guest["name"].clone()).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert_eq!(whole["saved_bytes"], json(&models::guests(), order("guest", "saved"))["saved_bytes"]);
+    let shown = text(&models::guests(), few);
+    assert!(shown.contains("\n… and 1 more\n") && shown.contains("saved 0 B on this host"), "{shown}");
+    let groups = json(&models::guests(), Order { limit: Some(1), ..order("user", "saved") });
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_filter_says_how_many_it_left() {
+    let mut report = models::guests();
+    report.guests.retain(|guest| guest.name == "a");
+    let filtered = Order { filtered_from: Some(3), ..order("guest", "saved") };
+    assert!(text(&report, filtered).contains("\n1 of 3 guests fit the filter\n"), "{}", text(&report, filtered));
+    report.guests.clear();
+    assert!(text(&report, filtered).starts_with("none of the 3 guests fits the filter\n"));
+}
+
+#[test]
+fn the_column_of_the_order_never_falls_away() {
+    let shown = guests::text(&models::guests(), order("guest", "zero"), Some(30)).to_string();
+    assert!(
+        shown.starts_with("guest  zero     saved    profit\n") || shown.starts_with("guest  zero     saved\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("(no room for kind, pid, rss,"), "{shown}");
 }

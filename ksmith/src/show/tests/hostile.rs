@@ -61,23 +61,23 @@ fn assert_exact(json: &Value) {
 #[test]
 fn no_text_of_others_reaches_the_terminal_as_it_is() {
     let (plain, model) = (models::status(), hostile(&models::status()));
-    assert_harmless(&status::text(&model), &status::text(&plain));
+    assert_harmless(&status::text(&model, None), &status::text(&plain, None));
     assert_exact(&status::json(&model));
     let (plain, model) = (models::balance(), hostile(&models::balance()));
-    assert_harmless(&balance::text(&model), &balance::text(&plain));
+    assert_harmless(&balance::text(&model, None), &balance::text(&plain, None));
     assert_exact(&balance::json(&model));
     let (plain, model) = (models::history(), hostile(&models::history()));
-    assert_harmless(&history::text(&model), &history::text(&plain));
+    assert_harmless(&history::text(&model, None), &history::text(&plain, None));
     assert_exact(&serde_json::json!(model));
     let mut named = model.clone();
     named.guest = named.guests.pop();
-    assert!(!history::text(&named).text().contains('\u{1b}'));
+    assert!(!history::text(&named, None).text().contains('\u{1b}'));
     let (plain, model) = (models::guests(), hostile(&models::guests()));
     for by in ["guest", "user", "cgroup"] {
-        let order = Order { by: find(GUEST, by), sort: find(GUEST, "saved").unwrap() };
+        let order = Order::new(find(GUEST, by), find(GUEST, "saved").unwrap());
         // Guests of different users are one group then.
         if by != "user" {
-            assert_harmless(&guests::text(&model, order), &guests::text(&plain, order));
+            assert_harmless(&guests::text(&model, order, None), &guests::text(&plain, order, None));
         }
         assert_exact(&guests::json(&model, order));
     }

@@ -3,6 +3,6 @@
 mod balance;
 mod guests;
 mod hostile;
-mod models;
+pub(crate) mod models;
 mod schemas;
 mod status;

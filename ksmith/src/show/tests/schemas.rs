@@ -63,7 +63,7 @@ fn guests_fit_their_schema_in_every_order() {
     for report in [models::guests(), empty, shared] {
         for sort in GUEST {
             for by in figures::labels().map(Some).chain([None]) {
-                assert_fits("guests", &guests::json(&report, Order { by, sort }));
+                assert_fits("guests", &guests::json(&report, Order::new(by, sort)));
             }
         }
     }

@@ -1,6 +1,7 @@
 use ksmith_core::figures::HOST;
 use ksmith_core::kernel::FIELDS;
 use ksmith_core::model::{BalanceReport, Status};
+use ksmith_core::printable::Tone;
 use serde_json::json;
 
 use super::models;
@@ -36,7 +37,7 @@ fn every_figure_of_the_host_is_in_the_json() {
 
 #[test]
 fn people_see_the_daemon_the_totals_and_the_processes() {
-    let text = text(&models::status()).to_string();
+    let text = text(&models::status(), None).to_string();
     for part in [
         "KSM is running; ksmd uses 2.5 % of a CPU\npolicy    profit: quiet, no guest is new\nsaved     2.00 MiB",
         "(headroom 1.00 MiB)  WARNING: more than the host has",
@@ -46,4 +47,20 @@ fn people_see_the_daemon_the_totals_and_the_processes() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
+}
+
+#[test]
+fn what_endangers_the_host_has_a_tone() {
+    let page = text(&models::status(), None);
+    let toned: Vec<_> = page.pieces().flatten().filter_map(|(tone, text)| Some((tone?, text.to_owned()))).collect();
+    assert_eq!(toned[0], (Tone::Good, "KSM is running; ksmd uses 2.5 % of a CPU".to_owned()));
+    assert!(toned.contains(&(Tone::Problem, "WARNING: more than the host has".to_owned())), "{toned:?}");
+    assert!(toned.contains(&(Tone::Warning, "note".to_owned())), "{toned:?}");
+}
+
+#[test]
+fn processes_fit_the_terminal() {
+    let page = text(&models::status(), Some(40)).to_string();
+    assert!(page.contains("process  pid     saved    profit\nweb       42  2.00 MiB  1.97 MiB\n"), "{page}");
+    assert!(page.contains("(no room for rss, merged)"), "{page}");
 }

@@ -1,0 +1,140 @@
+//! The words of a filter, each with its place.
+
+use super::FilterError;
+
+/// One word, sign or quoted text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The place, counted in characters from 1.
+    pub at: usize,
+    /// What stands there.
+    pub what: What,
+}
+
+/// What a token is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A word without quotes.
+    Word(String),
+    /// Text in double quotes, without them.
+    Quoted(String),
+    /// The sign of a comparison.
+    Operator(Operator),
+    /// An opening parenthesis.
+    Open,
+    /// A closing parenthesis.
+    Close,
+}
+
+/// The sign of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// `=`: the figure is equal.
+    Equal,
+    /// `!=`: the figure is not equal.
+    Unequal,
+    /// `<`: the figure is less.
+    Less,
+    /// `<=`: the figure is less or equal.
+    AtMost,
+    /// `>`: the figure is greater.
+    Greater,
+    /// `>=`: the figure is greater or equal.
+    AtLeast,
+    /// `~`: the figure matches the pattern.
+    Like,
+    /// `!~`: the figure does not match the pattern.
+    Unlike,
+}
+
+impl What {
+    /// The token as it was written, about.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Word(word) => format!("`{}`", beginning(word)),
+            Self::Quoted(text) => format!("\"{}\"", beginning(text)),
+            Self::Operator(operator) => format!("`{}`", operator.sign()),
+            Self::Open => "`(`".to_owned(),
+            Self::Close => "`)`".to_owned(),
+        }
+    }
+}
+
+impl Operator {
+    /// The sign as it is written.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::Unequal => "!=",
+            Self::Less => "<",
+            Self::AtMost => "<=",
+            Self::Greater => ">",
+            Self::AtLeast => ">=",
+            Self::Like => "~",
+            Self::Unlike => "!~",
+        }
+    }
+}
+
+/// The beginning of a text of any length, fit for a message.
+pub fn beginning(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// Divides a filter into its tokens.
+pub fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
+    let mut found = Vec::new();
+    let mut left = text.chars().zip(1..).peekable();
+    while let Some((character, at)) = left.next() {
+        let is_followed_by = |left: &mut std::iter::Peekable<_>, wanted: char| {
+            left.next_if(|(next, _): &(char, usize)| *next == wanted).is_some()
+        };
+        let what = match character {
+            _ if character.is_whitespace() => continue,
+            '(' => What::Open,
+            ')' => What::Close,
+            '=' => {
+                is_followed_by(&mut left, '=');
+                What::Operator(Operator::Equal)
+            }
+            '~' => What::Operator(Operator::Like),
+            '<' if is_followed_by(&mut left, '=') => What::Operator(Operator::AtMost),
+            '<' => What::Operator(Operator::Less),
+            '>' if is_followed_by(&mut left, '=') => What::Operator(Operator::AtLeast),
+            '>' => What::Operator(Operator::Greater),
+            '!' if is_followed_by(&mut left, '=') => What::Operator(Operator::Unequal),
+            '!' if is_followed_by(&mut left, '~') => What::Operator(Operator::Unlike),
+            '!' => {
+                return Err(FilterError { at, why: "`!` stands before `=` or `~`; the opposite is `not`".into() });
+            }
+            '"' => {
+                What::Quoted(quoted(&mut left).ok_or_else(|| FilterError { at, why: "a quote has no end".into() })?)
+            }
+            first => {
+                let mut word = String::from(first);
+                while let Some((next, _)) = left.next_if(|(next, _)| is_of_word(*next)) {
+                    word.push(next);
+                }
+                What::Word(word)
+            }
+        };
+        found.push(Token { at, what });
+    }
+    Ok(found)
+}
+
+fn is_of_word(character: char) -> bool {
+    !character.is_whitespace() && !matches!(character, '(' | ')' | '=' | '~' | '<' | '>' | '!' | '"')
+}
+
+/// The text up to the closing quote. A backslash makes the next character one of the text.
+fn quoted(left: &mut impl Iterator<Item = (char, usize)>) -> Option<String> {
+    let mut text = String::new();
+    loop {
+        match left.next()?.0 {
+            '"' => return Some(text),
+            '\\' => text.push(left.next()?.0),
+            other => text.push(other),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Filters: which rows of a table of figures are meant, as people write it.
+//!
+//! `saved_bytes>100MiB and kind=qemu and not name~web*`. The grammar:
+//!
+//! ```text
+//! filter     = part { "or" part }
+//! part       = term { "and" term }
+//! term       = "not" term | "(" filter ")" | comparison
+//! comparison = figure operator value | figure        (a figure by itself: one of yes or no)
+//! figure     = a key or a heading of the table of figures
+//! operator   = "=" | "!=" | "<" | "<=" | ">" | ">=" | "~" | "!~"
+//! value      = a word, or text in double quotes
+//! ```
+//!
+//! Numbers are compared in base units; bytes may be written as `100MiB`, `1.5G` or `4096`. `~` matches text against a
+//! pattern with `*` and `?`. `-` is the unknown value: `domain=-`. An unknown figure is not less, greater or equal to
+//! any value and matches no pattern; `!=` and `!~` are the opposites of `=` and `~`.
+
+mod amount;
+mod lexer;
+mod parser;
+mod test;
+
+#[cfg(test)]
+mod tests;
+
+use crate::figures::Figure;
+use test::Test;
+
+/// A filter over rows of the model `M`.
+#[derive(Debug)]
+pub struct Filter<M: 'static>(Expression<M>);
+
+#[derive(Debug)]
+enum Expression<M: 'static> {
+    Compare(&'static Figure<M>, Test),
+    Not(Box<Expression<M>>),
+    All(Vec<Expression<M>>),
+    Any(Vec<Expression<M>>),
+}
+
+/// Why a text is no filter, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the filter, at character {at}: {why}")]
+pub struct FilterError {
+    /// The place, counted in characters from 1.
+    pub at: usize,
+    /// What is wrong there, and what could stand there.
+    pub why: String,
+}
+
+impl<M> Filter<M> {
+    /// Reads a filter over the figures of `table`.
+    ///
+    /// # Errors
+    /// The text is no filter: the error names the place and what is known.
+    pub fn parse(text: &str, table: &'static [Figure<M>]) -> Result<Self, FilterError> {
+        parser::parse(text, table).map(Self)
+    }
+
+    /// Whether the filter means this row.
+    pub fn fits(&self, row: &M) -> bool {
+        self.0.fits(row)
+    }
+}
+
+impl<M> Expression<M> {
+    fn fits(&self, row: &M) -> bool {
+        match self {
+            Self::Compare(figure, test) => test.passes(&(figure.read)(row)),
+            Self::Not(inner) => !inner.fits(row),
+            Self::All(parts) => parts.iter().all(|part| part.fits(row)),
+            Self::Any(parts) => parts.iter().any(|part| part.fits(row)),
+        }
+    }
+}

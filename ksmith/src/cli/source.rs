@@ -1,0 +1,214 @@
+//! The source of what commands show: a daemon that answers, else the kernel.
+//!
+//! A source that is asked again and again survives the daemon: it goes on from the kernel, and says so.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use ksmith_core::decide::History;
+use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::guest::{Guest, GuestId, Memory};
+use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::sample::Sample;
+use ksmith_host::guests::{Guests, List, read_memory};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_service::config::Config;
+use ksmith_service::control::{Client, ClientError};
+
+/// Time between the two samples from which ksmd's CPU use is computed.
+const BETWEEN: Duration = Duration::from_millis(250);
+
+/// Time between two looks at private and shared memory, and the time that one takes at most.
+const MEMORY_EVERY: Duration = Duration::from_secs(10);
+const MEMORY_BUDGET: Duration = Duration::from_millis(60);
+
+/// For hypervisors to answer, where no daemon has asked them before.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where figures come from, with what is kept between two looks.
+pub(super) struct Source {
+    root: Root,
+    config: Config,
+    observer: Observer,
+    guests: Guests,
+    history: History,
+    has_looked: bool,
+    /// Private and shared memory of guests, and when it was read.
+    memory: HashMap<GuestId, Memory>,
+    memory_read: Option<Instant>,
+    /// Whether it goes on from the kernel when the daemon fails.
+    is_steady: bool,
+    /// The daemon that answered last.
+    daemon: Option<u32>,
+    /// Whether that daemon is gone.
+    is_lost: bool,
+}
+
+/// What was seen, and what to say about where it came from.
+pub(super) struct Seen<T> {
+    pub value: T,
+    pub note: Option<String>,
+}
+
+/// All that `ksmith top` shows.
+pub(super) struct Everything {
+    pub status: Status,
+    pub guests: GuestsReport,
+    pub balance: Option<BalanceReport>,
+}
+
+impl Source {
+    /// A source for one look: a daemon that fails is an error.
+    pub fn once(root: Root, config: Config) -> Self {
+        let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
+        let (observer, history) = (Observer::new(root.clone()), History::default());
+        Self {
+            root,
+            config,
+            observer,
+            guests,
+            history,
+            has_looked: false,
+            memory: HashMap::new(),
+            memory_read: None,
+            is_steady: false,
+            daemon: None,
+            is_lost: false,
+        }
+    }
+
+    /// A source for many looks, which survives a daemon's end.
+    pub fn steady(root: Root, config: Config) -> Self {
+        Self { is_steady: true, ..Self::once(root, config) }
+    }
+
+    /// The status of the host.
+    ///
+    /// # Errors
+    /// The daemon fails, unless the source is steady.
+    pub fn status(&mut self) -> anyhow::Result<Seen<Status>> {
+        let ask = |client: &mut Client| {
+            let status = client.status()?;
+            let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
+            Ok((status, pid))
+        };
+        self.ask(ask, |source| {
+            let sample = source.look();
+            source.status_of(sample)
+        })
+    }
+
+    /// The guests of the host.
+    ///
+    /// # Errors
+    /// As [`Self::status`].
+    pub fn guests(&mut self) -> anyhow::Result<Seen<GuestsReport>> {
+        // Which daemon answers is of interest only to those that saw another before.
+        let asks_pid = self.is_steady;
+        let ask = |client: &mut Client| {
+            let pid = if asks_pid { client.status()?.daemon.map(|daemon| daemon.pid) } else { None };
+            Ok((client.guests()?, pid))
+        };
+        let mut seen = self.ask(ask, |source| {
+            let sample = source.observer.sample();
+            source.guests_of(&sample)
+        })?;
+        self.config.domains.assign(&mut seen.value.guests);
+        Ok(seen)
+    }
+
+    /// Status, guests and balance at once.
+    ///
+    /// # Errors
+    /// As [`Self::status`].
+    pub fn everything(&mut self) -> anyhow::Result<Seen<Everything>> {
+        let ask = |client: &mut Client| {
+            let (status, guests) = (client.status()?, client.guests()?);
+            let balance = status.balance.is_some().then(|| client.balance()).transpose()?;
+            let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
+            Ok((Everything { status, guests, balance }, pid))
+        };
+        let mut seen = self.ask(ask, |source| {
+            let sample = source.look();
+            let guests = source.guests_of(&sample);
+            Everything { status: source.status_of(sample), guests, balance: None }
+        })?;
+        self.config.domains.assign(&mut seen.value.guests.guests);
+        self.remember_memory(&mut seen.value.guests.guests);
+        Ok(seen)
+    }
+
+    /// Reads the guests' private and shared memory now and then, since that is dear, and else tells what was read last.
+    fn remember_memory(&mut self, guests: &mut [Guest]) {
+        if self.memory_read.is_none_or(|read| read.elapsed() >= MEMORY_EVERY) {
+            // What can't be read is shown as unknown.
+            let _ = read_memory(&self.root, guests, Some(MEMORY_BUDGET));
+            self.memory = guests.iter().map(|guest| (guest.id(), guest.figures.memory)).collect();
+            self.memory_read = Some(Instant::now());
+        }
+        for guest in guests {
+            guest.figures.memory = self.memory.get(&guest.id()).copied().unwrap_or_default();
+        }
+    }
+
+    /// The answer of the daemon with its PID, or where there is none, or none that this user may ask, what is seen without it.
+    fn ask<T>(
+        &mut self,
+        ask: impl Fn(&mut Client) -> Result<(T, Option<u32>), ClientError>,
+        look: impl Fn(&mut Self) -> T,
+    ) -> anyhow::Result<Seen<T>> {
+        if !self.root.is_host() {
+            return Ok(Seen { value: look(self), note: None });
+        }
+        let answer = Client::connect(&self.config.daemon.control_socket).and_then(|mut client| ask(&mut client));
+        let why = match answer {
+            Ok((value, pid)) => return Ok(Seen { value, note: self.answered(pid) }),
+            Err(error) if error.is_absent() => "no daemon answers".to_owned(),
+            Err(error) if self.is_steady => error.to_string(),
+            Err(error) => return Err(error.into()),
+        };
+        self.is_lost |= self.daemon.is_some();
+        let note = self.is_lost.then(|| format!("{why} since the last one ended: these are the kernel's figures"));
+        Ok(Seen { value: look(self), note })
+    }
+
+    /// What to say of the daemon that answers.
+    fn answered(&mut self, pid: Option<u32>) -> Option<String> {
+        let (before, was_lost) = (self.daemon, std::mem::take(&mut self.is_lost));
+        self.daemon = pid;
+        let pid = pid?;
+        match before {
+            Some(before) if before != pid => {
+                Some(format!("the daemon was restarted: pid {pid} answers, and pid {before} before"))
+            }
+            Some(_) if was_lost => Some(format!("the daemon answers again (pid {pid})")),
+            _ => None,
+        }
+    }
+
+    /// A sample of the host. The first one comes after another, so that ksmd's CPU use can be told.
+    fn look(&mut self) -> Sample {
+        if !std::mem::replace(&mut self.has_looked, true) {
+            self.history.push(&self.observer.sample());
+            if self.root.is_host() {
+                std::thread::sleep(BETWEEN);
+            }
+        }
+        let sample = self.observer.sample();
+        self.history.push(&sample);
+        sample
+    }
+
+    fn status_of(&mut self, sample: Sample) -> Status {
+        let ksmd_cpu_percent = self.history.ksmd_share().filter(|_| self.root.is_host()).map(|share| share * 100.0);
+        let guests = self.guests.list(&sample).guests;
+        let domains = Some(DomainsReport::of(&self.config.domains, &guests, None));
+        Status { sample, ksmd_cpu_percent, daemon: None, domains, ..Status::default() }
+    }
+
+    fn guests_of(&mut self, sample: &Sample) -> GuestsReport {
+        let List { guests, unattributed_bytes } = self.guests.list_within(sample, PATIENCE);
+        GuestsReport::new(sample, guests, unattributed_bytes)
+    }
+}

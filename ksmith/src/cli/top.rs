@@ -1,0 +1,256 @@
+//! The command `ksmith top`: the shell around the state in [`crate::top`].
+//!
+//! Threads read figures, keys and the evidence on a guest, and send what they have. The main thread alone owns the state
+//! and the terminal, and waits for nothing but messages.
+
+use std::io::{IsTerminal, Stdout};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
+use ksmith_core::guest::GuestId;
+use ksmith_core::printable::Page;
+use ksmith_core::sample::ProcessId;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::style::force_color_output;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
+};
+
+use super::source::{Everything, Source};
+use super::watch::seconds;
+use super::{Failure, Global, print};
+use crate::top::{App, Event, Sight, Wish};
+use ksmith_host::doctor::{self, Options};
+use ksmith_host::root::Root;
+use ksmith_host::signals;
+use ksmith_service::config::Config;
+
+/// Watch guests, savings and the policy live, on the whole terminal.
+///
+/// Shows what is saved and spent and what the policy does; the guests, in the order of any column, filtered and summed up;
+/// each guest's page with the reasons why its memory does not merge; the policy's decisions; and balance. The figures are
+/// those of a running daemon, or the kernel's without one. `?` shows the keys. It only reads.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Look every SECONDS: more of them suit a slow link
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    every: Duration,
+    /// Use the mouse: a click on a heading orders, the wheel scrolls. The terminal then selects no text
+    #[arg(long)]
+    mouse: bool,
+}
+
+/// The shortest time between two drawings: what comes faster is drawn together.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// The longest time to watch a guest's pages.
+const LONGEST: Duration = Duration::from_secs(10);
+
+impl TopArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let config = Config::load(global.config.as_deref())?;
+        if !print::terminal().is_terminal() {
+            let why = "top needs a terminal as its output; `ksmith status --watch` and `ksmith guests --watch` write lines";
+            return Err(Failure::usage(why).into());
+        }
+        if global.json {
+            return Err(Failure::usage("top has no JSON; `ksmith guests --json --watch` has").into());
+        }
+        let signals = signals::catch()?.listen()?;
+        let (panicked, panics) = bounded(1);
+        let mut screen = Screen::enter(self.mouse, panicked)?;
+        let root = global.root();
+        let shell = Shell {
+            sights: look_on(Source::steady(root.clone(), config), self.every)?,
+            keys: read_keys()?,
+            explanations: unbounded(),
+            root,
+        };
+        let has_colours = print::has_colours(true);
+        // The library looks at NO_COLOR too, which `--color=always` overrules.
+        force_color_output(has_colours);
+        let mut app = App::new(size().unwrap_or((80, 24)), has_colours);
+        let (mut is_dirty, mut next) = (true, Instant::now());
+        loop {
+            if is_dirty && Instant::now() >= next {
+                screen.0.draw(|frame| app.draw(frame)).context("can't draw on the terminal")?;
+                (is_dirty, next) = (false, Instant::now() + BETWEEN);
+            }
+            let drawing = if is_dirty { crossbeam_channel::at(next) } else { never() };
+            let event = select! {
+                // A terminal that goes away sends SIGHUP.
+                recv(signals) -> _ => return Ok(ExitCode::SUCCESS),
+                recv(panics) -> _ => return Err(anyhow!("a thread of ksmith ended by a panic, which is a fault of ksmith: report it")),
+                recv(drawing) -> _ => continue,
+                recv(shell.keys) -> event => match event {
+                    Ok(event) => event,
+                    Err(_) => return Ok(ExitCode::SUCCESS),
+                },
+                recv(shell.sights) -> sight => Event::Seen(Box::new(sight??)),
+                recv(shell.explanations.1) -> event => event?,
+            };
+            is_dirty = true;
+            match app.update(event) {
+                Some(Wish::End) => return Ok(ExitCode::SUCCESS),
+                Some(Wish::Explain(guest, processes)) => shell.explain(guest, processes),
+                None => {}
+            }
+        }
+    }
+}
+
+/// The threads around the state, by what they send.
+struct Shell {
+    sights: Receiver<anyhow::Result<Sight>>,
+    keys: Receiver<Event>,
+    explanations: (Sender<Event>, Receiver<Event>),
+    root: Root,
+}
+
+impl Shell {
+    /// Has a thread find out why a guest's memory does not merge. A process that holds the thread up holds up nothing else.
+    fn explain(&self, guest: GuestId, processes: Vec<ProcessId>) {
+        let (root, sender) = (self.root.clone(), self.explanations.0.clone());
+        let work = move || {
+            let _ = sender.send(Event::Explained(guest, explanation(&root, &processes)));
+        };
+        if let Err(error) = thread::Builder::new().name("doctor".to_owned()).spawn(work) {
+            let _ =
+                self.explanations.0.send(Event::Explained(guest, Err(format!("no thread can be had: {error}"))));
+        }
+    }
+}
+
+/// Why the memory of these processes does not merge, as `ksmith doctor` says it.
+fn explanation(root: &Root, processes: &[ProcessId]) -> Result<Page, String> {
+    let mut page = Page::new();
+    for process in processes {
+        let found = doctor::find(root, &process.pid.to_string()).map_err(|error| error.to_string())?;
+        // The PID may be another process's by now.
+        let patient = found.into_iter().find(|patient| patient.start_ticks == process.start_ticks);
+        let Some(patient) = patient else { return Err(format!("process {} has ended", process.pid)) };
+        let report =
+            doctor::examine(root, &patient, Options { longest: LONGEST }).map_err(|error| error.to_string())?;
+        page.append(&report.page());
+    }
+    Ok(page)
+}
+
+/// Looks at the host again and again, in a thread.
+fn look_on(mut source: Source, every: Duration) -> anyhow::Result<Receiver<anyhow::Result<Sight>>> {
+    let (sender, sights) = bounded(1);
+    let started = Instant::now();
+    thread::Builder::new().name("looks".to_owned()).spawn(move || {
+        let mut due = started;
+        loop {
+            let sight = source.everything().map(|seen| {
+                let Everything { status, guests, balance } = seen.value;
+                Sight { at: started.elapsed(), status, guests, balance, note: seen.note }
+            });
+            if sender.send(sight).is_err() {
+                return;
+            }
+            due = (due + every).max(Instant::now());
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+    })?;
+    Ok(sights)
+}
+
+/// Reads keys, the mouse and changes of size, in a thread.
+fn read_keys() -> anyhow::Result<Receiver<Event>> {
+    let (sender, keys) = bounded(64);
+    thread::Builder::new().name("keys".to_owned()).spawn(move || {
+        while let Ok(event) = event::read() {
+            let event = match event {
+                event::Event::Key(key) => Event::Key(key),
+                event::Event::Mouse(mouse) => Event::Mouse(mouse),
+                event::Event::Resize(columns, lines) => Event::Resize(columns, lines),
+                _ => continue,
+            };
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(keys)
+}
+
+/// The whole terminal. Dropping it gives the terminal back as it was, and so does a panic of any thread.
+struct Screen(Terminal<CrosstermBackend<Stdout>>);
+
+impl Screen {
+    fn enter(with_mouse: bool, panicked: Sender<()>) -> anyhow::Result<Self> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            leave();
+            before(panic);
+            let _ = panicked.try_send(());
+        }));
+        let why = "the terminal can't be taken as a whole";
+        enable_raw_mode().context(why)?;
+        let entered = execute!(print::terminal(), EnterAlternateScreen).and_then(|()| match with_mouse {
+            true => execute!(print::terminal(), EnableMouseCapture),
+            false => Ok(()),
+        });
+        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(print::terminal())));
+        match terminal {
+            Ok(terminal) => Ok(Self(terminal)),
+            Err(error) => {
+                leave();
+                Err(error).context(why)
+            }
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Gives the terminal back as it was. To be done as far as it goes: the terminal may be gone.
+fn leave() {
+    let _ = execute!(print::terminal(), DisableMouseCapture, LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_any_thread_gives_the_terminal_back() {
+        const MARK: &str = "KSMITH_TEST_HAS_TERMINAL";
+        if std::env::var_os(MARK).is_some() {
+            let (panicked, panics) = bounded(1);
+            let screen = Screen::enter(true, panicked).unwrap();
+            let thread = thread::spawn(|| panic!("on purpose"));
+            assert!(thread.join().is_err() && panics.recv().is_ok());
+            // It was the panic that gave the terminal back.
+            std::mem::forget(screen);
+            return;
+        }
+        let own = std::env::current_exe().unwrap();
+        let test = "cli::top::tests::a_panic_of_any_thread_gives_the_terminal_back";
+        let command = format!("{} --exact {test} --nocapture --test-threads=1", own.display());
+        let mut script = Command::new("script");
+        let script = script.args(["-qec", &command, "/dev/null"]).env(MARK, "1").stdin(Stdio::null());
+        let output = script.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in {text:?}"));
+        assert!(output.status.success(), "{text}");
+        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l") && at("\u{1b}[?1049l") < at("on purpose"), "{text:?}");
+    }
+}

@@ -1,0 +1,167 @@
+//! `--watch`: the same text again and again. A terminal is redrawn, and a pipe gets one block after the other.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use crossbeam_channel::{Receiver, bounded, select};
+use ksmith_core::printable::{Page, Tone};
+use serde_json::Value;
+
+use super::print;
+use crate::show::{cut, paint};
+use ksmith_host::signals::{self, Signal};
+
+/// The option `--watch`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Every {
+    /// Show it again every SECONDS, or every two, until Ctrl-C: a terminal is redrawn, a pipe gets block after block,
+    /// with --json one document a line
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+          value_parser = seconds)]
+    pub watch: Option<Duration>,
+}
+
+/// A time between two looks, from a tenth of a second to a day.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no number of seconds from 0.1 to 86400");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+/// What is shown once.
+pub(super) enum Shown {
+    /// Text for people.
+    Page(Page),
+    /// A document for programs.
+    Json(Value),
+}
+
+/// What is shown, and a note on where it came from.
+type Look = anyhow::Result<(Shown, Option<String>)>;
+
+/// Shows what `look` gives, until a signal asks for an end or the reader goes away. `look` works in a thread of its own,
+/// so that Ctrl-C waits for no guest.
+pub(super) fn watch(every: Duration, look: impl FnMut() -> Look + Send + 'static) -> anyhow::Result<ExitCode> {
+    let signals = signals::catch()?.listen()?;
+    let (ask, asked) = bounded::<()>(1);
+    let (answer, answers) = bounded(1);
+    std::thread::Builder::new().name("looks".to_owned()).spawn(move || {
+        let mut look = look;
+        for () in asked {
+            if answer.send(look()).is_err() {
+                break;
+            }
+        }
+    })?;
+    let mut last = None;
+    let result = run(every, &signals, &answers, || ask.send(()).is_ok(), &mut last);
+    // What was seen last stays, where a terminal was redrawn.
+    if let Some(page) = last {
+        print::page(&page)?;
+    }
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+fn run(
+    every: Duration,
+    signals: &Receiver<Signal>,
+    answers: &Receiver<Look>,
+    ask: impl Fn() -> bool,
+    last: &mut Option<Page>,
+) -> anyhow::Result<()> {
+    let mut screen = None;
+    let mut due = Instant::now();
+    while ask() {
+        let look = select! {
+            recv(signals) -> _ => return Ok(()),
+            recv(answers) -> look => look??,
+        };
+        let is_read = match look {
+            (Shown::Json(json), note) => {
+                if let Some(note) = note {
+                    print::aside(&noted(&note, "ksmith: "));
+                }
+                print::json_line(&json)?
+            }
+            (Shown::Page(page), note) => {
+                let mut whole = note.map_or_else(Page::new, |note| noted(&note, ""));
+                whole.append(&page);
+                match print::size() {
+                    Some(size) => {
+                        screen.get_or_insert_with(Screen::enter).draw(&whole, size)?;
+                        *last = Some(whole);
+                        true
+                    }
+                    None => print::block(&whole)?,
+                }
+            }
+        };
+        if !is_read {
+            return Ok(());
+        }
+        due = (due + every).max(Instant::now());
+        select! {
+            recv(signals) -> _ => return Ok(()),
+            recv(crossbeam_channel::at(due)) -> _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn noted(note: &str, before: &str) -> Page {
+    let mut page = Page::new();
+    page.partly_toned(before, Tone::Warning, "note", format_args!("  {note}"));
+    page
+}
+
+/// The terminal while it is redrawn. Dropping it gives the terminal back as it was.
+struct Screen;
+
+/// The other screen of the terminal, without a cursor.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[H\u{1b}[2J";
+
+/// The screen and the cursor as they were.
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+
+impl Screen {
+    fn enter() -> Self {
+        // A terminal that can't be written to fails at the first drawing.
+        let _ = print::stream(ENTER);
+        Self
+    }
+
+    /// Draws over what is there, line by line, so that no line is ever empty in between.
+    fn draw(&mut self, page: &Page, (columns, rows): (usize, usize)) -> anyhow::Result<()> {
+        let mut lines = paint::lines(page, print::has_colours(true), Some(columns));
+        if lines.len() > rows {
+            let hidden = lines.len() - rows + 1;
+            lines.truncate(rows.saturating_sub(1));
+            lines.push(cut(&format!("… {hidden} more lines: the terminal is too low"), columns));
+        }
+        // Terminals that know the first and the last code show the whole at once.
+        let mut text = "\u{1b}[?2026h\u{1b}[H".to_owned();
+        text.push_str(&lines.join("\u{1b}[K\r\n"));
+        text.push_str("\u{1b}[K\u{1b}[J\u{1b}[?2026l");
+        print::stream(&text).map(drop)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = print::stream(LEAVE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_bounds() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "-1", "nan", "inf", "1e9", "2s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The state of `ksmith top`.
+
+use std::time::Duration;
+
+use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::printable::Page;
+
+use super::decisions::Decisions;
+use super::event::{Event, Sight, Wish};
+use super::layout;
+use super::list::List;
+use super::series::Series;
+use super::sieve::Sieve;
+
+/// What the middle of the screen shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// The list of guests.
+    Guests,
+    /// The page of one guest.
+    Guest(GuestId),
+    /// What the policy decided.
+    Decisions,
+    /// The pool, its guests and the plan.
+    Balance,
+    /// The keys.
+    Help,
+}
+
+/// Why a guest's memory does not merge, as far as that is known.
+#[derive(Debug, Clone)]
+pub(super) enum Explanation {
+    /// The guest is being examined, since the look of this time.
+    UnderWay(Duration),
+    /// It was found out, or could not be.
+    Known(Result<Page, String>),
+}
+
+/// A filter that is being typed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Prompt {
+    pub text: String,
+    pub error: Option<String>,
+}
+
+/// Everything that the screen is drawn from.
+#[derive(Debug)]
+pub struct App {
+    pub(super) size: (u16, u16),
+    pub(super) has_colours: bool,
+    pub(super) view: View,
+    pub(super) sight: Option<Sight>,
+    /// What came while the screen was held.
+    pub(super) held: Option<Sight>,
+    pub(super) is_held: bool,
+    pub(super) series: Series,
+    pub(super) decisions: Decisions,
+    pub(super) list: List,
+    pub(super) prompt: Option<Prompt>,
+    /// The first line that is shown of a page.
+    pub(super) scroll: usize,
+    /// The guest that was examined last.
+    pub(super) explained: Option<(GuestId, Explanation)>,
+}
+
+impl App {
+    /// The state before anything was seen, on a terminal of so many columns and lines.
+    pub fn new(size: (u16, u16), has_colours: bool) -> Self {
+        Self {
+            size,
+            has_colours,
+            view: View::Guests,
+            sight: None,
+            held: None,
+            is_held: false,
+            series: Series::default(),
+            decisions: Decisions::default(),
+            list: List::default(),
+            prompt: None,
+            scroll: 0,
+            explained: None,
+        }
+    }
+
+    /// Takes in what happened. Returns what the shell is to do.
+    pub fn update(&mut self, event: Event) -> Option<Wish> {
+        match event {
+            Event::Key(key) => self.press(key),
+            Event::Mouse(mouse) => self.point(mouse),
+            Event::Resize(columns, lines) => {
+                self.size = (columns, lines);
+                None
+            }
+            Event::Seen(sight) => {
+                self.see(*sight);
+                None
+            }
+            Event::Explained(guest, page) => {
+                if matches!(&self.explained, Some((asked, _)) if *asked == guest) {
+                    self.explained = Some((guest, Explanation::Known(page)));
+                }
+                None
+            }
+        }
+    }
+
+    fn see(&mut self, sight: Sight) {
+        self.series.push(&sight.status);
+        if let Some(note) = &sight.note {
+            self.decisions.note(sight.at, note);
+        }
+        if let Some(daemon) = &sight.status.daemon {
+            self.decisions.push(sight.at, daemon);
+        }
+        if self.is_held {
+            self.held = Some(sight);
+        } else {
+            self.sight = Some(sight);
+        }
+    }
+
+    /// Holds the screen, or lets it go on.
+    pub(super) fn hold(&mut self) {
+        self.is_held = !self.is_held;
+        if let Some(sight) = self.held.take() {
+            self.sight = Some(sight);
+        }
+    }
+
+    /// Goes to another view, at its beginning.
+    pub(super) fn go(&mut self, view: View) {
+        self.view = view;
+        self.scroll = 0;
+    }
+
+    /// The guest of the page, if it is still there.
+    pub(super) fn guest(&self, id: GuestId) -> Option<&Guest> {
+        self.sight.as_ref()?.guests.guests.iter().find(|guest| guest.id() == id)
+    }
+
+    /// Has the guest examined, unless that is under way.
+    pub(super) fn explain(&mut self, id: GuestId) -> Option<Wish> {
+        if matches!(self.explained, Some((asked, Explanation::UnderWay(_))) if asked == id) {
+            return None;
+        }
+        let processes = self.guest(id)?.processes.clone();
+        let now = self.sight.as_ref()?.at;
+        self.explained = Some((id, Explanation::UnderWay(now)));
+        // What comes stands below the figures.
+        self.scroll = layout::lines_of(&self.facts(id), self.size.0);
+        Some(Wish::Explain(id, processes))
+    }
+
+    /// Takes the typed text as the filter. An error stays with the text.
+    pub(super) fn take_filter(&mut self) {
+        let Some(prompt) = &mut self.prompt else { return };
+        let text = prompt.text.trim();
+        if text.is_empty() {
+            self.list.sieve = None;
+            self.prompt = None;
+            return;
+        }
+        match Sieve::parse(text) {
+            Ok(sieve) => {
+                self.list.sieve = Some(sieve);
+                self.prompt = None;
+            }
+            Err(error) => prompt.error = Some(error),
+        }
+    }
+}

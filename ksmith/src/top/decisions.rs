@@ -1,0 +1,88 @@
+//! What the policy decided while `ksmith top` watched.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ksmith_core::model::DaemonStatus;
+
+/// Decisions that are remembered.
+const KEPT: usize = 500;
+
+/// A state of the policy, or a note on the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// When it was first seen.
+    pub at: Duration,
+    /// The policy with its state, or `daemon`.
+    pub state: String,
+    /// The newest reason in this state, or the note.
+    pub reason: String,
+}
+
+/// The decisions seen, the newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Decisions(VecDeque<Decision>);
+
+impl Decisions {
+    /// Takes in the state of the daemon. A reason that differs from the one before only in its figures replaces it.
+    pub fn push(&mut self, at: Duration, daemon: &DaemonStatus) {
+        let (state, reason) = (format!("{}: {}", daemon.policy, daemon.state), daemon.reason.clone());
+        match self.0.iter_mut().find(|last| last.state != NOTE) {
+            Some(last) if last.state == state && shape(&last.reason) == shape(&reason) => last.reason = reason,
+            _ => self.add(Decision { at, state, reason }),
+        }
+    }
+
+    /// Takes in a note on where figures come from. One that lasts is taken in once.
+    pub fn note(&mut self, at: Duration, note: &str) {
+        if self.0.front().is_none_or(|last| last.state != NOTE || last.reason != note) {
+            self.add(Decision { at, state: NOTE.to_owned(), reason: note.to_owned() });
+        }
+    }
+
+    /// The decisions, the newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Decision> {
+        self.0.iter()
+    }
+
+    fn add(&mut self, decision: Decision) {
+        self.0.push_front(decision);
+        self.0.truncate(KEPT);
+    }
+}
+
+/// Stands for a state where a note is.
+const NOTE: &str = "daemon";
+
+/// A sentence without its figures.
+fn shape(sentence: &str) -> String {
+    sentence.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_only_counts_on_is_one_decision() {
+        let daemon = |state: &str, reason: &str| DaemonStatus {
+            pid: 1,
+            policy: "profit".to_owned(),
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+            cpu_seconds: 0.0,
+            rss_bytes: 0,
+            uptime_seconds: 0.0,
+        };
+        let mut decisions = Decisions::default();
+        let at = Duration::from_secs;
+        decisions.push(at(1), &daemon("burst", "10.5 MiB are new"));
+        decisions.push(at(2), &daemon("burst", "9 MiB are new"));
+        decisions.note(at(3), "it was restarted");
+        decisions.note(at(4), "it was restarted");
+        decisions.push(at(5), &daemon("burst", "8 MiB are new"));
+        decisions.push(at(6), &daemon("quiet", "no guest is new"));
+        let seen: Vec<_> = decisions.iter().map(|seen| (seen.at.as_secs(), seen.reason.as_str())).collect();
+        assert_eq!(seen, [(6, "no guest is new"), (3, "it was restarted"), (1, "8 MiB are new")]);
+    }
+}

@@ -1,0 +1,174 @@
+//! What keys and the mouse do.
+
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+
+use super::app::{App, Prompt, View};
+use super::event::Wish;
+use super::layout;
+use super::list::Key;
+
+/// The longest filter that is taken.
+const LONGEST_FILTER: usize = 1000;
+
+/// The keys with what they do, as the help page shows them.
+pub(super) const KEYS: [(&str, &str); 16] = [
+    ("1, 2, 3 or Tab", "go to guests, decisions, balance"),
+    ("Up, Down, j, k", "choose a guest, or scroll a page"),
+    ("PgUp, PgDn, Home, End", "the same in large steps"),
+    ("Enter", "open the page of the chosen guest; of a group, list its guests"),
+    ("w", "find out why the memory of this guest does not merge (some seconds; reads only)"),
+    ("Left, Right", "order by the column before or after"),
+    ("r", "reverse the order"),
+    ("g", "sum guests up by kind, program, user, cgroup, domain; then each by itself again"),
+    ("/", "filter: a piece of text, or an expression such as saved>100MiB and kind=qemu"),
+    ("Esc", "go back; in the list, take the filter away"),
+    ("Space", "hold the screen, or let it go on"),
+    ("?", "this page"),
+    ("q, Ctrl-C", "end"),
+    ("", ""),
+    ("Click", "with --mouse: on a heading orders by it, on a guest chooses it"),
+    ("Wheel", "with --mouse: scrolls"),
+];
+
+impl App {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+        if key.kind == KeyEventKind::Release {
+            return None;
+        }
+        let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if has_control && key.code == KeyCode::Char('c') {
+            return Some(Wish::End);
+        }
+        if self.prompt.is_some() {
+            self.type_filter(key.code, has_control);
+            return None;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Some(Wish::End),
+            KeyCode::Char('1') => self.go(View::Guests),
+            KeyCode::Char('2') => self.go(View::Decisions),
+            KeyCode::Char('3') => self.go(View::Balance),
+            KeyCode::Tab => self.go(match self.view {
+                View::Guests | View::Guest(_) => View::Decisions,
+                View::Decisions => View::Balance,
+                View::Balance | View::Help => View::Guests,
+            }),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.go(View::Help),
+            KeyCode::Char(' ') => self.hold(),
+            KeyCode::Esc | KeyCode::Backspace if self.view != View::Guests => self.go(View::Guests),
+            KeyCode::Esc => self.list.sieve = None,
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::PageUp => self.step(-self.page_step()),
+            KeyCode::PageDown => self.step(self.page_step()),
+            KeyCode::Home => self.step(isize::MIN / 2),
+            KeyCode::End => self.step(isize::MAX / 2),
+            KeyCode::Char('w') => {
+                if let View::Guests = self.view {
+                    self.open();
+                }
+                if let View::Guest(id) = self.view {
+                    return self.explain(id);
+                }
+            }
+            KeyCode::Enter if self.view == View::Guests => self.open(),
+            KeyCode::Left | KeyCode::Char('<') if self.view == View::Guests => self.list.move_order(-1),
+            KeyCode::Right | KeyCode::Char('>') if self.view == View::Guests => self.list.move_order(1),
+            KeyCode::Char('r') if self.view == View::Guests => self.list.is_reversed = !self.list.is_reversed,
+            KeyCode::Char('g') if self.view == View::Guests => self.list.next_label(),
+            KeyCode::Char('/') => {
+                self.go(View::Guests);
+                let text = self.list.sieve.as_ref().map(|sieve| sieve.text.clone()).unwrap_or_default();
+                self.prompt = Some(Prompt { text, error: None });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn type_filter(&mut self, code: KeyCode, has_control: bool) {
+        let Some(prompt) = &mut self.prompt else { return };
+        match code {
+            KeyCode::Esc => self.prompt = None,
+            KeyCode::Enter => self.take_filter(),
+            KeyCode::Backspace => {
+                prompt.text.pop();
+                prompt.error = None;
+            }
+            KeyCode::Char('u') if has_control => *prompt = Prompt::default(),
+            KeyCode::Char(typed) if !has_control && prompt.text.len() < LONGEST_FILTER => {
+                prompt.text.push(typed);
+                prompt.error = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens the chosen row.
+    fn open(&mut self) {
+        let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
+        match rows.keys.get(rows.place(self.list.chosen.as_ref())) {
+            Some(Key::Guest(id)) => {
+                self.list.chosen = Some(Key::Guest(*id));
+                self.go(View::Guest(*id));
+            }
+            Some(Key::Group(name)) => self.list.open_group(name),
+            None => {}
+        }
+    }
+
+    fn page_step(&self) -> isize {
+        layout::body(self.size).height.saturating_sub(2).max(1).cast_signed().into()
+    }
+
+    /// Chooses another row, or scrolls.
+    fn step(&mut self, by: isize) {
+        if self.view != View::Guests {
+            let most =
+                layout::lines_of(&self.page(), self.size.0).saturating_sub(layout::body(self.size).height.into());
+            self.scroll = self.scroll.min(most).saturating_add_signed(by).min(most);
+            return;
+        }
+        let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
+        let last = rows.keys.len().saturating_sub(1);
+        let place = rows.place(self.list.chosen.as_ref()).saturating_add_signed(by).min(last);
+        self.list.chosen = rows.keys.get(place).cloned();
+    }
+
+    pub(super) fn point(&mut self, mouse: MouseEvent) -> Option<Wish> {
+        match mouse.kind {
+            MouseEventKind::ScrollUp => self.step(-3),
+            MouseEventKind::ScrollDown => self.step(3),
+            MouseEventKind::Down(MouseButton::Left) if self.view == View::Guests && self.prompt.is_none() => {
+                self.click(mouse.column, mouse.row);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn click(&mut self, column: u16, line: u16) {
+        let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
+        let body = layout::body(self.size);
+        let Some(line) = line.checked_sub(body.y).filter(|line| *line < body.height) else { return };
+        match line.checked_sub(1) {
+            None => {
+                let places = rows.table.places(Some(body.width.into()));
+                let at = usize::from(column.saturating_sub(body.x));
+                // The gap before a heading belongs to it, since figures stand on the right.
+                let place = places.iter().find(|place| at < place.start + place.width);
+                if let Some(place) = place {
+                    self.list.order_by_column(place.column);
+                }
+            }
+            Some(row) => {
+                let first = layout::first_row(&rows, self.list.chosen.as_ref(), body.height);
+                if let Some(key) = rows.keys.get(first + usize::from(row)) {
+                    self.list.chosen = Some(key.clone());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The list of guests: its order, its filter, what makes a row, and which row is chosen.
+
+use std::borrow::Cow;
+
+use ksmith_core::figures::{self, Figure, GUEST, groups, sorted, summed};
+use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::model::GuestsReport;
+
+use super::sieve::Sieve;
+use crate::show::{ALWAYS, Column, Table, cell};
+
+/// What a row stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// One guest by itself.
+    Guest(GuestId),
+    /// All guests with this label.
+    Group(String),
+}
+
+/// How guests are listed.
+#[derive(Debug, Clone)]
+pub struct List {
+    /// The figure of the order, a place in [`orders`].
+    sort: usize,
+    /// Whether the last row comes first.
+    pub is_reversed: bool,
+    /// The label that makes a row, a place in the table's labels. `None`: each guest is one.
+    by: Option<usize>,
+    /// Which guests are shown.
+    pub sieve: Option<Sieve>,
+    /// The chosen row, which is kept when the order changes.
+    pub chosen: Option<Key>,
+}
+
+/// The rows of the list as they are shown.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    /// The rows as text.
+    pub table: Table,
+    /// What each row stands for.
+    pub keys: Vec<Key>,
+    /// The column of the table that has the order.
+    pub sorted: usize,
+}
+
+/// Columns before those of figures.
+const HEAD: usize = 3;
+
+/// The figures that the list can be ordered by: name, kind, and each that is a column.
+fn orders() -> impl Iterator<Item = &'static Figure<Guest>> {
+    let is_head = |figure: &&Figure<Guest>| matches!(figure.field.name, "name" | "kind");
+    GUEST.iter().filter(is_head).chain(columns())
+}
+
+fn columns() -> impl Iterator<Item = &'static Figure<Guest>> {
+    GUEST.iter().filter(|figure| figure.heading.is_some())
+}
+
+impl Default for List {
+    fn default() -> Self {
+        let sort = orders().position(|figure| figure.field.name == "saved_bytes").unwrap_or(0);
+        Self { sort, is_reversed: false, by: None, sieve: None, chosen: None }
+    }
+}
+
+impl List {
+    /// The figure of the order.
+    pub fn figure(&self) -> &'static Figure<Guest> {
+        orders().nth(self.sort).unwrap_or(&GUEST[0])
+    }
+
+    /// The label that makes a row.
+    pub fn label(&self) -> Option<&'static Figure<Guest>> {
+        self.by.and_then(|place| figures::labels().nth(place))
+    }
+
+    /// Orders by the figure so many columns further.
+    pub fn move_order(&mut self, by: isize) {
+        let all = orders().count() as isize;
+        self.sort = (self.sort as isize + by).rem_euclid(all).unsigned_abs();
+    }
+
+    /// Orders by a column of the table, or turns the order if it has it already.
+    pub fn order_by_column(&mut self, column: usize) {
+        let place = match column {
+            0 | 1 => column,
+            // The PID.
+            2 => return,
+            _ => column - HEAD + 2,
+        };
+        match place {
+            _ if place >= orders().count() => {}
+            _ if place == self.sort => self.is_reversed = !self.is_reversed,
+            _ => self.sort = place,
+        }
+    }
+
+    /// Makes rows of the next label, and after the last one of guests again.
+    pub fn next_label(&mut self) {
+        let next = self.by.map_or(0, |place| place + 1);
+        self.by = (next < figures::labels().count()).then_some(next);
+        self.chosen = None;
+    }
+
+    /// Shows the guests of one group only, each by itself.
+    pub fn open_group(&mut self, name: &str) {
+        if let Some(label) = self.label() {
+            let value = match name {
+                figures::NONE => name.to_owned(),
+                _ => format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
+            };
+            self.sieve = Sieve::parse(&format!("{}={value}", label.field.name)).ok();
+            self.by = None;
+            self.chosen = None;
+        }
+    }
+
+    /// The guests that the filter leaves.
+    fn filtered<'a>(&self, report: &'a GuestsReport) -> Cow<'a, GuestsReport> {
+        let Some(sieve) = &self.sieve else { return Cow::Borrowed(report) };
+        let guests = report.guests.iter().filter(|guest| sieve.fits(guest)).cloned().collect();
+        // Rows need nothing else of it.
+        Cow::Owned(GuestsReport { guests, errors: Vec::new(), sharing: None, ..*report })
+    }
+
+    /// The rows in their order.
+    pub fn rows(&self, report: &GuestsReport) -> Rows {
+        let report = self.filtered(report);
+        let head = match self.label() {
+            None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],
+            Some(label) => [(label.field.name, ALWAYS), ("guests", 75), ("", 0)],
+        };
+        let head = head.map(|(heading, importance)| Column::new(heading, importance));
+        let of_figures = columns().filter_map(|figure| {
+            let importance = if std::ptr::eq(figure, self.figure()) { ALWAYS } else { figure.importance };
+            Some(Column::new(figure.heading?, importance))
+        });
+        let mut table = Table::of_columns(head.into_iter().chain(of_figures).collect());
+        let mut rows: Vec<(Key, Vec<String>)> = match self.label() {
+            None => sorted(&report, self.figure()).into_iter().map(guest_row).collect(),
+            Some(label) => groups(&report, label, self.figure())
+                .into_iter()
+                .map(|group| {
+                    let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
+                    let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
+                    let head = [group.name.clone(), group.guests.to_string(), String::new()];
+                    (Key::Group(group.name), head.into_iter().chain(sums).collect())
+                })
+                .collect(),
+        };
+        if self.is_reversed {
+            rows.reverse();
+        }
+        let mut keys = Vec::with_capacity(rows.len());
+        for (key, cells) in rows {
+            keys.push(key);
+            table.cells(cells);
+        }
+        let sorted = if self.sort < 2 { self.sort } else { self.sort - 2 + HEAD };
+        Rows { table, keys, sorted }
+    }
+}
+
+fn guest_row(guest: &Guest) -> (Key, Vec<String>) {
+    let others = guest.processes.len().saturating_sub(1);
+    let others = if others > 0 { format!("+{others}") } else { String::new() };
+    let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
+    let cells = columns().map(|figure| cell(&figure.field, &(figure.read)(guest)));
+    (Key::Guest(guest.id()), head.into_iter().chain(cells).collect())
+}
+
+impl Rows {
+    /// The place of the chosen row, or of the first where it is gone.
+    pub fn place(&self, chosen: Option<&Key>) -> usize {
+        chosen.and_then(|chosen| self.keys.iter().position(|key| key == chosen)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,22 @@
+//! `ksmith top` without its terminal: what it knows, what a key does, and how a screen is drawn.
+//!
+//! [`App`] takes [`Event`]s and gives [`Wish`]es. It reads no clock, file or socket, so that every screen can be made in a
+//! test. `cli/top.rs` is the shell around it: threads for figures and keys, and the terminal.
+
+mod app;
+mod decisions;
+mod draw;
+mod event;
+mod keys;
+mod layout;
+mod list;
+mod pages;
+mod series;
+mod sieve;
+mod wrap;
+
+#[cfg(test)]
+mod tests;
+
+pub use app::App;
+pub use event::{Event, Sight, Wish};

@@ -1,0 +1,138 @@
+//! The pages of text: one guest, decisions, balance, help.
+
+use std::time::Duration;
+
+use ksmith_core::figures::GUEST;
+use ksmith_core::guest::GuestId;
+use ksmith_core::printable::{Page, Tone};
+use ksmith_core::units::Span;
+
+use super::app::{App, Explanation, View};
+use super::event::Sight;
+use super::keys::KEYS;
+use crate::show::{self, cell};
+
+impl App {
+    /// The page of the view. The list of guests is none.
+    pub(super) fn page(&self) -> Page {
+        match self.view {
+            View::Guests => Page::new(),
+            View::Guest(id) => {
+                let mut page = self.facts(id);
+                page.append(&self.why(id));
+                page
+            }
+            View::Decisions => self.decisions_page(),
+            View::Balance => self.balance_page(),
+            View::Help => help_page(),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.sight.as_ref().map_or(Duration::ZERO, |sight| sight.at)
+    }
+
+    /// What is known of a guest: all its figures.
+    pub(super) fn facts(&self, id: GuestId) -> Page {
+        let mut page = Page::new();
+        match self.guest(id) {
+            None => page.toned(Tone::Warning, format_args!("The guest with PID {} is gone.", id.pid())),
+            Some(guest) => {
+                page.line(guest.title());
+                page.line("");
+                for figure in GUEST {
+                    let value = cell(&figure.field, &(figure.read)(guest));
+                    page.partly_toned(
+                        format_args!("{:<24}{value:>12}  ", figure.field.name),
+                        Tone::Faint,
+                        figure.field.help,
+                        "",
+                    );
+                }
+                let pids: Vec<String> = guest.processes.iter().map(|process| process.pid.to_string()).collect();
+                page.line("");
+                page.line(format_args!("processes {}", pids.join(", ")));
+                for error in &guest.errors {
+                    page.partly_toned("", Tone::Warning, "note", format_args!("  {error}"));
+                }
+            }
+        }
+        page.line("");
+        page
+    }
+
+    /// Why a guest's memory does not merge, as far as that was found out.
+    fn why(&self, id: GuestId) -> Page {
+        let mut page = Page::new();
+        match &self.explained {
+            Some((asked, explanation)) if *asked == id => match explanation {
+                Explanation::UnderWay(since) => {
+                    let seconds = Span(self.now().saturating_sub(*since));
+                    page.line(format_args!("Why it does not merge: the guest is being examined ({seconds}) …"));
+                }
+                Explanation::Known(Ok(explanation)) => {
+                    page.line("Why it does not merge:");
+                    page.append(explanation);
+                }
+                Explanation::Known(Err(why)) => {
+                    page.toned(Tone::Warning, format_args!("Why it does not merge: {why}"))
+                }
+            },
+            _ => page.toned(Tone::Faint, "w finds out, mapping by mapping, why its memory does not merge."),
+        }
+        page
+    }
+
+    fn decisions_page(&self) -> Page {
+        let mut page = Page::new();
+        page.line("State changes and reasons since this screen was opened, the newest first:");
+        page.line("");
+        let mut is_empty = true;
+        for decision in self.decisions.iter() {
+            is_empty = false;
+            let ago = format!("{} ago", Span(self.now().saturating_sub(decision.at)));
+            page.line(format_args!("{ago:>16}  {:<18}  {}", decision.state, decision.reason));
+        }
+        if is_empty {
+            page.toned(Tone::Faint, "none: no daemon has answered, and only a daemon decides (ksmith daemon)");
+        }
+        let notes = self.sight.as_ref().map(Sight::notes).unwrap_or_default();
+        if !notes.is_empty() {
+            page.line("");
+        }
+        for note in notes {
+            page.partly_toned("", Tone::Warning, "note", format_args!("  {note}"));
+        }
+        page
+    }
+
+    fn balance_page(&self) -> Page {
+        let balance = self.sight.as_ref().and_then(|sight| sight.balance.as_ref());
+        balance.map_or_else(
+            || {
+                let mut page = Page::new();
+                page.line("No daemon balances memory here.");
+                page.line("");
+                page.toned(
+                    Tone::Faint,
+                    "ksmith balance shows a plan; [balance] enabled = true has a daemon carry it out.",
+                );
+                page
+            },
+            |report| show::balance::text(report, Some(usize::from(self.size.0))),
+        )
+    }
+}
+
+fn help_page() -> Page {
+    let mut page = Page::new();
+    for (key, what) in KEYS {
+        page.line(format_args!("{key:<22} {what}"));
+    }
+    page.lines(["", "An expression compares figures of a guest, by key or heading:"]);
+    page.lines(["  saved>100MiB and kind=qemu and not name~web*", ""]);
+    page.line("Its words are =, !=, <, <=, >, >=, ~ (a pattern with * and ?), and, or, not, ( ). `-` is an unknown value.");
+    let names: Vec<&str> = GUEST.iter().map(|figure| figure.field.name).collect();
+    page.line(format_args!("Figures: {}", names.join(", ")));
+    page
+}

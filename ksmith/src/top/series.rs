@@ -1,0 +1,39 @@
+//! The last figures of the host, for the small charts.
+
+use std::collections::VecDeque;
+
+use ksmith_core::account::Totals;
+use ksmith_core::model::Status;
+
+/// Looks that are remembered: more than any terminal has columns.
+const KEPT: usize = 512;
+
+/// What was saved and what ksmd used, look by look, the newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    saved: VecDeque<Option<u64>>,
+    ksmd: VecDeque<Option<u64>>,
+}
+
+impl Series {
+    /// Takes in one look.
+    pub fn push(&mut self, status: &Status) {
+        let saved = status.sample.ksm.is_present().then(|| Totals::of(&status.sample).saved_bytes);
+        // In thousandths of a CPU: a chart counts in whole numbers.
+        let ksmd = status.ksmd_cpu_percent.map(|percent| (percent * 10.0).round() as u64);
+        for (series, value) in [(&mut self.saved, saved), (&mut self.ksmd, ksmd)] {
+            series.push_front(value);
+            series.truncate(KEPT);
+        }
+    }
+
+    /// The saved bytes, the newest first.
+    pub fn saved(&self) -> impl Iterator<Item = Option<u64>> {
+        self.saved.iter().copied()
+    }
+
+    /// The thousandths of a CPU that ksmd used, the newest first.
+    pub fn ksmd(&self) -> impl Iterator<Item = Option<u64>> {
+        self.ksmd.iter().copied()
+    }
+}

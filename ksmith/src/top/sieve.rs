@@ -1,0 +1,42 @@
+//! The filter of the list: an expression, or a piece of text.
+
+use std::rc::Rc;
+
+use ksmith_core::figures::{GUEST, Value};
+use ksmith_core::filter::Filter;
+use ksmith_core::guest::Guest;
+
+/// Which guests are shown.
+#[derive(Debug, Clone)]
+pub struct Sieve {
+    /// The filter as it was typed.
+    pub text: String,
+    expression: Option<Rc<Filter<Guest>>>,
+}
+
+impl Sieve {
+    /// Reads a filter. Text without a comparison that names no figure stands for itself, in any text of a guest.
+    ///
+    /// # Errors
+    /// It holds a comparison and is no filter.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let expression = match Filter::parse(text, GUEST) {
+            Ok(filter) => Some(Rc::new(filter)),
+            Err(error) if text.contains(['=', '<', '>', '~', '(', ')']) => return Err(error.to_string()),
+            Err(_) => None,
+        };
+        Ok(Self { text: text.to_owned(), expression })
+    }
+
+    /// Whether the guest is shown.
+    pub fn fits(&self, guest: &Guest) -> bool {
+        match &self.expression {
+            Some(filter) => filter.fits(guest),
+            None => {
+                let wanted = self.text.to_lowercase();
+                let mut values = GUEST.iter().map(|figure| (figure.read)(guest));
+                values.any(|value| matches!(value, Value::Text(text) if text.to_lowercase().contains(&wanted)))
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+mod events;
+mod screens;
+
+use std::time::Duration;
+
+use ksmith_core::guest::{Guest, Kind};
+use ksmith_core::model::Status;
+use ksmith_core::printable::{Page, Tone};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::ProcessId;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Color;
+
+use super::{App, Event, Sight, Wish};
+use crate::show::tests::models;
+
+/// A guest with a name in wide characters.
+fn wide() -> Guest {
+    Guest {
+        name: "数据库服务器-一号-in-the-second-rack-of-the-hall".to_owned(),
+        kind: Kind::new("container"),
+        processes: vec![ProcessId { pid: 4, start_ticks: 9 }, ProcessId { pid: 5, start_ticks: 9 }],
+        user: Some("y".to_owned()),
+        cgroup: Some("/system.slice/db\u{1b}[2J.service".to_owned()),
+        errors: vec!["its figures\nare hidden".to_owned()],
+        ..models::guests().guests[0].clone()
+    }
+}
+
+/// What a daemon says in the second `at`, when so many pages are merged.
+fn sight(at: u64, pages_sharing: u64) -> Sight {
+    let mut status = Status { history: None, ..models::status() };
+    status.sample.ksm.pages_sharing = Reading::Value(pages_sharing);
+    status.ksmd_cpu_percent = Some(at as f64 / 2.0);
+    let mut guests = models::guests();
+    guests.guests.push(wide());
+    Sight { at: Duration::from_secs(at), status, guests, balance: Some(models::balance()), note: None }
+}
+
+/// What the kernel says without a daemon.
+fn without_daemon(at: u64) -> Sight {
+    let sight = sight(at, 512);
+    let status = Status { daemon: None, balance: None, ..sight.status };
+    Sight { status, balance: None, note: Some("no daemon answers".to_owned()), ..sight }
+}
+
+fn key(code: KeyCode) -> Event {
+    Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+/// An app that has watched for some seconds.
+fn app(size: (u16, u16)) -> App {
+    let mut app = App::new(size, false);
+    for at in 0..40 {
+        app.update(Event::Seen(Box::new(sight(at, 100 + 10 * at))));
+    }
+    app
+}
+
+/// Presses keys: characters as they are, and some names in brackets.
+fn press(app: &mut App, keys: &str) -> Vec<Wish> {
+    let mut wishes = Vec::new();
+    let mut rest = keys;
+    while let Some(first) = rest.chars().next() {
+        let names = [
+            ("[enter]", KeyCode::Enter),
+            ("[esc]", KeyCode::Esc),
+            ("[left]", KeyCode::Left),
+            ("[right]", KeyCode::Right),
+            ("[down]", KeyCode::Down),
+            ("[up]", KeyCode::Up),
+            ("[end]", KeyCode::End),
+            ("[tab]", KeyCode::Tab),
+        ];
+        let named = names.into_iter().find(|(name, _)| rest.starts_with(name));
+        let (code, length) =
+            named.map_or((KeyCode::Char(first), first.len_utf8()), |(name, code)| (code, name.len()));
+        rest = &rest[length..];
+        wishes.extend(app.update(key(code)));
+    }
+    wishes
+}
+
+fn drawn(app: &App) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(app.size.0, app.size.1)).unwrap();
+    terminal.draw(|frame| app.draw(frame)).unwrap();
+    terminal
+}
+
+fn lines(app: &App) -> Vec<String> {
+    let terminal = drawn(app);
+    let buffer = terminal.backend().buffer();
+    let line =
+        |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..buffer.area.height).map(line).collect()
+}
+
+fn assert_no_colour(buffer: &Buffer) {
+    for cell in &buffer.content {
+        assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
+        assert!(!cell.symbol().contains(char::is_control), "{:?}", cell.symbol());
+    }
+}
+
+/// An explanation as the doctor gives one.
+fn explanation() -> Page {
+    let mut page = Page::new();
+    page.line("a (pid 2): 12.0 MiB it differs from all others");
+    page.toned(Tone::Warning, " 12.0 MiB  pages that no other process has");
+    page
+}

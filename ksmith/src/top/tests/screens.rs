@@ -1,0 +1,96 @@
+//! Each view at two sizes, as a terminal without colours shows it.
+
+use super::*;
+
+const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
+
+/// Compares the screen after these keys with its snapshot, at each size.
+fn check(name: &str, keys: &str) {
+    for size in SIZES {
+        let mut app = app(size);
+        for wish in press(&mut app, keys) {
+            if let Wish::Explain(guest, _) = wish {
+                app.update(Event::Explained(guest, Ok(explanation())));
+            }
+        }
+        compare(name, &app);
+    }
+}
+
+fn compare(name: &str, app: &App) {
+    let terminal = drawn(app);
+    assert_no_colour(terminal.backend().buffer());
+    insta::assert_snapshot!(format!("{name}-{}x{}", app.size.0, app.size.1), terminal.backend());
+}
+
+#[test]
+fn the_list_of_guests() {
+    check("guests", "");
+}
+
+#[test]
+fn the_list_in_another_order_with_a_filter() {
+    check("filtered", "/not name=c[enter][right]r[down]");
+}
+
+#[test]
+fn a_filter_that_is_typed_and_one_that_is_wrong() {
+    check("prompt", "/saved>1MiB");
+    check("wrong-filter", "/saved>1MiB and nme=x[enter]");
+}
+
+#[test]
+fn guests_by_user() {
+    check("by-user", "ggg[down]");
+}
+
+#[test]
+fn the_page_of_a_guest_and_why_it_does_not_merge() {
+    check("guest", "[end][enter]");
+    check("explained", "[enter]w[end]");
+}
+
+#[test]
+fn decisions_balance_and_keys() {
+    for size in SIZES {
+        let mut app = app(size);
+        let mut next = sight(41, 520);
+        if let Some(daemon) = &mut next.status.daemon {
+            daemon.state = "burst".to_owned();
+            daemon.reason = "12.0 MiB of a new guest were not scanned yet, and a pass over them pays".to_owned();
+        }
+        app.update(Event::Seen(Box::new(next)));
+        app.update(Event::Seen(Box::new(without_daemon(50))));
+        press(&mut app, "2");
+        compare("decisions", &app);
+    }
+    check("balance", "3");
+    check("keys", "?");
+}
+
+#[test]
+fn a_host_without_daemon() {
+    for size in SIZES {
+        let mut app = app(size);
+        app.update(Event::Seen(Box::new(without_daemon(50))));
+        compare("without-daemon", &app);
+    }
+}
+
+#[test]
+fn before_the_first_look_and_on_a_small_terminal() {
+    assert_eq!(lines(&App::new((80, 24), false))[0], "ksmith top: looking at the host …");
+    let small = lines(&app((59, 24)));
+    assert_eq!(small[..2], ["ksmith top needs 60 x 16, this terminal has 59 x 24", ""]);
+    assert_eq!(lines(&app((30, 5)))[..2], ["ksmith top needs 60 x 16, this", "  terminal has 30 x 5"]);
+}
+
+#[test]
+fn colours_are_used_where_they_are_wanted() {
+    let mut app = app((80, 24));
+    app.has_colours = true;
+    let terminal = drawn(&app);
+    let red = terminal.backend().buffer().content.iter().filter(|cell| cell.fg == Color::Red);
+    let red: String = red.map(|cell| cell.symbol()).collect();
+    assert_eq!(red, "exposure 1.91 MiB OVER headroom ");
+}
