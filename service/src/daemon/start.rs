@@ -19,6 +19,7 @@ use crate::control;
 use crate::domains::DomainGuard;
 use crate::registry::GuestRegistry;
 use crate::user_socket::{self, Budget, UserScans};
+use crate::view_socket;
 
 /// Messages that may wait. Process events that do not fit become a scan; other senders wait.
 const INBOX: usize = 256;
@@ -75,6 +76,9 @@ impl<H: DaemonHost> Daemon<H> {
         let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScans);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
+        let view = view_socket::serve(&self.config.view, sender.clone(), Message::Asked);
+        let _view =
+            view.inspect_err(|why| warn!("no figures at {}: {why}", self.config.view.socket.display())).ok();
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
         let is_host = self.controller.host().root().is_host();
