@@ -41,7 +41,7 @@ impl StatusArgs {
 }
 
 /// The status without a daemon.
-fn look(global: &Global, config: &Config) -> Status {
+pub(super) fn look(global: &Global, config: &Config) -> Status {
     let root = global.root();
     let is_live = root.is_host();
     let mut guests = Guests::new(root.clone(), Uri::default());

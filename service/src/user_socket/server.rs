@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
@@ -184,7 +183,7 @@ mod tests {
     use std::num::NonZeroU64;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,97 @@
+//! The command `ksmith serve`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Options, PeerUrl, metrics};
+use ksmith_service::config::Config;
+
+use super::asked::{Daemon, RENDER};
+use super::{Failure, Global};
+
+/// Serve the figures of a running daemon: a page, JSON and metrics.
+///
+/// The daemon itself has no network. This process needs no privilege: it asks the daemon at its read-only socket, which
+/// is open to the group in [view]. It answers GET requests, and changes nothing. It listens on loopback by default; a
+/// proxy adds TLS and other users (docs/serve.md).
+///
+/// The page is at /, the metrics are at /metrics, and the JSON of `ksmith status`, `guests` and `balance` is under
+/// /api/v1/.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen; the service manager's socket goes before it
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797")]
+    listen: SocketAddr,
+    /// Require the token in this file, as a bearer token or as any user's password
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Answer to this name too, besides those of loopback and the address that is asked
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Show this server of another host too: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    peer: Vec<PeerUrl>,
+    /// The token of the other hosts' servers
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    peer_token_file: Option<PathBuf>,
+    /// Guests with metrics of their own at most, those that save most
+    #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
+    max_guests: usize,
+    /// Ask the daemon here, without a look into the configuration
+    #[arg(long, value_name = "SOCKET")]
+    view_socket: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let daemon = match &self.view_socket {
+            Some(path) => Daemon::at(path.clone()),
+            None => Daemon::of(&Config::load(global.config.as_deref())?),
+        };
+        let options = Options {
+            listen: self.listen,
+            token: self.token_file.as_deref().map(token).transpose()?,
+            allowed_hosts: self.allow_host.clone(),
+            peers: self.peer.clone(),
+            peer_token: self.peer_token_file.as_deref().map(token).transpose()?,
+            most_guests: self.max_guests,
+            limits: Limits::default(),
+        };
+        ksmith_serve::run(&options, Arc::new(daemon), RENDER, Arc::new(NoHistory))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Characters of a token at least: fewer can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+/// The token in a file, without the end of its line.
+fn token(path: &Path) -> Result<String, Failure> {
+    let refuse = |why: String| Failure::usage(format!("the token file {}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
+    let mode = fs::metadata(path).map_err(|why| refuse(why.to_string()))?.permissions().mode();
+    if mode & 0o004 != 0 {
+        return Err(refuse("every user may read it: chmod o-r".to_owned()));
+    }
+    let token = text.trim();
+    if token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let what =
+            format!("a token is one word of {SHORTEST_TOKEN} ASCII characters or more: openssl rand -hex 16");
+        return Err(refuse(what));
+    }
+    Ok(token.to_owned())
+}
+
+/// The place of the history store.
+struct NoHistory;
+
+impl History for NoHistory {
+    fn history(&self, _query: &HistoryQuery) -> Result<serde_json::Value, HistoryError> {
+        Err(HistoryError::Unavailable("there is no history here: this ksmith records none".to_owned()))
+    }
+}
