@@ -18,6 +18,7 @@ mod optin_packaging;
 mod own_process;
 mod reads;
 mod security_page;
+mod serve;
 mod soak_rule;
 mod spoofed_guests;
 mod systemd_packaging;
