@@ -78,7 +78,7 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let address = options.listen;
-    let listener = listener(address).await.map_err(|source| ServeError::Listen { address, source })?;
+    let listener = listener(address).map_err(|source| ServeError::Listen { address, source })?;
     let address = listener.local_addr()?;
     info!("serving at http://{address}");
     if !address.ip().is_loopback() && options.token.is_none() {
@@ -89,11 +89,12 @@ async fn serve(
     let peers = Peers::start(&options.peers, options.peer_token.as_deref());
     let shared = Shared::new(poller, streams, history, peers, &host_name(), options.most_guests);
     let routes = router(shared, Guard::new(options.token.as_deref(), &options.allowed_hosts));
+    let connections = Connections::new(options.limits.connections, options.limits.of_one_address);
     if let Err(why) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         debug!("the service manager can't be told: {why}");
     }
     tokio::select! {
-        () = accept(&listener, routes, options.limits) => {}
+        () = accept(&listener, routes, &connections, options.limits) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -105,9 +106,8 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Takes connections for ever.
-async fn accept(listener: &TcpListener, routes: Router, limits: Limits) {
-    let connections = Connections::new(limits.connections, limits.of_one_address);
+/// Takes connections for ever, and serves these routes to them.
+pub async fn accept(listener: &TcpListener, routes: Router, connections: &Arc<Connections>, limits: Limits) {
     let mut is_failing = false;
     loop {
         match listener.accept().await {

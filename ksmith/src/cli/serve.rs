@@ -49,6 +49,9 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if !global.root().is_host() {
+            return Err(Failure::usage("--root names a captured tree, which has no daemon to ask").into());
+        }
         let daemon = match &self.view_socket {
             Some(path) => Daemon::at(path.clone()),
             None => Daemon::of(&Config::load(global.config.as_deref())?),

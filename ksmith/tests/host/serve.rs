@@ -263,6 +263,12 @@ fn check(program: &str, arguments: &[&str], text: &str) -> Option<(bool, String)
     Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
 }
 
+/// The program of Prometheus, where make unpacks it or where it is installed.
+fn promtool() -> String {
+    let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/prometheus/usr/bin/promtool");
+    if fs::exists(unpacked).unwrap() { unpacked.to_owned() } else { "promtool".to_owned() }
+}
+
 /// Reads OpenMetrics as strictly as its specification, and prints the number of families.
 const PARSE: &str = "
 import sys
@@ -286,11 +292,11 @@ fn metrics_are_such_as_promtool_and_a_strict_parser_of_openmetrics_take() {
     let (_, printed, _) = ksmith(&["--root", &tree, "metrics", "--format", "openmetrics"]);
     for text in [&plain, &written] {
         assert!(text.contains("ksmith_pages_sharing ") && text.contains("ksmith_guest_saved_bytes{"), "{text}");
-        let Some((is_right, said)) = check("promtool", &["check", "metrics"], text) else { return };
+        let Some((is_right, said)) = check(&promtool(), &["check", "metrics"], text) else { return };
         assert!(is_right && said.is_empty(), "{said}");
     }
     let broken = plain.replace("# HELP ksmith_up", "# HELPS ksmith_up");
-    let (is_right, said) = check("promtool", &["check", "metrics"], &broken).unwrap();
+    let (is_right, said) = check(&promtool(), &["check", "metrics"], &broken).unwrap();
     assert!(!is_right && said.contains("ksmith_up"), "a mistake would be told: {said}");
     for text in [&openmetrics, &printed] {
         let (is_right, said) = check("/usr/bin/python3", &["-c", PARSE], text).unwrap();
