@@ -1,4 +1,4 @@
-//! The routes.
+//! The routes of the server and their answers.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ const HISTORIES: usize = 2;
 /// What all routes share.
 #[derive(Clone)]
 pub struct Shared {
-    /// The figures.
+    /// The source of figures.
     pub poller: Poller,
     /// The streams of events.
     pub streams: Streams,
-    /// The history.
+    /// The source of the history.
     pub history: Arc<dyn History>,
     /// The other hosts.
     pub peers: Peers,
@@ -138,7 +138,7 @@ async fn history(State(shared): State<Shared>, query: Result<Query<HistoryQuery>
 
 /// A page is looked up in guests' memory, which needs root; this process has no rights.
 async fn sharing() -> Response {
-    let note = "finding out who shares with whom takes root: run `ksmith guests --by domain` on the host";
+    let note = "finding out which guests share pages takes root: run `ksmith guests --by domain` on the host";
     json(json!({ "names": [], "bytes": [], "note": note }).to_string())
 }
 

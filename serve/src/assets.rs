@@ -10,7 +10,7 @@ use rust_embed::RustEmbed;
 #[folder = "assets/"]
 struct Assets;
 
-/// The page.
+/// The name of the page.
 pub const INDEX: &str = "index.html";
 
 /// The answer with a file, or without it where the client has the same already. `None`: there is no such file.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-/// The connections.
+/// The connections of all clients.
 #[derive(Debug)]
 pub struct Connections {
     most: usize,

@@ -1,4 +1,4 @@
-//! ksmith's web server: figures as a page, as JSON and as metrics, from a process without privilege.
+//! The web server of ksmith: figures as a page, as JSON and as metrics, from a process without privilege.
 //!
 //! The daemon opens no network socket. This process asks it at the read-only socket ([`Source`]), and answers GET requests:
 //! [`api`] has the routes, [`guard`] refuses what may not be asked, [`connections`] bounds what peers can cost. The daemon

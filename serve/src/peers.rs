@@ -76,7 +76,7 @@ pub struct Host {
     pub url: String,
     /// Whether it has answered.
     pub ok: bool,
-    /// Why not.
+    /// Why it has not answered.
     pub error: Option<String>,
     /// What `ksmith status --json` says there.
     pub status: Option<Json>,

@@ -15,7 +15,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A model, and its JSON.
 #[derive(Debug)]
 pub struct Shown<M> {
-    /// The model.
+    /// The model as data.
     pub model: M,
     /// The JSON of the model as text.
     pub json: Arc<str>,

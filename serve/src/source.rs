@@ -16,7 +16,7 @@ pub trait Source: Send + Sync + 'static {
     /// There is no answer.
     fn status(&self) -> Result<Status, Unavailable>;
 
-    /// All guests.
+    /// All guests of the host.
     ///
     /// # Errors
     /// There is no answer.

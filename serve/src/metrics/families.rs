@@ -159,7 +159,7 @@ impl Families {
     }
 }
 
-/// Adds the second label to all models whose labels are the same as another's.
+/// Adds the second label to all models that have the same labels as another.
 fn told_apart<'a, M>(models: Vec<(Labels, (&'static str, String), &'a M)>) -> Vec<(Labels, &'a M)> {
     let mut times: BTreeMap<Labels, usize> = BTreeMap::new();
     for (labels, ..) in &models {

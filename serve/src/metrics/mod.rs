@@ -22,7 +22,7 @@ pub struct Figures<'a> {
     pub is_up: bool,
     /// The host's KSM.
     pub status: Option<&'a Status>,
-    /// All guests.
+    /// All guests of the host.
     pub guests: Option<&'a GuestsReport>,
     /// The plan of balance.
     pub balance: Option<&'a BalanceReport>,

@@ -6,3 +6,4 @@ mod hostile;
 mod models;
 mod schemas;
 mod status;
+mod trimmed;

@@ -37,7 +37,7 @@ fn guests() -> Answer {
     Answer::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
 }
 
-/// A socket whose daemon counts what it is asked.
+/// A socket, and a daemon that counts what it is asked.
 fn serving(group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
