@@ -1,7 +1,7 @@
 //! Metrics: the table of figures as OpenMetrics.
 //!
-//! Each row of the table with a number is a family: [`name`] derives its name, unit and divisor from the row, [`families`]
-//! reads its values from the models, and [`encode`] writes them. A new row is a new metric without further code.
+//! Each row of the table with a number is a family: `name` derives its name, unit and divisor from the row, `families`
+//! reads its values from the models, and `encode` writes them. A new row is a new metric without further code.
 
 mod encode;
 mod families;
