@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod alarm;
 pub mod balance;
 pub mod controller;
 pub mod decide;

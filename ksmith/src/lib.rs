@@ -4,4 +4,5 @@
 
 pub mod cli;
 pub mod log;
+pub mod report;
 pub mod show;

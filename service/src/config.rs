@@ -15,6 +15,8 @@ use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
 use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
+use crate::notifier::NotifyConfig;
+use crate::recorder::HistoryConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use crate::view_socket::ViewConfig;
 use ksmith_host::bad_file::BadFile;
@@ -44,6 +46,10 @@ pub struct Config {
     pub view: ViewConfig,
     /// Which guests give memory, and which get it.
     pub balance: BalanceConfig,
+    /// What is recorded, and for how long.
+    pub history: HistoryConfig,
+    /// How an operator is told of alarms.
+    pub notify: NotifyConfig,
 }
 
 /// The table `[guests]`.
@@ -169,6 +175,8 @@ impl Config {
             .domains
             .fault()
             .or_else(|| config.balance.fault())
+            .or_else(|| config.history.fault())
+            .or_else(|| config.notify.fault())
             .map_or(Ok(config), |fault| Err(meaningless(fault)))
     }
 

@@ -8,6 +8,8 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod domains;
+pub mod notifier;
+pub mod recorder;
 pub mod registry;
 pub mod socket;
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use ksmith_core::controller::{Applied, Host};
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::lease;
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUpList, Sample};
 use ksmith_core::sim::{Config, Machine};
 use ksmith_host::act::{Holder, RestoreError};
@@ -55,6 +56,8 @@ pub struct World {
     /// How long the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
     pub suspended: Duration,
     pub shortness: f64,
+    /// What the host has to cover the exposure, where that is not the machine's.
+    pub headroom: Option<u64>,
     watchdog: Option<Duration>,
 }
 
@@ -144,6 +147,9 @@ impl DaemonHost for FakeHost {
         }
         sample.given_up = world.given_up.clone();
         sample.pool_shortness = world.shortness;
+        if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.memory) {
+            (memory.available, memory.swap_free) = (Some(bytes), Some(0));
+        }
         sample
     }
 
@@ -197,6 +203,11 @@ impl Environment for FakeEnvironment {
         self.base + self.world.lock().unwrap().machine.now()
     }
 
+    fn day_clock(&self) -> i64 {
+        let now = self.world.lock().unwrap().machine.now();
+        BEGIN + i64::try_from(now.as_millis()).unwrap()
+    }
+
     fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {
         loop {
             if let Ok(message) = inbox.try_recv() {
@@ -226,6 +237,9 @@ impl Environment for FakeEnvironment {
         self.world.lock().unwrap().watchdog
     }
 }
+
+/// The clock of the day at the beginning, in milliseconds since 1970.
+pub const BEGIN: i64 = 1_795_467_600_000;
 
 /// A daemon to be run over a [`World`], and what is to happen meanwhile.
 pub struct Scene {
@@ -278,6 +292,7 @@ impl Scene {
             delays: None,
             suspended: Duration::ZERO,
             shortness: 0.0,
+            headroom: None,
             watchdog: None,
         };
         let directory = tempfile::tempdir().unwrap();

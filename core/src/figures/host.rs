@@ -31,6 +31,9 @@ figures! {
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
             "Memory and free swap that the host has to cover the exposure.",
             |status| Totals::of(&status.sample).headroom_bytes;
+        "memory_pressure_percent": f64, Percent Gauge (4 20), "/proc/pressure/memory: some avg10",
+            "Part of the last ten seconds in which some work waited for memory.",
+            |status| status.sample.memory_pressure.value().map(|pressure| f64::from(pressure.some.avg10));
         "ksmd_cpu_percent": f64, Percent Gauge (2 6), "/proc/PID/schedstat of ksmd",
             "CPU time that ksmd uses, in per cent of one CPU.",
             |status| status.ksmd_cpu_percent;
@@ -101,7 +104,7 @@ pub fn host(status: &Status) -> impl Iterator<Item = (Field, Value)> {
 }
 
 /// The rows of [`host`].
-pub(super) fn rows() -> impl Iterator<Item = Row> {
+pub fn rows() -> impl Iterator<Item = Row> {
     let of_ksm = FIELDS.iter().map(|field| Row { field: *field, heading: None });
     of_ksm.chain(HOST.iter().map(Figure::row))
 }

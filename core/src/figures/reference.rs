@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::{
-    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, DOMAIN_SHARING, EFFICIENCY, Figure, GUEST, POLICY, POOL, PROCESS,
-    RESIZE, Row, host,
+    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, DOMAIN_SHARING, EFFICIENCY, Figure, GUEST, HISTORY, POLICY, POOL,
+    PROCESS, RESIZE, Row, host,
 };
 
 /// A part of the page: its heading, where the figures are shown, and the figures.
@@ -15,7 +15,7 @@ fn rows<M>(table: &'static [Figure<M>]) -> Vec<Row> {
     table.iter().map(Figure::row).collect()
 }
 
-fn sections() -> [Section; 8] {
+fn sections() -> [Section; 9] {
     let host = host::rows().chain(EFFICIENCY.iter().map(Figure::row)).collect();
     let domain = DOMAIN.iter().map(Figure::row).chain(DOMAIN_SHARING.iter().map(Figure::row)).collect();
     let policy = POLICY.iter().map(Figure::row).chain(BALANCE.iter().map(Figure::row)).collect();
@@ -30,6 +30,7 @@ fn sections() -> [Section; 8] {
         }),
         ("Policy", "`daemon` and `balance` of `ksmith status`", policy),
         ("Controller", "`daemon` of `ksmith status`", rows(CONTROLLER)),
+        ("History", "`history` of `ksmith status`", rows(HISTORY)),
     ]
 }
 

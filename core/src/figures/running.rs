@@ -1,7 +1,7 @@
 //! Figures of a running daemon: its policy, the controller itself, and its balance.
 
 use super::figure::figures;
-use crate::model::{BalanceStatus, DaemonStatus};
+use crate::model::{BalanceStatus, DaemonStatus, HistoryStatus};
 
 figures! {
     /// Figures of the policy in charge.
@@ -57,5 +57,26 @@ figures! {
         "exposed": String, Text State (2 6), "exposure_bytes > headroom_bytes",
             "Why no more memory is offered to merging, while that is so.",
             |balance| balance.exposed.clone();
+    }
+}
+
+figures! {
+    /// Figures of the history in a daemon's status.
+    HISTORY of HistoryStatus {
+        "path": String, Text State (2 6), "[history] in the configuration",
+            "File of the history.",
+            |history| history.path.clone();
+        "file_bytes": u64, Bytes Gauge (2 6), "the file and its write-ahead log",
+            "Size of the history on the disk.",
+            |history| history.bytes;
+        "recorded_moments": u64, Count Counter (2 6), "the daemon",
+            "Moments that were recorded since the daemon started.",
+            |history| history.recorded;
+        "lost_moments": u64, Count Counter (2 6), "the daemon",
+            "Moments that were lost since then: the disk refused them, or was too slow.",
+            |history| history.lost;
+        "problem": String, Text State (2 6), "SQLite and the kernel",
+            "Why nothing can be recorded now, in a sentence.",
+            |history| history.problem.clone();
     }
 }

@@ -2,8 +2,10 @@
 
 mod balance;
 mod guests;
+mod history;
 mod status;
 
 pub use balance::{BalanceReport, BalanceStatus, Done, GuestRow};
 pub use guests::GuestsReport;
+pub use history::HistoryStatus;
 pub use status::{DaemonStatus, ProcessStatus, Status};

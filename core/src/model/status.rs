@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::BalanceStatus;
+use super::{BalanceStatus, HistoryStatus};
 use crate::account::{self, Share};
 use crate::decide::domains::DomainsReport;
 use crate::reading::Reading;
@@ -12,7 +12,7 @@ use crate::sample::Sample;
 const KSM: &str = "/sys/kernel/mm/ksm";
 
 /// Everything that `ksmith status` shows, as the daemon sends it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The newest sample.
     pub sample: Sample,
@@ -24,10 +24,13 @@ pub struct Status {
     pub domains: Option<DomainsReport>,
     /// The state of balance. `None` where no daemon balances.
     pub balance: Option<BalanceStatus>,
+    /// The state of the history. `None` where no daemon records.
+    #[serde(default)]
+    pub history: Option<HistoryStatus>,
 }
 
 /// The state of a running daemon and of its policy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DaemonStatus {
     /// The daemon's PID.
     pub pid: u32,
@@ -102,6 +105,8 @@ impl Status {
             ));
         }
         errors.extend(sample.given_up.sentences());
+        let problem = self.history.as_ref().and_then(|history| history.problem.as_ref());
+        errors.extend(problem.map(|why| format!("the history is not recorded: {why}")));
         errors
     }
 }

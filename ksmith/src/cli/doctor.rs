@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ksmith_core::decide::domains::{DomainsReport, GUARDED};
-use ksmith_core::diagnose::{Circumstances, Daemon, Severity, diagnose};
+use ksmith_core::diagnose::{Circumstances, Daemon, Finding, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::units::Bytes;
 
@@ -88,7 +88,8 @@ fn failure(error: NoPatient) -> Failure {
     Failure::with_code(code, error.to_string())
 }
 
-fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
+/// What is found on this host now.
+pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     let root = global.root();
     let config = Config::load(global.config.as_deref())?;
     let state = StateDir::of(&root);
@@ -133,7 +134,11 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
         guarded,
         side_channel: domains.may_share_across.then_some(domains.meaning),
     };
-    let findings = diagnose(&sample, &circumstances);
+    Ok(diagnose(&sample, &circumstances))
+}
+
+fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
+    let findings = findings(global)?;
     if global.json {
         print::json(&serde_json::json!({ "findings": findings }))?;
     } else if findings.is_empty() {

@@ -11,6 +11,7 @@ mod doctor;
 mod estimate;
 mod guests;
 mod heat_map;
+mod history;
 mod knobs;
 mod lab;
 mod memory_guest;
@@ -20,6 +21,7 @@ mod optin;
 mod patience;
 mod print;
 mod progress;
+mod report;
 mod restore;
 mod run;
 mod run_scans;
@@ -107,6 +109,8 @@ impl Global {
 enum Command {
     Status(status::StatusArgs),
     Guests(guests::GuestsArgs),
+    History(history::HistoryArgs),
+    Report(report::ReportArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
@@ -194,6 +198,8 @@ impl Cli {
         match &self.command {
             Command::Status(args) => args.run(global),
             Command::Guests(args) => args.run(global),
+            Command::History(args) => args.run(global),
+            Command::Report(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),

@@ -19,12 +19,19 @@ pub struct SchemaArgs {
     /// Print the reference page of all figures
     #[arg(long, conflicts_with = "command")]
     figures: bool,
+    /// Print the reference page of the history's tables
+    #[arg(long, conflicts_with_all = ["command", "figures"])]
+    history: bool,
 }
 
 impl SchemaArgs {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         if self.figures {
             print::own(&figures::reference())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.history {
+            print::own(&ksmith_record::reference())?;
             return Ok(ExitCode::SUCCESS);
         }
         if self.command.is_empty() {

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Options, PeerUrl, metrics};
+use ksmith_record::{Query, ReadError, Reader, Resolution};
+use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Moment, Options, PeerUrl, metrics};
 use ksmith_service::config::Config;
+use ksmith_service::daemon::{Environment, LiveEnvironment};
 
 use super::asked::{Daemon, RENDER};
 use super::{Failure, Global};
@@ -45,6 +47,9 @@ pub struct ServeArgs {
     /// Ask the daemon here, without a look into the configuration
     #[arg(long, value_name = "SOCKET")]
     view_socket: Option<PathBuf>,
+    /// Show this history instead of the configured one
+    #[arg(long, value_name = "FILE")]
+    history_file: Option<PathBuf>,
 }
 
 impl ServeArgs {
@@ -52,10 +57,14 @@ impl ServeArgs {
         if !global.root().is_host() {
             return Err(Failure::usage("--root names a captured tree, which has no daemon to ask").into());
         }
-        let daemon = match &self.view_socket {
-            Some(path) => Daemon::at(path.clone()),
-            None => Daemon::of(&Config::load(global.config.as_deref())?),
+        let (daemon, config) = match &self.view_socket {
+            Some(path) => (Daemon::at(path.clone()), Config::default()),
+            None => {
+                let config = Config::load(global.config.as_deref())?;
+                (Daemon::of(&config), config)
+            }
         };
+        let store = Store(self.history_file.clone().unwrap_or(config.history.path));
         let options = Options {
             listen: self.listen,
             token: self.token_file.as_deref().map(token).transpose()?,
@@ -65,7 +74,7 @@ impl ServeArgs {
             most_guests: self.max_guests,
             limits: Limits::default(),
         };
-        ksmith_serve::run(&options, Arc::new(daemon), RENDER, Arc::new(NoHistory))?;
+        ksmith_serve::run(&options, Arc::new(daemon), RENDER, Arc::new(store))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -90,11 +99,36 @@ fn token(path: &Path) -> Result<String, Failure> {
     Ok(token.to_owned())
 }
 
-/// The place of the history store.
-struct NoHistory;
+/// The file of the history. It is opened for each question: a daemon may set a damaged one aside and begin anew.
+struct Store(PathBuf);
 
-impl History for NoHistory {
-    fn history(&self, _query: &HistoryQuery) -> Result<serde_json::Value, HistoryError> {
-        Err(HistoryError::Unavailable("there is no history here: this ksmith records none".to_owned()))
+impl History for Store {
+    fn history(&self, query: &HistoryQuery) -> Result<serde_json::Value, HistoryError> {
+        let now = LiveEnvironment.day_clock();
+        let (since, until) = (milliseconds(query.since, now), milliseconds(query.until, now));
+        if since >= until {
+            return Err(HistoryError::Meaningless("since must be before until".to_owned()));
+        }
+        let query = Query {
+            since,
+            until,
+            guest: query.guest.clone(),
+            columns: Vec::new(),
+            resolution: Resolution::Rows(query.points),
+        };
+        let report = Reader::open(&self.0).and_then(|reader| reader.ask(&query)).map_err(|error| match error {
+            ReadError::NoGuest(_) => HistoryError::Unknown(error.to_string()),
+            ReadError::NoColumn { .. } => HistoryError::Meaningless(error.to_string()),
+            error => HistoryError::Unavailable(error.to_string()),
+        })?;
+        serde_json::to_value(report).map_err(|why| HistoryError::Unavailable(why.to_string()))
+    }
+}
+
+/// A moment in milliseconds since 1970.
+fn milliseconds(moment: Moment, now: i64) -> i64 {
+    match moment {
+        Moment::Ago(time) => now.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+        Moment::At(seconds) => (seconds * 1000.0) as i64,
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn look(global: &Global, config: &Config) -> Status {
     history.push(&sample);
     let ksmd_cpu_percent = history.ksmd_share().filter(|_| is_live).map(|share| share * 100.0);
     let domains = Some(DomainsReport::of(&config.domains, &guests.list(&sample).guests, None));
-    Status { sample, ksmd_cpu_percent, daemon: None, domains, balance: None }
+    Status { sample, ksmd_cpu_percent, daemon: None, domains, ..Status::default() }
 }
 
 /// The answer of a running daemon. `None` where there is none, or none that this user may ask.

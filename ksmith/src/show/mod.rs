@@ -4,6 +4,7 @@ pub mod balance;
 pub mod demo;
 pub mod estimate;
 pub mod guests;
+pub mod history;
 mod lab;
 pub mod schemas;
 pub mod status;

@@ -3,7 +3,7 @@
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
 use serde_json::{Value, json};
 
-use super::{balance, guests, lab, status};
+use super::{balance, guests, history, lab, status};
 
 /// A schema by its command.
 pub type Schema = (&'static str, fn() -> Value);
@@ -13,6 +13,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("status", status::schema),
     ("guests", guests::schema),
     ("balance", balance::schema),
+    ("history", history::schema),
     ("doctor", doctor),
     ("estimate", estimate),
     ("demo", demo),

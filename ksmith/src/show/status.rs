@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 
 use ksmith_core::account::Totals;
-use ksmith_core::figures::{self, BALANCE, CONTROLLER, DOMAIN, Figure, HOST, PROCESS, Row, insert, schema};
+use ksmith_core::figures::{
+    self, BALANCE, CONTROLLER, DOMAIN, Figure, HISTORY, HOST, PROCESS, Row, insert, schema,
+};
 use ksmith_core::kernel::{self, FIELDS, Run};
 use ksmith_core::lease::is_leased;
 use ksmith_core::model::{BalanceStatus, Status};
@@ -36,6 +38,8 @@ pub fn json(status: &Status) -> Value {
         })
     });
     let balance = status.balance.as_ref().map(|balance| figures::object(BALANCE, balance));
+    let history = status.history.as_ref().map(|history| figures::object(HISTORY, history));
+    whole.insert("history".to_owned(), json!(history));
     whole.insert("processes".to_owned(), json!(processes));
     whole.insert("daemon".to_owned(), json!(daemon));
     whole.insert("domains".to_owned(), json!(domains));
@@ -63,6 +67,7 @@ pub fn schema() -> Value {
         ("daemon", schema::or_null(schema::object(daemon, []))),
         ("domains", schema::or_null(domains)),
         ("balance", schema::or_null(schema::object(BALANCE.iter().map(Figure::row), []))),
+        ("history", schema::or_null(schema::object(HISTORY.iter().map(Figure::row), []))),
         ("errors", schema::errors()),
     ];
     schema::document("ksmith status --json", schema::object(rows, parts))

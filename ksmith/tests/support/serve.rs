@@ -89,8 +89,14 @@ fn answer(request: &Request) -> Answer {
                 uptime_seconds: 60.0,
                 max_cpu: Some(0.2),
             };
-            let status =
-                Status { sample, ksmd_cpu_percent: Some(2.5), daemon: Some(daemon), domains: None, balance: None };
+            let status = Status {
+                sample,
+                ksmd_cpu_percent: Some(2.5),
+                daemon: Some(daemon),
+                domains: None,
+                balance: None,
+                history: None,
+            };
             Answer::Status(Box::new(status))
         }
         Request::Guests => {

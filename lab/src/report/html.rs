@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::{ReportError, colour, plots};
 use crate::results::{CompetitorResults, Results, ScenarioResults};
 
-const HEAD: &str = "<!DOCTYPE html>
-<html lang=\"en\"><head><meta charset=\"utf-8\"><title>ksmith lab</title><style>
+/// The style of every report.
+const STYLE: &str = "
 body { font: 15px/1.45 sans-serif; color: #222; max-width: 1040px; margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.5em } h2 { font-size: 1.25em; margin-top: 2.2em; border-top: 1px solid #ccc; padding-top: .8em }
 h3 { font-size: 1em; margin: 1.4em 0 .2em } p { margin: .3em 0 }
@@ -16,15 +16,22 @@ th { white-space: normal } th:first-child, td:first-child { text-align: left }
 .mark { display: inline-block; width: .8em; height: .8em; margin-right: .45em } .small { color: #777; font-size: .85em }
 .legend > span { margin-right: 1.1em; white-space: nowrap } .bad { color: #b00; font-weight: 600 }
 svg { max-width: 100%; height: auto }
-</style></head><body>
 ";
+
+/// The beginning of a report's page, up to its first heading.
+pub fn head(title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title><style>{STYLE}</style></head><body>\n",
+        escape(title)
+    )
+}
 
 /// Renders the whole page.
 ///
 /// # Errors
 /// A plot can't be drawn.
 pub fn page(results: &Results) -> Result<String, ReportError> {
-    let mut page = HEAD.to_owned();
+    let mut page = head("ksmith lab");
     add(
         &mut page,
         format_args!(
@@ -127,7 +134,8 @@ fn mark(place: usize) -> String {
     format!("<span class=\"mark\" style=\"background:rgb({r},{g},{b})\"></span>")
 }
 
-fn escape(text: &str) -> String {
+/// Text that means nothing to a browser.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

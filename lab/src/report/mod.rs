@@ -3,7 +3,7 @@
 mod html;
 mod plots;
 
-pub use html::page;
+pub use html::{escape, head, page};
 pub use plots::line_plot;
 
 /// Colours of the competitors, in the order of the command line. They follow Okabe and Ito (2008) and differ for

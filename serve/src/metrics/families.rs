@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ksmith_core::field::Field;
 use ksmith_core::figures::{
-    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, POOL, Value,
+    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, POOL, Value,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::{GuestsReport, Status};
@@ -130,6 +130,9 @@ impl Families {
             let domains = report.domains.iter();
             let domains = domains.map(|one| (vec![("domain", label(one.domain.as_deref().unwrap_or("")))], one));
             self.table("domain_", &[], DOMAIN, &domains.collect::<Vec<_>>());
+        }
+        if let Some(history) = &status.history {
+            self.table("history_", &[], HISTORY, &[(vec![], history)]);
         }
         if let Some(balance) = &status.balance {
             self.table("balance_", &[], BALANCE, &[(vec![], balance)]);

@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 
 use ksmith_core::field::{Field, Type};
-use ksmith_core::figures::{BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HOST, POOL};
+use ksmith_core::figures::{
+    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, HOST, POOL,
+};
 use ksmith_core::guest::{self, Guest, Kind};
 use ksmith_core::kernel::{FIELDS, Meminfo};
 use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
@@ -56,7 +58,14 @@ fn status() -> Status {
         uptime_seconds: 60.0,
         max_cpu: Some(0.2),
     };
-    Status { sample, ksmd_cpu_percent: Some(70.0), daemon: Some(daemon), domains: None, balance: None }
+    Status {
+        sample,
+        ksmd_cpu_percent: Some(70.0),
+        daemon: Some(daemon),
+        domains: None,
+        balance: None,
+        history: None,
+    }
 }
 
 fn text_of(status: Option<&Status>, guests: Option<&GuestsReport>, most_guests: usize, format: Format) -> String {
@@ -78,6 +87,7 @@ fn tables() -> Vec<(&'static str, &'static [&'static str], Vec<Field>)> {
         ("controller_", &["limit"], fields(CONTROLLER)),
         ("balance_", &["pool"], fields(POOL)),
         ("balance_", &[], fields(BALANCE)),
+        ("history_", &[], fields(HISTORY)),
         ("balanced_guest_", &[], fields(BALANCED_GUEST)),
     ]
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
 use tracing::debug;
 
@@ -13,6 +14,9 @@ use super::Message;
 pub trait Environment: fmt::Debug {
     /// The time now.
     fn now(&self) -> Instant;
+
+    /// The clock of the day, in milliseconds since 1970. An administrator may set it: only records are dated by it.
+    fn day_clock(&self) -> i64;
 
     /// The next message, waited for until the deadline at most.
     ///
@@ -34,6 +38,11 @@ pub struct LiveEnvironment;
 impl Environment for LiveEnvironment {
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    fn day_clock(&self) -> i64 {
+        let now = clock_gettime(ClockId::Realtime);
+        now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000)
     }
 
     fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {

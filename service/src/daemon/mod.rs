@@ -5,6 +5,7 @@
 //! send. A turn waits for none of them. The settings are restored however the daemon ends:
 //! [`ksmith_host::act::Control`] does so when dropped.
 
+mod alarms;
 mod end;
 mod environment;
 mod host;
@@ -32,8 +33,11 @@ use crate::balance_service::BalanceService;
 use crate::config::Config;
 use crate::control::Answer;
 use crate::domains::DomainGuard;
+use crate::notifier::Notifier;
+use crate::recorder::{Recorder, Seen};
 use crate::registry::GuestRegistry;
 use crate::user_socket::{Budget, UserScans};
+use ksmith_core::alarm::{Alarms, Notice};
 use ksmith_core::controller::{Controller, Tick};
 use ksmith_core::knobs::Knobs;
 use ksmith_core::sample::GivenUp;
@@ -64,6 +68,11 @@ pub struct Daemon<H = LiveHost> {
     user_scans: UserScans,
     guests: Option<GuestRegistry>,
     balance: Option<BalanceService>,
+    recorder: Option<Recorder>,
+    alarms: Alarms,
+    notifier: Option<Notifier>,
+    /// When the domains were last looked at for an alarm, and what was found.
+    breach: (Option<Duration>, Option<String>),
     /// The newest status answer, and its time.
     answered: Option<(Instant, Answer)>,
     warned: BTreeMap<String, Instant>,
@@ -101,11 +110,26 @@ impl<H: DaemonHost> Daemon<H> {
             }
             guests.look(&tick.sample);
         }
+        let notices = self.watch_for_alarms(&tick.sample, &known);
+        self.record(&tick, &notices);
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
         self.last = Some(tick);
         debug!("a turn took {} us", self.environment.now().duration_since(began).as_micros());
         wait
+    }
+
+    /// Hands the turn over to be recorded. That never waits.
+    fn record(&mut self, tick: &Tick, notices: &[Notice]) {
+        let Some(recorder) = &mut self.recorder else { return };
+        recorder.take(&Seen {
+            tick,
+            notices,
+            policy: self.controller.policy_name(),
+            ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
+            day_clock: self.environment.day_clock(),
+            uptime: self.environment.now().duration_since(self.started),
+        });
     }
 
     /// What is known of the guests now. Nothing is while there is no registry.

@@ -14,6 +14,7 @@ use super::scans::Requester;
 use super::{Daemon, DaemonHost};
 use crate::balance_service::{Ask, BalanceService};
 use crate::control::{self, Answer, Asked, Request};
+use crate::recorder::Recorder;
 
 /// The greatest age of a status answer.
 const FRESH: Duration = Duration::from_millis(100);
@@ -101,6 +102,7 @@ impl<H: DaemonHost> Daemon<H> {
             sample,
             domains: Some(domains),
             balance: self.balance.as_ref().and_then(BalanceService::status),
+            history: self.recorder.as_ref().map(Recorder::status),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

@@ -62,6 +62,17 @@ impl<H: DaemonHost> Daemon<H> {
         if config.daemon != self.config.daemon {
             warn!("[daemon] has changed; that takes effect when the daemon is restarted");
         }
+        if config.history != self.config.history {
+            warn!("[history] has changed; that takes effect when the daemon is restarted");
+        }
+        self.alarms.configure(config.notify.profit_after());
+        self.breach.0 = None;
+        if let Some(notifier) = &self.notifier {
+            notifier.configure(config.notify.clone());
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.configure(config.domains.clone());
+        }
         if let Some(guests) = &mut self.guests {
             guests.configure(config.guests.clone(), config.domains.is_enforced());
         }

@@ -5,8 +5,10 @@ use std::io;
 use std::path::Path;
 
 use crossbeam_channel::{Sender, bounded};
+use ksmith_core::alarm::Alarms;
 use ksmith_core::controller::Controller;
 use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::sample::Sample;
 use ksmith_host::guests::OffList;
 use ksmith_host::observe::ProcessEvents;
 use sd_notify::NotifyState;
@@ -17,6 +19,8 @@ use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError};
 use crate::control;
 use crate::domains::DomainGuard;
+use crate::notifier::Notifier;
+use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::user_socket::{self, Budget, UserScans};
 use crate::view_socket;
@@ -41,6 +45,7 @@ impl<H: DaemonHost> Daemon<H> {
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
         let controller = Controller::new(host, config.policy()?, config.limits.clone());
         let budget = Budget::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
+        let alarms = Alarms::new(config.notify.profit_after());
         Ok(Self {
             controller,
             guard: DomainGuard::new(root, config.domains.clone(), off.clone()),
@@ -56,6 +61,10 @@ impl<H: DaemonHost> Daemon<H> {
             budget,
             guests: None,
             balance: None,
+            recorder: None,
+            alarms,
+            notifier: None,
+            breach: (None, None),
             answered: None,
             warned: BTreeMap::new(),
             given_up: (None, BTreeSet::new()),
@@ -81,6 +90,9 @@ impl<H: DaemonHost> Daemon<H> {
             view.inspect_err(|why| warn!("no figures at {}: {why}", self.config.view.socket.display())).ok();
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
+        self.recorder = self.start_recorder();
+        let notifier = Notifier::start(self.config.notify.clone());
+        self.notifier = notifier.inspect_err(|why| warn!("alarms are only logged: {why}")).ok();
         let is_host = self.controller.host().root().is_host();
         let events = is_host.then(|| ProcessEvents::listen(sender));
         let _events = events.and_then(|events| events.inspect_err(|why| info!("{why}")).ok());
@@ -104,6 +116,9 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.environment.notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
+        if let Some(recorder) = self.recorder.take() {
+            recorder.end(self.environment.day_clock());
+        }
         Ok(Ended { host: self.controller.into_host(), balance: self.balance, guests: self.guests, off: self.off })
     }
 
@@ -126,6 +141,17 @@ impl<H: DaemonHost> Daemon<H> {
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
         let started = BalanceService::start(host.root(), &host.state_dir(), config, published, merging);
         started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
+    }
+
+    fn start_recorder(&self) -> Option<Recorder> {
+        if !self.config.history.enabled {
+            return None;
+        }
+        let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
+        let guests = move |sample: &Sample| published.newest().name(sample).guests;
+        let (root, clock) = (self.controller.host().root(), self.environment.day_clock());
+        let started = Recorder::start(root, &self.config.history, self.config.domains.clone(), guests, clock);
+        started.inspect_err(|why| warn!("no history is recorded: {why}")).ok()
     }
 
     /// Sets what is set once, before anything is scanned: ksmd's CPUs, and whether it merges across NUMA nodes.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::models;
 use crate::show::guests::Order;
-use crate::show::{balance, guests, status};
+use crate::show::{balance, guests, history, status};
 
 /// Clears a terminal in C0 and in C1, begins a line, turns the direction of writing.
 const HOSTILE: &str = "a\u{1b}[2J\u{9b}2J\r\nKSM is running; all is well\u{202e}\u{2028}";
@@ -66,6 +66,12 @@ fn no_text_of_others_reaches_the_terminal_as_it_is() {
     let (plain, model) = (models::balance(), hostile(&models::balance()));
     assert_harmless(&balance::text(&model), &balance::text(&plain));
     assert_exact(&balance::json(&model));
+    let (plain, model) = (models::history(), hostile(&models::history()));
+    assert_harmless(&history::text(&model), &history::text(&plain));
+    assert_exact(&serde_json::json!(model));
+    let mut named = model.clone();
+    named.guest = named.guests.pop();
+    assert!(!history::text(&named).text().contains('\u{1b}'));
     let (plain, model) = (models::guests(), hostile(&models::guests()));
     for by in ["guest", "user", "cgroup"] {
         let order = Order { by: find(GUEST, by), sort: find(GUEST, "saved").unwrap() };

@@ -4,9 +4,11 @@ use ksmith_core::balance::{Class, GuestView, Inside, KsmStep, PoolView};
 use ksmith_core::decide::domains::{DomainFigures, DomainMode, DomainsReport};
 use ksmith_core::guest::{Figures, Guest, Kind};
 use ksmith_core::kernel::{KsmStat, Meminfo, Vmstat};
-use ksmith_core::model::{BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, Status};
+use ksmith_core::model::{BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, HistoryStatus, Status};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_record::HistoryReport;
+use serde_json::json;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -145,5 +147,27 @@ pub fn status() -> Status {
             meaning: "one domain alone may merge".to_owned(),
         }),
         balance: Some(balance().status()),
+        history: Some(HistoryStatus {
+            path: "/var/lib/ksmith/history/history.db".to_owned(),
+            bytes: MIB,
+            recorded: 60,
+            lost: 2,
+            problem: Some("/var/lib/ksmith/history/history.db: database or disk is full".to_owned()),
+        }),
     }
+}
+
+pub fn history() -> HistoryReport {
+    let report = json!({
+        "since": 1_795_467_600.0, "until": 1_795_474_800.0, "resolution_seconds": 60.0,
+        "guest": null,
+        "columns": ["time", "saved_bytes", "profit_bytes", "ksmd_cpu_percent"],
+        "rows": [[1_795_467_600.0, 8 * MIB, -4096, 2.5], [1_795_467_660.5, null, null, null]],
+        "decisions": [{"time": 1_795_467_601.0, "policy": "profit", "state": "burst", "reason": "a new guest",
+            "settings": "run 0 -> 1"}],
+        "events": [{"time": 1_795_467_600.0, "kind": "daemon_started", "text": "the daemon started"}],
+        "guests": [{"id": "42:1", "name": "web", "uuid": null, "kind": "qemu", "domain": "one", "user": "alice",
+            "first": 1_795_467_600.0, "last": null}],
+    });
+    serde_json::from_value(report).unwrap()
 }

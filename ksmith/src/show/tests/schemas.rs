@@ -3,7 +3,6 @@
 use ksmith_core::figures::{self, GUEST};
 use ksmith_core::model::{GuestsReport, Status};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::Sample;
 use serde_json::{Value, json};
 
 use super::models;
@@ -49,9 +48,7 @@ fn every_schema_is_one() {
 #[test]
 fn the_status_fits_its_schema() {
     assert_fits("status", &status::json(&models::status()));
-    let bare =
-        Status { sample: Sample::default(), ksmd_cpu_percent: None, daemon: None, domains: None, balance: None };
-    assert_fits("status", &status::json(&bare));
+    assert_fits("status", &status::json(&Status::default()));
     let mut odd = models::status();
     odd.sample.ksm.pages_sharing = Reading::Value(u64::MAX);
     odd.sample.ksm.ksm_zero_pages = Reading::Value(i64::MIN);
@@ -78,6 +75,15 @@ fn balance_fits_its_schema() {
 }
 
 #[test]
+fn the_history_fits_its_schema() {
+    let mut report = models::history();
+    assert_fits("history", &json!(report));
+    report.guest = report.guests.pop();
+    report.decisions.clear();
+    assert_fits("history", &json!(report));
+}
+
+#[test]
 fn a_document_with_another_key_or_type_does_not_fit() {
     let whole = status::json(&models::status());
     let mut more = whole.clone();
@@ -96,4 +102,11 @@ fn the_reference_page_is_that_of_the_table() {
     let page = include_str!("../../../../docs/reference/figures.md");
     let renewal = "cargo run -p ksmith -- schema --figures > docs/reference/figures.md";
     assert!(page == figures::reference(), "docs/reference/figures.md is out of date: {renewal}");
+}
+
+#[test]
+fn the_page_of_the_historys_tables_is_that_of_the_file() {
+    let page = include_str!("../../../../docs/reference/history.md");
+    let renewal = "cargo run -p ksmith -- schema --history > docs/reference/history.md";
+    assert!(page == ksmith_record::reference(), "docs/reference/history.md is out of date: {renewal}");
 }

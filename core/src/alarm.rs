@@ -1,0 +1,267 @@
+//! Alarms: what an operator is told without asking. Each begins once, and ends once.
+
+use std::time::Duration;
+
+use crate::account::Totals;
+use crate::units::{Bytes, Span};
+
+/// What an alarm is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alarm {
+    /// The exposure exceeds the headroom.
+    Exposure,
+    /// Merging costs more memory than it saves.
+    Profit,
+    /// Guests of different trust domains may share pages although they are to be kept apart.
+    Domains,
+}
+
+impl Alarm {
+    /// All alarms.
+    pub const ALL: [Self; 3] = [Self::Exposure, Self::Profit, Self::Domains];
+
+    /// The stable word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Exposure => "exposure",
+            Self::Profit => "profit",
+            Self::Domains => "domains",
+        }
+    }
+
+    /// The message ID of its entries in the journal (sd_journal_send(3)). It never changes.
+    pub fn message_id(self) -> &'static str {
+        match self {
+            Self::Exposure => "5f1c0f3b1d8e4c53a3a5f7a4c9f6e101",
+            Self::Profit => "5f1c0f3b1d8e4c53a3a5f7a4c9f6e102",
+            Self::Domains => "5f1c0f3b1d8e4c53a3a5f7a4c9f6e103",
+        }
+    }
+
+    /// How long its cause must last before it begins.
+    fn onset(self, profit: Duration) -> Duration {
+        match self {
+            Self::Exposure => Duration::from_secs(30),
+            Self::Profit => profit,
+            Self::Domains => Duration::ZERO,
+        }
+    }
+}
+
+/// How long its cause must be gone before an alarm ends, so that a figure about the threshold is no flood.
+const CALM: Duration = Duration::from_secs(60);
+
+/// What alarms go by.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// Time since boot.
+    pub at: Duration,
+    /// The host's totals.
+    pub totals: Totals,
+    /// Why guests of different domains may share pages, where they are to be kept apart and may.
+    pub breach: Option<&'a str>,
+}
+
+/// An alarm that begins or ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is about.
+    pub alarm: Alarm,
+    /// Whether it begins.
+    pub begins: bool,
+    /// What an operator reads: the cause with its figures, and what to do.
+    pub text: String,
+}
+
+/// The state of one alarm.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    /// Since when the cause is there, or is gone after the alarm has begun.
+    since: Option<Duration>,
+    has_begun: bool,
+}
+
+/// The states of all alarms.
+#[derive(Debug, Clone)]
+pub struct Alarms {
+    states: [State; Alarm::ALL.len()],
+    profit_after: Duration,
+}
+
+impl Alarms {
+    /// No alarm has begun. The one about profit begins when it was negative for `profit_after`.
+    pub fn new(profit_after: Duration) -> Self {
+        Self { states: [State::default(); Alarm::ALL.len()], profit_after }
+    }
+
+    /// Changes how long profit must be negative.
+    pub fn configure(&mut self, profit_after: Duration) {
+        self.profit_after = profit_after;
+    }
+
+    /// Takes facts in, and says which alarms begin or end by them.
+    pub fn look(&mut self, facts: &Facts<'_>) -> Vec<Notice> {
+        let profit_after = self.profit_after;
+        let of_one = |(alarm, state): (Alarm, &mut State)| {
+            let cause = cause(alarm, facts);
+            // The clock runs while what is seen differs from what was said.
+            if cause.is_some() == state.has_begun {
+                state.since = None;
+                return None;
+            }
+            let since = *state.since.get_or_insert(facts.at);
+            let wait = if state.has_begun { CALM } else { alarm.onset(profit_after) };
+            if facts.at.saturating_sub(since) < wait {
+                return None;
+            }
+            *state = State { since: None, has_begun: !state.has_begun };
+            let text = cause.unwrap_or_else(|| end(alarm, facts));
+            Some(Notice { alarm, begins: state.has_begun, text })
+        };
+        Alarm::ALL.into_iter().zip(&mut self.states).filter_map(of_one).collect()
+    }
+}
+
+/// Why the alarm is due, in a sentence. `None`: it is not.
+fn cause(alarm: Alarm, facts: &Facts<'_>) -> Option<String> {
+    let Facts { totals, .. } = facts;
+    match alarm {
+        Alarm::Exposure => totals.headroom_bytes.filter(|_| totals.is_overexposed()).map(|headroom| {
+            format!(
+                "{} of memory are saved by merging, and the host has {} if guests write to all of it: give it swap or \
+                 memory, or merge less (ksmith status; docs/runbooks/KsmithExposureOverHeadroom.md)",
+                Bytes::from(totals.exposure_bytes),
+                Bytes::from(headroom)
+            )
+        }),
+        Alarm::Profit => (totals.profit_bytes < 0).then(|| {
+            format!(
+                "merging saves {} and its metadata takes {}: find the guests that only cost (ksmith guests --sort \
+                 profit_bytes), or switch KSM off",
+                Bytes::from(totals.saved_bytes),
+                Bytes::from(totals.overhead_bytes)
+            )
+        }),
+        Alarm::Domains => facts.breach.map(|why| format!("trust domains are to be kept apart, and are not: {why}")),
+    }
+}
+
+fn end(alarm: Alarm, facts: &Facts<'_>) -> String {
+    let Facts { totals, .. } = facts;
+    let calm = Span(CALM);
+    match alarm {
+        Alarm::Exposure => format!(
+            "the host can bear it again for {calm} if guests write to all merged memory ({} are saved)",
+            Bytes::from(totals.exposure_bytes)
+        ),
+        Alarm::Profit => {
+            format!("merging saves more than it costs again for {calm}: {}", Bytes::from(totals.profit_bytes))
+        }
+        Alarm::Domains => format!("trust domains are kept apart again for {calm}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn totals(saved: u64, overhead: u64, headroom: u64) -> Totals {
+        Totals {
+            saved_bytes: saved,
+            overhead_bytes: overhead,
+            profit_bytes: saved as i64 - overhead as i64,
+            exposure_bytes: saved,
+            headroom_bytes: Some(headroom),
+        }
+    }
+
+    fn facts(seconds: u64, totals: Totals) -> Facts<'static> {
+        Facts { at: Duration::from_secs(seconds), totals, breach: None }
+    }
+
+    fn alarms() -> Alarms {
+        Alarms::new(Duration::from_secs(3600))
+    }
+
+    #[test]
+    fn exposure_over_headroom_is_told_once_and_its_end_once() {
+        let mut alarms = alarms();
+        let (well, over) = (totals(10, 1, 20), totals(30, 1, 20));
+        let mut told = Vec::new();
+        for second in 0..1000 {
+            let now = if (100..500).contains(&second) { over } else { well };
+            told.extend(
+                alarms.look(&facts(second, now)).into_iter().map(|notice| (second, notice.begins, notice.alarm)),
+            );
+        }
+        assert_eq!(told, [(130, true, Alarm::Exposure), (560, false, Alarm::Exposure)]);
+    }
+
+    #[test]
+    fn a_figure_about_the_threshold_is_no_flood() {
+        let mut alarms = alarms();
+        let told: usize =
+            (0..10_000).map(|second| alarms.look(&facts(second, totals(20 + second % 3, 1, 21))).len()).sum();
+        assert_eq!(told, 0);
+    }
+
+    #[test]
+    fn profit_must_be_negative_for_its_time() {
+        let mut alarms = alarms();
+        let at_a_loss = totals(1, 5, 100);
+        assert_eq!(alarms.look(&facts(0, at_a_loss)), []);
+        assert_eq!(alarms.look(&facts(3599, at_a_loss)), []);
+        let notices = alarms.look(&facts(3600, at_a_loss));
+        assert!(
+            notices[0].begins && notices[0].text.contains("saves 1 B and its metadata takes 5 B"),
+            "{notices:?}"
+        );
+        // Nothing merged costs nothing.
+        assert_eq!(alarms.look(&facts(3700, totals(0, 0, 100))), []);
+        assert!(!alarms.look(&facts(3760, totals(0, 0, 100)))[0].begins);
+    }
+
+    #[test]
+    fn a_breach_of_domains_is_told_at_once() {
+        let mut alarms = alarms();
+        let breach = Facts { breach: Some("guest b can't be switched off"), ..facts(5, totals(0, 0, 1)) };
+        let notices = alarms.look(&breach);
+        assert_eq!(notices[0].alarm, Alarm::Domains);
+        assert!(notices[0].text.ends_with("guest b can't be switched off"));
+        assert_eq!(alarms.look(&breach), []);
+    }
+
+    #[test]
+    fn each_alarm_has_a_message_id_of_its_own() {
+        for alarm in Alarm::ALL {
+            let id = alarm.message_id();
+            assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+            assert_eq!(
+                Alarm::ALL.iter().filter(|other| other.message_id() == id || other.word() == alarm.word()).count(),
+                1
+            );
+        }
+    }
+
+    proptest! {
+        /// Whatever happens, beginnings and ends of an alarm take turns.
+        #[test]
+        fn beginnings_and_ends_take_turns(
+            steps in proptest::collection::vec((0_u64..4000, 0_u64..40, 0_u64..40, 0_u64..40, any::<bool>()), 0..200),
+        ) {
+            let mut alarms = alarms();
+            let (mut at, mut begun) = (0, [false; 3]);
+            for (step, saved, overhead, headroom, is_breached) in steps {
+                at += step;
+                let breach = is_breached.then_some("why");
+                for notice in alarms.look(&Facts { breach, ..facts(at, totals(saved, overhead, headroom)) }) {
+                    let index = Alarm::ALL.iter().position(|alarm| *alarm == notice.alarm).unwrap();
+                    prop_assert_ne!(begun[index], notice.begins);
+                    begun[index] = notice.begins;
+                }
+            }
+        }
+    }
+}

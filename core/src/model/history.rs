@@ -1,0 +1,18 @@
+//! The state of the history that a daemon records.
+
+use serde::{Deserialize, Serialize};
+
+/// The state of the history in a daemon's status.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HistoryStatus {
+    /// The path of the file.
+    pub path: String,
+    /// Bytes of the file and its write-ahead log.
+    pub bytes: u64,
+    /// Moments that were recorded since the daemon started.
+    pub recorded: u64,
+    /// Moments that were lost since then: the disk refused them, or was too slow.
+    pub lost: u64,
+    /// Why nothing can be recorded now, in a sentence.
+    pub problem: Option<String>,
+}

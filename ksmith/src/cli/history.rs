@@ -1,0 +1,88 @@
+//! The command `ksmith history`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use ksmith_record::{Query, ReadError, Reader, Resolution, Tier, times};
+use ksmith_service::config::Config;
+use ksmith_service::daemon::{Environment, LiveEnvironment};
+
+use super::{Failure, Global, print};
+use crate::show;
+
+/// Show what was saved and spent in the past, what was decided and why.
+///
+/// The daemon records the host, its decisions and its guests ([history] in the configuration). A long time is shown by
+/// fewer rows, each with the mean of its time. docs/history.md has the tables of the file, which is SQLite.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// The beginning: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970
+    #[arg(long, default_value = "2h", value_name = "TIME")]
+    since: String,
+    /// The end, in the same forms
+    #[arg(long, default_value = "now", value_name = "TIME")]
+    until: String,
+    /// Show one guest: by name, UUID, PID or key
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
+    /// The figures to show, by their columns: saved_bytes,full_scans
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    figures: Vec<String>,
+    /// Show so many rows at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "every")]
+    rows: Option<u32>,
+    /// Show all rows of a sample, a minute or an hour
+    #[arg(long, value_parser = ["sample", "minute", "hour"], value_name = "WHAT")]
+    every: Option<String>,
+    /// Print the rows as CSV, with times in seconds since 1970
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Read this file instead of the configured one
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// Rows that fit a terminal, and rows for programs.
+const ROWS: (usize, usize) = (20, 1000);
+
+impl HistoryArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let config = Config::load(global.config.as_deref())?;
+        let now = LiveEnvironment.day_clock();
+        let time = |text: &str| times::parse(text, now).map_err(|why| Failure::usage(why.to_string()));
+        let (since, until) = (time(&self.since)?, time(&self.until)?);
+        if since >= until {
+            return Err(Failure::usage("--since must be before --until").into());
+        }
+        let file = self.file.clone().unwrap_or_else(|| config.history.file(&global.root()));
+        let query = Query {
+            since,
+            until,
+            guest: self.guest.clone(),
+            columns: self.figures.clone(),
+            resolution: self.resolution(global.json || self.csv),
+        };
+        let report = Reader::open(&file).and_then(|reader| reader.ask(&query)).map_err(|error| match error {
+            ReadError::Absent { .. } => Failure::impossible(error.to_string()),
+            ReadError::NoColumn { .. } | ReadError::NoGuest(_) => Failure::usage(error.to_string()),
+            error => Failure::with_code(1, error.to_string()),
+        })?;
+        match () {
+            () if global.json => print::json(&report)?,
+            () if self.csv => print::page(&show::history::csv(&report))?,
+            () => print::page(&show::history::text(&report))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn resolution(&self, is_for_programs: bool) -> Resolution {
+        let usual = if is_for_programs { ROWS.1 } else { ROWS.0 };
+        match (self.every.as_deref(), self.rows) {
+            (Some("sample"), _) => Resolution::Tier(Tier::Sample),
+            (Some("minute"), _) => Resolution::Tier(Tier::Minute),
+            (Some(_), _) => Resolution::Tier(Tier::Hour),
+            (None, rows) => Resolution::Rows(rows.map_or(usual, |rows| rows as usize)),
+        }
+    }
+}

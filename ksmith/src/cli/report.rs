@@ -1,0 +1,107 @@
+//! The command `ksmith report`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use ksmith_record::{Query, ReadError, Reader, Resolution, times};
+use ksmith_service::config::Config;
+use ksmith_service::daemon::{Environment, LiveEnvironment};
+
+use super::{Failure, Global, doctor, print};
+use crate::report::{Facts, Mark, document, saved_and_spent};
+
+/// Write a report of the past: what was saved, by which guests, at what cost, and what each decision brought.
+///
+/// The report is one file without references to others: HTML with pictures, Markdown, or the picture alone as SVG. It
+/// comes from what the daemon recorded (ksmith history), and from what `ksmith doctor` finds now.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The beginning: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970
+    #[arg(long, default_value = "1d", value_name = "TIME")]
+    since: String,
+    /// The end, in the same forms
+    #[arg(long, default_value = "now", value_name = "TIME")]
+    until: String,
+    /// The file to write, replaced if it is there; its ending names the form: .html, .md or .svg
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Read this file instead of the configured one
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// Rows of the picture, and of the sums.
+const ROWS: usize = 2000;
+
+/// Guests that are listed.
+const GUESTS: usize = 15;
+
+/// The forms of a report.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Html,
+    Markdown,
+    Svg,
+}
+
+impl ReportArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let form = self.form()?;
+        let config = Config::load(global.config.as_deref())?;
+        let root = global.root();
+        let now = LiveEnvironment.day_clock();
+        let time = |text: &str| times::parse(text, now).map_err(|why| Failure::usage(why.to_string()));
+        let (since, until) = (time(&self.since)?, time(&self.until)?);
+        if since >= until {
+            return Err(Failure::usage("--since must be before --until").into());
+        }
+        let file = self.file.clone().unwrap_or_else(|| config.history.file(&root));
+        let query = Query { since, until, guest: None, columns: Vec::new(), resolution: Resolution::Rows(ROWS) };
+        let reader = Reader::open(&file).map_err(|error| match error {
+            ReadError::Absent { .. } => Failure::impossible(error.to_string()),
+            error => Failure::with_code(1, error.to_string()),
+        })?;
+        let (history, savers) = (reader.ask(&query)?, reader.savers(&query, GUESTS)?);
+        let text = |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).unwrap_or_default();
+        let text = match form {
+            Form::Svg => {
+                let marks: Vec<Mark> = history.decisions.iter().map(|made| Mark { time: made.time }).collect();
+                saved_and_spent(&history, &marks)?
+            }
+            Form::Html | Form::Markdown => {
+                let report = document(&Facts {
+                    host: &text("proc/sys/kernel/hostname"),
+                    kernel: &text("proc/sys/kernel/osrelease"),
+                    history: &history,
+                    savers: &savers,
+                    findings: &doctor::findings(global)?,
+                })?;
+                if matches!(form, Form::Html) { report.html() } else { report.markdown() }
+            }
+        };
+        write(&self.output, &text)?;
+        print::line(format_args!("the report is in {}", self.output.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn form(&self) -> Result<Form, Failure> {
+        match self.output.extension().and_then(|ending| ending.to_str()) {
+            Some("html" | "htm") => Ok(Form::Html),
+            Some("md") => Ok(Form::Markdown),
+            Some("svg") => Ok(Form::Svg),
+            _ => Err(Failure::usage(format!("{} ends with neither .html, .md nor .svg", self.output.display()))),
+        }
+    }
+}
+
+/// Writes the report for its user alone: it has names of guests and users.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("can't write the report {}", path.display()))
+}

@@ -1,0 +1,179 @@
+//! What the report says.
+
+use ksmith_core::diagnose::{Finding, Severity};
+use ksmith_core::units::{Bytes, Span};
+use ksmith_record::{Episode, HistoryReport, Saver, Summary, episodes, summary, times};
+use std::time::Duration;
+
+use super::chart::{Mark, saved_and_spent};
+use super::document::{Document, Part};
+
+/// Decisions, and guests, that are listed at most.
+const MOST: usize = 15;
+
+/// What the report is made of.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The name of the host.
+    pub host: &'a str,
+    /// The release of the kernel.
+    pub kernel: &'a str,
+    /// The history of the host.
+    pub history: &'a HistoryReport,
+    /// The guests that saved most.
+    pub savers: &'a [Saver],
+    /// What `ksmith doctor` finds now.
+    pub findings: &'a [Finding],
+}
+
+/// Makes the report.
+///
+/// # Errors
+/// A picture can't be drawn.
+pub fn document(facts: &Facts<'_>) -> anyhow::Result<Document> {
+    let Facts { host, kernel, history, savers, findings } = facts;
+    let mut parts = vec![Part::Text(format!(
+        "From {} to {}; ksmith {} on Linux {kernel}.",
+        moment(history.since),
+        moment(history.until),
+        env!("CARGO_PKG_VERSION")
+    ))];
+    match summary(history) {
+        None => parts.push(Part::Text("Nothing was recorded in that time.".to_owned())),
+        Some(sums) => {
+            parts.push(totals(&sums));
+            if sums.exposed_seconds > 0.0 {
+                parts.push(Part::Text(format!(
+                    "For {} the host could not have borne it if guests had written to all merged memory.",
+                    span(sums.exposed_seconds)
+                )));
+            }
+            let marks: Vec<Mark> = history.decisions.iter().map(|made| Mark { time: made.time }).collect();
+            let svg = saved_and_spent(history, &marks)?;
+            parts.push(Part::Picture("Memory saved and ksmd's CPU; a grey line is a decision".to_owned(), svg));
+            parts.extend(by_guest(savers));
+            parts.extend(by_decision(&episodes(history)));
+        }
+    }
+    parts.extend(advice(findings));
+    Ok(Document { title: format!("Memory merging on {host}"), parts })
+}
+
+fn moment(seconds: f64) -> String {
+    times::local((seconds * 1000.0) as i64)
+}
+
+fn bytes(bytes: f64) -> String {
+    Bytes::from(bytes as i64).to_string()
+}
+
+fn span(seconds: f64) -> String {
+    Span(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
+}
+
+fn totals(sums: &Summary) -> Part {
+    let yields = match sums.ksmd_cpu_seconds {
+        cpu if cpu > 0.01 => format!("{:.1} GiB-hours for each CPU-second of ksmd", sums.saved_gib_hours / cpu),
+        _ => "ksmd took no CPU time".to_owned(),
+    };
+    let row = |what: &str, figure: String| vec![what.to_owned(), figure];
+    Part::Table(
+        row("figure", "value".to_owned()),
+        vec![
+            row("saved on average", bytes(sums.saved_mean_bytes)),
+            row("saved at the end", bytes(sums.saved_last_bytes)),
+            row("saved at most", bytes(sums.saved_max_bytes)),
+            row("saved over time", format!("{:.1} GiB-hours", sums.saved_gib_hours)),
+            row("ksmd's CPU time", format!("{:.1} s", sums.ksmd_cpu_seconds)),
+            row("the daemon's CPU time", format!("{:.1} s", sums.daemon_cpu_seconds)),
+            row("yield", yields),
+            row("exposure at most", bytes(sums.exposure_max_bytes)),
+            row("headroom at least", sums.headroom_min_bytes.map_or("unknown".to_owned(), bytes)),
+            row("time with records", span(sums.recorded_seconds)),
+        ],
+    )
+}
+
+fn by_guest(savers: &[Saver]) -> Vec<Part> {
+    if savers.is_empty() {
+        return Vec::new();
+    }
+    let figure = |value: Option<f64>| value.map_or("-".to_owned(), bytes);
+    let row = |saver: &Saver| {
+        let end = saver.life.last.map_or("lives".to_owned(), moment);
+        vec![
+            saver.life.name.clone(),
+            saver.life.kind.clone(),
+            saver.life.domain.clone().unwrap_or_else(|| "-".to_owned()),
+            figure(saver.rss_bytes),
+            figure(saver.saved_bytes),
+            figure(saver.profit_bytes),
+            end,
+        ]
+    };
+    let headings = ["guest", "kind", "domain", "rss", "saved", "profit", "until"].map(str::to_owned).to_vec();
+    vec![
+        Part::Heading("By guest".to_owned()),
+        Part::Text("The last figures of each guest in that time.".to_owned()),
+        Part::Table(headings, savers.iter().take(MOST).map(row).collect()),
+    ]
+}
+
+/// Less than this is no gain, in bytes.
+const NO_GAIN: f64 = (1 << 20) as f64;
+
+/// Less than this is no cost, in CPU-seconds.
+const NO_COST: f64 = 0.1;
+
+fn by_decision(all: &[Episode]) -> Vec<Part> {
+    let mut paid: Vec<&Episode> = all.iter().filter(|episode| episode.gained_bytes >= NO_GAIN).collect();
+    paid.sort_by(|a, b| b.gained_bytes.total_cmp(&a.gained_bytes));
+    let is_vain = |episode: &&Episode| episode.gained_bytes < NO_GAIN && episode.ksmd_cpu_seconds >= NO_COST;
+    let mut vain: Vec<&Episode> = all.iter().filter(is_vain).collect();
+    vain.sort_by(|a, b| b.ksmd_cpu_seconds.total_cmp(&a.ksmd_cpu_seconds));
+    let mut parts = Vec::new();
+    for (heading, sentence, list) in [
+        ("Decisions that paid", "Each lasts until the policy's next state.", paid),
+        (
+            "Decisions that did not",
+            "ksmd took CPU time, and less than 1 MiB more was saved. Guests that end take their savings with them.",
+            vain,
+        ),
+    ] {
+        if list.is_empty() {
+            continue;
+        }
+        let row = |episode: &&Episode| {
+            vec![
+                moment(episode.decision.time),
+                episode.decision.state.clone(),
+                span(episode.seconds),
+                bytes(episode.gained_bytes),
+                format!("{:.1} s", episode.ksmd_cpu_seconds),
+                episode.decision.reason.clone(),
+            ]
+        };
+        let headings = ["time", "state", "lasted", "gained", "ksmd's CPU", "reason"].map(str::to_owned).to_vec();
+        parts.push(Part::Heading(heading.to_owned()));
+        parts.push(Part::Text(sentence.to_owned()));
+        parts.push(Part::Table(headings, list.iter().take(MOST).map(row).collect()));
+    }
+    parts
+}
+
+fn advice(findings: &[Finding]) -> Vec<Part> {
+    let mut parts = vec![Part::Heading("Advice".to_owned())];
+    if findings.is_empty() {
+        parts.push(Part::Text("ksmith doctor finds nothing now.".to_owned()));
+        return parts;
+    }
+    let word = |severity: Severity| match severity {
+        Severity::Problem => "problem".to_owned(),
+        Severity::Warning => "warning".to_owned(),
+        Severity::Note => "note".to_owned(),
+    };
+    let row = |finding: &Finding| vec![word(finding.severity), finding.what.clone(), finding.remedy.clone()];
+    let headings = ["weight", "finding", "remedy"].map(str::to_owned).to_vec();
+    parts.push(Part::Table(headings, findings.iter().map(row).collect()));
+    parts
+}

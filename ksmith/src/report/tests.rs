@@ -1,0 +1,77 @@
+use ksmith_record::HistoryReport;
+use serde_json::json;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn history() -> HistoryReport {
+    let row = |n: u64| {
+        json!([
+            1_795_467_600 + n * 10,
+            n.min(50) * GIB / 10,
+            0,
+            n.min(50) * GIB / 10,
+            4 * GIB,
+            if n < 50 { 90.0 } else { 1.0 },
+            0.0,
+            n
+        ])
+    };
+    let made = |time: u64, state: &str| json!({"time": 1_795_467_600 + time, "policy": "profit", "state": state, "reason": "a <reason> | with marks", "settings": ""});
+    serde_json::from_value(json!({
+        "since": 1_795_467_600.0, "until": 1_795_469_600.0, "resolution_seconds": 10.0, "guest": null,
+        "columns": ["time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent",
+            "memory_pressure_percent", "daemon_cpu_seconds"],
+        "rows": (0..200).map(row).collect::<Vec<_>>(),
+        "decisions": [made(5, "burst"), made(600, "parked"), made(1000, "probe"), made(1900, "parked")],
+        "events": [], "guests": [],
+    }))
+    .unwrap()
+}
+
+fn report(history: &HistoryReport) -> Document {
+    document(&Facts { host: "web<1>", kernel: "6.18.0", history, savers: &[], findings: &[] }).unwrap()
+}
+
+#[test]
+fn the_report_has_the_sums_and_tells_decisions_that_paid_from_those_that_did_not() {
+    let document = report(&history());
+    let table = |heading: &str| {
+        let at = document.parts.iter().position(|part| *part == Part::Heading(heading.to_owned())).unwrap();
+        document.parts[at..].iter().find_map(|part| match part {
+            Part::Table(_, rows) => Some(rows.clone()),
+            _ => None,
+        })
+    };
+    let paid = table("Decisions that paid").unwrap();
+    assert_eq!((paid.len(), paid[0][1].as_str(), paid[0][3].as_str()), (1, "burst", "5.00 GiB"));
+    let vain = table("Decisions that did not").unwrap();
+    let states: Vec<&str> = vain.iter().map(|row| row[1].as_str()).collect();
+    assert_eq!(states, ["probe", "parked", "parked"], "{vain:?}");
+    let text = document.markdown();
+    assert!(text.contains("| saved at most | 5.00 GiB |"), "{text}");
+    // Exposure is over 4 GiB from row 41 on.
+    assert!(text.contains("For 26 min 20 s the host could not have borne it"), "{text}");
+}
+
+#[test]
+fn names_and_reasons_mean_nothing_to_a_browser_nor_to_markdown() {
+    let document = report(&history());
+    let html = document.html();
+    assert!(html.contains("web&lt;1&gt;") && !html.contains("<reason>"), "{html}");
+    assert!(
+        !html.contains("http://") || html.matches("http://").count() == html.matches("http://www.w3.org").count()
+    );
+    let text = document.markdown();
+    assert!(text.contains("web\\<1\\>") && text.contains("a \\<reason\\> \\| with marks"), "{text}");
+}
+
+#[test]
+fn an_empty_history_is_a_report_that_says_so() {
+    let mut empty = history();
+    empty.rows.clear();
+    empty.decisions.clear();
+    let text = report(&empty).markdown();
+    assert!(text.contains("Nothing was recorded in that time."), "{text}");
+}

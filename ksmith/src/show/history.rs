@@ -1,0 +1,155 @@
+//! `ksmith history` as text, as CSV, and the schema of its JSON.
+
+use ksmith_core::figures::Value as Figure;
+use ksmith_core::figures::schema::{document, list, or_null, plain, plains};
+use ksmith_core::printable::Page;
+use ksmith_record::{GuestLife, HistoryReport, columns, times};
+use serde_json::{Value, json};
+
+use super::{Table, cell};
+
+/// Decisions that are shown as text: the newest.
+const SHOWN: usize = 20;
+
+/// The text for people.
+pub fn text(report: &HistoryReport) -> Page {
+    let mut page = Page::new();
+    if let Some(guest) = &report.guest {
+        page.line(title(guest));
+        page.line("");
+    }
+    if report.rows.is_empty() {
+        page.line("nothing was recorded in that time");
+    } else {
+        page.lines(table(report).lines());
+    }
+    if report.guest.is_none() {
+        let mut notes: Vec<(f64, String)> = report
+            .decisions
+            .iter()
+            .map(|made| {
+                let settings =
+                    if made.settings.is_empty() { String::new() } else { format!(" ({})", made.settings) };
+                (made.time, format!("{}: {}{settings}", made.state, made.reason))
+            })
+            .chain(report.events.iter().map(|event| (event.time, event.text.clone())))
+            .collect();
+        notes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let hidden = notes.len().saturating_sub(SHOWN);
+        if !notes.is_empty() {
+            page.line("");
+        }
+        if hidden > 0 {
+            page.line(format_args!("… {hidden} earlier decisions and events; --json shows all"));
+        }
+        for (time, sentence) in notes.iter().skip(hidden) {
+            page.line(format_args!("{}  {sentence}", moment(*time)));
+        }
+    }
+    page
+}
+
+fn title(guest: &GuestLife) -> String {
+    let end = guest.last.map_or("lives".to_owned(), |last| format!("until {}", moment(last)));
+    format!("{} ({}, {}), from {}, {end}", guest.name, guest.kind, guest.id, moment(guest.first))
+}
+
+fn moment(seconds: f64) -> String {
+    times::local((seconds * 1000.0) as i64)
+}
+
+fn table(report: &HistoryReport) -> Table {
+    let known = if report.guest.is_some() { columns::guest() } else { columns::host() };
+    let mut table = Table::of_columns(report.columns.clone());
+    for row in &report.rows {
+        let cells = report.columns.iter().zip(row).map(|(name, value)| {
+            match known.iter().find(|column| column.name == *name) {
+                Some(column) => cell(&column.field, &figure(value)),
+                None => value.as_f64().map_or("-".to_owned(), moment),
+            }
+        });
+        table.cells(cells.collect());
+    }
+    table
+}
+
+fn figure(value: &Value) -> Figure {
+    match (value.as_u64(), value.as_i64(), value.as_f64()) {
+        (Some(number), ..) => Figure::Unsigned(number),
+        (_, Some(number), _) => Figure::Signed(number),
+        (.., Some(number)) => Figure::Real(number),
+        _ => Figure::Unknown,
+    }
+}
+
+/// The rows as CSV: a heading, and numbers as they are. An unknown value is empty.
+pub fn csv(report: &HistoryReport) -> Page {
+    let mut page = Page::new();
+    page.line(report.columns.join(","));
+    for row in &report.rows {
+        let cells: Vec<String> =
+            row.iter().map(|value| if value.is_null() { String::new() } else { value.to_string() }).collect();
+        page.line(cells.join(","));
+    }
+    page
+}
+
+/// The schema of the JSON.
+pub fn schema() -> Value {
+    let time = ("time", "number", "Time, in seconds since 1970.");
+    let decision = plains(
+        &[
+            time,
+            ("policy", "string", "Name of the policy."),
+            ("state", "string", "State of the policy, in a word."),
+            ("reason", "string", "Reason of the decision, in a sentence."),
+            ("settings", "string", "Settings that were changed."),
+        ],
+        [],
+    );
+    let event = plains(
+        &[time, ("kind", "string", "Kind of the event."), ("text", "string", "The event, in a sentence.")],
+        [],
+    );
+    let row = json!({ "type": "array", "items": { "type": ["number", "null"] } });
+    document(
+        "ksmith history --json",
+        plains(
+            &[
+                ("since", "number", "Beginning, in seconds since 1970."),
+                ("until", "number", "End, in seconds since 1970."),
+                ("resolution_seconds", "number", "Time between two rows, about."),
+            ],
+            [
+                ("guest", or_null(life())),
+                (
+                    "columns",
+                    list(
+                        "Names of the columns: time, in seconds since 1970, and figures.",
+                        plain("string", "A name."),
+                    ),
+                ),
+                ("rows", list("Rows, the oldest first. null stands for an unknown value.", row)),
+                ("decisions", list("Decisions, the oldest first.", decision)),
+                ("events", list("Events, the oldest first.", event)),
+                ("guests", list("Guests that lived in that time.", life())),
+            ],
+        ),
+    )
+}
+
+fn life() -> Value {
+    plains(
+        &[
+            ("id", "string", "Key of the guest: PID:START."),
+            ("name", "string", "Name of the guest."),
+            ("uuid", "string?", "UUID of the guest."),
+            ("kind", "string", "Kind of the guest."),
+            ("domain", "string?", "Trust domain of the guest."),
+            ("user", "string?", "User of the guest's first process."),
+            ("first", "number", "First record of the guest, in seconds since 1970."),
+            ("last", "number?", "End of the guest; null while it lives."),
+        ],
+        [],
+    )
+}

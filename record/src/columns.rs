@@ -1,0 +1,99 @@
+//! The recorded figures: all numbers of the host, of the daemon and of guests in the table of figures.
+
+use ksmith_core::field::{Field, Kind, Type};
+use ksmith_core::figures::{self, CONTROLLER, GUEST, Row, Value};
+use ksmith_core::guest::Guest;
+use ksmith_core::model::{DaemonStatus, Status};
+
+/// A column of the tables of samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name: the figure's key, in which each dot is an underscore.
+    pub name: String,
+    /// The figure that it holds.
+    pub field: Field,
+}
+
+impl Column {
+    fn new(prefix: &str, field: Field) -> Self {
+        Self { name: format!("{prefix}{}", field.name.replace('.', "_")), field }
+    }
+
+    /// Its type in SQL.
+    pub(crate) fn sql_type(&self) -> &'static str {
+        match self.field.holds {
+            Type::Real => "REAL",
+            Type::Unsigned | Type::Signed | Type::Flag | Type::Text => "INTEGER",
+        }
+    }
+
+    /// Whether a longer stretch of time shows its mean. The others show their last value.
+    pub(crate) fn is_averaged(&self) -> bool {
+        self.field.kind == Kind::Gauge
+    }
+}
+
+fn is_number(field: &Field) -> bool {
+    field.holds != Type::Text
+}
+
+/// What precedes the keys of the daemon's own figures.
+const OF_DAEMON: &str = "daemon_";
+
+/// Figures of the daemon that are recorded: those that change.
+fn of_daemon() -> impl Iterator<Item = &'static figures::Figure<DaemonStatus>> {
+    CONTROLLER.iter().filter(|figure| is_number(&figure.field) && figure.field.kind != Kind::State)
+}
+
+/// The columns of the host's tables.
+pub fn host() -> Vec<Column> {
+    let host = figures::host_rows().map(|Row { field, .. }| field).filter(is_number);
+    let daemon = of_daemon().map(|figure| Column::new(OF_DAEMON, figure.field));
+    host.map(|field| Column::new("", field)).chain(daemon).collect()
+}
+
+/// The values of [`host`], in the same order.
+pub fn host_values(status: &Status) -> Vec<Value> {
+    let host = figures::host(status).filter(|(field, _)| is_number(field)).map(|(_, value)| value);
+    let daemon = of_daemon().map(|figure| status.daemon.as_ref().map_or(Value::Unknown, figure.read));
+    host.chain(daemon).collect()
+}
+
+/// Figures of a guest that are recorded: those that go up and down.
+fn of_guest() -> impl Iterator<Item = &'static figures::Figure<Guest>> {
+    GUEST.iter().filter(|figure| is_number(&figure.field) && figure.field.kind == Kind::Gauge)
+}
+
+/// The columns of the guests' tables.
+pub fn guest() -> Vec<Column> {
+    of_guest().map(|figure| Column::new("", figure.field)).collect()
+}
+
+/// The values of [`guest`], in the same order.
+pub fn guest_values(guest: &Guest) -> Vec<Value> {
+    of_guest().map(|figure| (figure.read)(guest)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_column_has_its_value_and_a_name_of_its_own() {
+        let status = Status::default();
+        assert_eq!(host().len(), host_values(&status).len());
+        for columns in [host(), guest()] {
+            let names: BTreeSet<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+            assert_eq!(names.len(), columns.len());
+            assert!(names.contains("saved_bytes"), "{names:?}");
+            // Names stand unquoted in SQL.
+            assert!(
+                names
+                    .iter()
+                    .all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
+            );
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Makes the rows of minutes and hours from samples.
+
+use rusqlite::{OptionalExtension, Result, Transaction, params};
+
+use crate::columns::{self, Column};
+use crate::tier::Tier;
+
+/// Makes all rows of minutes and hours that are complete at `now`.
+///
+/// A guest's minutes are made hour by hour, so that the rows of one guest lie together in the file.
+pub(crate) fn roll_up(transaction: &Transaction<'_>, now: i64) -> Result<()> {
+    of_host(transaction, Tier::Sample, Tier::Minute, now)?;
+    of_host(transaction, Tier::Minute, Tier::Hour, now)?;
+    for tier in [Tier::Minute, Tier::Hour] {
+        of_guests(transaction, tier, now)?;
+    }
+    Ok(())
+}
+
+fn of_host(transaction: &Transaction<'_>, from: Tier, to: Tier, now: i64) -> Result<()> {
+    let (source, table) = (from.of_host(), to.of_host());
+    let Some((begin, end)) = due(transaction, &source, &table, to, now)? else { return Ok(()) };
+    let columns = columns::host();
+    let names = names(&columns);
+    // The only min() or max() of a SELECT chooses the row from which plain columns come: here the last one.
+    let values: Vec<String> = columns.iter().map(mean_or_last).collect();
+    let length = to.milliseconds();
+    let sql = format!(
+        "INSERT OR REPLACE INTO {table} (time, {}) SELECT begin, {} FROM (SELECT time / {length} * {length} AS begin, {}, \
+         max(time) FROM {source} WHERE time >= ?1 AND time < ?2 GROUP BY 1)",
+        names.join(", "),
+        names.join(", "),
+        values.join(", ")
+    );
+    transaction.prepare_cached(&sql)?.execute(params![begin, end])?;
+    note(transaction, &table, end)
+}
+
+fn of_guests(transaction: &Transaction<'_>, to: Tier, now: i64) -> Result<()> {
+    let (source, table) = (Tier::Sample.of_guests(), to.of_guests());
+    let Some((begin, end)) = due(transaction, &source, &table, Tier::Hour, now)? else { return Ok(()) };
+    let columns = columns::guest();
+    let names = names(&columns).join(", ");
+    let length = to.milliseconds();
+    let sql = format!(
+        "INSERT OR REPLACE INTO {table} (guest, time, {names}) SELECT guest, begin, {names} FROM (SELECT guest, \
+         time / {length} * {length} AS begin, {names}, max(time) FROM {source} WHERE time >= ?1 AND time < ?2 GROUP BY 1, 2) \
+         ORDER BY guest, begin"
+    );
+    transaction.prepare_cached(&sql)?.execute(params![begin, end])?;
+    note(transaction, &table, end)
+}
+
+fn names(columns: &[Column]) -> Vec<&str> {
+    columns.iter().map(|column| column.name.as_str()).collect()
+}
+
+fn mean_or_last(column: &Column) -> String {
+    let name = &column.name;
+    match column.sql_type() {
+        _ if !column.is_averaged() => name.clone(),
+        "INTEGER" => format!("CAST(round(avg({name})) AS INTEGER) AS {name}"),
+        _ => format!("avg({name}) AS {name}"),
+    }
+}
+
+/// The time to make rows for. `None`: no row has become complete.
+fn due(
+    transaction: &Transaction<'_>,
+    source: &str,
+    table: &str,
+    unit: Tier,
+    now: i64,
+) -> Result<Option<(i64, i64)>> {
+    let end = now - now.rem_euclid(unit.milliseconds());
+    let noted = transaction
+        .prepare_cached("SELECT time FROM progress WHERE name = ?1")?
+        .query_row([table], |row| row.get::<_, i64>(0))
+        .optional()?;
+    let oldest = || {
+        let sql = format!("SELECT time FROM {source} ORDER BY time LIMIT 1");
+        transaction.query_row(&sql, [], |row| row.get::<_, i64>(0)).optional()
+    };
+    let begin = match noted {
+        // A clock that was set back: the rows from then on are made again.
+        Some(noted) => Some(noted.min(end - unit.milliseconds())).filter(|_| noted != end),
+        None => oldest()?.map(|oldest| oldest - oldest.rem_euclid(unit.milliseconds())),
+    };
+    Ok(begin.filter(|begin| *begin < end).map(|begin| (begin, end)))
+}
+
+/// Notes the time up to which something is done.
+pub(crate) fn note(transaction: &Transaction<'_>, name: &str, time: i64) -> Result<()> {
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO progress (name, time) VALUES (?1, ?2)")?
+        .execute(params![name, time])?;
+    Ok(())
+}

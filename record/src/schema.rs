@@ -1,0 +1,154 @@
+//! The tables of the file, made from the table of figures.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use rusqlite::{Connection, Result};
+
+use crate::columns::{self, Column};
+use crate::tier::Tier;
+
+/// Marks the file as a history of ksmith: "ksmh".
+pub(crate) const APPLICATION: i32 = 0x6b73_6d68;
+
+/// The version of the tables that are not made from figures.
+pub(crate) const VERSION: i32 = 1;
+
+/// Tables that do not depend on figures, with a sentence for each.
+const FIXED: &[(&str, &str, &str)] = &[
+    (
+        "boot",
+        "id INTEGER PRIMARY KEY, boot_id TEXT NOT NULL UNIQUE, first INTEGER NOT NULL",
+        "Each start of the host in which something was recorded. `first` is the time of the first record.",
+    ),
+    (
+        "guest",
+        "id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, key TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT, \
+         kind TEXT NOT NULL, program TEXT NOT NULL, user TEXT, cgroup TEXT, domain TEXT, first INTEGER NOT NULL, \
+         last INTEGER, UNIQUE (boot, key)",
+        "Each guest from its first record to its last. `last` is NULL while the guest lives; `key` is PID:START.",
+    ),
+    (
+        "decision",
+        "id INTEGER PRIMARY KEY, time INTEGER NOT NULL, policy TEXT NOT NULL, state TEXT NOT NULL, \
+         reason TEXT NOT NULL, settings TEXT NOT NULL",
+        "Each decision that changed the policy's state or a setting other than the pace of ksmd.",
+    ),
+    (
+        "event",
+        "id INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL",
+        "What happened besides. docs/history.md lists the kinds.",
+    ),
+    (
+        "progress",
+        "name TEXT PRIMARY KEY, time INTEGER NOT NULL",
+        "The time up to which each tier is complete. For ksmith alone.",
+    ),
+];
+
+/// Indexes of the fixed tables.
+const INDEXES: &[&str] = &[
+    "CREATE INDEX IF NOT EXISTS decision_time ON decision (time)",
+    "CREATE INDEX IF NOT EXISTS event_time ON event (time)",
+];
+
+fn of_host(tier: Tier) -> (String, &'static str) {
+    (tier.of_host(), "time INTEGER PRIMARY KEY")
+}
+
+/// Samples of all guests come together, so that they are in the order of time. Later tiers are read guest by guest.
+fn of_guests(tier: Tier) -> (String, &'static str) {
+    (tier.of_guests(), "time INTEGER NOT NULL, guest INTEGER NOT NULL")
+}
+
+fn key_of_guests(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Sample => "PRIMARY KEY (time, guest)",
+        Tier::Minute | Tier::Hour => "PRIMARY KEY (guest, time)",
+    }
+}
+
+fn typed(columns: &[Column]) -> String {
+    columns.iter().fold(String::new(), |mut text, column| {
+        let _ = write!(text, ", {} {}", column.name, column.sql_type());
+        text
+    })
+}
+
+/// Makes the tables that are missing, and adds columns for figures that are new.
+pub(crate) fn make(connection: &Connection) -> Result<()> {
+    for (table, columns, _) in FIXED {
+        connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({columns})"))?;
+    }
+    for index in INDEXES {
+        connection.execute_batch(index)?;
+    }
+    let (host, guest) = (columns::host(), columns::guest());
+    for tier in Tier::ALL {
+        let (table, key) = of_host(tier);
+        connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({key}{})", typed(&host)))?;
+        add_missing(connection, &table, &host)?;
+        let (table, key) = of_guests(tier);
+        let primary = key_of_guests(tier);
+        connection.execute_batch(&format!(
+            "CREATE TABLE IF NOT EXISTS {table} ({key}{}, {primary}) WITHOUT ROWID",
+            typed(&guest)
+        ))?;
+        add_missing(connection, &table, &guest)?;
+    }
+    connection.pragma_update(None, "application_id", APPLICATION)?;
+    connection.pragma_update(None, "user_version", VERSION)
+}
+
+fn add_missing(connection: &Connection, table: &str, columns: &[Column]) -> Result<()> {
+    let there = names(connection, table)?;
+    for column in columns.iter().filter(|column| !there.contains(&column.name)) {
+        connection.execute_batch(&format!(
+            "ALTER TABLE {table} ADD COLUMN {} {}",
+            column.name,
+            column.sql_type()
+        ))?;
+    }
+    Ok(())
+}
+
+/// The names of a table's columns.
+pub(crate) fn names(connection: &Connection, table: &str) -> Result<BTreeSet<String>> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
+    statement.query_map([table], |row| row.get(0))?.collect()
+}
+
+/// The page docs/reference/history.md: every table with its columns.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Tables of the history\n\n\
+         The history is a SQLite file, `/var/lib/ksmith/history/history.db`. Times are milliseconds since 1970 (UTC): \
+         `SELECT datetime(time / 1000, 'unixepoch'), saved_bytes FROM host_minute`. NULL means that the value is unknown, \
+         or that this kernel lacks the figure.\n\n\
+         This page is generated: `cargo run -p ksmith -- schema --history > docs/reference/history.md`.\n",
+    );
+    for (table, columns, sentence) in FIXED {
+        let _ = write!(page, "\n## {table}\n\n{sentence}\n\n    CREATE TABLE {table} ({columns})\n");
+    }
+    let parts = [
+        (
+            "host_sample, host_minute, host_hour",
+            columns::host(),
+            "`time` is the key. A minute and an hour have the mean of each gauge, and the last value of each counter and state.",
+        ),
+        (
+            "guest_sample, guest_minute, guest_hour",
+            columns::guest(),
+            "`guest` is the guest's `id`; `guest` and `time` are the key. A row holds until the guest's next row: where \
+             nothing changes there is no row but for one in each hour. A minute and an hour have the last values.",
+        ),
+    ];
+    for (tables, columns, sentence) in parts {
+        let _ =
+            write!(page, "\n## {tables}\n\n{sentence}\n\n| column | unit | kind | meaning |\n|---|---|---|---|\n");
+        for Column { name, field } in columns {
+            let _ = writeln!(page, "| `{name}` | {} | {} | {} |", field.unit.word(), field.kind.word(), field.help);
+        }
+    }
+    page
+}

@@ -1,0 +1,453 @@
+use std::os::unix::fs::MetadataExt;
+
+use ksmith_core::figures::Value;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::moment::{DecisionMade, Event, EventKind};
+use crate::query::{Query, Resolution};
+use crate::reader::{HistoryReport, Reader};
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+/// The beginning of an hour in 2026.
+const BEGIN: i64 = 1_795_467_600_000;
+
+struct Rig {
+    directory: TempDir,
+    store: Store,
+}
+
+fn rig_within(bounds: Bounds) -> Rig {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("history.db");
+    let store = Store::open(&path, "boot", BEGIN, bounds).unwrap().store;
+    Rig { directory, store }
+}
+
+fn rig() -> Rig {
+    rig_within(Bounds::default())
+}
+
+impl Rig {
+    fn write(&mut self, moments: &[Moment]) -> Result<(), StoreError> {
+        self.store.write(moments)?;
+        self.store.tidy(moments.last().map_or(0, |moment| moment.time))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("history.db")
+    }
+
+    fn ask(&self, query: &Query) -> HistoryReport {
+        Reader::open(&self.path()).unwrap().ask(query).unwrap()
+    }
+}
+
+fn at_host(name: &str) -> usize {
+    columns::host().iter().position(|column| column.name == name).unwrap()
+}
+
+fn at_guest(name: &str) -> usize {
+    columns::guest().iter().position(|column| column.name == name).unwrap()
+}
+
+fn host(time: i64, saved: u64, scans: u64) -> Moment {
+    let mut host = vec![Value::Unknown; columns::host().len()];
+    host[at_host("saved_bytes")] = Value::Unsigned(saved);
+    host[at_host("full_scans")] = Value::Unsigned(scans);
+    Moment { time, host, ..Moment::default() }
+}
+
+fn guest(name: &str, merged: u64) -> GuestFigures {
+    let mut values = vec![Value::Unknown; columns::guest().len()];
+    values[at_guest("merged_bytes")] = Value::Unsigned(merged);
+    let life = Life {
+        key: format!("{name}:1"),
+        name: name.to_owned(),
+        uuid: None,
+        kind: "qemu".to_owned(),
+        program: "qemu-system-x86_64".to_owned(),
+        user: None,
+        cgroup: None,
+        domain: None,
+    };
+    GuestFigures { life, values }
+}
+
+fn guests(time: i64, guests: Vec<GuestFigures>) -> Moment {
+    Moment { time, guests: Some(guests), ..Moment::default() }
+}
+
+fn query(since: i64, until: i64, columns: &[&str]) -> Query {
+    let columns = columns.iter().map(|name| (*name).to_owned()).collect();
+    Query { since, until, guest: None, columns, resolution: Resolution::Rows(1000) }
+}
+
+fn numbers(report: &HistoryReport, column: usize) -> Vec<Option<f64>> {
+    report.rows.iter().map(|row| row[column].as_f64()).collect()
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let mut rig = rig();
+    let mut moment = host(BEGIN + 1500, 4096, 7);
+    moment.decisions.push(DecisionMade {
+        time: BEGIN + 1500,
+        policy: "profit".to_owned(),
+        state: "burst".to_owned(),
+        reason: "new memory".to_owned(),
+        settings: "run 0 -> 1".to_owned(),
+    });
+    moment.events.push(Event {
+        time: BEGIN,
+        kind: EventKind::DaemonStarted,
+        text: "the daemon started".to_owned(),
+    });
+    rig.write(&[moment]).unwrap();
+    let report = rig.ask(&query(BEGIN, BEGIN + 5000, &["saved_bytes", "full_scans", "profit_bytes"]));
+    assert_eq!(report.columns, ["time", "saved_bytes", "full_scans", "profit_bytes"]);
+    assert_eq!(
+        report.rows,
+        [[json_number((BEGIN + 1500) as f64 / 1000.0), 4096.into(), 7.into(), serde_json::Value::Null]]
+    );
+    assert_eq!(
+        (report.decisions[0].state.as_str(), report.decisions[0].settings.as_str()),
+        ("burst", "run 0 -> 1")
+    );
+    assert_eq!(report.events[0].kind, "daemon_started");
+}
+
+fn json_number(number: f64) -> serde_json::Value {
+    serde_json::json!(number)
+}
+
+#[test]
+fn minutes_and_hours_have_the_mean_of_gauges_and_the_last_of_counters() {
+    let mut rig = rig();
+    // Two samples a minute for two hours: saved is 0 and 100, scans count up.
+    let moments: Vec<Moment> =
+        (0..240).map(|n| host(BEGIN + n * 30_000, if n % 2 == 0 { 0 } else { 100 }, n as u64)).collect();
+    for moment in &moments {
+        rig.write(std::slice::from_ref(moment)).unwrap();
+    }
+    rig.write(&[host(BEGIN + 2 * HOUR, 0, 240)]).unwrap();
+    let of = |tier| {
+        let query = Query {
+            resolution: Resolution::Tier(tier),
+            ..query(BEGIN, BEGIN + 3 * HOUR, &["saved_bytes", "full_scans"])
+        };
+        rig.ask(&query)
+    };
+    let minutes = of(Tier::Minute);
+    assert_eq!(minutes.rows.len(), 120);
+    assert!(numbers(&minutes, 1).iter().all(|saved| *saved == Some(50.0)), "{:?}", minutes.rows);
+    assert_eq!(numbers(&minutes, 2)[..3], [Some(1.0), Some(3.0), Some(5.0)]);
+    let hours = of(Tier::Hour);
+    assert_eq!(numbers(&hours, 1), [Some(50.0), Some(50.0)]);
+    assert_eq!(numbers(&hours, 2), [Some(119.0), Some(239.0)]);
+    assert_eq!(of(Tier::Sample).rows.len(), 241);
+}
+
+#[test]
+fn a_guest_has_a_row_for_each_change_and_one_in_each_hour() {
+    let mut rig = rig();
+    for n in 0..130 {
+        let changing = guest("busy", n as u64);
+        rig.write(&[guests(BEGIN + n * MINUTE, vec![changing, guest("idle", 5)])]).unwrap();
+    }
+    let of = |name: &str, tier| {
+        let mut query = query(BEGIN, BEGIN + 3 * HOUR, &["merged_bytes"]);
+        query.guest = Some(name.to_owned());
+        query.resolution = Resolution::Tier(tier);
+        rig.ask(&query)
+    };
+    assert_eq!(of("busy", Tier::Sample).rows.len(), 130);
+    assert_eq!(numbers(&of("idle", Tier::Sample), 1), [Some(5.0); 3]);
+    assert_eq!(of("busy", Tier::Minute).rows.len(), 120);
+    assert_eq!(numbers(&of("busy", Tier::Hour), 1), [Some(59.0), Some(119.0)]);
+    assert_eq!(numbers(&of("idle", Tier::Hour), 1), [Some(5.0), Some(5.0)]);
+    // By name, key and PID; and the whole answer has the minutes with the samples after them.
+    let mut whole = query(BEGIN, BEGIN + 3 * HOUR, &["merged_bytes"]);
+    whole.guest = Some("busy:1".to_owned());
+    assert_eq!(rig.ask(&whole).rows.len(), 130);
+    whole.guest = Some("absent".to_owned());
+    assert!(Reader::open(&rig.path()).unwrap().ask(&whole).unwrap_err().to_string().contains("no guest absent"));
+}
+
+#[test]
+fn a_guest_lives_from_its_first_record_until_it_is_missed() {
+    let mut rig = rig();
+    rig.write(&[guests(BEGIN, vec![guest("a", 1), guest("b", 1)])]).unwrap();
+    rig.write(&[guests(BEGIN + MINUTE, vec![guest("b", 1)])]).unwrap();
+    let lives = |rig: &Rig| rig.ask(&query(BEGIN, BEGIN + HOUR, &[])).guests;
+    let ends = |lives: &[crate::reader::GuestLife]| -> Vec<(String, Option<f64>)> {
+        let mut ends: Vec<_> = lives.iter().map(|life| (life.name.clone(), life.last)).collect();
+        ends.sort_by(|a, b| a.0.cmp(&b.0));
+        ends
+    };
+    let minute = Some((BEGIN + MINUTE) as f64 / 1000.0);
+    assert_eq!(ends(&lives(&rig)), [("a".to_owned(), minute), ("b".to_owned(), None)]);
+    // A daemon that was killed and a later one: until it finds the guest again, it ended with the last record.
+    let Rig { directory, store } = rig;
+    drop(store);
+    let path = directory.path().join("history.db");
+    let store = Store::open(&path, "boot", BEGIN + HOUR, Bounds::default()).unwrap().store;
+    let mut rig = Rig { directory, store };
+    assert_eq!(ends(&lives(&rig))[1], ("b".to_owned(), minute));
+    rig.write(&[guests(BEGIN + HOUR, vec![guest("b", 1)])]).unwrap();
+    assert_eq!(ends(&lives(&rig)), [("a".to_owned(), minute), ("b".to_owned(), None)]);
+}
+
+#[test]
+fn rows_that_are_too_many_are_brought_together() {
+    let mut rig = rig();
+    let moments: Vec<Moment> =
+        (0..3600).map(|n| host(BEGIN + n * 1000, 10 + (n % 2) as u64 * 10, n as u64)).collect();
+    rig.write(&moments).unwrap();
+    let mut asked = query(BEGIN, BEGIN + HOUR, &["saved_bytes", "full_scans"]);
+    asked.resolution = Resolution::Rows(60);
+    let report = rig.ask(&asked);
+    assert!(report.rows.len() <= 60, "{}", report.rows.len());
+    let mean: f64 = numbers(&report, 1).iter().flatten().sum::<f64>() / report.rows.len() as f64;
+    assert!((14.0..=16.0).contains(&mean), "{mean}");
+    assert_eq!(numbers(&report, 2).last(), Some(&Some(3599.0)));
+}
+
+#[test]
+fn what_is_too_old_is_deleted_tier_by_tier() {
+    let minutes = |n: u64| Duration::from_secs(n * 60);
+    let mut rig = rig_within(Bounds {
+        samples: minutes(10),
+        minutes: minutes(120),
+        hours: minutes(300),
+        ..Bounds::default()
+    });
+    for n in 0..600 {
+        rig.write(&[Moment { guests: Some(vec![guest("a", n)]), ..host(BEGIN + n as i64 * MINUTE, n, n) }])
+            .unwrap();
+    }
+    let rows = |tier, guest: Option<&str>| {
+        let guest = guest.map(str::to_owned);
+        let query = Query { guest, resolution: Resolution::Tier(tier), ..query(0, i64::MAX, &["saved_bytes"]) };
+        rig.ask(&query).rows.len()
+    };
+    assert_eq!([rows(Tier::Sample, None), rows(Tier::Minute, None), rows(Tier::Hour, None)], [11, 120, 4]);
+    assert_eq!(rows(Tier::Sample, Some("a")), 11);
+    assert!(rows(Tier::Hour, Some("a")) <= 5);
+}
+
+#[test]
+fn the_file_stays_within_its_bytes() {
+    let bytes = 1 << 20;
+    let mut rig = rig_within(Bounds { bytes, ..Bounds::default() });
+    let mut largest = 0;
+    for n in 0..400_i64 {
+        let moments: Vec<Moment> = (0..60)
+            .map(|second| {
+                let time = BEGIN + n * MINUTE + second * 1000;
+                let figures = (0..5).map(|g| guest(&format!("g{g}"), (time + g) as u64)).collect();
+                Moment { guests: Some(figures), ..host(time, time as u64, n as u64) }
+            })
+            .collect();
+        rig.write(&moments).unwrap();
+        largest = largest.max(fs::metadata(rig.path()).unwrap().len());
+    }
+    assert!(largest < bytes + bytes / 5, "{largest}");
+    let report = rig.ask(&query(0, BEGIN + 400 * MINUTE, &["saved_bytes"]));
+    assert!(report.rows.len() > 50, "{}", report.rows.len());
+    // The newest is never what goes.
+    assert_eq!(report.rows.last().unwrap()[0], json_number((BEGIN + 400 * MINUTE - 1000) as f64 / 1000.0));
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_another_programs_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("history.db");
+    fs::write(&path, vec![0x5a; 9000]).unwrap();
+    let opened = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap();
+    let aside = opened.set_aside.unwrap();
+    assert_eq!(fs::read(&aside).unwrap(), vec![0x5a; 9000]);
+    drop(opened.store);
+    let other = directory.path().join("other.db");
+    Connection::open(&other).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
+    let before = fs::read(&other).unwrap();
+    let error = Store::open(&other, "boot", BEGIN, Bounds::default()).unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(fs::read(&other).unwrap(), before);
+    let error = Reader::open(&other).unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
+    let error = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap_err();
+    assert!(error.to_string().contains("later version"), "{error}");
+}
+
+#[test]
+fn damage_in_the_middle_of_the_file_is_an_error_and_opening_again_sets_it_aside() {
+    let mut rig = rig();
+    let moments: Vec<Moment> = (0..20_000).map(|n| host(BEGIN + n * 1000, n as u64, 0)).collect();
+    rig.write(&moments).unwrap();
+    let Rig { directory, store } = rig;
+    let path = directory.path().join("history.db");
+    store.close(BEGIN).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let length = bytes.len();
+    bytes[4096..length - 4096].fill(0xff);
+    fs::write(&path, &bytes).unwrap();
+    let opened = Store::open(&path, "boot", BEGIN, Bounds::default());
+    // Either opening sees it, or the first write does.
+    let is_set_aside = match opened {
+        Ok(Opened { set_aside: Some(_), .. }) => true,
+        Ok(Opened { mut store, set_aside: None }) => {
+            let error = store.write(&[host(BEGIN + HOUR * 24, 1, 1)]).unwrap_err();
+            assert_eq!(error.fault(), Fault::Corrupt, "{error}");
+            drop(store);
+            Store::set_aside(&path).is_ok()
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert!(is_set_aside);
+    assert!(Reader::open(&path).map(|_| ()).is_ok() || !path.exists());
+}
+
+#[test]
+fn a_locked_file_is_a_passing_fault_and_nothing_is_half_written() {
+    let mut rig = rig();
+    rig.write(&[host(BEGIN, 1, 1)]).unwrap();
+    let other = Connection::open(rig.path()).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let error = rig.write(&[host(BEGIN + 1000, 2, 2), host(BEGIN + 2000, 3, 3)]).unwrap_err();
+    assert_eq!(error.fault(), Fault::Passing, "{error}");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(rig.ask(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 1);
+    rig.write(&[host(BEGIN + 3000, 4, 4)]).unwrap();
+    assert_eq!(rig.ask(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 2);
+}
+
+#[test]
+fn a_reader_that_never_ends_keeps_the_log_from_growing_without_bound() {
+    let log_bytes = 1 << 20;
+    let mut rig = rig_within(Bounds { log_bytes, ..Bounds::default() });
+    rig.write(&[host(BEGIN, 1, 1)]).unwrap();
+    let reader = Connection::open(rig.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM host_sample").unwrap();
+    let mut time = BEGIN;
+    let error = loop {
+        let moments: Vec<Moment> = (0..100).map(|n| host(time + n * 1000, n as u64, 0)).collect();
+        time += 100_000;
+        if let Err(error) = rig.write(&moments) {
+            break error;
+        }
+    };
+    assert!(matches!(error, StoreError::HeldByReader { .. }), "{error}");
+    let largest = fs::metadata(beside(&rig.path(), "-wal")).unwrap().len();
+    assert!(largest < log_bytes + (1 << 20), "{largest}");
+    reader.execute_batch("ROLLBACK").unwrap();
+    rig.write(&[host(time, 1, 1)]).unwrap();
+    assert!(fs::metadata(beside(&rig.path(), "-wal")).unwrap().len() < log_bytes / 2);
+}
+
+#[test]
+fn the_group_may_read_the_file_and_others_may_not() {
+    let mut rig = rig();
+    rig.write(&[host(BEGIN, 1, 1)]).unwrap();
+    for suffix in ["", "-wal"] {
+        let mode = fs::metadata(beside(&rig.path(), suffix)).unwrap().mode();
+        assert_eq!(mode & 0o777, MODE, "{suffix}");
+    }
+}
+
+#[test]
+fn a_figure_that_is_new_gets_its_column() {
+    let rig = rig();
+    let path = rig.path();
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("ALTER TABLE host_sample DROP COLUMN cow_ksm").unwrap();
+    drop(connection);
+    let asked = query(BEGIN, BEGIN + HOUR, &["cow_ksm"]);
+    // A file of an earlier version: the figure is unknown there, and no error.
+    assert_eq!(rig.ask(&asked).rows.len(), 0);
+    let mut store = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap().store;
+    let mut moment = host(BEGIN, 1, 1);
+    moment.host[at_host("cow_ksm")] = Value::Unsigned(9);
+    store.write(&[moment]).unwrap();
+    assert_eq!(numbers(&rig.ask(&asked), 1), [Some(9.0)]);
+    let error = Reader::open(&path).unwrap().ask(&query(0, 1, &["speed"])).unwrap_err();
+    assert!(error.to_string().contains("no figure speed; it has run, pages_to_scan"), "{error}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_loses_nothing_that_is_written_afterwards() {
+    let mut rig = rig();
+    for n in 0..30 {
+        rig.write(&[host(BEGIN + n * MINUTE, 10, 1)]).unwrap();
+    }
+    for n in 0..30 {
+        rig.write(&[host(BEGIN - HOUR + n * MINUTE, 20, 2)]).unwrap();
+    }
+    let of = |tier, since| {
+        let query = Query { resolution: Resolution::Tier(tier), ..query(since, BEGIN + HOUR, &["saved_bytes"]) };
+        rig.ask(&query).rows.len()
+    };
+    assert_eq!(of(Tier::Sample, BEGIN - HOUR), 60);
+    assert_eq!(of(Tier::Minute, BEGIN), 29);
+    assert!(of(Tier::Minute, BEGIN - HOUR) >= 29 + 28);
+}
+
+#[test]
+fn the_guests_that_saved_most_come_first_with_their_last_figures() {
+    let mut rig = rig();
+    let saving = |name: &str, saved: u64| {
+        let mut guest = guest(name, 1);
+        guest.values[at_guest("saved_bytes")] = Value::Unsigned(saved);
+        guest
+    };
+    for n in 0..130 {
+        let figures = vec![saving("much", 1000 + n), saving("little", 5), saving("falling", 2000 - n * 15)];
+        rig.write(&[guests(BEGIN + n as i64 * MINUTE, figures)]).unwrap();
+    }
+    let savers = Reader::open(&rig.path()).unwrap().savers(&query(BEGIN, BEGIN + 3 * HOUR, &[]), 2).unwrap();
+    let found: Vec<_> = savers.iter().map(|saver| (saver.life.name.as_str(), saver.saved_bytes)).collect();
+    assert_eq!(found, [("much", Some(1129.0)), ("falling", Some(65.0))]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn a_file_of_any_bytes_is_an_error_or_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..5000), keeps_head: bool) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history.db");
+        let mut content = if keeps_head { b"SQLite format 3\0".to_vec() } else { Vec::new() };
+        content.extend(&bytes);
+        fs::write(&path, &content).unwrap();
+        if let Ok(reader) = Reader::open(&path) {
+            let _ = reader.ask(&query(0, i64::MAX, &[]));
+        }
+    }
+
+    /// Bytes that are changed in a real file: an error or an answer, and a writer that goes on or sets it aside.
+    #[test]
+    fn a_file_with_wrong_bytes_never_ends_the_program(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
+        let mut rig = rig();
+        let moments: Vec<Moment> = (0..300)
+            .map(|n| Moment { guests: Some(vec![guest("a", n as u64)]), ..host(BEGIN + n * 1000, n as u64, 0) })
+            .collect();
+        rig.write(&moments).unwrap();
+        let Rig { directory, store } = rig;
+        let path = directory.path().join("history.db");
+        store.close(BEGIN).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(reader) = Reader::open(&path) {
+            let _ = reader.ask(&query(0, i64::MAX, &[]));
+        }
+        if let Ok(Opened { mut store, .. }) = Store::open(&path, "boot", BEGIN, Bounds::default()) {
+            let _ = store.write(&[host(BEGIN + HOUR, 1, 1)]);
+        }
+    }
+}

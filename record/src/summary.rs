@@ -1,0 +1,221 @@
+//! What a stretch of the history comes to: means, sums, and what each decision brought.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::reader::{DecisionRow, HistoryReport};
+
+/// A longer time without rows counts as not recorded, in rows.
+const GAP_ROWS: f64 = 5.0;
+
+/// And it is never shorter than this, in seconds: a parked daemon looks seldom.
+const GAP_SECONDS: f64 = 60.0;
+
+/// What merging brought and cost in a stretch of time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Time with records, in seconds.
+    pub recorded_seconds: f64,
+    /// The mean of the memory saved.
+    pub saved_mean_bytes: f64,
+    /// Memory saved at the end.
+    pub saved_last_bytes: f64,
+    /// The most memory saved.
+    pub saved_max_bytes: f64,
+    /// Memory saved, summed over time.
+    pub saved_gib_hours: f64,
+    /// CPU time of ksmd.
+    pub ksmd_cpu_seconds: f64,
+    /// CPU time of the daemon.
+    pub daemon_cpu_seconds: f64,
+    /// The most that the host would have needed if all merged pages had diverged.
+    pub exposure_max_bytes: f64,
+    /// The least that it had for that.
+    pub headroom_min_bytes: Option<f64>,
+    /// Time in which the exposure exceeded the headroom.
+    pub exposed_seconds: f64,
+}
+
+/// The time from one decision to the next.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Episode {
+    /// The decision that began it.
+    pub decision: DecisionRow,
+    /// How long it lasted, in seconds.
+    pub seconds: f64,
+    /// Memory saved at its end less that at its beginning.
+    pub gained_bytes: f64,
+    /// CPU time of ksmd in it.
+    pub ksmd_cpu_seconds: f64,
+}
+
+/// One row as numbers.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    time: f64,
+    saved: Option<f64>,
+    ksmd_percent: Option<f64>,
+    exposure: Option<f64>,
+    headroom: Option<f64>,
+    daemon_cpu: Option<f64>,
+}
+
+fn points(report: &HistoryReport) -> Vec<Point> {
+    let at = |name: &str| report.columns.iter().position(|column| column == name);
+    let columns =
+        ["saved_bytes", "ksmd_cpu_percent", "exposure_bytes", "headroom_bytes", "daemon_cpu_seconds"].map(at);
+    let point = |row: &Vec<Json>| {
+        let [saved, ksmd_percent, exposure, headroom, daemon_cpu] = columns.map(|at| row.get(at?)?.as_f64());
+        Some(Point { time: row.first()?.as_f64()?, saved, ksmd_percent, exposure, headroom, daemon_cpu })
+    };
+    report.rows.iter().filter_map(point).collect()
+}
+
+/// The pairs of rows between which the host was recorded, each with the seconds between them.
+fn steps(points: &[Point], resolution: f64) -> impl Iterator<Item = (Point, Point, f64)> {
+    let longest = (GAP_ROWS * resolution).max(GAP_SECONDS);
+    let pairs = points.iter().zip(points.iter().skip(1));
+    pairs
+        .map(|(from, to)| (*from, *to, to.time - from.time))
+        .filter(move |(.., time)| *time > 0.0 && *time <= longest)
+}
+
+/// Sums a report of the host up. `None`: nothing was recorded.
+pub fn summary(report: &HistoryReport) -> Option<Summary> {
+    let points = points(report);
+    let last = points.iter().rev().find_map(|point| point.saved)?;
+    let mut summary = Summary {
+        recorded_seconds: 0.0,
+        saved_mean_bytes: last,
+        saved_last_bytes: last,
+        saved_max_bytes: points.iter().filter_map(|point| point.saved).fold(0.0, f64::max),
+        saved_gib_hours: 0.0,
+        ksmd_cpu_seconds: 0.0,
+        daemon_cpu_seconds: 0.0,
+        exposure_max_bytes: points.iter().filter_map(|point| point.exposure).fold(0.0, f64::max),
+        headroom_min_bytes: points.iter().filter_map(|point| point.headroom).reduce(f64::min),
+        exposed_seconds: 0.0,
+    };
+    let mut byte_seconds = 0.0;
+    for (from, to, time) in steps(&points, report.resolution_seconds) {
+        summary.recorded_seconds += time;
+        byte_seconds += from.saved.unwrap_or(0.0) * time;
+        summary.ksmd_cpu_seconds += cpu(&to, time);
+        // A daemon that was started again counts from 0.
+        if let (Some(before), Some(after)) = (from.daemon_cpu, to.daemon_cpu) {
+            summary.daemon_cpu_seconds += if after >= before { after - before } else { after };
+        }
+        if let (Some(exposure), Some(headroom)) = (from.exposure, from.headroom)
+            && exposure > headroom
+        {
+            summary.exposed_seconds += time;
+        }
+    }
+    if summary.recorded_seconds > 0.0 {
+        summary.saved_mean_bytes = byte_seconds / summary.recorded_seconds;
+    }
+    summary.saved_gib_hours = byte_seconds / f64::from(1 << 30) / 3600.0;
+    Some(summary)
+}
+
+/// ksmd's CPU time before a row, from its share of one CPU.
+fn cpu(to: &Point, time: f64) -> f64 {
+    to.ksmd_percent.unwrap_or(0.0) / 100.0 * time
+}
+
+/// What came of each decision until the next one. Decisions without rows around them are left out.
+pub fn episodes(report: &HistoryReport) -> Vec<Episode> {
+    let points = points(report);
+    let saved_at = |time: f64| {
+        let end = points.partition_point(|point| point.time <= time);
+        // The first rows may come after the first decision.
+        points.get(end.saturating_sub(1)).and_then(|point| point.saved)
+    };
+    let ends = report.decisions.iter().skip(1).map(|next| next.time).chain([report.until]);
+    let mut episodes: Vec<Episode> = Vec::new();
+    for (decision, end) in report.decisions.iter().zip(ends) {
+        // A setting that changed within one state does not begin another episode.
+        let again = episodes.last_mut().filter(|last| last.decision.state == decision.state);
+        let steps = || steps(&points, report.resolution_seconds);
+        let within = steps().filter(|(_, to, _)| to.time > decision.time && to.time <= end);
+        let ksmd_cpu_seconds = within.map(|(_, to, time)| cpu(&to, time)).sum::<f64>();
+        let (Some(before), Some(after)) = (saved_at(decision.time), saved_at(end)) else { continue };
+        let (seconds, gained_bytes) = (end - decision.time, after - before);
+        match again {
+            Some(last) => {
+                last.seconds += seconds;
+                last.gained_bytes += gained_bytes;
+                last.ksmd_cpu_seconds += ksmd_cpu_seconds;
+            }
+            None => {
+                episodes.push(Episode { decision: decision.clone(), seconds, gained_bytes, ksmd_cpu_seconds });
+            }
+        }
+    }
+    episodes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const GIB: f64 = (1_u64 << 30) as f64;
+
+    fn report(rows: Json, decisions: &[(f64, &str)]) -> HistoryReport {
+        let decisions: Vec<Json> = decisions
+            .iter()
+            .map(|(time, state)| json!({"time": time, "policy": "profit", "state": state, "reason": "", "settings": ""}))
+            .collect();
+        serde_json::from_value(json!({
+            "since": 0.0, "until": 400.0, "resolution_seconds": 1.0, "guest": null,
+            "columns": ["time", "saved_bytes", "ksmd_cpu_percent", "exposure_bytes", "headroom_bytes", "daemon_cpu_seconds"],
+            "rows": rows, "decisions": decisions, "events": [], "guests": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn means_and_sums_are_over_the_time_that_was_recorded() {
+        let rows = json!([
+            [0.0, GIB, 0.0, GIB, 2.0 * GIB, 1.0],
+            [10.0, 3.0 * GIB, 50.0, 3.0 * GIB, 2.0 * GIB, 1.5],
+            [20.0, 3.0 * GIB, 100.0, 3.0 * GIB, 2.0 * GIB, 2.0],
+            // A daemon that was away for five minutes, and began anew.
+            [320.0, null, null, null, null, null],
+            [330.0, GIB, 10.0, GIB, 4.0 * GIB, 0.25],
+            [340.0, GIB, 10.0, GIB, 4.0 * GIB, 0.5],
+        ]);
+        let summary = summary(&report(rows, &[])).unwrap();
+        assert_eq!(summary.recorded_seconds, 40.0);
+        // The row before the last ten seconds but one is unknown.
+        assert_eq!(summary.saved_gib_hours, (10.0 + 30.0 + 0.0 + 10.0) / 3600.0);
+        assert_eq!(summary.ksmd_cpu_seconds, 5.0 + 10.0 + 1.0 + 1.0);
+        assert_eq!(summary.daemon_cpu_seconds, 0.5 + 0.5 + 0.25);
+        assert_eq!(summary.exposed_seconds, 10.0);
+        assert_eq!((summary.saved_max_bytes, summary.headroom_min_bytes), (3.0 * GIB, Some(2.0 * GIB)));
+    }
+
+    #[test]
+    fn without_a_row_there_is_no_summary() {
+        assert_eq!(summary(&report(json!([]), &[])), None);
+        assert_eq!(episodes(&report(json!([]), &[(1.0, "burst")])), []);
+    }
+
+    #[test]
+    fn an_episode_lasts_until_the_state_changes() {
+        let rows = json!([
+            [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+            [10.0, 4096.0, 100.0, 0.0, 1.0, 0.0],
+            [20.0, 8192.0, 100.0, 0.0, 1.0, 0.0],
+            [30.0, 8192.0, 0.0, 0.0, 1.0, 0.0],
+        ]);
+        let episodes = episodes(&report(rows, &[(0.0, "burst"), (10.0, "burst"), (20.0, "parked")]));
+        let found: Vec<_> = episodes
+            .iter()
+            .map(|e| (e.decision.state.as_str(), e.seconds, e.gained_bytes, e.ksmd_cpu_seconds))
+            .collect();
+        assert_eq!(found, [("burst", 20.0, 8192.0, 20.0), ("parked", 380.0, 0.0, 0.0)]);
+    }
+}

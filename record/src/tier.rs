@@ -1,0 +1,45 @@
+//! The tiers of the history: samples, minutes and hours.
+
+/// How finely a part of the history is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Samples as they were taken.
+    Sample,
+    /// A row for each minute: the mean of gauges, and the last value of all others.
+    Minute,
+    /// A row for each hour.
+    Hour,
+}
+
+impl Tier {
+    /// All tiers, the finest first.
+    pub const ALL: [Self; 3] = [Self::Sample, Self::Minute, Self::Hour];
+
+    /// The length of a row's time, in milliseconds.
+    pub const fn milliseconds(self) -> i64 {
+        match self {
+            Self::Sample => 1000,
+            Self::Minute => 60_000,
+            Self::Hour => 3_600_000,
+        }
+    }
+
+    /// The word for it in names of tables.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Sample => "sample",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+        }
+    }
+
+    /// The table of the host's figures.
+    pub(crate) fn of_host(self) -> String {
+        format!("host_{}", self.word())
+    }
+
+    /// The table of the guests' figures.
+    pub(crate) fn of_guests(self) -> String {
+        format!("guest_{}", self.word())
+    }
+}

@@ -1,0 +1,98 @@
+//! Times as people write and read them.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// The error for text that names no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no time: write how long ago, such as 2h, 30m or 7d, or a date such as 2026-11-23T20:15, or seconds since 1970"
+)]
+pub struct BadTime(String);
+
+/// Seconds since 1970 below this many are no time of a record: 2001.
+const EARLIEST: f64 = 1e9;
+
+/// Reads a time: how long before `now`, a date in the host's time zone, or seconds since 1970. All in milliseconds.
+///
+/// # Errors
+/// It is none of these, or out of range.
+pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
+    let text = text.trim();
+    let bad = || BadTime(text.chars().take(80).collect());
+    if text == "now" {
+        return Ok(now);
+    }
+    if let Ok(seconds) = text.parse::<f64>() {
+        let is_time = (EARLIEST..1e12).contains(&seconds);
+        return if is_time { Ok((seconds * 1000.0) as i64) } else { Err(bad()) };
+    }
+    if let Some(ago) = ago(text) {
+        let then = i64::try_from(ago.as_millis()).ok().and_then(|ago| now.checked_sub(ago));
+        return then.filter(|then| *then >= 0 && ago >= SignedDuration::ZERO).ok_or_else(bad);
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time.as_millisecond());
+    }
+    let date = text.parse::<DateTime>().map_err(|_| bad())?;
+    Ok(date.to_zoned(TimeZone::system()).map_err(|_| bad())?.timestamp().as_millisecond())
+}
+
+/// A length of time such as `2h 30m` or `7d`. Days are 24 hours.
+fn ago(text: &str) -> Option<SignedDuration> {
+    let days = |unit: char, length: i64| {
+        let number: i64 = text.strip_suffix(unit)?.parse().ok()?;
+        Some(SignedDuration::from_secs(number.checked_mul(length)?))
+    };
+    days('d', 86_400).or_else(|| days('w', 7 * 86_400)).or_else(|| text.parse().ok())
+}
+
+/// A time in the host's time zone: `2026-11-23 20:15:30`.
+pub fn local(milliseconds: i64) -> String {
+    let Ok(time) = Timestamp::from_millisecond(milliseconds) else { return "-".to_owned() };
+    time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: i64 = 1_795_467_600_000;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("now", NOW),
+            ("2h", NOW - 7_200_000),
+            ("30m", NOW - 1_800_000),
+            ("90s", NOW - 90_000),
+            ("1d", NOW - 86_400_000),
+            ("2w", NOW - 14 * 86_400_000),
+            ("1h 30m", NOW - 5_400_000),
+            ("1795467600", NOW),
+            ("1795467600.5", NOW + 500),
+            ("2026-11-23T21:00:00Z", NOW),
+            ("2026-11-23T22:00:00+01:00", NOW),
+        ] {
+            assert_eq!(parse(text, NOW), Ok(expected), "{text}");
+        }
+        for bad in ["", "2", "-2h", "yesterday", "2x", "999999999999d", "2026-13-01", "nan", "inf", "1e300"] {
+            assert!(parse(bad, NOW).is_err(), "{bad}: {:?}", parse(bad, NOW));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_time_or_an_error(text in ".{0,40}") {
+            let _ = parse(&text, NOW);
+        }
+
+        #[test]
+        fn any_number_is_shown(time: i64) {
+            assert!(!local(time).is_empty());
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What an operator is told of, turn by turn.
+
+use std::time::Duration;
+
+use ksmith_core::account::Totals;
+use ksmith_core::alarm::{Facts, Notice};
+use ksmith_core::decide::domains::{DomainsConfig, DomainsReport};
+use ksmith_core::sample::Sample;
+use ksmith_host::guests::GuestSnapshot;
+use tracing::warn;
+
+use super::{Daemon, DaemonHost};
+
+/// How often the domains are looked at: that names all guests.
+const DOMAINS: Duration = Duration::from_secs(60);
+
+impl<H: DaemonHost> Daemon<H> {
+    /// Looks for alarms that begin or end, and has them told.
+    pub(super) fn watch_for_alarms(&mut self, sample: &Sample, known: &GuestSnapshot) -> Vec<Notice> {
+        if !sample.ksm.is_present() {
+            return Vec::new();
+        }
+        self.look_at_domains(sample, known);
+        let facts = Facts { at: sample.at, totals: Totals::of(sample), breach: self.breach.1.as_deref() };
+        let notices = self.alarms.look(&facts);
+        for notice in &notices {
+            let word = if notice.begins { "begins" } else { "ends" };
+            warn!("alarm {} {word}: {}", notice.alarm.word(), notice.text);
+            if let Some(notifier) = &self.notifier {
+                notifier.tell(notice.clone());
+            }
+        }
+        notices
+    }
+
+    fn look_at_domains(&mut self, sample: &Sample, known: &GuestSnapshot) {
+        let (last, found) = &mut self.breach;
+        if self.config.domains.is_unconfigured() {
+            *found = None;
+            return;
+        }
+        if last.is_some_and(|last| sample.at.saturating_sub(last) < DOMAINS) {
+            return;
+        }
+        *last = Some(sample.at);
+        *found = breach(&self.config.domains, sample, known);
+    }
+}
+
+/// Why guests of different domains may share pages, although there are rules that tell them apart.
+fn breach(config: &DomainsConfig, sample: &Sample, known: &GuestSnapshot) -> Option<String> {
+    let report = DomainsReport::of(config, &known.name(sample).guests, None);
+    report.may_share_across.then_some(report.meaning)
+}

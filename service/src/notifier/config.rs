@@ -1,0 +1,36 @@
+//! The table `[notify]` of the configuration.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// How an operator is told of alarms.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NotifyConfig {
+    /// A program with its arguments. Empty: none is started.
+    pub command: Vec<String>,
+    /// Whether alarms go to the journal, each with its message ID.
+    pub journal: bool,
+    /// How long profit must be negative, in minutes.
+    pub profit_minutes: u32,
+}
+
+impl Default for NotifyConfig {
+    fn default() -> Self {
+        Self { command: Vec::new(), journal: true, profit_minutes: 60 }
+    }
+}
+
+impl NotifyConfig {
+    /// How long profit must be negative.
+    pub fn profit_after(&self) -> Duration {
+        Duration::from_secs(u64::from(self.profit_minutes) * 60)
+    }
+
+    /// What is wrong with it, in a sentence.
+    pub fn fault(&self) -> Option<String> {
+        let program = self.command.first()?;
+        (!program.starts_with('/')).then(|| format!("[notify] command: {program:?} is no absolute path"))
+    }
+}

@@ -1,0 +1,87 @@
+//! The thread that tells notices.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use ksmith_core::alarm::Notice;
+use ksmith_core::printable::OneLine;
+use tracing::{info, warn};
+
+use super::{NotifyConfig, Order, journal};
+
+/// How long a command may take. Then it is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the daemon's end waits for a command.
+pub(super) const LAST: Duration = Duration::from_secs(2);
+
+/// How often a command that runs is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn work(mut config: NotifyConfig, inbox: &Receiver<Order>) {
+    let mut has_failed = false;
+    for order in inbox {
+        match order {
+            Order::Configure(other) => config = other,
+            Order::Tell(notice) => tell(&config, &notice, &mut has_failed),
+        }
+    }
+}
+
+fn tell(config: &NotifyConfig, notice: &Notice, has_failed: &mut bool) {
+    if config.journal
+        && let Err(why) = journal::send(journal::SOCKET, notice)
+        && !std::mem::replace(has_failed, true)
+    {
+        info!("alarms do not go to the journal: {}: {why}", journal::SOCKET);
+    }
+    if let Some((program, arguments)) = config.command.split_first()
+        && let Err(why) = run(program, arguments, notice)
+    {
+        warn!("[notify] command {}: {why}", OneLine(program));
+    }
+}
+
+/// The word for a beginning or an end.
+pub(super) fn state(notice: &Notice) -> &'static str {
+    if notice.begins { "begins" } else { "ends" }
+}
+
+/// Runs the command. It gets the notice in its environment, and no descriptor but the null device.
+fn run(program: &str, arguments: &[String], notice: &Notice) -> Result<(), String> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("KSMITH_ALARM", notice.alarm.word())
+        .env("KSMITH_STATE", state(notice))
+        .env("KSMITH_TEXT", OneLine(&notice.text).to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|why| why.to_string())?;
+    let ended = wait(&mut child, PATIENCE);
+    if !matches!(ended, Ok(Some(_))) {
+        // It may have ended just now.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    match ended.map_err(|why| why.to_string())? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("it failed: {status}")),
+        None => Err(format!("it was killed after {} s", PATIENCE.as_secs())),
+    }
+}
+
+fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<std::process::ExitStatus>> {
+    let end = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}

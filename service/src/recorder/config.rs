@@ -1,0 +1,81 @@
+//! The table `[history]` of the configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ksmith_host::root::Root;
+use ksmith_record::Bounds;
+use serde::Deserialize;
+
+/// Where the history is, unless the configuration names another path.
+pub const DEFAULT_PATH: &str = "/var/lib/ksmith/history/history.db";
+
+/// What is recorded, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HistoryConfig {
+    /// Whether the daemon records.
+    pub enabled: bool,
+    /// The SQLite file.
+    pub path: PathBuf,
+    /// How long samples are kept, at least 2 hours.
+    pub samples_hours: u32,
+    /// How long a row for each minute is kept, with decisions and events.
+    pub minutes_days: u32,
+    /// How long a row for each hour is kept.
+    pub hours_years: u32,
+    /// The most that the file may use, in MiB.
+    pub max_mib: u64,
+    /// Time between two records of the guests, in seconds.
+    pub guest_seconds: u32,
+}
+
+impl Default for HistoryConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            path: PathBuf::from(DEFAULT_PATH),
+            samples_hours: 24,
+            minutes_days: 31,
+            hours_years: 5,
+            max_mib: 512,
+            guest_seconds: 10,
+        }
+    }
+}
+
+impl HistoryConfig {
+    /// What is wrong with it, in a sentence.
+    pub fn fault(&self) -> Option<String> {
+        let fault = match self {
+            // The minutes of guests are made when their hour is over.
+            Self { samples_hours: 0..2, .. } => "samples_hours: samples are needed for 2 hours at least",
+            Self { minutes_days: 0, .. } => "minutes_days: a row for each minute is needed for a day at least",
+            Self { hours_years: 0, .. } => "hours_years: it must be over 0",
+            Self { max_mib: 0..4, .. } => "max_mib: the file needs 4 MiB at least",
+            Self { guest_seconds: 0, .. } => "guest_seconds: it must be over 0",
+            Self { path, .. } if !path.is_absolute() => "path: name an absolute path",
+            _ => return None,
+        };
+        Some(format!("[history] {fault}"))
+    }
+
+    /// The file on this host: in a captured tree or a simulated one it is below that.
+    pub fn file(&self, root: &Root) -> PathBuf {
+        match root.is_host() {
+            true => self.path.clone(),
+            false => root.path(self.path.strip_prefix("/").unwrap_or(&self.path)),
+        }
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        const HOUR: u64 = 3600;
+        Bounds {
+            samples: Duration::from_secs(u64::from(self.samples_hours) * HOUR),
+            minutes: Duration::from_secs(u64::from(self.minutes_days) * 24 * HOUR),
+            hours: Duration::from_secs(u64::from(self.hours_years) * 366 * 24 * HOUR),
+            bytes: self.max_mib.saturating_mul(1 << 20),
+            ..Bounds::default()
+        }
+    }
+}

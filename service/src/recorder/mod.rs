@@ -1,0 +1,203 @@
+//! The recorder: a thread of its own writes the history, and no turn of the daemon waits for it.
+//!
+//! [`Recorder::take`] hands a turn over by a channel of bounded length. Where the disk is slow the channel fills, and moments
+//! are lost and counted. A fault of the disk ends nothing: it is tried again, and the status says so.
+
+mod config;
+mod notes;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use ksmith_core::alarm::Notice;
+use ksmith_core::controller::Tick;
+use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::guest::Guest;
+use ksmith_core::model::HistoryStatus;
+use ksmith_core::sample::Sample;
+use ksmith_host::root::Root;
+use ksmith_record::{DecisionMade, Event};
+use tracing::warn;
+
+pub use self::config::{DEFAULT_PATH, HistoryConfig};
+use self::notes::Notes;
+use self::worker::Worker;
+
+/// The shortest time between two moments that are recorded.
+const PERIOD: Duration = Duration::from_millis(995);
+
+/// Moments that may wait for the thread. With a thousand guests each takes some 300 KiB.
+const WAITING: usize = 16;
+
+/// How long the end of the daemon waits for the last moments to be written. A disk that hangs keeps no settings from being
+/// restored.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+
+/// What a turn of the daemon saw and did.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The turn of the daemon.
+    pub tick: &'a Tick,
+    /// Alarms that began or ended in the turn.
+    pub notices: &'a [Notice],
+    /// The policy in charge.
+    pub policy: &'a str,
+    /// Per cent of one CPU that ksmd uses.
+    pub ksmd_cpu_percent: Option<f64>,
+    /// Milliseconds since 1970.
+    pub day_clock: i64,
+    /// Time since the daemon started.
+    pub uptime: Duration,
+}
+
+/// What is handed over of a turn.
+#[derive(Debug)]
+struct Taken {
+    time: i64,
+    sample: Sample,
+    ksmd_cpu_percent: Option<f64>,
+    uptime: Duration,
+    decisions: Vec<DecisionMade>,
+    events: Vec<Event>,
+    /// Moments that were lost since the one before.
+    lost: u64,
+    /// Whether the guests' figures are recorded.
+    has_guests: bool,
+}
+
+#[derive(Debug)]
+enum Order {
+    Take(Box<Taken>),
+    Configure(DomainsConfig),
+    #[cfg(test)]
+    Flush(Sender<()>),
+    End(i64),
+}
+
+/// The handle of the thread.
+#[derive(Debug)]
+pub struct Recorder {
+    orders: Sender<Order>,
+    ended: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+    status: Arc<Mutex<HistoryStatus>>,
+    notes: Notes,
+    guest_period: Duration,
+    last: Option<Duration>,
+    last_guests: Option<Duration>,
+}
+
+impl Recorder {
+    /// Starts the thread, which opens the file. `guests` gives the guests of a sample, and `day_clock` is the time.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start(
+        root: &Root,
+        config: &HistoryConfig,
+        domains: DomainsConfig,
+        guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
+        day_clock: i64,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = bounded(WAITING);
+        let (end, ended) = bounded(1);
+        let status = HistoryStatus { path: config.file(root).display().to_string(), ..HistoryStatus::default() };
+        let status = Arc::new(Mutex::new(status));
+        let worker = Worker::new(root, config, domains, Box::new(guests), Arc::clone(&status), day_clock);
+        let work = move || {
+            worker.work(&inbox);
+            // The daemon may have ended without waiting.
+            let _ = end.send(());
+        };
+        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
+        Ok(Self {
+            orders,
+            ended,
+            thread: Some(thread),
+            status,
+            notes: Notes::default(),
+            guest_period: Duration::from_secs(u64::from(config.guest_seconds)),
+            last: None,
+            last_guests: None,
+        })
+    }
+
+    /// Takes a turn in. Never waits: what finds no room is lost and counted.
+    pub fn take(&mut self, seen: &Seen<'_>) {
+        self.notes.take(seen);
+        let at = seen.tick.sample.at;
+        let is_due =
+            |last: Option<Duration>, period: Duration| last.is_none_or(|last| at.saturating_sub(last) >= period);
+        if !is_due(self.last, PERIOD) {
+            return;
+        }
+        self.last = Some(at);
+        let has_guests = is_due(self.last_guests, self.guest_period);
+        if has_guests {
+            self.last_guests = Some(at);
+        }
+        let (decisions, events, lost) = self.notes.hand_over();
+        let taken = Taken {
+            time: seen.day_clock,
+            sample: seen.tick.sample.clone(),
+            ksmd_cpu_percent: seen.ksmd_cpu_percent,
+            uptime: seen.uptime,
+            decisions,
+            events,
+            lost,
+            has_guests,
+        };
+        match self.orders.try_send(Order::Take(Box::new(taken))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(Order::Take(taken))) => {
+                // What changes nothing is lost; decisions and events go with the next moment.
+                self.notes.take_back(taken.decisions, taken.events, taken.lost);
+                self.count_lost();
+            }
+            Err(_) => self.count_lost(),
+        }
+    }
+
+    fn count_lost(&mut self) {
+        self.notes.lose();
+        if let Ok(mut status) = self.status.lock() {
+            status.lost += 1;
+        }
+    }
+
+    /// Takes other trust domains over.
+    pub fn configure(&self, domains: DomainsConfig) {
+        // A thread that is that busy names domains as before.
+        let _ = self.orders.try_send(Order::Configure(domains));
+    }
+
+    /// The state of the history.
+    pub fn status(&self) -> HistoryStatus {
+        self.status.lock().map(|status| status.clone()).unwrap_or_default()
+    }
+
+    /// Writes what is left and ends. A disk that hangs is left behind after some time.
+    pub fn end(mut self, day_clock: i64) {
+        let is_told = self.orders.send_timeout(Order::End(day_clock), LAST_WRITE).is_ok();
+        if is_told && self.ended.recv_timeout(LAST_WRITE).is_ok() {
+            if let Some(thread) = self.thread.take() {
+                let _ = thread.join();
+            }
+        } else {
+            warn!("the last moments of the history were not written: the disk does not answer");
+        }
+    }
+
+    #[cfg(test)]
+    fn flush(&self) {
+        let (reply, done) = bounded(1);
+        self.orders.send(Order::Flush(reply)).unwrap();
+        done.recv().unwrap();
+    }
+}

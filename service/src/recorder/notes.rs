@@ -1,0 +1,121 @@
+//! Decisions and events of turns, until a moment takes them along.
+
+use std::collections::BTreeMap;
+
+use ksmith_core::printable::OneLine;
+use ksmith_record::{DecisionMade, Event, EventKind};
+
+use super::Seen;
+
+/// Decisions, and events, that wait for a moment at most. The oldest are lost.
+const MOST: usize = 256;
+
+/// The shortest time between two events about the same thing, in milliseconds.
+const SAME: i64 = 60_000;
+
+/// Things that events were about lately, at most.
+const ABOUT: usize = 256;
+
+/// How far the clock of the day may differ from that of the samples before it counts as set, in milliseconds.
+const SET: i64 = 5_000;
+
+/// What waits to be recorded.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    decisions: Vec<DecisionMade>,
+    events: Vec<Event>,
+    state: Option<&'static str>,
+    /// When an event was last about something.
+    about: BTreeMap<String, i64>,
+    /// The clock of the day less that of the samples.
+    offset: Option<i64>,
+    lost: u64,
+}
+
+impl Notes {
+    /// Notes what changed with this turn.
+    pub(super) fn take(&mut self, seen: &Seen<'_>) {
+        let Seen { tick, policy, day_clock: time, .. } = *seen;
+        self.watch_clock(seen);
+        let reason = &tick.decision.reason;
+        // The pace moves with the load, many times a minute.
+        let is_pace =
+            |change: &&String| change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ");
+        let has_set = tick.applied.changes.iter().any(|change| !is_pace(&change));
+        if has_set || self.state != Some(reason.state) {
+            self.state = Some(reason.state);
+            self.decisions.push(DecisionMade {
+                time,
+                policy: policy.to_owned(),
+                state: reason.state.to_owned(),
+                reason: OneLine(&reason.text).to_string(),
+                settings: tick.applied.changes.join(", "),
+            });
+        }
+        for sentence in &tick.foreign {
+            let knob = sentence.split(' ').next().unwrap_or_default();
+            self.event(
+                time,
+                EventKind::SettingChangedByOthers,
+                knob,
+                format!("another program changed {sentence}"),
+            );
+        }
+        for notice in seen.notices {
+            let word = if notice.begins { "begins" } else { "ends" };
+            let text = format!("alarm {} {word}: {}", notice.alarm.word(), OneLine(&notice.text));
+            self.events.push(Event { time, kind: EventKind::Alarm, text });
+        }
+        for error in &tick.applied.errors {
+            self.event(time, EventKind::Problem, error, OneLine(error).to_string());
+        }
+        keep_newest(&mut self.decisions);
+        keep_newest(&mut self.events);
+    }
+
+    fn event(&mut self, time: i64, kind: EventKind, about: &str, text: String) {
+        let then = self.about.get(about).copied();
+        if then.is_some_and(|then| (0..SAME).contains(&time.saturating_sub(then))) {
+            return;
+        }
+        if self.about.len() >= ABOUT {
+            self.about.clear();
+        }
+        self.about.insert(about.to_owned(), time);
+        self.events.push(Event { time, kind, text });
+    }
+
+    fn watch_clock(&mut self, seen: &Seen<'_>) {
+        let at = i64::try_from(seen.tick.sample.at.as_millis()).unwrap_or(i64::MAX);
+        let offset = seen.day_clock.saturating_sub(at);
+        let before = self.offset.replace(offset).unwrap_or(offset);
+        let step = offset.saturating_sub(before);
+        if step.abs() > SET {
+            let text = format!("the clock of the day was set by {:+.0} s", step as f64 / 1000.0);
+            self.events.push(Event { time: seen.day_clock, kind: EventKind::ClockSet, text });
+        }
+    }
+
+    /// Notes that a moment was lost.
+    pub(super) fn lose(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Hands over all that waits, and how many moments were lost before.
+    pub(super) fn hand_over(&mut self) -> (Vec<DecisionMade>, Vec<Event>, u64) {
+        let lost = std::mem::take(&mut self.lost);
+        (std::mem::take(&mut self.decisions), std::mem::take(&mut self.events), lost)
+    }
+
+    /// Takes back what found no room.
+    pub(super) fn take_back(&mut self, decisions: Vec<DecisionMade>, events: Vec<Event>, lost: u64) {
+        self.decisions.splice(0..0, decisions);
+        self.events.splice(0..0, events);
+        self.lost += lost;
+    }
+}
+
+fn keep_newest<T>(list: &mut Vec<T>) {
+    let surplus = list.len().saturating_sub(MOST);
+    list.drain(..surplus);
+}

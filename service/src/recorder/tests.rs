@@ -1,0 +1,263 @@
+use std::fs;
+use std::path::Path;
+
+use ksmith_core::controller::Applied;
+use ksmith_core::decide::{Decision, Reason};
+use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_record::{HistoryReport, Query, Reader, Resolution, Tier};
+use tempfile::TempDir;
+
+use super::*;
+use crate::control::{Answer, Request};
+use crate::testing::{BEGIN, Scene};
+
+const FILE: &str = "var/lib/ksmith/history/history.db";
+
+fn history(root: &Path) -> HistoryReport {
+    let query = Query {
+        since: BEGIN - 1000,
+        until: i64::MAX,
+        guest: None,
+        columns: Vec::new(),
+        resolution: Resolution::Tier(Tier::Sample),
+    };
+    Reader::open(&root.join(FILE)).unwrap().ask(&query).unwrap()
+}
+
+struct Rig {
+    directory: TempDir,
+    recorder: Recorder,
+}
+
+fn rig() -> Rig {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    let config = HistoryConfig::default();
+    let recorder = Recorder::start(&root, &config, DomainsConfig::default(), |_| Vec::new(), BEGIN).unwrap();
+    recorder.flush();
+    Rig { directory, recorder }
+}
+
+fn turn(at: u64, state: &'static str) -> Tick {
+    let reason = Reason::new(state, "a sentence");
+    Tick {
+        sample: Sample { at: Duration::from_secs(at), page_size: 4096, ..Sample::default() },
+        decision: Decision { knobs: Knobs::none(), reason, check_after: Duration::from_secs(1) },
+        applied: Applied::default(),
+        foreign: Vec::new(),
+    }
+}
+
+impl Rig {
+    fn take(&mut self, tick: &Tick) {
+        let at = tick.sample.at;
+        let day_clock = BEGIN + i64::try_from(at.as_millis()).unwrap();
+        self.recorder.take(&Seen {
+            tick,
+            notices: &[],
+            policy: "profit",
+            ksmd_cpu_percent: Some(1.5),
+            day_clock,
+            uptime: at,
+        });
+    }
+
+    fn history(&self) -> HistoryReport {
+        history(self.directory.path())
+    }
+}
+
+fn states(report: &HistoryReport) -> Vec<&str> {
+    report.decisions.iter().map(|decision| decision.state.as_str()).collect()
+}
+
+fn kinds(report: &HistoryReport) -> Vec<&str> {
+    report.events.iter().map(|event| event.kind.as_str()).collect()
+}
+
+#[test]
+fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
+    let mut rig = rig();
+    let mut slower = turn(3, "burst");
+    slower.applied.changes = vec!["pages_to_scan 100 -> 50".to_owned()];
+    let mut smart = turn(4, "burst");
+    smart.applied.changes = vec!["smart_scan 1 -> 0".to_owned(), "pages_to_scan 50 -> 70".to_owned()];
+    for tick in [turn(1, "parked"), turn(2, "burst"), slower, smart, turn(5, "burst"), turn(6, "parked")] {
+        rig.take(&tick);
+    }
+    rig.recorder.flush();
+    let report = rig.history();
+    assert_eq!(states(&report), ["parked", "burst", "burst", "parked"]);
+    assert_eq!(report.decisions[2].settings, "smart_scan 1 -> 0, pages_to_scan 50 -> 70");
+    assert_eq!((report.rows.len(), rig.recorder.status().lost), (6, 0));
+    assert_eq!(report.rows[0][0].as_f64(), Some((BEGIN + 1000) as f64 / 1000.0));
+}
+
+#[test]
+fn turns_that_follow_closely_are_one_moment_and_lose_no_decision() {
+    let mut rig = rig();
+    for (milliseconds, state) in [(0, "a"), (100, "b"), (200, "a"), (1000, "b"), (1100, "c")] {
+        let mut tick = turn(0, state);
+        tick.sample.at = Duration::from_millis(10_000 + milliseconds);
+        rig.take(&tick);
+    }
+    rig.take(&turn(20, "c"));
+    rig.recorder.flush();
+    let report = rig.history();
+    assert_eq!(states(&report), ["a", "b", "a", "b", "c"]);
+    assert_eq!(report.rows.len(), 3);
+}
+
+#[test]
+fn other_programs_faults_and_a_clock_that_is_set_are_events() {
+    let mut rig = rig();
+    for at in 1..30 {
+        let mut tick = turn(at, "parked");
+        tick.foreign = vec![format!("pages_to_scan {at} -> 100")];
+        tick.applied.errors = vec!["run: permission denied".to_owned()];
+        rig.take(&tick);
+        rig.recorder.flush();
+    }
+    let tick = turn(31, "parked");
+    let day_clock = BEGIN - 86_400_000;
+    rig.recorder.take(&Seen {
+        tick: &tick,
+        notices: &[],
+        policy: "profit",
+        ksmd_cpu_percent: None,
+        day_clock,
+        uptime: Duration::ZERO,
+    });
+    rig.recorder.flush();
+    let query =
+        Query { since: 0, until: i64::MAX, guest: None, columns: Vec::new(), resolution: Resolution::Rows(9) };
+    let report = Reader::open(&rig.directory.path().join(FILE)).unwrap().ask(&query).unwrap();
+    let mut found = kinds(&report);
+    found.sort_unstable();
+    assert_eq!(found, ["clock_set", "daemon_started", "problem", "setting_changed_by_others"]);
+    assert!(
+        report.events.iter().any(|event| event.text == "the clock of the day was set by -86431 s"),
+        "{:?}",
+        report.events
+    );
+}
+
+#[test]
+fn a_locked_file_delays_no_turn_and_what_was_lost_is_said() {
+    let mut rig = rig();
+    let file = rig.directory.path().join(FILE);
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    // The thread waits for the lock again and again. Turns go on, whatever their number.
+    let mut at = 0;
+    while rig.recorder.status().lost == 0 || rig.recorder.status().problem.is_none() {
+        at += 1;
+        rig.take(&turn(at, "parked"));
+    }
+    rig.take(&turn(at + 1, "burst"));
+    let problem = rig.recorder.status().problem.unwrap();
+    assert!(problem.contains("history.db") && problem.contains("locked"), "{problem}");
+    other.execute_batch("ROLLBACK").unwrap();
+    while rig.recorder.status().problem.is_some() {
+        at += 2;
+        rig.take(&turn(at, "burst"));
+        rig.recorder.flush();
+    }
+    rig.take(&turn(at + 9, "burst"));
+    rig.recorder.flush();
+    let report = rig.history();
+    assert_eq!(states(&report), ["parked", "burst"], "{:?}", report.decisions);
+    assert!(!report.rows.is_empty());
+    let gaps: Vec<_> = report.events.iter().filter(|event| event.kind == "gap").collect();
+    let told = gaps.iter().map(|event| event.text.split(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>();
+    assert_eq!(told, rig.recorder.status().lost, "{gaps:?}");
+}
+
+#[test]
+fn a_file_that_becomes_corrupt_is_set_aside_and_begun_anew() {
+    let mut rig = rig();
+    rig.take(&turn(1, "parked"));
+    rig.recorder.flush();
+    let file = rig.directory.path().join(FILE);
+    // The log would hide what the file says.
+    rusqlite::Connection::open(&file).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let length = fs::metadata(&file).unwrap().len();
+    fs::write(&file, vec![0x5a; usize::try_from(length).unwrap()]).unwrap();
+    let mut at = 1;
+    while !file.with_file_name("history.db.damaged").exists() || rig.recorder.status().problem.is_some() {
+        at += 1;
+        rig.take(&turn(at, "burst"));
+        rig.recorder.flush();
+        assert!(at < 1000, "{:?}", rig.recorder.status());
+    }
+    assert!(!rig.history().rows.is_empty());
+}
+
+#[test]
+fn a_daemon_records_from_its_start_to_its_end_and_says_so() {
+    let mut scene = Scene::new("");
+    scene.at(30, |world| world.machine.write(Knob::SmartScan, 0).unwrap());
+    let (answers, _waiting) = scene.ask_at(40, Request::Status);
+    scene.at(60, |_| {});
+    scene.run().unwrap();
+    let report = history(scene.root());
+    let kinds = kinds(&report);
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"daemon_started"), Some(&"daemon_stopped")), "{kinds:?}");
+    assert!(!report.decisions.is_empty());
+    assert!(
+        report.events.iter().all(|event| (BEGIN as f64 / 1e3..=BEGIN as f64 / 1e3 + 61.0).contains(&event.time))
+    );
+    let Ok(Answer::Status(status)) = answers.recv() else { panic!("no status") };
+    let history = status.history.unwrap();
+    assert_eq!(history.problem, None);
+    assert!(history.path.ends_with(FILE), "{}", history.path);
+}
+
+#[test]
+fn without_a_place_for_the_file_the_daemon_takes_the_same_turns() {
+    let turns = |prepare: fn(&Path)| {
+        let mut scene = Scene::new("");
+        prepare(scene.root());
+        let (answers, _waiting) = scene.ask_at(40, Request::Status);
+        scene.at(60, |_| {});
+        let outcome = scene.run().unwrap();
+        let Ok(Answer::Status(status)) = answers.recv() else { panic!("no status") };
+        (scene.world().turns.clone(), status, outcome.restored)
+    };
+    let (usual, _, restored) = turns(|_| {});
+    // A file where the directory is to be.
+    let (turns, status, restored_too) = turns(|root| {
+        fs::create_dir_all(root.join("var/lib")).unwrap();
+        fs::write(root.join("var/lib/ksmith"), "").unwrap();
+    });
+    assert_eq!((turns, restored_too), (usual, restored));
+    // The thread may not have tried yet.
+    if let Some(problem) = status.history.clone().unwrap().problem {
+        assert!(status.errors().contains(&format!("the history is not recorded: {problem}")));
+    }
+}
+
+#[test]
+fn a_daemon_that_is_told_so_records_nothing() {
+    let mut scene = Scene::new("[history]\nenabled = false");
+    scene.at(10, |_| {});
+    scene.run().unwrap();
+    assert!(!scene.root().join("var").exists());
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    for (text, why) in [
+        ("samples_hours = 1", "2 hours"),
+        ("minutes_days = 0", "a day"),
+        ("hours_years = 0", "over 0"),
+        ("max_mib = 3", "4 MiB"),
+        ("guest_seconds = 0", "over 0"),
+        ("path = \"history.db\"", "absolute"),
+        ("speed = 1", "unknown field"),
+    ] {
+        let read = crate::config::Config::parse(Path::new("ksmith.toml"), &format!("[history]\n{text}"));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The thread that writes the history.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::guest::Guest;
+use ksmith_core::model::{DaemonStatus, HistoryStatus, Status};
+use ksmith_core::sample::Sample;
+use ksmith_host::own_use::OwnUse;
+use ksmith_host::root::Root;
+use ksmith_record::{Bounds, Event, EventKind, Fault, GuestFigures, Moment, Opened, Store, StoreError, columns};
+use tracing::{info, warn};
+
+use super::{HistoryConfig, Order, Taken};
+
+/// Moments are written together, so that a parked daemon wakes the disk seldom. A crash loses so much.
+const TOGETHER: Duration = Duration::from_secs(5);
+
+/// Moments that are written together at most.
+const MOST: usize = 64;
+
+/// Decisions, and events, that are kept while nothing can be written. The oldest are lost.
+const NOTES: usize = 500;
+
+/// How soon the file is tried again after a fault.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Gives the guests of a sample.
+pub(super) type GuestsOf = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
+
+pub(super) struct Worker {
+    path: std::path::PathBuf,
+    bounds: Bounds,
+    boot_id: String,
+    domains: DomainsConfig,
+    guests: GuestsOf,
+    status: Arc<Mutex<HistoryStatus>>,
+    store: Option<Store>,
+    retry: Option<Instant>,
+    moments: Vec<Moment>,
+    /// When the oldest of them came.
+    since: Option<Instant>,
+    /// Moments that were lost since the last that was written.
+    gap: u64,
+}
+
+impl Worker {
+    pub(super) fn new(
+        root: &Root,
+        config: &HistoryConfig,
+        domains: DomainsConfig,
+        guests: GuestsOf,
+        status: Arc<Mutex<HistoryStatus>>,
+        day_clock: i64,
+    ) -> Self {
+        let boot_id = root.text("proc/sys/kernel/random/boot_id");
+        let start =
+            Event { time: day_clock, kind: EventKind::DaemonStarted, text: "the daemon started".to_owned() };
+        Self {
+            path: config.file(root),
+            bounds: config.bounds(),
+            boot_id: boot_id.value().map(|text| text.trim().to_owned()).unwrap_or_default(),
+            domains,
+            guests,
+            status,
+            store: None,
+            retry: None,
+            moments: vec![Moment { time: day_clock, events: vec![start], ..Moment::default() }],
+            since: None,
+            gap: 0,
+        }
+    }
+
+    /// Works until it is told to end, or no sender is left.
+    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+        self.flush();
+        loop {
+            let wait = self
+                .since
+                .map_or(Duration::MAX, |since| (since + TOGETHER).saturating_duration_since(Instant::now()));
+            match inbox.recv_timeout(wait.min(Duration::from_secs(3600))) {
+                Ok(Order::Take(taken)) => self.take(*taken),
+                Ok(Order::Configure(domains)) => self.domains = domains,
+                #[cfg(test)]
+                Ok(Order::Flush(done)) => {
+                    self.flush();
+                    let _ = done.send(());
+                }
+                Ok(Order::End(time)) => return self.end(time),
+                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Disconnected) => return self.flush(),
+            }
+            if self.moments.len() >= MOST {
+                self.flush();
+            }
+        }
+    }
+
+    fn take(&mut self, taken: Taken) {
+        let Taken { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests } = taken;
+        self.gap += lost;
+        let guests = has_guests.then(|| {
+            let mut guests = (self.guests)(&sample);
+            self.domains.assign(&mut guests);
+            guests.iter().map(GuestFigures::from).collect()
+        });
+        let own = OwnUse::now();
+        let daemon = DaemonStatus {
+            cpu_seconds: own.cpu.as_secs_f64(),
+            rss_bytes: own.rss_bytes,
+            uptime_seconds: uptime.as_secs_f64(),
+            ..DaemonStatus::default()
+        };
+        let status = Status { sample, ksmd_cpu_percent, daemon: Some(daemon), ..Status::default() };
+        self.moments.push(Moment { time, host: columns::host_values(&status), guests, decisions, events });
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn end(mut self, time: i64) {
+        let text = "the daemon ended".to_owned();
+        let event = Event { time, kind: EventKind::DaemonStopped, text };
+        self.moments.push(Moment { time, events: vec![event], ..Moment::default() });
+        self.flush();
+        if let Some(store) = self.store.take() {
+            let _ = store.close(time).inspect_err(|why| warn!("{why}"));
+        }
+    }
+
+    /// Writes what has come. What can't be written is lost, and said in the status.
+    fn flush(&mut self) {
+        self.since = None;
+        let mut moments = std::mem::take(&mut self.moments);
+        let Some(last) = moments.last_mut() else { return };
+        let (gap, time) = (self.gap, last.time);
+        if gap > 0 {
+            let text = format!("{gap} moments were not recorded: the disk refused them, or was too slow");
+            last.events.push(Event { time, kind: EventKind::Gap, text });
+        }
+        let written =
+            self.open(time).and_then(|store| store.map_or(Ok(false), |store| store.write(&moments).map(|()| true)));
+        match written {
+            Ok(true) => {
+                self.gap = 0;
+                self.say(moments.len(), 0, None);
+                self.tidy(time);
+            }
+            Ok(false) => self.lose(moments),
+            Err(error) => {
+                self.fail(&error);
+                self.lose(moments);
+            }
+        }
+    }
+
+    /// Makes the rows of coarser tiers, and deletes what is too old or too much.
+    fn tidy(&mut self, time: i64) {
+        if let Some(Err(error)) = self.store.as_mut().map(|store| store.tidy(time)) {
+            self.fail(&error);
+        }
+    }
+
+    /// The file, opened if need be. `None`: it is not yet time to try again.
+    fn open(&mut self, now: i64) -> Result<Option<&mut Store>, StoreError> {
+        if self.store.is_none() {
+            if self.retry.is_some_and(|retry| Instant::now() < retry) {
+                return Ok(None);
+            }
+            self.retry = Some(Instant::now() + RETRY);
+            let Opened { store, set_aside } = Store::open(&self.path, &self.boot_id, now, self.bounds.clone())?;
+            if let Some(aside) = set_aside {
+                warn!(
+                    "{} was damaged: it is set aside as {}, and begun anew",
+                    self.path.display(),
+                    aside.display()
+                );
+            }
+            self.store = Some(store);
+        }
+        Ok(self.store.as_mut())
+    }
+
+    /// Sets the damaged file aside. The next moments begin a new one.
+    fn begin_anew(&mut self, error: &StoreError) {
+        self.store = None;
+        self.retry = None;
+        match Store::set_aside(&self.path) {
+            Ok(aside) => warn!("{error}: it is set aside as {}, and begun anew", aside.display()),
+            Err(why) => warn!("{error}; {why}"),
+        }
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        if error.fault() == Fault::Corrupt {
+            self.begin_anew(error);
+        }
+        let sentence = error.to_string();
+        let is_new = self.status.lock().is_ok_and(|status| status.problem.as_ref() != Some(&sentence));
+        if is_new {
+            warn!("the history is not recorded: {sentence}");
+        }
+        self.say(0, 0, Some(sentence));
+    }
+
+    /// Counts moments that are lost. Their decisions and events go with the next ones, as far as there is room.
+    fn lose(&mut self, moments: Vec<Moment>) {
+        // A moment of notes alone was counted before.
+        let lost = moments.iter().filter(|moment| !moment.host.is_empty()).count();
+        self.gap += lost as u64;
+        self.say(0, lost, self.problem());
+        let Some(time) = moments.last().map(|moment| moment.time) else { return };
+        let mut notes = Moment { time, ..Moment::default() };
+        for moment in moments {
+            notes.decisions.extend(moment.decisions);
+            notes.events.extend(moment.events.into_iter().filter(|event| event.kind != EventKind::Gap));
+        }
+        notes.decisions.drain(..notes.decisions.len().saturating_sub(NOTES));
+        notes.events.drain(..notes.events.len().saturating_sub(NOTES));
+        self.moments.insert(0, notes);
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.status.lock().ok().and_then(|status| status.problem.clone())
+    }
+
+    fn say(&self, recorded: usize, lost: usize, problem: Option<String>) {
+        let Ok(mut status) = self.status.lock() else { return };
+        if status.problem.is_some() && problem.is_none() {
+            info!("the history is recorded again");
+        }
+        status.recorded += recorded as u64;
+        status.lost += lost as u64;
+        status.problem = problem;
+        status.bytes = self.store.as_ref().map_or(status.bytes, Store::bytes);
+    }
+}
