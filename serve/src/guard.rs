@@ -42,7 +42,7 @@ impl Guard {
 
     /// Why a request is refused. `None`: it is not.
     fn refusal(&self, request: &Request) -> Option<Response> {
-        let arrived = request.extensions().get::<Arrived>().map(|arrived| arrived.0);
+        let arrived = request.extensions().get::<Arrived>().map(|arrived| arrived.0.to_canonical());
         if let Err((status, why)) = self.check_host(request, arrived) {
             return Some(error(status, &why));
         }

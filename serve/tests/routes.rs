@@ -170,6 +170,10 @@ async fn a_host_that_is_not_this_one_is_refused_and_so_no_site_can_rebind_its_na
             answer.status == StatusCode::BAD_REQUEST || answer.status == StatusCode::MISDIRECTED_REQUEST;
         assert!(answer.status == wanted || (status != 200 && is_refused), "{host:?}: {}", answer.status);
     }
+    // A socket for both families shows an IPv4 address like this.
+    let mut both = Request::get("/").header("host", "192.0.2.9").body(Body::empty()).unwrap();
+    both.extensions_mut().insert(Arrived("::ffff:192.0.2.9".parse().unwrap()));
+    assert_eq!(routes.clone().oneshot(both).await.unwrap().status(), StatusCode::OK);
     assert_eq!(send(&routes, Request::get("/")).await.status, StatusCode::BAD_REQUEST, "no host at all");
     let twice = Request::get("/").header("host", "localhost").header("host", "evil.example");
     assert_eq!(send(&routes, twice).await.status, StatusCode::BAD_REQUEST);
