@@ -14,7 +14,8 @@ BUILD_TOOLS := cc:gcc
 TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
                virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs \
                cpio:cpio pgrep:procps readelf:binutils perl:perl-base python3:python3 numpy:python3-numpy node:nodejs \
-               go:golang-go systemd-analyze:systemd tmux:tmux script:bsdutils
+               go:golang-go systemd-analyze:systemd tmux:tmux script:bsdutils \
+               metrics-parser:python3-prometheus-client
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
@@ -136,7 +137,8 @@ test-tools:
 
 # Installs the packages of those commands that are not there.
 define install
-has() { case $$1 in numpy) python3 -c 'import numpy' || /usr/bin/python3 -c 'import numpy';; *) command -v "$$1";; esac > /dev/null 2>&1; }; \
+has() { case $$1 in numpy) python3 -c 'import numpy' || /usr/bin/python3 -c 'import numpy';; \
+    metrics-parser) /usr/bin/python3 -c 'import prometheus_client';; *) command -v "$$1";; esac > /dev/null 2>&1; }; \
 packages=; for tool in $(1); do has "$${tool%%:*}" || packages="$$packages $${tool##*:}"; done; \
 if [ -z "$$packages" ]; then exit 0; fi; \
 if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \

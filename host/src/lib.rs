@@ -5,6 +5,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod accountable;
+pub mod acl;
 pub mod act;
 pub mod bad_file;
 pub mod doctor;

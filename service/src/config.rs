@@ -18,6 +18,7 @@ use serde::Deserialize;
 use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
+use crate::view_socket::ViewConfig;
 use ksmith_host::bad_file::BadFile;
 use ksmith_host::guests::Uri;
 use ksmith_host::root::Root;
@@ -41,6 +42,8 @@ pub struct Config {
     pub guests: GuestsConfig,
     /// Programs of ordinary users.
     pub optin: OptinConfig,
+    /// The read-only socket.
+    pub view: ViewConfig,
     /// Which guests give memory, and which get it.
     pub balance: BalanceConfig,
     /// What is recorded, and for how long.
@@ -232,6 +235,7 @@ mod tests {
             ("[balance.squeeze]\nrest = 1", "line 2, column 1", "unknown field `rest`"),
             ("[[balance.rule]]\nclass = \"gold\"", "line 1, column 1", "names a guest"),
             ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
+            ("[view]\nport = 9797", "line 2, column 1", "unknown field `port`"),
             ("[optin]\npasses_per_hour = 0", "line 2, column 19", "over 0, or \"unlimited\""),
             ("[optin]\npasses_per_hour = \"many\"", "line 2, column 19", "over 0, or \"unlimited\""),
         ] {

@@ -15,6 +15,7 @@ pub mod socket;
 #[cfg(test)]
 mod testing;
 pub mod user_socket;
+pub mod view_socket;
 
 /// The most threads of the daemon that wait for guests, whatever guests there are.
 pub const GUEST_THREADS: usize = balance::MOST_THREADS + domains::MOST_THREADS + registry::MOST_THREADS;

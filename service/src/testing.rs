@@ -317,6 +317,11 @@ impl Scene {
         self.directory.path()
     }
 
+    /// The read-only socket of the daemon.
+    pub fn view_socket(&self) -> PathBuf {
+        self.root().join("view")
+    }
+
     pub fn control_socket(&self) -> PathBuf {
         self.root().join("control")
     }
@@ -328,7 +333,11 @@ impl Scene {
     /// The text of a configuration with sockets of the scene's own.
     pub fn complete(&self, config: &str) -> String {
         let optin = self.root().join("users");
-        format!("{config}\n[daemon]\ncontrol_socket = {:?}\n[optin]\nsocket = {optin:?}\n", self.control_socket())
+        let view = self.view_socket();
+        format!(
+            "{config}\n[daemon]\ncontrol_socket = {:?}\n[view]\nsocket = {view:?}\n[optin]\nsocket = {optin:?}\n",
+            self.control_socket()
+        )
     }
 
     /// Has the host run this kernel.

@@ -33,6 +33,9 @@ figures! {
         "uptime_seconds": f64, Seconds Counter (2 6), "the clock",
             "Time since the daemon started.",
             |daemon| daemon.uptime_seconds;
+        "limit.cpu_percent": f64, Percent State (2 6), "[limits] in the configuration",
+            "CPU time that ksmd may use at most, in per cent of one CPU.",
+            |daemon| daemon.max_cpu.map(|part| part * 100.0);
     }
 }
 

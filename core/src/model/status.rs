@@ -8,6 +8,9 @@ use crate::decide::domains::DomainsReport;
 use crate::reading::Reading;
 use crate::sample::Sample;
 
+/// The directory of KSM's files.
+const KSM: &str = "/sys/kernel/mm/ksm";
+
 /// Everything that `ksmith status` shows, as the daemon sends it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -43,6 +46,9 @@ pub struct DaemonStatus {
     pub rss_bytes: u64,
     /// Seconds since it started.
     pub uptime_seconds: f64,
+    /// The part of one CPU that ksmd may use: `[limits] max_cpu`.
+    #[serde(default)]
+    pub max_cpu: Option<f64>,
 }
 
 /// One process with mergeable memory.
@@ -71,20 +77,27 @@ impl Status {
         (processes.collect(), unattributed)
     }
 
+    /// The sources of the sample, each with its faults, one sentence each. A file that this kernel lacks has none.
+    pub fn sources(&self) -> Vec<(&'static str, Vec<String>)> {
+        let sample = &self.sample;
+        let ksm = sample.ksm.entries();
+        let of_ksm = ksm.filter_map(|(field, reading)| fault(&format!("{KSM}/{}", field.name), &reading)).collect();
+        let of = |source: &'static str, fault: Option<String>| (source, Vec::from_iter(fault));
+        vec![
+            (KSM, of_ksm),
+            of("ksmd", fault("ksmd's schedstat", &sample.ksmd_cpu_ns)),
+            of("/proc/meminfo", fault("/proc/meminfo", &sample.memory)),
+            of("/proc/vmstat", fault("/proc/vmstat", &sample.vmstat)),
+            of("/proc/stat", fault("/proc/stat", &sample.cpu)),
+            of("/proc/pressure/memory", fault("/proc/pressure/memory", &sample.memory_pressure)),
+            of("/proc/pressure/cpu", fault("/proc/pressure/cpu", &sample.cpu_pressure)),
+        ]
+    }
+
     /// What could not be read, one sentence each. Files that this kernel lacks are not among them.
     pub fn errors(&self) -> Vec<String> {
         let sample = &self.sample;
-        let mut errors: Vec<String> = sample
-            .ksm
-            .entries()
-            .filter_map(|(field, reading)| fault(&format!("/sys/kernel/mm/ksm/{}", field.name), &reading))
-            .collect();
-        errors.extend(fault("ksmd's schedstat", &sample.ksmd_cpu_ns));
-        errors.extend(fault("/proc/meminfo", &sample.memory));
-        errors.extend(fault("/proc/vmstat", &sample.vmstat));
-        errors.extend(fault("/proc/stat", &sample.cpu));
-        errors.extend(fault("/proc/pressure/memory", &sample.memory_pressure));
-        errors.extend(fault("/proc/pressure/cpu", &sample.cpu_pressure));
+        let mut errors: Vec<String> = self.sources().into_iter().flat_map(|(_, faults)| faults).collect();
         if sample.hidden_processes > 0 {
             errors.push(format!(
                 "{} processes do not show their KSM figures to this user; run as root to see all",

@@ -50,8 +50,9 @@ impl Daemon {
         fs::create_dir_all(&directory).unwrap();
         let config = directory.join("ksmith.toml");
         let sockets = format!(
-            "[daemon]\ncontrol_socket = {:?}\n[optin]\nsocket = {:?}\ngroup = \"nogroup\"\n",
+            "[daemon]\ncontrol_socket = {:?}\n[view]\nsocket = {:?}\n[optin]\nsocket = {:?}\ngroup = \"nogroup\"\n",
             directory.join("control"),
+            directory.join("view"),
             directory.join("users"),
         );
         fs::write(&config, format!("{lines}{sockets}")).unwrap();

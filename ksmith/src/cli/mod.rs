@@ -1,5 +1,6 @@
 //! The command line: the table of commands here, and one file per command beside it.
 
+mod asked;
 mod balance;
 mod config;
 mod control;
@@ -15,6 +16,7 @@ mod knobs;
 mod lab;
 mod memory_guest;
 mod merge;
+mod metrics;
 mod optin;
 mod patience;
 mod print;
@@ -25,6 +27,7 @@ mod run;
 mod run_scans;
 mod scan;
 mod schema;
+mod serve;
 mod source;
 mod status;
 mod top;
@@ -121,6 +124,8 @@ enum Command {
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
     Daemon(daemon::DaemonArgs),
+    Serve(serve::ServeArgs),
+    Metrics(metrics::MetricsArgs),
     Run(run::RunArgs),
     Scan(scan::ScanArgs),
     Enable(knobs::EnableArgs),
@@ -213,6 +218,8 @@ impl Cli {
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
+            Command::Serve(args) => args.run(global),
+            Command::Metrics(args) => args.run(global),
             Command::Run(args) => args.run(global),
             Command::Scan(args) => args.run(global),
             Command::Enable(args) => args.run(global),

@@ -129,14 +129,18 @@ impl Source {
             let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
             Ok((Everything { status, guests, balance }, pid))
         };
-        let mut seen = self.ask(ask, |source| {
-            let sample = source.look();
-            let guests = source.guests_of(&sample);
-            Everything { status: source.status_of(sample), guests, balance: None }
-        })?;
+        let mut seen = self.ask(ask, Self::of_kernel)?;
         self.config.domains.assign(&mut seen.value.guests.guests);
         self.remember_memory(&mut seen.value.guests.guests);
         Ok(seen)
+    }
+
+    /// Status and guests as the kernel shows them, without a daemon.
+    pub fn of_kernel(&mut self) -> Everything {
+        let sample = self.look();
+        let mut guests = self.guests_of(&sample);
+        self.config.domains.assign(&mut guests.guests);
+        Everything { status: self.status_of(sample), guests, balance: None }
     }
 
     /// Reads the guests' private and shared memory now and then, since that is dear, and else tells what was read last.

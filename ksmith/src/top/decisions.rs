@@ -73,6 +73,7 @@ mod tests {
             cpu_seconds: 0.0,
             rss_bytes: 0,
             uptime_seconds: 0.0,
+            max_cpu: None,
         };
         let mut decisions = Decisions::default();
         let at = Duration::from_secs;

@@ -19,6 +19,8 @@ mod optin_packaging;
 mod own_process;
 mod reads;
 mod security_page;
+mod serve;
+mod serve_packaging;
 mod soak_rule;
 mod spoofed_guests;
 mod systemd_packaging;

@@ -1,4 +1,4 @@
-//! What is packaged for the socket for users: `packaging/sysusers.d` makes the group of the users that may ask there.
+//! What is packaged for the sockets of users: `packaging/sysusers.d` makes the groups of the users that may ask there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,17 @@ fn packaged(file: &str) -> PathBuf {
 }
 
 #[test]
-fn the_group_that_is_packaged_is_the_one_that_the_daemon_looks_for() {
+fn the_groups_that_are_packaged_are_those_that_the_daemon_looks_for() {
     let text = fs::read_to_string(packaged("sysusers.d/ksmith.conf")).unwrap();
     let entries: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(entries, [format!("g {} -", Config::default().optin.group)]);
+    let config = Config::default();
+    assert_eq!(entries, [format!("g {} -", config.optin.group), format!("g {} -", config.view.group)]);
     let listed = fs::read_to_string(packaged("README.md")).unwrap();
     assert!(listed.contains("| `sysusers.d/*` | `/usr/lib/sysusers.d/` |"), "a package must hold it");
 }
 
 #[test]
-fn systemd_makes_the_group_of_it() {
+fn systemd_makes_the_groups_of_it() {
     let image = tempfile::tempdir().unwrap();
     fs::create_dir(image.path().join("etc")).unwrap();
     let mut command = Command::new("systemd-sysusers");
@@ -29,5 +30,7 @@ fn systemd_makes_the_group_of_it() {
     let Ok(output) = command.output() else { return skipped("there is no systemd-sysusers") };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let groups = fs::read_to_string(image.path().join("etc/group")).unwrap();
-    assert!(groups.lines().any(|line| line.starts_with("ksmith:") && line.ends_with(':')), "{groups}");
+    for group in ["ksmith:", "ksmith-view:"] {
+        assert!(groups.lines().any(|line| line.starts_with(group) && line.ends_with(':')), "{groups}");
+    }
 }

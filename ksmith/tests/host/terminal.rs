@@ -133,6 +133,7 @@ impl Daemon {
                 cpu_seconds: 0.5,
                 rss_bytes: 9 << 20,
                 uptime_seconds: 60.0,
+                max_cpu: Some(1.0),
             }),
             ..Status::default()
         };

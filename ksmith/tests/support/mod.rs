@@ -12,6 +12,7 @@ pub mod linux;
 pub mod own;
 pub mod pool;
 pub mod program;
+pub mod serve;
 pub mod settings;
 pub mod spoof;
 pub mod tmux;

@@ -29,14 +29,19 @@ impl Running {
 
     /// Starts it after `adjust` has had a look at the command.
     pub fn start_with(arguments: &[&str], adjust: impl FnOnce(&mut Command)) -> Self {
+        Self::start_line(&[&[PROGRAM], arguments].concat(), adjust)
+    }
+
+    /// Starts this command line, which ends by executing the program.
+    pub fn start_line(line: &[&str], adjust: impl FnOnce(&mut Command)) -> Self {
         let tree = tempfile::tempdir().unwrap();
         let log = File::create(tree.path().join("log")).unwrap();
         let out = File::create(tree.path().join("out")).unwrap();
         // A shell that starts the tests in the background has them, and what they start, ignore SIGINT.
         let mut command = Command::new("env");
         command
-            .args(["--default-signal=INT", PROGRAM])
-            .args(arguments)
+            .arg("--default-signal=INT")
+            .args(line)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(log)

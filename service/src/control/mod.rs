@@ -6,6 +6,7 @@ mod server;
 pub use crate::socket::{Peer, Waiting, waiting};
 pub use client::{Client, ClientError};
 pub use server::{Asked, serve};
+pub(crate) use server::{line, refusal};
 
 use ksmith_core::account::Totals;
 use ksmith_core::decide::{Limits, Share};

@@ -85,12 +85,13 @@ impl<T: Send + 'static> Protocol for Control<T> {
     }
 }
 
-fn refusal(why: impl Into<String>) -> String {
+/// A refusal as a line of JSON.
+pub(crate) fn refusal(why: impl Into<String>) -> String {
     line(&Answer::Error { message: why.into() })
 }
 
 /// An answer as a line of JSON.
-fn line(answer: &Answer) -> String {
+pub(crate) fn line(answer: &Answer) -> String {
     match serde_json::to_string(answer) {
         Ok(text) => text + "\n",
         // Figures that are not numbers have no JSON.

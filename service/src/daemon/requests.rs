@@ -31,7 +31,10 @@ impl<H: DaemonHost> Daemon<H> {
                 let _ = reply.send(status);
             }
             Request::Guests => match &self.guests {
-                Some(guests) => guests.report(self.controller.host_mut().look(true), reply),
+                Some(guests) => {
+                    let sample = self.controller.host_mut().look(true);
+                    guests.report(sample, self.config.domains.clone(), reply);
+                }
                 None => refuse("guests are not watched"),
             },
             Request::Balance => self.ask_balance(Ask::Report, reply),
@@ -109,6 +112,7 @@ impl<H: DaemonHost> Daemon<H> {
                 cpu_seconds: own.cpu.as_secs_f64(),
                 rss_bytes: own.rss_bytes,
                 uptime_seconds: self.environment.now().duration_since(self.started).as_secs_f64(),
+                max_cpu: Some(self.config.limits.max_cpu.part()),
             }),
         };
         Answer::Status(Box::new(status))

@@ -56,6 +56,9 @@ impl<H: DaemonHost> Daemon<H> {
         if (&new.socket, &new.group, new.worth_permille) != (&old.socket, &old.group, old.worth_permille) {
             warn!("[optin] has changed; its socket, group and worth take effect when the daemon is restarted");
         }
+        if config.view != self.config.view {
+            warn!("[view] has changed; that takes effect when the daemon is restarted");
+        }
         if config.daemon != self.config.daemon {
             warn!("[daemon] has changed; that takes effect when the daemon is restarted");
         }

@@ -23,6 +23,7 @@ use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::user_socket::{self, Budget, UserScans};
+use crate::view_socket;
 
 /// Messages that may wait. Process events that do not fit become a scan; other senders wait.
 const INBOX: usize = 256;
@@ -84,6 +85,9 @@ impl<H: DaemonHost> Daemon<H> {
         let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScans);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
+        let view = view_socket::serve(&self.config.view, sender.clone(), Message::Asked);
+        let _view =
+            view.inspect_err(|why| warn!("no figures at {}: {why}", self.config.view.socket.display())).ok();
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
         self.recorder = self.start_recorder();

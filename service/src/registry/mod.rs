@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
+use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::sample::{ProcessId, Sample};
 
 pub use self::published::Published;
@@ -64,7 +65,7 @@ struct Follower {
 
 enum Order {
     Look(Box<Sample>),
-    Report(Box<Sample>, Sender<Answer>),
+    Report(Box<(Sample, DomainsConfig)>, Sender<Answer>),
     SwitchOff(String),
     Follow(Follower),
     Configure(GuestsConfig, bool),
@@ -119,11 +120,11 @@ impl GuestRegistry {
         self.published.clone()
     }
 
-    /// Has a question answered from this sample.
-    pub fn report(&self, sample: Sample, reply: Sender<Answer>) {
+    /// Has a question answered from this sample, each guest with the trust domain that `domains` assigns it to.
+    pub fn report(&self, sample: Sample, domains: DomainsConfig, reply: Sender<Answer>) {
         if self.has_room() {
             // A peer that has hung up meanwhile loses its answer, here and below.
-            let _ = self.orders.send(Order::Report(Box::new(sample), reply));
+            let _ = self.orders.send(Order::Report(Box::new((sample, domains)), reply));
         } else {
             let _ = reply.try_send(Answer::Error { message: "too many ask at once; try again".to_owned() });
         }

@@ -7,10 +7,12 @@
 
 mod accept;
 mod caller;
+mod group;
 mod lines;
 mod place;
 mod serve;
 mod slots;
 
 pub use caller::{Awaited, Peer, Waiting, answer_or_hang_up, waiting};
+pub use group::allow;
 pub use serve::{Admitted, Limits, Protocol, Reply, Socket, serve};

@@ -10,10 +10,16 @@ use std::path::Path;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, chmodat, chownat, fchmod, fstat, openat, statat, unlinkat,
 };
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+use ksmith_host::acl::open_to_group;
 
 /// Connections that may wait for the accept loop.
 const BACKLOG: i32 = 128;
+
+/// The rights to connect to a socket, in an access control list.
+const READ_AND_WRITE: u16 = 6;
 
 /// The place of a socket.
 #[derive(Debug)]
@@ -73,17 +79,24 @@ impl Place {
     }
 
     /// Lets the members of a group connect, and pass through the directory to get there. Whether they may look into
-    /// the directory stays as it is.
+    /// the directory stays as it is. A file of another group that may not be given this one gets an access control list:
+    /// under the systemd unit no file changes its owner.
     ///
     /// # Errors
     /// The kernel refuses.
     pub(super) fn allow(&self, group: u32, also_directory: bool) -> io::Result<()> {
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
-        // Under the systemd unit it has this group from the start, and may not be given another.
-        if fstat(file)?.st_gid != group {
-            chownat(file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+        let has_group = fstat(file)?.st_gid == group
+            || match give(file, group) {
+                Ok(()) => true,
+                Err(Errno::PERM) => false,
+                Err(error) => return Err(error.into()),
+            };
+        if has_group {
+            chmod(file, Mode::from_raw_mode(0o660))?;
+        } else {
+            open_to_group(file, group, READ_AND_WRITE)?;
         }
-        chmod(file, Mode::from_raw_mode(0o660))?;
         let mode = Mode::from_raw_mode(fstat(&self.directory)?.st_mode);
         if also_directory && !mode.contains(Mode::XOTH) {
             chmod(&self.directory, mode | Mode::XGRP | Mode::XOTH)?;
@@ -111,6 +124,11 @@ impl Drop for Place {
         // A file that stays behind is removed by the next daemon.
         let _ = self.remove();
     }
+}
+
+/// Gives the file to the group.
+fn give(file: &OwnedFd, group: u32) -> Result<(), Errno> {
+    chownat(file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)
 }
 
 /// Whether root or we own it.
@@ -166,5 +184,41 @@ mod tests {
         assert_eq!(mode(directory.path()) & 0o011, 0o011);
         drop(place);
         assert!(fs::symlink_metadata(&path).is_ok(), "what is no longer ours stays");
+    }
+
+    #[test]
+    fn a_group_is_let_in_without_the_right_to_change_owners() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = directory.path().join("socket");
+        let mut place = Place::open(&path).unwrap();
+        let _listener = place.bind(&path).unwrap();
+        // Capabilities are a thread's own.
+        let allowed = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mut sets = capabilities(None).unwrap();
+                sets.effective.remove(CapabilitySet::CHOWN);
+                set_capabilities(None, sets).unwrap();
+                place.allow(65532, false)
+            });
+            thread.join().unwrap()
+        });
+        if allowed.as_ref().is_err_and(|why| why.raw_os_error() == Some(libc::EOPNOTSUPP)) {
+            return;
+        }
+        allowed.unwrap();
+        let connects = |group: u32| {
+            use std::os::unix::process::CommandExt;
+            let script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
+            let mut python = std::process::Command::new("python3");
+            let python = python.args(["-c", script]).arg(&path).uid(65533).gid(group).current_dir("/");
+            python.output().unwrap().status.success()
+        };
+        assert_eq!((connects(65532), connects(65531)), (true, false));
     }
 }

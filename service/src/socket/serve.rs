@@ -68,6 +68,8 @@ pub struct Admitted<P> {
 pub enum Reply {
     /// Send this and take the next request.
     Answer(String),
+    /// Send this, which other connections send too, and take the next request.
+    Shared(Arc<str>),
     /// Send this and close the connection.
     Last(String),
     /// Close the connection: the peer is gone.
@@ -172,9 +174,11 @@ impl<P: Protocol> Served<P> {
                 return Ok(());
             }
             slot.set_idle(false);
+            let has_end = request.ends_with(b"\n");
             let (text, is_last) = match self.protocol.answer(&request, peer, stream) {
-                Reply::Answer(text) => (text, !request.ends_with(b"\n")),
-                Reply::Last(text) => (text, true),
+                Reply::Answer(text) => (text.into(), !has_end),
+                Reply::Shared(text) => (text, !has_end),
+                Reply::Last(text) => (text.into(), true),
                 Reply::Close => return Ok(()),
             };
             slot.set_idle(true);

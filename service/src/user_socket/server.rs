@@ -2,11 +2,10 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::budget::Budget;
 use super::config::OptinConfig;
@@ -17,7 +16,6 @@ use super::scans::{Done, ScanQueue, UserScan};
 use crate::socket::{self, Admitted, Awaited, Limits, Protocol, Reply, Socket, answer_or_hang_up, waiting};
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
-use ksmith_host::users::group_id;
 
 /// What all connections share.
 struct Users<T> {
@@ -44,27 +42,8 @@ pub fn serve<T: Send + 'static>(
     let queue = ScanQueue::default();
     let users = Users { budget, adviser: Adviser::default(), worth_permille, queue, sender, wrap };
     let socket = socket::serve(&config.socket, users)?;
-    allow(&socket, &config.socket, &config.group)?;
+    socket::allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
-}
-
-/// Lets the group in. Until then only root can connect.
-fn allow(socket: &Socket, path: &Path, group: &str) -> io::Result<()> {
-    match group_id(group) {
-        Some(id) => {
-            // Members must get as far as the socket.
-            let is_own_directory = path.parent().is_some_and(|directory| directory.ends_with("ksmith"));
-            socket.allow(id, is_own_directory)?;
-            info!("members of the group {group} may ask at {}", path.display());
-        }
-        None => {
-            info!(
-                "there is no group {group}: only root may ask at {}; `groupadd --system {group}` and restart",
-                path.display()
-            );
-        }
-    }
-    Ok(())
 }
 
 impl<T: Send + 'static> Protocol for Users<T> {
@@ -204,7 +183,7 @@ mod tests {
     use std::num::NonZeroU64;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,3 +6,4 @@ mod hostile;
 pub(crate) mod models;
 mod schemas;
 mod status;
+mod trimmed;

@@ -138,6 +138,7 @@ pub fn status() -> Status {
             cpu_seconds: 0.5,
             rss_bytes: 9 * MIB,
             uptime_seconds: 60.0,
+            max_cpu: Some(0.2),
         }),
         domains: Some(DomainsReport {
             mode: DomainMode::One,

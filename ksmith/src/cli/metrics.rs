@@ -1,0 +1,108 @@
+//! The command `ksmith metrics`.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_serve::metrics::{self, Figures, Format};
+use ksmith_service::config::Config;
+use ksmith_service::control::{Client, ClientError};
+use tempfile::NamedTempFile;
+
+use super::asked::Daemon;
+use super::source::Source;
+use super::{Global, print};
+
+/// Print all figures as metrics, for node_exporter's textfile collector or another program.
+///
+/// A running daemon answers; without one ksmith looks itself, and the metrics of the controller, of policies and of
+/// balance are missing. `ksmith serve` has the same metrics at /metrics.
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// Write to this file, which is whole at every moment
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Form of the text; node_exporter's textfile collector takes the first
+    #[arg(long, value_enum, default_value_t = Form::Prometheus)]
+    format: Form,
+    /// Guests with metrics of their own at most, those that save most
+    #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
+    max_guests: usize,
+}
+
+/// The form of the text.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Form {
+    /// Prometheus' text format 0.0.4
+    Prometheus,
+    /// OpenMetrics 1.0, with units
+    Openmetrics,
+}
+
+/// What is known of the host.
+struct Host {
+    status: Status,
+    guests: Option<GuestsReport>,
+    balance: Option<BalanceReport>,
+}
+
+impl MetricsArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let config = Config::load(global.config.as_deref())?;
+        let asked = if global.root().is_host() { ask(&Daemon::of(&config))? } else { None };
+        let is_up = asked.is_some();
+        let host = asked.unwrap_or_else(|| {
+            let seen = Source::once(global.root(), config).of_kernel();
+            Host { status: seen.status, guests: Some(seen.guests), balance: None }
+        });
+        let figures = Figures {
+            is_up,
+            status: Some(&host.status),
+            guests: host.guests.as_ref(),
+            balance: host.balance.as_ref(),
+            most_guests: self.max_guests,
+        };
+        let format = match self.format {
+            Form::Prometheus => Format::Prometheus,
+            Form::Openmetrics => Format::OpenMetrics,
+        };
+        let text = metrics::text(&figures, format);
+        match &self.output {
+            Some(path) => replace(path, &text).with_context(|| format!("can't write {}", path.display()))?,
+            None => print::own(&text)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a daemon says. `None`: there is none.
+fn ask(daemon: &Daemon) -> Result<Option<Host>, ClientError> {
+    let Some(status) = daemon.ask(Client::status)? else { return Ok(None) };
+    let guests = unless_refused(daemon.ask(Client::guests))?;
+    let balance = unless_refused(daemon.ask(Client::balance))?;
+    Ok(Some(Host { status, guests, balance }))
+}
+
+/// A daemon that refuses one question says why in its log. The other answers are worth showing.
+fn unless_refused<T>(answer: Result<Option<T>, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Err(ClientError::Refused(_)) => Ok(None),
+        answer => answer,
+    }
+}
+
+/// Puts the text in the place of a file in one step: a collector reads the old text or the new one. Every user may read it.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Not `.prom`: the collector reads all files of that name.
+    let mut file = NamedTempFile::with_prefix_in(".ksmith-metrics-", directory)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The command `ksmith serve`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use ksmith_record::{Query, ReadError, Reader, Resolution};
+use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Moment, Options, PeerUrl, metrics};
+use ksmith_service::config::Config;
+use ksmith_service::daemon::{Environment, LiveEnvironment};
+
+use super::asked::{Daemon, RENDER};
+use super::{Failure, Global};
+
+/// Serve the figures of a running daemon: a page, JSON and metrics.
+///
+/// The daemon itself has no network. This process needs no privilege: it asks the daemon at its read-only socket, which
+/// is open to the group in [view]. It answers GET requests, and changes nothing. It listens on loopback by default; a
+/// proxy adds TLS and other users (docs/serve.md).
+///
+/// The page is at /, the metrics are at /metrics, and the JSON of `ksmith status`, `guests` and `balance` is under
+/// /api/v1/.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen; the service manager's socket goes before it
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797")]
+    listen: SocketAddr,
+    /// Require the token in this file, as a bearer token or as any user's password
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Answer to this name too, besides those of loopback and the address that is asked
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Show this server of another host too: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    peer: Vec<PeerUrl>,
+    /// The token of the other hosts' servers
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    peer_token_file: Option<PathBuf>,
+    /// Guests with metrics of their own at most, those that save most
+    #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
+    max_guests: usize,
+    /// Ask the daemon here, without a look into the configuration
+    #[arg(long, value_name = "SOCKET")]
+    view_socket: Option<PathBuf>,
+    /// Show this history instead of the configured one
+    #[arg(long, value_name = "FILE")]
+    history_file: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if !global.root().is_host() {
+            return Err(Failure::usage("--root names a captured tree, which has no daemon to ask").into());
+        }
+        let (daemon, config) = match &self.view_socket {
+            Some(path) => (Daemon::at(path.clone()), Config::default()),
+            None => {
+                let config = Config::load(global.config.as_deref())?;
+                (Daemon::of(&config), config)
+            }
+        };
+        let store = Store(self.history_file.clone().unwrap_or(config.history.path));
+        let options = Options {
+            listen: self.listen,
+            token: self.token_file.as_deref().map(token).transpose()?,
+            allowed_hosts: self.allow_host.clone(),
+            peers: self.peer.clone(),
+            peer_token: self.peer_token_file.as_deref().map(token).transpose()?,
+            most_guests: self.max_guests,
+            limits: Limits::default(),
+        };
+        ksmith_serve::run(&options, Arc::new(daemon), RENDER, Arc::new(store))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Characters of a token at least: fewer can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+/// The token in a file, without the end of its line.
+fn token(path: &Path) -> Result<String, Failure> {
+    let refuse = |why: String| Failure::usage(format!("the token file {}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
+    let mode = fs::metadata(path).map_err(|why| refuse(why.to_string()))?.permissions().mode();
+    if mode & 0o004 != 0 {
+        return Err(refuse("every user may read it: chmod o-r".to_owned()));
+    }
+    let token = text.trim();
+    if token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let what =
+            format!("a token is one word of {SHORTEST_TOKEN} ASCII characters or more: openssl rand -hex 16");
+        return Err(refuse(what));
+    }
+    Ok(token.to_owned())
+}
+
+/// The file of the history. It is opened for each question: a daemon may set a damaged one aside and begin anew.
+struct Store(PathBuf);
+
+impl History for Store {
+    fn history(&self, query: &HistoryQuery) -> Result<serde_json::Value, HistoryError> {
+        let now = LiveEnvironment.day_clock();
+        let (since, until) = (milliseconds(query.since, now), milliseconds(query.until, now));
+        if since >= until {
+            return Err(HistoryError::Meaningless("since must be before until".to_owned()));
+        }
+        let query = Query {
+            since,
+            until,
+            guest: query.guest.clone(),
+            columns: Vec::new(),
+            resolution: Resolution::Rows(query.points),
+        };
+        let report = Reader::open(&self.0).and_then(|reader| reader.ask(&query)).map_err(|error| match error {
+            ReadError::NoGuest(_) => HistoryError::Unknown(error.to_string()),
+            ReadError::NoColumn { .. } => HistoryError::Meaningless(error.to_string()),
+            error => HistoryError::Unavailable(error.to_string()),
+        })?;
+        serde_json::to_value(report).map_err(|why| HistoryError::Unavailable(why.to_string()))
+    }
+}
+
+/// A moment in milliseconds since 1970.
+fn milliseconds(moment: Moment, now: i64) -> i64 {
+    match moment {
+        Moment::Ago(time) => now.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+        Moment::At(seconds) => (seconds * 1000.0) as i64,
+    }
+}

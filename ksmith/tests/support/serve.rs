@@ -1,0 +1,182 @@
+//! A `ksmith serve` at work, the daemon that it asks, and clients that say what they like.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
+use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_service::control::{Answer, Asked, Request};
+use ksmith_service::socket::Socket;
+use ksmith_service::view_socket::{ViewConfig, serve};
+use serde_json::Value;
+
+use super::program::Running;
+
+/// A read-only socket that answers with the figures of a captured tree.
+pub struct FakeDaemon {
+    directory: tempfile::TempDir,
+    socket: Option<Socket>,
+    asked: Arc<AtomicU64>,
+}
+
+impl FakeDaemon {
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut daemon = Self { directory, socket: None, asked: Arc::default() };
+        daemon.come_back();
+        daemon
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("view")
+    }
+
+    /// Removes the socket.
+    pub fn go(&mut self) {
+        self.socket = None;
+    }
+
+    /// Makes the socket anew.
+    pub fn come_back(&mut self) {
+        let config = ViewConfig { socket: self.path(), group: "no such group".to_owned() };
+        let (sender, inbox) = unbounded::<Asked>();
+        self.socket = Some(serve(&config, sender, |asked| asked).unwrap());
+        let asked = Arc::clone(&self.asked);
+        std::thread::spawn(move || {
+            for question in inbox {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let (request, reply, _) = question.into_parts();
+                let _ = reply.send(answer(&request));
+            }
+        });
+    }
+
+    /// The number of questions so far.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// A captured host.
+pub fn captured() -> Root {
+    Root::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/linux-6.18"))
+}
+
+fn answer(request: &Request) -> Answer {
+    let sample = Observer::new(captured()).sample();
+    match request {
+        Request::Status => {
+            let daemon = DaemonStatus {
+                pid: 7,
+                policy: "profit".to_owned(),
+                state: "quiet".to_owned(),
+                reason: "no guest is new".to_owned(),
+                cpu_seconds: 0.5,
+                rss_bytes: 9 << 20,
+                uptime_seconds: 60.0,
+                max_cpu: Some(0.2),
+            };
+            let status = Status {
+                sample,
+                ksmd_cpu_percent: Some(2.5),
+                daemon: Some(daemon),
+                domains: None,
+                balance: None,
+                history: None,
+            };
+            Answer::Status(Box::new(status))
+        }
+        Request::Guests => {
+            let list = Guests::new(captured(), Uri::default()).list(&sample);
+            Answer::Guests(Box::new(GuestsReport::new(&sample, list.guests, list.unattributed_bytes)))
+        }
+        _ => Answer::Error { message: "guests are not balanced".to_owned() },
+    }
+}
+
+/// A running `ksmith serve`.
+pub struct Server {
+    pub running: Running,
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// Serves what the daemon says, on a free port.
+    pub fn start(daemon: &FakeDaemon, arguments: &[&str]) -> Self {
+        let view = daemon.path().display().to_string();
+        let own = ["serve", "--listen", "127.0.0.1:0", "--view-socket", &view];
+        Self::of(Running::start(&[&own[..], arguments].concat()))
+    }
+
+    /// A server that was started, once it listens.
+    pub fn of(running: Running) -> Self {
+        running.wait_for("serving at http://");
+        let log = running.log();
+        let address = log.split("serving at http://").nth(1).unwrap().split_whitespace().next().unwrap();
+        let address = address.parse().unwrap();
+        Self { running, address }
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        get(self.address, path, "")
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// What came back. Status 0: the connection was closed without an answer.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Response {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|why| panic!("{why}: {self:?}"))
+    }
+}
+
+/// A client that would otherwise hang a broken test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends bytes as they are, and reads until the connection ends.
+pub fn say(address: SocketAddr, bytes: &[u8]) -> Response {
+    let mut stream = connect(address);
+    // The server may have enough before it is all sent.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Response { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// Gets a page. `headers` are whole lines.
+pub fn get(address: SocketAddr, path: &str, headers: &str) -> Response {
+    say(address, format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n").as_bytes())
+}

@@ -1,0 +1,197 @@
+//! The routes of the server and their answers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, extract::rejection::QueryRejection};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::assets;
+use crate::connections::Busy;
+use crate::guard::{Guard, error, guard};
+use crate::history::{History, HistoryError, HistoryQuery};
+use crate::metrics::{self, Figures, Format};
+use crate::peers::{Host, Peers};
+use crate::poller::{Answer, Poller};
+use crate::stream::Streams;
+
+/// Questions to the history at a time.
+const HISTORIES: usize = 2;
+
+/// What all routes share.
+#[derive(Clone)]
+pub struct Shared {
+    /// The source of figures.
+    pub poller: Poller,
+    /// The streams of events.
+    pub streams: Streams,
+    /// The source of the history.
+    pub history: Arc<dyn History>,
+    /// The other hosts.
+    pub peers: Peers,
+    /// This host's name.
+    pub name: Arc<str>,
+    /// Guests with metrics of their own at most.
+    pub most_guests: usize,
+    histories: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// What all routes share.
+    pub fn new(
+        poller: Poller,
+        streams: Streams,
+        history: Arc<dyn History>,
+        peers: Peers,
+        name: &str,
+        most_guests: usize,
+    ) -> Self {
+        let histories = Arc::new(Semaphore::new(HISTORIES));
+        Self { poller, streams, history, peers, name: name.into(), most_guests, histories }
+    }
+}
+
+/// All routes, behind the guard.
+pub fn router(shared: Shared, rules: Guard) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/assets/{*name}", get(asset))
+        .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
+        .route(
+            "/api/v1/status",
+            get(|State(shared): State<Shared>| async move { figures(shared.poller.status().await) }),
+        )
+        .route(
+            "/api/v1/guests",
+            get(|State(shared): State<Shared>| async move { figures(shared.poller.guests().await) }),
+        )
+        .route(
+            "/api/v1/balance",
+            get(|State(shared): State<Shared>| async move { figures(shared.poller.balance().await) }),
+        )
+        .route("/api/v1/schema/{command}", get(schema))
+        .route("/api/v1/history", get(history))
+        .route("/api/v1/sharing", get(sharing))
+        .route("/api/v1/hosts", get(hosts))
+        .route("/api/v1/stream", get(stream))
+        .route("/metrics", get(openmetrics))
+        .fallback(|| async {
+            error(StatusCode::NOT_FOUND, "there is no such page; the figures are under /api/v1/")
+        })
+        .with_state(shared)
+        .layer(from_fn_with_state(rules, guard))
+}
+
+fn json(text: impl Into<axum::body::Body>) -> Response {
+    let mut response = Response::new(text.into());
+    response.headers_mut().insert(CONTENT_TYPE, axum::http::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn figures<M>(answer: Answer<M>) -> Response {
+    match answer {
+        Ok(shown) => json(shown.json.to_string()),
+        Err(why) => error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
+    }
+}
+
+async fn page(headers: HeaderMap) -> Response {
+    asset(Path(assets::INDEX.to_owned()), headers).await
+}
+
+async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    assets::answer(&name, &headers).unwrap_or_else(|| error(StatusCode::NOT_FOUND, "there is no such file"))
+}
+
+async fn schema(State(shared): State<Shared>, Path(command): Path<String>) -> Response {
+    match shared.poller.schema(&command) {
+        Some(schema) => json(schema.to_string()),
+        None => error(StatusCode::NOT_FOUND, "there is no schema of that name: ask for status, guests or balance"),
+    }
+}
+
+async fn history(State(shared): State<Shared>, query: Result<Query<HistoryQuery>, QueryRejection>) -> Response {
+    let query = match query {
+        Ok(Query(query)) => query,
+        Err(why) => return error(StatusCode::BAD_REQUEST, &why.body_text()),
+    };
+    let Ok(_place) = shared.histories.acquire_owned().await else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
+    };
+    let store = shared.history;
+    let answer = tokio::task::spawn_blocking(move || store.history(&query)).await;
+    match answer {
+        Ok(Ok(history)) => json(history.to_string()),
+        Ok(Err(HistoryError::Unavailable(why))) => error(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Ok(Err(HistoryError::Meaningless(why))) => error(StatusCode::BAD_REQUEST, &why),
+        Ok(Err(HistoryError::Unknown(why))) => error(StatusCode::NOT_FOUND, &why),
+        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "reading the history failed: see ksmith's log"),
+    }
+}
+
+/// A page is looked up in guests' memory, which needs root; this process has no rights.
+async fn sharing() -> Response {
+    let note = "finding out which guests share pages takes root: run `ksmith guests --by domain` on the host";
+    json(json!({ "names": [], "bytes": [], "note": note }).to_string())
+}
+
+async fn hosts(State(shared): State<Shared>) -> Response {
+    let own = shared.poller.status().await;
+    let own = Host {
+        name: shared.name.to_string(),
+        url: "/".to_owned(),
+        ok: own.is_ok(),
+        error: own.as_ref().err().map(ToString::to_string),
+        status: own.ok().and_then(|shown| serde_json::from_str(&shown.json).ok()),
+    };
+    let all: Vec<Host> = [own].into_iter().chain(shared.peers.hosts()).collect();
+    json(json!(all).to_string())
+}
+
+async fn stream(State(shared): State<Shared>, busy: Option<Extension<Busy>>) -> Response {
+    match shared.streams.open(busy.map(|Extension(busy)| busy)) {
+        Some(stream) => stream.into_response(),
+        None => {
+            error(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open; close a page, or try again later")
+        }
+    }
+}
+
+/// OpenMetrics, or Prometheus' text format for a client that takes that only.
+async fn openmetrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let status = shared.poller.status().await.ok();
+    let (guests, balance) = match &status {
+        // Each question to a daemon that hangs takes seconds.
+        Some(_) => (shared.poller.guests().await.ok(), shared.poller.balance().await.ok()),
+        None => (None, None),
+    };
+    let format = wanted(&headers);
+    let text = metrics::text(
+        &Figures {
+            is_up: status.as_ref().is_some_and(|shown| shown.model.daemon.is_some()),
+            status: status.as_deref().map(|shown| &shown.model),
+            guests: guests.as_deref().map(|shown| &shown.model),
+            balance: balance.as_deref().map(|shown| &shown.model),
+            most_guests: shared.most_guests,
+        },
+        format,
+    );
+    ([(CONTENT_TYPE, format.content_type())], text).into_response()
+}
+
+fn wanted(headers: &HeaderMap) -> Format {
+    let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or("*/*");
+    let takes = |kind: &str| accepted.split(',').any(|one| one.trim().starts_with(kind));
+    if takes("text/plain") && !takes("application/openmetrics-text") {
+        Format::Prometheus
+    } else {
+        Format::OpenMetrics
+    }
+}

@@ -1,0 +1,225 @@
+//! The connections of all clients: how many there may be, and the one that is closed for another.
+//!
+//! A connection that awaits no answer is idle: its client sends a request slowly, reads slowly, or has nothing to ask. When
+//! all places are taken, the oldest idle connection of the address with the most is closed. So clients that only hold
+//! connections open, however many, keep no other client from being answered.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+/// The connections of all clients.
+#[derive(Debug)]
+pub struct Connections {
+    most: usize,
+    of_one_address: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By number: the oldest first.
+    open: BTreeMap<u64, Connection>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    address: IpAddr,
+    /// Requests that are being answered.
+    answers: usize,
+    /// Ends the connection's task. `None`: the task is about to start.
+    task: Option<AbortHandle>,
+}
+
+/// A place among the connections, given back on drop.
+#[derive(Debug)]
+pub struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+/// As long as this is held, its connection awaits an answer.
+#[derive(Debug)]
+pub struct Busy {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+impl Connections {
+    /// So many connections at most, and so many of one address.
+    pub fn new(most: usize, of_one_address: usize) -> Arc<Self> {
+        Arc::new(Self { most, of_one_address, table: Mutex::default() })
+    }
+
+    /// Takes a place for a connection. `None`: all are taken, by connections that await answers.
+    pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = one_clients(address);
+        let mut table = self.table();
+        let has_room = (table.of(address) < self.of_one_address || table.close_idle_of(address))
+            && (table.open.len() < self.most || table.close_idle_of_the_heaviest());
+        if !has_room {
+            return None;
+        }
+        let number = table.next;
+        table.next += 1;
+        table.open.insert(number, Connection { address, answers: 0, task: None });
+        Some(Place { connections: Arc::clone(self), number })
+    }
+
+    /// Closes an idle connection, so that a descriptor becomes free.
+    pub fn close_one(&self) {
+        self.table().close_idle_of_the_heaviest();
+    }
+
+    /// The number of open connections.
+    pub fn len(&self) -> usize {
+        self.table().open.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Names the task that serves the connection.
+    pub fn is_served_by(&self, task: AbortHandle) {
+        if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
+            connection.task = Some(task);
+        }
+    }
+
+    /// Notes that a request is being answered, as long as the returned value is held.
+    pub fn busy(&self) -> Busy {
+        Busy::new(&self.connections, self.number)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.table().open.remove(&self.number);
+    }
+}
+
+impl Busy {
+    fn new(connections: &Arc<Connections>, number: u64) -> Self {
+        if let Some(connection) = connections.table().open.get_mut(&number) {
+            connection.answers += 1;
+        }
+        Self { connections: Arc::clone(connections), number }
+    }
+}
+
+impl Clone for Busy {
+    fn clone(&self) -> Self {
+        Self::new(&self.connections, self.number)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
+            connection.answers -= 1;
+        }
+    }
+}
+
+impl Table {
+    fn of(&self, address: IpAddr) -> usize {
+        self.open.values().filter(|one| one.address == address).count()
+    }
+
+    /// Closes the oldest idle connection of an address. Returns whether there was one.
+    fn close_idle_of(&mut self, address: IpAddr) -> bool {
+        let idle = |one: &Connection| one.address == address && one.answers == 0 && one.task.is_some();
+        let Some(number) = self.open.iter().find(|(_, one)| idle(one)).map(|(number, _)| *number) else {
+            return false;
+        };
+        let closed = self.open.remove(&number);
+        if let Some(task) = closed.and_then(|one| one.task) {
+            task.abort();
+        }
+        true
+    }
+
+    fn close_idle_of_the_heaviest(&mut self) -> bool {
+        let mut of_each: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for one in self.open.values() {
+            *of_each.entry(one.address).or_default() += 1;
+        }
+        let mut addresses: Vec<(usize, IpAddr)> =
+            of_each.into_iter().map(|(address, count)| (count, address)).collect();
+        addresses.sort_unstable_by(|a, b| b.cmp(a));
+        addresses.into_iter().any(|(_, address)| self.close_idle_of(address))
+    }
+}
+
+/// The address that stands for all of one client's: of IPv6 a client has a network of 64 bits.
+fn one_clients(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(six) => match six.to_ipv4_mapped() {
+            Some(four) => four.into(),
+            None => IpAddr::from((u128::from(six) & !u128::from(u64::MAX)).to_be_bytes()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    /// A task that never ends by itself.
+    fn served(place: &Place) -> tokio::task::JoinHandle<()> {
+        let task = tokio::spawn(std::future::pending());
+        place.is_served_by(task.abort_handle());
+        task
+    }
+
+    #[tokio::test]
+    async fn the_oldest_idle_connection_of_the_heaviest_address_makes_room() {
+        let connections = Connections::new(4, 3);
+        let places: Vec<Place> = [A, A, A, B].iter().map(|address| connections.take(*address).unwrap()).collect();
+        let tasks: Vec<_> = places.iter().map(served).collect();
+        let busy = places[0].busy();
+        let fifth = connections.take(B).unwrap();
+        let mut tasks = tasks.into_iter();
+        let (first, second) = (tasks.next().unwrap(), tasks.next().unwrap());
+        assert!(second.await.unwrap_err().is_cancelled() && !first.is_finished());
+        assert_eq!(connections.len(), 4);
+        drop((busy, fifth, places));
+        assert!(connections.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_address_has_its_bound_and_busy_connections_stay() {
+        let connections = Connections::new(10, 2);
+        let places: Vec<Place> = (0..2).map(|_| connections.take(A).unwrap()).collect();
+        let tasks: Vec<_> = places.iter().map(served).collect();
+        let busy: Vec<Busy> = places.iter().map(Place::busy).collect();
+        assert!(connections.take(A).is_none());
+        assert!(connections.take(B).is_some());
+        drop(busy);
+        assert!(connections.take(A).is_some());
+        drop(tasks);
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_count_as_one() {
+        let of = |text: &str| one_clients(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), A);
+    }
+}

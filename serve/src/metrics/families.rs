@@ -1,0 +1,187 @@
+//! The families of metrics with their samples, from the models.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use ksmith_core::field::Field;
+use ksmith_core::figures::{
+    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, POOL, Value,
+};
+use ksmith_core::guest::Guest;
+use ksmith_core::model::{GuestsReport, Status};
+use ksmith_core::printable::OneLine;
+
+use super::Figures;
+use super::name::{self, Number};
+
+/// Labels of a sample.
+pub(super) type Labels = Vec<(&'static str, String)>;
+
+/// The kind of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    Counter,
+    /// Its labels are its value.
+    Info,
+}
+
+/// All samples of one name.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Family {
+    /// The name without unit, `_total` and `_info`.
+    pub(super) stem: String,
+    pub(super) help: String,
+    pub(super) unit: Option<&'static str>,
+    pub(super) kind: Kind,
+    pub(super) samples: Vec<(Labels, Number)>,
+}
+
+/// Characters of a label's value at most: names are of others' choice.
+const LONGEST_LABEL: usize = 200;
+
+/// All families that have a sample.
+pub(super) fn all(figures: &Figures<'_>) -> Vec<Family> {
+    let mut all = Families::default();
+    all.info("ksmith_build", "Version of ksmith.", vec![("version", env!("CARGO_PKG_VERSION").to_owned())]);
+    all.gauge("ksmith_up", "Whether a daemon of ksmith answers.", vec![(vec![], flag(figures.is_up))]);
+    all.sources(figures);
+    if let Some(status) = figures.status {
+        all.status(status);
+    }
+    if let Some(report) = figures.guests {
+        all.table("", &[], EFFICIENCY, &[(vec![], report)]);
+        all.guests(report, figures.most_guests);
+    }
+    if let Some(report) = figures.balance {
+        all.table("balance_", &["pool"], POOL, &[(vec![], report)]);
+        let rows = report.guests.iter().map(|row| {
+            let labels = vec![("guest", label(&row.guest.name)), ("class", label(&row.guest.class.name))];
+            (labels, ("key", label(&row.guest.key)), row)
+        });
+        all.table("balanced_guest_", &[], BALANCED_GUEST, &told_apart(rows.collect()));
+    }
+    all.0
+}
+
+#[derive(Debug, Default)]
+struct Families(Vec<Family>);
+
+impl Families {
+    fn add(&mut self, family: Family) {
+        if !family.samples.is_empty() {
+            self.0.push(family);
+        }
+    }
+
+    fn gauge(&mut self, stem: &str, help: &str, samples: Vec<(Labels, Number)>) {
+        self.add(Family { stem: stem.to_owned(), help: help.to_owned(), unit: None, kind: Kind::Gauge, samples });
+    }
+
+    fn info(&mut self, stem: &str, help: &str, labels: Labels) {
+        let samples = vec![(labels, Number::Unsigned(1))];
+        self.add(Family { stem: stem.to_owned(), help: help.to_owned(), unit: None, kind: Kind::Info, samples });
+    }
+
+    /// A family for a figure with its values.
+    fn figure(&mut self, prefix: &str, own_groups: &[&str], field: &Field, values: Vec<(Labels, Value)>) {
+        let Some(naming) = name::of(prefix, own_groups, field) else { return };
+        let samples = values.into_iter().filter_map(|(labels, value)| Some((labels, naming.number(&value)?)));
+        self.add(Family {
+            samples: samples.collect(),
+            help: field.help.to_owned(),
+            unit: naming.unit,
+            kind: if naming.is_counter { Kind::Counter } else { Kind::Gauge },
+            stem: naming.stem,
+        });
+    }
+
+    /// A family for each figure of a table, with a sample for each model.
+    fn table<M>(&mut self, prefix: &str, own_groups: &[&str], table: &[Figure<M>], models: &[(Labels, &M)]) {
+        for figure in table {
+            let values = models.iter().map(|(labels, model)| (labels.clone(), (figure.read)(model))).collect();
+            self.figure(prefix, own_groups, &figure.field, values);
+        }
+    }
+
+    fn sources(&mut self, figures: &Figures<'_>) {
+        let of_host = figures.status.map(Status::sources).unwrap_or_default();
+        let healthy = of_host.into_iter().map(|(source, faults)| (source, faults.is_empty()));
+        let of_daemon = [("guests", figures.guests.is_some()), ("balance", figures.balance.is_some())];
+        let of_daemon = of_daemon.into_iter().filter(|_| figures.is_up);
+        let samples =
+            healthy.chain(of_daemon).map(|(source, is_so)| (vec![("source", label(source))], flag(is_so)));
+        let help = "Whether a source of figures could be read; one that this kernel lacks counts as read.";
+        self.gauge("ksmith_source_healthy", help, samples.collect());
+    }
+
+    fn status(&mut self, status: &Status) {
+        for (field, value) in figures::host(status) {
+            self.figure("", &[], &field, vec![(vec![], value)]);
+        }
+        if let Some(daemon) = &status.daemon {
+            let labels = vec![("policy", label(&daemon.policy)), ("state", label(&daemon.state))];
+            self.info("ksmith_policy", "Policy in charge, and its state.", labels);
+            self.table("controller_", &["limit"], CONTROLLER, &[(vec![], daemon)]);
+        }
+        if let Some(report) = &status.domains {
+            let help = "Whether pages of different trust domains may be merged.";
+            self.gauge("ksmith_domains_may_share_across", help, vec![(vec![], flag(report.may_share_across))]);
+            let domains = report.domains.iter();
+            let domains = domains.map(|one| (vec![("domain", label(one.domain.as_deref().unwrap_or("")))], one));
+            self.table("domain_", &[], DOMAIN, &domains.collect::<Vec<_>>());
+        }
+        if let Some(history) = &status.history {
+            self.table("history_", &[], HISTORY, &[(vec![], history)]);
+        }
+        if let Some(balance) = &status.balance {
+            self.table("balance_", &[], BALANCE, &[(vec![], balance)]);
+        }
+    }
+
+    /// The guests that save most, each by itself, and how many more there are.
+    fn guests(&mut self, report: &GuestsReport, most: usize) {
+        let mut guests: Vec<&Guest> = report.guests.iter().collect();
+        guests.sort_by_key(|guest| (Reverse(guest.figures.saved_bytes), guest.id()));
+        let not_shown = guests.len().saturating_sub(most);
+        let count = |number: usize| vec![(vec![], Number::Unsigned(number as u64))];
+        self.gauge("ksmith_guests", "Guests of the host.", count(guests.len()));
+        let help = "Guests without metrics of their own: there are too many, and these save least.";
+        self.gauge("ksmith_guests_not_shown", help, count(not_shown));
+        guests.truncate(most);
+        let shown = guests.into_iter().map(|guest| {
+            let labels = vec![
+                ("guest", label(&guest.name)),
+                ("uuid", label(guest.uuid.as_deref().unwrap_or(""))),
+                ("kind", label(&guest.kind.to_string())),
+                ("domain", label(guest.domain.as_deref().unwrap_or(""))),
+            ];
+            (labels, ("pid", guest.id().pid().to_string()), guest)
+        });
+        self.table("guest_", &[], GUEST, &told_apart(shown.collect()));
+    }
+}
+
+/// Adds the second label to all models that have the same labels as another.
+fn told_apart<'a, M>(models: Vec<(Labels, (&'static str, String), &'a M)>) -> Vec<(Labels, &'a M)> {
+    let mut times: BTreeMap<Labels, usize> = BTreeMap::new();
+    for (labels, ..) in &models {
+        *times.entry(labels.clone()).or_default() += 1;
+    }
+    let apart = models.into_iter().map(|(mut labels, more, model)| {
+        if times.get(&labels).is_some_and(|times| *times > 1) {
+            labels.push(more);
+        }
+        (labels, model)
+    });
+    apart.collect()
+}
+
+fn flag(is_so: bool) -> Number {
+    Number::Unsigned(u64::from(is_so))
+}
+
+/// A text of others as the value of a label: of bounded length, and fit for a terminal.
+fn label(text: &str) -> String {
+    OneLine(text).to_string().chars().take(LONGEST_LABEL).collect()
+}

@@ -1,0 +1,204 @@
+use std::collections::BTreeSet;
+
+use ksmith_core::field::{Field, Type};
+use ksmith_core::figures::{
+    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, HOST, POOL,
+};
+use ksmith_core::guest::{self, Guest, Kind};
+use ksmith_core::kernel::{FIELDS, Meminfo};
+use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::{ProcessId, Sample};
+
+use super::*;
+
+fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
+    Guest {
+        name: name.to_owned(),
+        uuid: Some("8c4f".to_owned()),
+        is_verified: true,
+        kind: Kind::new("qemu"),
+        processes: vec![ProcessId { pid, start_ticks: 1 }],
+        program: "qemu".to_owned(),
+        memory_bytes: None,
+        cgroup: None,
+        user: None,
+        uid: None,
+        metadata: None,
+        domain: None,
+        mergeable: Some(true),
+        offered: None,
+        has_remaining_mergeable: false,
+        obstacle: None,
+        figures: guest::Figures { saved_bytes, profit_bytes: -7, ..guest::Figures::default() },
+        errors: Vec::new(),
+    }
+}
+
+fn report(guests: Vec<Guest>) -> GuestsReport {
+    GuestsReport::new(&Sample { page_size: 4096, ..Sample::default() }, guests, 0)
+}
+
+fn status() -> Status {
+    let mut sample = Sample { page_size: 4096, ..Sample::default() };
+    sample.ksm.run = Reading::Value(1);
+    sample.ksm.pages_sharing = Reading::Value(512);
+    sample.ksm.full_scans = Reading::Value(9);
+    sample.ksm.sleep_millisecs = Reading::Value(20);
+    sample.ksm.general_profit = Reading::Value(-4096);
+    sample.ksm.smart_scan = Reading::Denied;
+    sample.memory = Reading::Value(Meminfo { available: Some(1 << 20), ..Meminfo::default() });
+    let daemon = DaemonStatus {
+        pid: 7,
+        policy: "profit".to_owned(),
+        state: "burst".to_owned(),
+        reason: "a guest is new".to_owned(),
+        cpu_seconds: 0.5,
+        rss_bytes: 9,
+        uptime_seconds: 60.0,
+        max_cpu: Some(0.2),
+    };
+    Status {
+        sample,
+        ksmd_cpu_percent: Some(70.0),
+        daemon: Some(daemon),
+        domains: None,
+        balance: None,
+        history: None,
+    }
+}
+
+fn text_of(status: Option<&Status>, guests: Option<&GuestsReport>, most_guests: usize, format: Format) -> String {
+    let is_up = status.is_some_and(|status| status.daemon.is_some());
+    text(&Figures { is_up, status, guests, balance: None, most_guests }, format)
+}
+
+/// Each table with the prefix of its metrics.
+fn tables() -> Vec<(&'static str, &'static [&'static str], Vec<Field>)> {
+    fn fields<M>(table: &'static [Figure<M>]) -> Vec<Field> {
+        table.iter().map(|figure| figure.field).collect()
+    }
+    vec![
+        ("", &[], FIELDS.to_vec()),
+        ("", &[], fields(HOST)),
+        ("", &[], fields(EFFICIENCY)),
+        ("guest_", &[], fields(GUEST)),
+        ("domain_", &[], fields(DOMAIN)),
+        ("controller_", &["limit"], fields(CONTROLLER)),
+        ("balance_", &["pool"], fields(POOL)),
+        ("balance_", &[], fields(BALANCE)),
+        ("history_", &[], fields(HISTORY)),
+        ("balanced_guest_", &[], fields(BALANCED_GUEST)),
+    ]
+}
+
+#[test]
+fn each_number_in_the_table_of_figures_has_one_metric_of_its_own() {
+    let mut names = BTreeSet::new();
+    for (prefix, own, fields) in tables() {
+        for field in fields {
+            let naming = name::of(prefix, own, &field);
+            assert_eq!(naming.is_some(), field.holds != Type::Text, "{}", field.name);
+            let Some(naming) = naming else { continue };
+            let unit = naming.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+            let name = format!("{}{unit}", naming.stem);
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            assert!(name.chars().all(is_plain) && !name.contains("__"), "{name}");
+            for old in ["_percent", "_millisecs", "_bytes_bytes", "_seconds_seconds", "_total"] {
+                assert!(!name.ends_with(old), "{name}");
+            }
+            assert!(names.insert(name.clone()), "{name} is there twice");
+        }
+    }
+    for name in ["ksmith_pool_size_bytes", "ksmith_limit_cpu_ratio", "ksmith_balanced_guest_inside_available_bytes"]
+    {
+        assert!(names.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn figures_are_in_base_units_with_the_names_of_the_contract() {
+    let text = text_of(Some(&status()), Some(&report(vec![guest("web", 1, 5)])), 10, Format::OpenMetrics);
+    for line in [
+        "# TYPE ksmith_saved_bytes gauge",
+        "# UNIT ksmith_saved_bytes bytes",
+        "ksmith_saved_bytes 2097152",
+        "ksmith_pages_sharing 512",
+        "# TYPE ksmith_full_scans counter",
+        "ksmith_full_scans_total 9",
+        "ksmith_sleep_seconds 0.02",
+        "# UNIT ksmith_sleep_seconds seconds",
+        "ksmith_general_profit_bytes -4096",
+        "ksmith_ksmd_cpu_ratio 0.7",
+        "# UNIT ksmith_ksmd_cpu_ratio ratio",
+        "ksmith_limit_cpu_ratio 0.2",
+        "ksmith_headroom_bytes 1048576",
+        "ksmith_controller_cpu_seconds_total 0.5",
+        "ksmith_policy_info{policy=\"profit\",state=\"burst\"} 1",
+        "ksmith_source_healthy{source=\"/sys/kernel/mm/ksm\"} 0",
+        "ksmith_source_healthy{source=\"/proc/meminfo\"} 1",
+        "ksmith_source_healthy{source=\"guests\"} 1",
+        "ksmith_source_healthy{source=\"balance\"} 0",
+        "ksmith_up 1",
+        "ksmith_guests 1",
+        "ksmith_guest_saved_bytes{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\"} 5",
+        "ksmith_guest_profit_bytes{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\"} -7",
+        "ksmith_guest_mergeable{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("ksmith_smart_scan"), "what is unknown is absent, and not 0");
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn prometheus_text_has_neither_units_nor_an_end() {
+    let text = text_of(Some(&status()), None, 10, Format::Prometheus);
+    for line in [
+        "# TYPE ksmith_full_scans_total counter",
+        "ksmith_full_scans_total 9",
+        "# TYPE ksmith_policy_info gauge",
+        "# HELP ksmith_saved_bytes Memory that is not needed because pages are merged.",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("# UNIT") && !text.contains("# EOF") && !text.contains(" info\n"));
+}
+
+#[test]
+fn of_many_guests_those_that_save_most_are_shown_and_the_others_counted() {
+    let guests = (0..5000).map(|at| guest(&format!("g{at}"), at + 1, u64::from(at))).collect();
+    let text = text_of(None, Some(&report(guests)), 1000, Format::OpenMetrics);
+    let shown = text.lines().filter(|line| line.starts_with("ksmith_guest_saved_bytes{")).count();
+    assert_eq!(shown, 1000);
+    assert!(
+        text.contains("guest=\"g4999\"") && text.contains("guest=\"g4000\"") && !text.contains("guest=\"g3999\"")
+    );
+    assert!(text.contains("ksmith_guests 5000\n") && text.contains("ksmith_guests_not_shown 4000\n"));
+}
+
+#[test]
+fn guests_with_the_same_labels_are_told_apart_by_pid() {
+    let text = text_of(
+        None,
+        Some(&report(vec![guest("web", 1, 5), guest("web", 2, 6), guest("db", 3, 7)])),
+        9,
+        Format::OpenMetrics,
+    );
+    let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("ksmith_guest_saved_bytes{")).collect();
+    assert_eq!(samples.iter().collect::<BTreeSet<_>>().len(), 3);
+    let of =
+        |name: &str| samples.iter().filter(|line| line.contains(&format!("guest=\"{name}\""))).collect::<Vec<_>>();
+    assert!(of("web").iter().all(|line| line.contains("pid=\"")) && !of("db")[0].contains("pid="), "{samples:?}");
+}
+
+#[test]
+fn a_guests_name_makes_no_line_and_no_label_of_its_own() {
+    let hostile = format!("a\"}} 1\nksmith_up 0\\\u{1b}[2J{}", "x".repeat(10_000));
+    let text = text_of(None, Some(&report(vec![guest(&hostile, 1, 5)])), 9, Format::Prometheus);
+    assert_eq!(text.lines().filter(|line| line.starts_with("ksmith_up ")).count(), 1, "{text}");
+    let longest = text.lines().map(str::len).max().unwrap();
+    assert!(longest < 600 && !text.contains('\u{1b}'), "{longest}");
+    let sample = text.lines().find(|line| line.starts_with("ksmith_guest_saved_bytes")).unwrap();
+    assert!(sample.contains("guest=\"a\\\"} 1\\\\n") && sample.ends_with(" 5"), "{sample}");
+}

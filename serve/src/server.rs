@@ -1,0 +1,164 @@
+//! The server: listens, takes connections within limits, and ends on SIGTERM and SIGINT.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_io_timeout::TimeoutStream;
+use tower::ServiceExt;
+use tracing::{debug, info, warn};
+
+use crate::api::{Shared, router};
+use crate::connections::{Connections, Place};
+use crate::guard::{Arrived, Guard};
+use crate::history::History;
+use crate::listen::listener;
+use crate::options::{Limits, Options};
+use crate::peers::Peers;
+use crate::poller::Poller;
+use crate::source::{Render, Source};
+use crate::stream::Streams;
+
+/// Pause after a connection could not be accepted. Without a pause the loop would take a whole CPU.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Threads that wait for the daemon, the store and names of peers.
+const WAITING_THREADS: usize = 8;
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address can't be had.
+    #[error("can't listen on {address}: {source}; name another by --listen, or end the program that has it")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The host has no thread, descriptor or signal for it.
+    #[error("can't start: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It can't listen.
+pub fn run(
+    options: &Options,
+    source: Arc<dyn Source>,
+    render: Render,
+    history: Arc<dyn History>,
+) -> Result<(), ServeError> {
+    let threads = WAITING_THREADS + 2 * options.peers.len();
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()?;
+    let served = runtime.block_on(serve(options, source, render, history));
+    // A question to a daemon that hangs ends with the process.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(
+    options: &Options,
+    source: Arc<dyn Source>,
+    render: Render,
+    history: Arc<dyn History>,
+) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let address = options.listen;
+    let listener = listener(address).map_err(|source| ServeError::Listen { address, source })?;
+    let address = listener.local_addr()?;
+    info!("serving at http://{address}");
+    if !address.ip().is_loopback() && options.token.is_none() {
+        warn!("{address} is not loopback, and there is no --token-file: all that reach it may read the figures");
+    }
+    let poller = Poller::new(source, render);
+    let streams = Streams::new(poller.clone(), options.limits.streams);
+    let peers = Peers::start(&options.peers, options.peer_token.as_deref());
+    let shared = Shared::new(poller, streams, history, peers, &host_name(), options.most_guests);
+    let routes = router(shared, Guard::new(options.token.as_deref(), &options.allowed_hosts));
+    let connections = Connections::new(options.limits.connections, options.limits.of_one_address);
+    if let Err(why) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        debug!("the service manager can't be told: {why}");
+    }
+    tokio::select! {
+        () = accept(&listener, routes, &connections, options.limits) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    info!("ending");
+    Ok(())
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Takes connections for ever, and serves these routes to them.
+pub async fn accept(listener: &TcpListener, routes: Router, connections: &Arc<Connections>, limits: Limits) {
+    let mut is_failing = false;
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                is_failing = false;
+                // One that gets no place is closed.
+                if let Some(place) = connections.take(from.ip()) {
+                    take(stream, place, routes.clone(), limits);
+                }
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    warn!("connections can't be accepted: {why}; trying on");
+                }
+                connections.close_one();
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves a connection in a task of its own.
+fn take(stream: TcpStream, place: Place, routes: Router, limits: Limits) {
+    let Ok(local) = stream.local_addr() else { return };
+    let place = Arc::new(place);
+    let served = serve_one(stream, local.ip(), Arc::clone(&place), routes, limits);
+    place.is_served_by(tokio::spawn(served).abort_handle());
+}
+
+async fn serve_one(stream: TcpStream, local: IpAddr, place: Arc<Place>, routes: Router, limits: Limits) {
+    let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write));
+    let answer = move |request: hyper::Request<Incoming>| {
+        let (routes, busy) = (routes.clone(), place.busy());
+        async move {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(Arrived(local));
+            request.extensions_mut().insert(busy.clone());
+            let answered = routes.oneshot(request).await;
+            drop(busy);
+            answered
+        }
+    };
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_buf_size(limits.head_bytes)
+        .max_headers(64)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service_fn(answer));
+    if let Err(why) = served.await {
+        debug!("a connection ended: {why}");
+    }
+}

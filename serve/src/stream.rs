@@ -1,0 +1,142 @@
+//! Server-sent events: what has changed, at most once a second, from one poller for all clients.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::Stream;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::connections::Busy;
+use crate::poller::Poller;
+
+/// The time between two looks.
+const INTERVAL: Duration = Duration::from_millis(1001);
+
+/// The time after which a silent stream shows that it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A text with its number among all texts.
+type Version = (u64, Arc<str>);
+
+/// What all streams show.
+#[derive(Debug, Clone, Default)]
+struct Now {
+    /// Texts so far.
+    count: u64,
+    status: Option<Version>,
+    guests: Option<Version>,
+    unavailable: Option<Version>,
+}
+
+/// The streams of all clients.
+#[derive(Clone)]
+pub struct Streams {
+    poller: Poller,
+    now: Arc<watch::Sender<Now>>,
+    is_looking: Arc<AtomicBool>,
+    places: Arc<Semaphore>,
+}
+
+/// What is held as long as a stream is open.
+struct Held {
+    _place: OwnedSemaphorePermit,
+    _busy: Option<Busy>,
+}
+
+impl Streams {
+    /// So many streams at most.
+    pub fn new(poller: Poller, most: usize) -> Self {
+        let (now, _) = watch::channel(Now::default());
+        Self { poller, now: Arc::new(now), is_looking: Arc::default(), places: Arc::new(Semaphore::new(most)) }
+    }
+
+    /// A stream for a client. `None`: there are too many.
+    pub fn open(&self, busy: Option<Busy>) -> Option<Sse<impl Stream<Item = Result<Event, Infallible>> + use<>>> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let mut changes = self.now.subscribe();
+        changes.mark_changed();
+        if !self.is_looking.swap(true, Ordering::Relaxed) {
+            // What was shown to streams that have ended is old.
+            self.now.send_modify(|now| *now = Now { count: now.count, ..Now::default() });
+            tokio::spawn(self.clone().look());
+        }
+        let held = Held { _place: place, _busy: busy };
+        let client = Client { changes, held, sent: [0; 3], queue: VecDeque::new() };
+        let events = futures_util::stream::unfold(client, |mut client| async {
+            let event = client.next().await?;
+            Some((Ok(event), client))
+        });
+        Some(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    }
+
+    /// Asks as long as there are streams.
+    async fn look(self) {
+        while self.now.receiver_count() > 0 {
+            let (status, guests) = (self.poller.status().await, self.poller.guests().await);
+            let status = status.map(|shown| Arc::clone(&shown.json));
+            let guests = guests.map(|shown| Arc::clone(&shown.json));
+            let error = status.as_ref().err().map(|why| Arc::from(json!({ "error": why.to_string() }).to_string()));
+            self.now.send_if_modified(|now| {
+                let is_back = error.is_none() && now.unavailable.take().is_some();
+                let changed = [
+                    put(&mut now.count, &mut now.status, status.ok(), is_back),
+                    put(&mut now.count, &mut now.guests, guests.ok(), is_back),
+                    put(&mut now.count, &mut now.unavailable, error, false),
+                ];
+                is_back || changed.contains(&true)
+            });
+            tokio::time::sleep(INTERVAL).await;
+        }
+        // No stream is opened between the last look at their number and this: there is no await in between.
+        self.is_looking.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Puts a new text in the place of the old one. Returns whether it is another, or to be sent again.
+fn put(count: &mut u64, place: &mut Option<Version>, text: Option<Arc<str>>, again: bool) -> bool {
+    let Some(text) = text else { return false };
+    if place.as_ref().is_some_and(|(_, old)| *old == text) && !again {
+        return false;
+    }
+    *count += 1;
+    *place = Some((*count, text));
+    true
+}
+
+/// One client's stream.
+struct Client {
+    changes: watch::Receiver<Now>,
+    #[allow(dead_code, reason = "it is only held")]
+    held: Held,
+    /// The versions that were sent last: of status, of guests, and of why there are none.
+    sent: [u64; 3],
+    queue: VecDeque<Event>,
+}
+
+impl Client {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Some(event);
+            }
+            self.changes.changed().await.ok()?;
+            let now = self.changes.borrow_and_update().clone();
+            let places = [("status", now.status), ("guests", now.guests), ("unavailable", now.unavailable)];
+            for ((name, version), sent) in places.into_iter().zip(&mut self.sent) {
+                match version {
+                    Some((number, text)) if number != *sent => {
+                        *sent = number;
+                        self.queue.push_back(Event::default().event(name).data(&*text));
+                    }
+                    Some(_) => {}
+                    None => *sent = 0,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The daemon's read-only socket: `ksmith serve` asks there for the figures that it shows, and can ask for nothing else.
+//!
+//! The lines are those of the control socket ([`crate::control`]), and [`crate::control::Client`] asks at either. Of the
+//! requests only status, guests and balance are known here, by a type of their own. An answer is at most a second old,
+//! and all peers get the same text: questions without end cost the daemon three answers a second. [`trimmed`] leaves out
+//! what `--json` does not show.
+
+mod config;
+mod rate;
+mod server;
+mod trimmed;
+
+pub use config::ViewConfig;
+pub use server::serve;
+pub use trimmed::trimmed;

@@ -1,0 +1,68 @@
+//! How often peers may connect and ask.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ksmith_core::job::Allowance;
+
+/// Connections of a user, and lines, that come at once. As many may come again after [`PERIOD`].
+const OF_A_USER: f64 = 64.0;
+
+/// The same of all users together: a user may have many more by a user namespace.
+const OF_ALL: f64 = 256.0;
+
+const PERIOD: Duration = Duration::from_secs(4);
+
+const ROOT: u32 = 0;
+
+/// The rates of all users. Root has no limit.
+#[derive(Debug)]
+pub(super) struct Rate {
+    started: Instant,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Debug)]
+struct Buckets {
+    each: Allowance,
+    /// One bucket, which counts as user 0's.
+    all: Allowance,
+}
+
+impl Rate {
+    /// Rates of which nothing is used.
+    pub(super) fn new() -> Self {
+        let buckets = Buckets { each: Allowance::new(OF_A_USER, PERIOD), all: Allowance::new(OF_ALL, PERIOD) };
+        Self { started: Instant::now(), buckets: Mutex::new(buckets) }
+    }
+
+    /// Counts a connection or a line.
+    ///
+    /// # Errors
+    /// There were too many; says what to do.
+    pub(super) fn count(&self, user: u32) -> Result<(), String> {
+        let now = self.started.elapsed();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if user == ROOT || (buckets.each.take(user, now, 1.0) && buckets.all.take(0, now, 1.0)) {
+            return Ok(());
+        }
+        Err(format!("user {user} asks too often; wait {} s", PERIOD.as_secs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_a_user_nor_all_users_together_ask_without_end() {
+        let may = |rate: &Rate, user: u32| (0..100_000).take_while(|_| rate.count(user).is_ok()).count();
+        let rate = Rate::new();
+        let alone = may(&rate, 7);
+        assert!((64..1000).contains(&alone), "{alone}");
+        let rate = Rate::new();
+        let together: usize = (1..=1000).map(|user| usize::from(rate.count(user).is_ok())).sum();
+        assert!((256..1000).contains(&together), "{together}");
+        assert_eq!(may(&rate, ROOT), 100_000);
+    }
+}

@@ -1,0 +1,136 @@
+//! The daemon's end of the read-only socket.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use serde::Deserialize;
+
+use super::config::ViewConfig;
+use super::rate::Rate;
+use super::trimmed;
+use crate::control::{Asked, Request, line, refusal};
+use crate::socket::{self, Admitted, Limits, Protocol, Reply, Socket, waiting};
+
+/// The greatest age of an answer.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Why there is no answer: the daemon's.
+const ENDING: &str = "the daemon is ending: try again";
+
+/// A daemon answers between two turns; one that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What may be asked. The words are those of [`Request`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase")]
+enum ViewRequest {
+    Status,
+    Guests,
+    Balance,
+}
+
+impl From<ViewRequest> for Request {
+    fn from(view: ViewRequest) -> Self {
+        match view {
+            ViewRequest::Status => Self::Status,
+            ViewRequest::Guests => Self::Guests,
+            ViewRequest::Balance => Self::Balance,
+        }
+    }
+}
+
+/// Serves the read-only socket as configured. At most three questions wait at the daemon at a time, each made into a
+/// message by `wrap`. Members of the group may connect. Where there is no such group only root may, which is logged.
+///
+/// # Errors
+/// See [`socket::serve`].
+pub fn serve<T: Send + 'static>(
+    config: &ViewConfig,
+    sender: Sender<T>,
+    wrap: fn(Asked) -> T,
+) -> io::Result<Socket> {
+    let view = View { sender, wrap, rate: Rate::new(), last: Default::default() };
+    let socket = socket::serve(&config.socket, view)?;
+    socket::allow(&socket, &config.socket, &config.group)?;
+    Ok(socket)
+}
+
+/// What all connections share.
+struct View<T> {
+    sender: Sender<T>,
+    wrap: fn(Asked) -> T,
+    rate: Rate,
+    /// The last answer to each request.
+    last: [Last; 3],
+}
+
+/// An answer and its time. The lock is held while the daemon is asked: other peers wait for the same answer.
+type Last = Mutex<Option<(Instant, Arc<str>)>>;
+
+impl<T: Send + 'static> Protocol for View<T> {
+    /// The uid of the peer.
+    type Peer = u32;
+
+    const NAME: &'static str = "view";
+
+    /// One `ksmith serve` needs one connection.
+    const LIMITS: Limits =
+        Limits { connections: 16, of_one_user: 8, request: 256, patience: Duration::from_secs(5) };
+
+    fn admit(&self, stream: &UnixStream) -> Result<Admitted<u32>, String> {
+        let found = rustix::net::sockopt::socket_peercred(stream).map_err(|error| refusal(error.to_string()))?;
+        let uid = found.uid.as_raw();
+        self.rate.count(uid).map_err(refusal)?;
+        Ok(Admitted { peer: uid, uid })
+    }
+
+    fn too_many(&self, why: &str) -> String {
+        refusal(why)
+    }
+
+    fn answer(&self, request: &[u8], uid: &u32, _stream: &UnixStream) -> Reply {
+        if let Err(why) = self.rate.count(*uid) {
+            return Reply::Last(refusal(why));
+        }
+        match serde_json::from_slice(request) {
+            Ok(request) => Reply::Shared(self.fresh(request)),
+            Err(_) => Reply::Last(refusal("only status, guests and balance may be asked here")),
+        }
+    }
+}
+
+impl<T: Send + 'static> View<T> {
+    /// The last answer, or a new one where that is too old.
+    fn fresh(&self, request: ViewRequest) -> Arc<str> {
+        let mut last = self.last[request as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, text)) = last.as_ref().filter(|(then, _)| then.elapsed() < FRESH) {
+            return Arc::clone(text);
+        }
+        let text: Arc<str> = self.ask(request).into();
+        *last = Some((Instant::now(), Arc::clone(&text)));
+        text
+    }
+
+    /// Asks the daemon. A peer that hangs up meanwhile is waited for all the same, since the next one gets its answer:
+    /// a peer that asks and hangs up again and again costs no more than others.
+    fn ask(&self, request: ViewRequest) -> String {
+        let (reply, answers) = bounded(1);
+        let (waits, peer) = waiting();
+        if self.sender.send((self.wrap)(Asked::new(request.into(), reply, peer))).is_err() {
+            return refusal(ENDING);
+        }
+        let answer = answers.recv_timeout(PATIENCE);
+        drop(waits);
+        match answer {
+            Ok(answer) => line(&trimmed(answer)),
+            Err(RecvTimeoutError::Timeout) => refusal("the daemon is busy; try again"),
+            Err(RecvTimeoutError::Disconnected) => refusal(ENDING),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::unbounded;
+use ksmith_core::guest::{Figures, Guest, Kind};
+use ksmith_core::model::GuestsReport;
+use ksmith_core::sample::Sample;
+
+use super::*;
+use crate::control::{Answer, Client};
+
+/// Answers that a daemon could not give without a mistake: a guest with libvirt's metadata.
+fn guests() -> Answer {
+    let guest = Guest {
+        name: "web".to_owned(),
+        uuid: None,
+        is_verified: true,
+        kind: Kind::new("qemu"),
+        processes: Vec::new(),
+        program: "qemu".to_owned(),
+        memory_bytes: None,
+        cgroup: None,
+        user: None,
+        uid: Some(107),
+        metadata: Some("<secret/>".to_owned()),
+        domain: Some("a".to_owned()),
+        mergeable: None,
+        offered: Some(true),
+        has_remaining_mergeable: false,
+        obstacle: None,
+        figures: Figures::default(),
+        errors: Vec::new(),
+    };
+    Answer::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
+}
+
+/// A socket, and a daemon that counts what it is asked.
+fn serving(group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let config = ViewConfig { socket: directory.path().join("view"), group: group.to_owned() };
+    let (sender, inbox) = unbounded::<Asked>();
+    let socket = serve(&config, sender, |asked| asked).unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let asked = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for question in inbox {
+            let (request, reply, _) = question.into_parts();
+            asked.fetch_add(1, Ordering::SeqCst);
+            let answer = match request {
+                Request::Guests => guests(),
+                Request::Status | Request::Balance => Answer::Error { message: "not now".to_owned() },
+                other => panic!("{other:?} reached the daemon"),
+            };
+            let _ = reply.send(answer);
+        }
+    });
+    (directory, config.socket, socket, count)
+}
+
+fn say(path: &Path, text: &[u8]) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    // A peer that is refused may be closed by now.
+    let _ = stream.write_all(text);
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn figures_may_be_asked_for_at_the_read_only_socket_and_nothing_else() {
+    let (_directory, path, _socket, asked) = serving("no such group");
+    for request in [
+        r#"{"request":"scan","passes":1}"#,
+        r#"{"request":"hold","guest":"a","release":false}"#,
+        r#"{"request":"resize","guest":"a","give":true,"bytes":1}"#,
+        r#"{"request":"switched","pid":1,"on":true}"#,
+        r#"{"request":"status"} {"request":"scan","passes":1}"#,
+        "[[[[[[[[[[",
+        "\0",
+        "",
+    ] {
+        let answer = say(&path, format!("{request}\n").as_bytes());
+        assert!(answer.contains("only status, guests and balance may be asked here"), "{request}: {answer}");
+    }
+    assert!(say(&path, &[b'x'; 5000]).contains("only status"), "a request is short");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    assert!(say(&path, b"{\"request\":\"status\"}\n").contains("not now"));
+    let report = Client::connect(&path).unwrap().guests().unwrap();
+    assert_eq!((report.guests[0].name.as_str(), report.guests[0].domain.as_deref()), ("web", Some("a")));
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn libvirts_metadata_does_not_leave_the_daemon_by_the_read_only_socket() {
+    let (_directory, path, _socket, _) = serving("no such group");
+    let answer = say(&path, b"{\"request\":\"guests\"}\n");
+    assert!(answer.contains("\"web\"") && !answer.contains("secret") && !answer.contains("107"), "{answer}");
+}
+
+/// So many looks are to be expected, however slow this machine is.
+fn most_looks(since: Instant) -> u64 {
+    since.elapsed().as_secs() + 2
+}
+
+#[test]
+fn a_thousand_questions_cost_the_daemon_one_look_a_second() {
+    let (_directory, path, _socket, asked) = serving("no such group");
+    let begin = Instant::now();
+    let is_root = rustix::process::geteuid().is_root();
+    let mut client = Client::connect(&path).unwrap();
+    for _ in 0..if is_root { 1000 } else { 50 } {
+        client.guests().unwrap();
+    }
+    let looks = asked.load(Ordering::SeqCst);
+    assert!((1..=most_looks(begin)).contains(&looks), "{looks}");
+}
+
+#[test]
+fn peers_that_ask_and_hang_up_cost_no_more_looks() {
+    let (_directory, path, _socket, asked) = serving("no such group");
+    let begin = Instant::now();
+    for _ in 0..50 {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        let _ = stream.write_all(b"{\"request\":\"guests\"}\n");
+    }
+    // As many slots as there are may be at work still; this waits for the last.
+    while !say(&path, b"{\"request\":\"guests\"}\n").contains("web") {
+        std::thread::yield_now();
+    }
+    let looks = asked.load(Ordering::SeqCst);
+    assert!((1..=most_looks(begin)).contains(&looks), "{looks}");
+}
+
+#[test]
+fn without_its_group_only_root_may_ask_for_figures() {
+    let (_directory, path, _socket, _) = serving("no such group");
+    assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn members_of_the_group_may_ask_for_figures_until_they_ask_too_often() {
+    /// Asks at a socket as long as it is answered, and prints how often.
+    const ASK: &str = r#"
+import socket, sys
+count = 0
+try:
+    for _ in range(10000):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(sys.argv[1])
+        s.sendall(b'{"request":"guests"}\n')
+        if '"answer":"guests"' not in s.makefile().readline():
+            break
+        count += 1
+except OSError as error:
+    print(error)
+print(count)
+"#;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (_directory, path, _socket, _) = serving("65534");
+    let ask = |group: u32| {
+        use std::os::unix::process::CommandExt;
+        let mut python = std::process::Command::new("python3");
+        let output = python.args(["-c", ASK]).arg(&path).uid(65533).gid(group).current_dir("/").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(ask(65532).contains("Permission denied"), "another group");
+    let answered: u64 = ask(65534).lines().last().unwrap().parse().unwrap();
+    assert!((30..5000).contains(&answered), "{answered}");
+}

@@ -1,0 +1,28 @@
+//! Answers without what `--json` does not show.
+
+use crate::control::Answer;
+
+/// The same answer, less what no command shows: libvirt's metadata of guests, and the activity of processes.
+///
+/// What is left is what `ksmith status --json`, `guests --json` and `balance --json` print, and the host's figures under
+/// /proc that every user may read.
+#[must_use]
+pub fn trimmed(mut answer: Answer) -> Answer {
+    match &mut answer {
+        Answer::Status(status) => {
+            for process in &mut status.sample.processes {
+                process.cpu_ticks = 0;
+                process.minor_faults = 0;
+            }
+        }
+        Answer::Guests(report) => {
+            for guest in &mut report.guests {
+                guest.metadata = None;
+                guest.uid = None;
+                guest.offered = None;
+            }
+        }
+        _ => {}
+    }
+    answer
+}
