@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
+use ksmith_core::guest::Guest;
 use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
+use ksmith_core::sample::ProcessId;
 use ksmith_host::guests::{Guests, Uri};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
@@ -29,13 +31,23 @@ pub struct FakeDaemon {
     directory: tempfile::TempDir,
     socket: Option<Socket>,
     asked: Arc<AtomicU64>,
+    guests: Option<usize>,
 }
 
 impl FakeDaemon {
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// One with so many guests.
+    pub fn of_guests(guests: usize) -> Self {
+        Self::start_with(Some(guests))
+    }
+
+    fn start_with(guests: Option<usize>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut daemon = Self { directory, socket: None, asked: Arc::default() };
+        let mut daemon = Self { directory, socket: None, asked: Arc::default(), guests };
         daemon.come_back();
         daemon
     }
@@ -54,12 +66,18 @@ impl FakeDaemon {
         let config = ViewConfig { socket: self.path(), group: "no such group".to_owned() };
         let (sender, inbox) = unbounded::<Asked>();
         self.socket = Some(serve(&config, sender, |asked| asked).unwrap());
-        let asked = Arc::clone(&self.asked);
+        let (asked, guests) = (Arc::clone(&self.asked), self.guests);
         std::thread::spawn(move || {
             for question in inbox {
-                asked.fetch_add(1, Ordering::SeqCst);
+                let number = asked.fetch_add(1, Ordering::SeqCst);
                 let (request, reply, _) = question.into_parts();
-                let _ = reply.send(answer(&request));
+                let mut answer = answer(&request);
+                if let (Answer::Guests(report), Some(guests)) = (&mut answer, guests) {
+                    multiply(&mut report.guests, guests);
+                    // No two answers are the same.
+                    report.cow_ksm = Some(number);
+                }
+                let _ = reply.send(answer);
             }
         });
     }
@@ -68,6 +86,18 @@ impl FakeDaemon {
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::SeqCst)
     }
+}
+
+/// Makes so many guests of one.
+fn multiply(guests: &mut Vec<Guest>, number: usize) {
+    let pattern = guests.first().unwrap().clone();
+    let guest = |at: usize| Guest {
+        name: format!("guest-{at}"),
+        uuid: Some(format!("8c4f0000-0000-4000-8000-{at:012}")),
+        processes: vec![ProcessId { pid: at as u32 + 1, start_ticks: 1 }],
+        ..pattern.clone()
+    };
+    *guests = (0..number).map(guest).collect();
 }
 
 /// A captured host.

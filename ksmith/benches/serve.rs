@@ -1,0 +1,104 @@
+//! What `ksmith serve` costs: time of an answer, CPU with and without streams, and memory.
+//!
+//! `cargo bench -p ksmith --bench serve` asks a server on loopback, with a daemon that makes its answers up. It needs neither
+//! KSM nor root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use ksmith_core::kernel::PidStat;
+use support::serve::{FakeDaemon, Server, connect};
+
+const GUESTS: [usize; 3] = [10, 100, 1000];
+
+/// Streams that are open at once.
+const STREAMS: usize = 10;
+
+/// How often each page is timed.
+const TIMES: usize = 21;
+
+/// How long the CPU is watched.
+const WATCH: Duration = Duration::from_secs(10);
+
+fn main() {
+    println!(
+        "| guests | status | guests | metrics | metrics, bytes | CPU, {STREAMS} streams | CPU, none | peak, KiB |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for guests in GUESTS {
+        let daemon = FakeDaemon::of_guests(guests);
+        let server = Server::start(&daemon, &[]);
+        let [status, list, metrics] =
+            ["/api/v1/status", "/api/v1/guests", "/metrics"].map(|path| median(|| server.get(path).status));
+        let bytes = server.get("/metrics").body.len();
+        let streams: Vec<_> = (0..STREAMS).map(|_| open(&server)).collect();
+        std::thread::sleep(Duration::from_secs(2));
+        let with_streams = share(&server);
+        drop(streams);
+        std::thread::sleep(Duration::from_secs(3));
+        let without = share(&server);
+        let peak = peak(&server);
+        println!(
+            "| {guests} | {status:.1?} | {list:.1?} | {metrics:.1?} | {bytes} | {with_streams:.2} % | {without:.2} % | {peak} |"
+        );
+        server.running.end();
+    }
+}
+
+/// The median of the times of an answer that is at most a second old.
+fn median(work: impl Fn() -> u16) -> Duration {
+    let timed = |_| {
+        let started = Instant::now();
+        assert_eq!(work(), 200);
+        started.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..TIMES).map(timed).collect();
+    times.sort_unstable();
+    times[TIMES / 2]
+}
+
+/// A stream, read until it is dropped.
+struct Stream(std::net::TcpStream);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn open(server: &Server) -> Stream {
+    let mut stream = connect(server.address);
+    stream.write_all(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut reader = stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 16];
+        while reader.read(&mut bytes).is_ok_and(|count| count > 0) {}
+    });
+    Stream(stream)
+}
+
+/// Per cent of one CPU that the server uses.
+fn share(server: &Server) -> f64 {
+    let started = Instant::now();
+    let before = cpu(server);
+    std::thread::sleep(WATCH);
+    (cpu(server) - before).as_secs_f64() / started.elapsed().as_secs_f64() * 100.0
+}
+
+/// Of all threads, those that have ended too. A tick has ten milliseconds.
+fn cpu(server: &Server) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{}/stat", server.running.pid())).unwrap();
+    Duration::from_millis(10 * PidStat::parse(&text).unwrap().cpu_ticks)
+}
+
+fn peak(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.running.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
