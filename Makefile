@@ -25,7 +25,7 @@ GUEST_KERNEL := target/guest-kernel
 # Kernels of several versions for `make matrix`: only unpacked as well.
 MATRIX := target/matrix
 
-.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools
+.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot page-test alerts-test dashboard
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
@@ -101,6 +101,16 @@ guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated
 	@$(call install,mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs strip:binutils)
 	cargo build --release -p ksmith
 	packaging/tests/guest-unit target/release/ksmith target/guest-unit
+
+# The page's charts. The files are committed, so that a build needs no network; this puts the pinned release there.
+UPLOT := 1.6.32
+UPLOT_SHA512 := 2883159c6ebccefbb95d751b0b82d010f9e1c0ec41b8bc96d401eda66e882935c89a46cb824332fa369b8cb8122cc6ac36e186cd09bf7a9ded3a4c93c6989023
+vendor-uplot: ## Fetch the page's charting library by npm, check it, and put it among the page's assets
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	(cd "$$dir" && npm pack --silent uplot@$(UPLOT) > /dev/null && echo "$(UPLOT_SHA512)  uplot-$(UPLOT).tgz" | sha512sum --check --quiet \
+	    && tar -xzf uplot-$(UPLOT).tgz); \
+	for file in dist/uPlot.iife.min.js dist/uPlot.min.css; do cp "$$dir/package/$$file" serve/assets/; done; \
+	cp "$$dir/package/LICENSE" serve/assets/uPlot.LICENSE.txt; (cd serve/assets && sha256sum uPlot.*)
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check
