@@ -102,6 +102,16 @@ guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated
 	cargo build --release -p ksmith
 	packaging/tests/guest-unit target/release/ksmith target/guest-unit
 
+# The page is tried over a mock of its server, so neither KSM nor root is needed.
+page-test: ## Try the web page in a real Chromium (serve/tests/page)
+	@$(call install,node:nodejs npm:npm chromium:chromium)
+	@if command -v npm > /dev/null && command -v chromium > /dev/null; then \
+	    cd serve/tests/page && npm ci --silent && npm test --silent; \
+	else $(call skipped,page-test,npm or chromium); fi
+
+# A check that can't run says so as the tests in Rust do; where continuous integration runs as root, none may skip.
+skipped = echo 'make $(1): SKIPPED, nothing was tested: there is no $(2) here' >&2; [ "$${CI:-}" != true ] || [ "$$(id -u)" != 0 ]
+
 # The page's charts. The files are committed, so that a build needs no network; this puts the pinned release there.
 UPLOT := 1.6.32
 UPLOT_SHA512 := 2883159c6ebccefbb95d751b0b82d010f9e1c0ec41b8bc96d401eda66e882935c89a46cb824332fa369b8cb8122cc6ac36e186cd09bf7a9ded3a4c93c6989023

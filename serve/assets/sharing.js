@@ -33,7 +33,7 @@ function matrix({ names, bytes: cells }) {
   const most = Math.max(1, ...order.flatMap((row) => order.map((column) => cells[row][column] ?? 0)));
   const rows = order.map((row) => [name(row), ...order.map((column) => (cells[row][column] === 0 ? "0" : bytes(cells[row][column])))]);
   const left = names.length > SHOWN ? `; the ${SHOWN} of ${names.length} that share most` : "";
-  const made = table(`Memory that both share${left}`, ["", ...order.map(name)], rows, order.map((_, index) => index + 1));
+  const made = table(`Memory that both share${left}`, ["Name", ...order.map(name)], rows, order.map((_, index) => index + 1));
   made.classList.add("matrix");
   [...made.tBodies[0].rows].forEach((line, row) => {
     order.forEach((column, index) => {
