@@ -25,7 +25,8 @@ GUEST_KERNEL := target/guest-kernel
 # Kernels of several versions for `make matrix`: only unpacked as well.
 MATRIX := target/matrix
 
-.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot page-test alerts-test dashboard
+.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
+        page-test alerts-test dashboard dashboard-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
@@ -39,6 +40,7 @@ test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and ru
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace --no-run
+	@$(MAKE) --no-print-directory page-test dashboard-test alerts-test
 	@if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
 	$(suite)
@@ -108,6 +110,32 @@ page-test: ## Try the web page in a real Chromium (serve/tests/page)
 	@if command -v npm > /dev/null && command -v chromium > /dev/null; then \
 	    cd serve/tests/page && npm ci --silent && npm test --silent; \
 	else $(call skipped,page-test,npm or chromium); fi
+
+# Prometheus is only unpacked, never installed: its package would start it.
+PROMETHEUS := target/prometheus
+alerts-test: $(PROMETHEUS) ## Try the rules, and the dashboard's queries, in a real Prometheus; needs root
+	@$(call install,node:nodejs ip:iproute2)
+	@if [ -e $(PROMETHEUS)/usr/bin/prometheus ]; then bin=$(CURDIR)/$(PROMETHEUS)/usr/bin; else bin=$$(dirname "$$(command -v promtool || echo .)"); fi; \
+	if [ -e "$$bin/promtool" ] && command -v node > /dev/null; then \
+	    "$$bin/promtool" check rules packaging/prometheus/ksmith.rules.yml && (cd packaging/prometheus && "$$bin/promtool" test rules ksmith.rules.test.yml) \
+	        && PROMETHEUS="$$bin/prometheus" node --test packaging/tests/alerts.test.js; \
+	else $(call skipped,alerts-test,promtool or node); fi
+
+$(PROMETHEUS):
+	@mkdir -p $@; command -v promtool > /dev/null && exit 0; \
+	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q prometheus > /dev/null 2>&1); then \
+	    dpkg -x $@/prometheus_*.deb $@; rm -f $@/prometheus_*.deb; \
+	else rmdir $@; echo 'no Prometheus here and none to be had: its tests skip' >&2; fi
+
+dashboard: ## Make the Grafana dashboard from packaging/grafana/dashboard.ts, which its types check
+	@$(call install,node:nodejs npm:npm)
+	@cd packaging/grafana && npm ci --silent && npm run --silent build && node node_modules/.made/dashboard.js > ksmith.json
+
+dashboard-test: ## See that the committed dashboard is the one that dashboard.ts makes
+	@$(call install,node:nodejs npm:npm)
+	@if command -v npm > /dev/null; then cd packaging/grafana && npm ci --silent && npm run --silent build \
+	        && node node_modules/.made/dashboard.js | cmp - ksmith.json && echo 'the dashboard is the one that dashboard.ts makes'; \
+	else $(call skipped,dashboard-test,npm); fi
 
 # A check that can't run says so as the tests in Rust do; where continuous integration runs as root, none may skip.
 skipped = echo 'make $(1): SKIPPED, nothing was tested: there is no $(2) here' >&2; [ "$${CI:-}" != true ] || [ "$$(id -u)" != 0 ]

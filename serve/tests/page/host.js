@@ -35,7 +35,8 @@ export class Host {
     this.cpuPercent = null;
     this.profitBytes = null;
     this.blindSource = null;
-    this.acrossBytes = 0;
+    this.mayShareAcross = false;
+    this.staysMergeable = false;
     this.unbalanced = false;
     this.sharingNote = null;
   }
@@ -118,7 +119,7 @@ export class Host {
           merged_bytes: figures.saved_bytes / 2,
           saved_bytes: figures.saved_bytes / 2,
         })),
-        may_share_across: false,
+        may_share_across: this.mayShareAcross,
         meaning: "guests of acme may merge with each other, and with no other domain",
       },
       balance: this.balanceStatus(),
@@ -165,7 +166,7 @@ export class Host {
         domain: ["acme", "lab", null][index % 3],
         obstacle: index % 13 === 12 ? "hugepages" : null,
         mergeable: index % 13 !== 12,
-        has_remaining_mergeable: false,
+        has_remaining_mergeable: this.staysMergeable && index === 0,
         memory_bytes: kind === "qemu" ? 4 * GIB : null,
         rss_bytes: figures.rss_bytes,
         pss_bytes: index % 5 === 4 ? null : figures.rss_bytes - figures.saved_bytes / 2,

@@ -35,20 +35,20 @@ export function metrics(host) {
     add("ksmith_domains_may_share_across", status.domains.may_share_across);
     for (const domain of status.domains.domains) {
       add("ksmith_domain_saved_bytes", domain.saved_bytes, { domain: domain.domain });
-      add("ksmith_domain_across_bytes", host.acrossBytes, { domain: domain.domain });
+      add("ksmith_domain_mergeable_guests", domain.mergeable_guests, { domain: domain.domain });
     }
     const { guests } = host.guests();
     add("ksmith_guests", guests.length);
     add("ksmith_guests_not_shown", 0);
     for (const guest of guests) {
       const labels = { guest: guest.name, uuid: guest.uuid, kind: guest.kind, domain: guest.domain };
-      for (const key of ["rss_bytes", "merged_bytes", "saved_bytes", "profit_bytes"]) add(`ksmith_guest_${key}`, guest[key], labels);
+      for (const key of ["rss_bytes", "merged_bytes", "saved_bytes", "profit_bytes", "has_remaining_mergeable"]) add(`ksmith_guest_${key}`, guest[key], labels);
     }
     const balance = host.balance();
     add("ksmith_balance_taken_bytes", status.balance.taken_bytes);
     for (const key of ["size_bytes", "available_bytes", "exposure_bytes", "headroom_bytes"]) add(`ksmith_pool_${key}`, balance.pool[key]);
     for (const guest of balance.guests) {
-      const labels = { guest: guest.name };
+      const labels = { guest: guest.name, class: guest.class.name };
       for (const key of ["given_bytes", "whole_bytes", "to_bytes", "giving_seconds"]) add(`ksmith_balanced_guest_${key}`, guest[key], labels);
     }
   }
