@@ -29,7 +29,7 @@ MATRIX := target/matrix
         page-test alerts-test dashboard dashboard-test
 
 help: ## Say what there is
-	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
+	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
 
 run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes options on)
 	cargo build --release -p ksmith

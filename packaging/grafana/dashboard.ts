@@ -20,7 +20,7 @@ const TOP = 10;
 
 let queries = 0;
 
-/** One query, whose lines are named by `legend`. */
+/** One query. `legend` names its lines. */
 function query(expr: string, legend: string): Builder<Dataquery> {
   queries += 1;
   return new DataqueryBuilder().datasource(datasource).expr(expr).legendFormat(legend).refId(`Q${queries}`).range();

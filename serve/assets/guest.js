@@ -30,7 +30,7 @@ function remarks(guest) {
   return [...said, ...(guest.errors ?? [])];
 }
 
-/** Shows the newest figures of the guest whose page is open. */
+/** Shows the newest figures of the guest that is looked at. */
 export function refresh() {
   if (key === null) return;
   const guest = find(key);

@@ -1,4 +1,4 @@
-// A mock of `ksmith serve`: the HTTP API over a made-up host, whose figures depend on the time only.
+// A mock of `ksmith serve`: the HTTP API over a made-up host. Its figures depend on the time only.
 //
 // As a program it serves until its standard input ends, and takes one command a line there: `node mock.js ADDRESS PORT`.
 
