@@ -104,17 +104,19 @@ guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated
 	cargo build --release -p ksmith
 	packaging/tests/guest-unit target/release/ksmith target/guest-unit
 
-# The page is tried over a mock of its server, so neither KSM nor root is needed.
-page-test: ## Try the web page in a real Chromium (serve/tests/page)
+# The page is tried over a mock of its server, and as ksmith serve sends it. Neither KSM nor root is needed.
+page-test: rust build-tools ## Try the web page in a real Chromium (serve/tests/page)
 	@$(call install,node:nodejs npm:npm chromium:chromium)
+	cargo build -p ksmith
 	@if command -v npm > /dev/null && command -v chromium > /dev/null; then \
 	    cd serve/tests/page && npm ci --silent && npm test --silent; \
 	else $(call skipped,page-test,npm or chromium); fi
 
 # Prometheus is only unpacked, never installed: its package would start it.
 PROMETHEUS := target/prometheus
-alerts-test: $(PROMETHEUS) ## Try the rules, and the dashboard's queries, in a real Prometheus; needs root
+alerts-test: rust build-tools $(PROMETHEUS) ## Try the rules, and the dashboard's queries, in a real Prometheus; needs root
 	@$(call install,node:nodejs ip:iproute2)
+	cargo build -p ksmith
 	@if [ -e $(PROMETHEUS)/usr/bin/prometheus ]; then bin=$(CURDIR)/$(PROMETHEUS)/usr/bin; else bin=$$(dirname "$$(command -v promtool || echo .)"); fi; \
 	if [ -e "$$bin/promtool" ] && command -v node > /dev/null; then \
 	    "$$bin/promtool" check rules packaging/prometheus/ksmith.rules.yml && (cd packaging/prometheus && "$$bin/promtool" test rules ksmith.rules.test.yml) \

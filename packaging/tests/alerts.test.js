@@ -1,7 +1,8 @@
 // The rules and the dashboard in a real Prometheus, which scrapes two servers in two network namespaces.
 //
 // Each alert of the rules fires and resolves there, with the expressions of the rules and their times divided. Each query of
-// the dashboard returns data. The servers are mocks of `ksmith serve`. Needs root, for the namespaces. `make alerts-test` runs this.
+// the dashboard returns data. The servers are `ksmith serve`, over stand-ins for daemons. Needs root, for the namespaces. `make
+// alerts-test` runs this.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -16,18 +17,18 @@ const HERE = fileURLToPath(new URL(".", import.meta.url));
 const RULES = readFileSync(`${HERE}../prometheus/ksmith.rules.yml`, "utf8");
 const DASHBOARD = JSON.parse(readFileSync(`${HERE}../grafana/ksmith.json`, "utf8"));
 const RUNBOOKS = `${HERE}../../docs/runbooks/`;
-const MOCK = `${HERE}../../serve/tests/page/mock.js`;
-const PORT = 9180;
+const DAEMON = `${HERE}daemon.js`;
+const PORT = 9797;
 /** The longest time that anything is waited for. */
 const PATIENCE = 120_000;
 const ALERTS = [...RULES.matchAll(/- alert: (\w+)/g)].map((found) => found[1]);
 
-/** What makes each alert fire on which host, as a setting of the mock, and what ends it. */
+/** What makes each alert fire on which host, as a setting of the stand-in, and what ends it. */
 const FAULTS = {
   KsmithExposureOverHeadroom: ["a", "headroomBytes", 1, null],
   KsmithKsmdOverBudget: ["b", "cpuPercent", 50, null],
   KsmithProfitNegative: ["a", "profitBytes", -1, null],
-  KsmithBlind: ["b", "blindSource", "/proc/meminfo", null],
+  KsmithBlind: ["b", "blindSource", "/proc/vmstat", null],
   KsmithGuestUnbalanced: ["a", "unbalanced", true, false],
   KsmithTrustDomainBreached: ["b", "mayShareAcross", true, false],
   KsmithMemoryStaysMergeable: ["a", "staysMergeable", true, false],
@@ -39,9 +40,11 @@ function programOf(name, variable) {
 }
 
 const PROMETHEUS = programOf("prometheus", "PROMETHEUS");
+const KSMITH = process.env.KSMITH ?? `${HERE}../../target/debug/ksmith`;
 
 function obstacle() {
   if (PROMETHEUS === null) return "SKIPPED, nothing was tested: there is no prometheus here";
+  if (!existsSync(KSMITH)) return `SKIPPED, nothing was tested: there is no ${KSMITH}; cargo build -p ksmith makes it`;
   if (process.getuid() !== 0) return "SKIPPED, nothing was tested: network namespaces need root";
   return false;
 }
@@ -60,7 +63,7 @@ function start(namespace, words, stdio) {
   return child;
 }
 
-/** A host: a namespace with a mock, which takes commands by its standard input. */
+/** A host: a namespace with a server, and a stand-in for its daemon, which takes commands by its standard input. */
 async function startHost(name, subnet) {
   const namespace = `${own}${name}`;
   ip("netns", "add", namespace);
@@ -69,14 +72,17 @@ async function startHost(name, subnet) {
   ip("-n", `${own}p`, "link", "set", `v${name}${process.pid}`, "up");
   ip("-n", namespace, "address", "add", `10.91.${subnet}.2/24`, "dev", "eth0");
   ip("-n", namespace, "link", "set", "eth0", "up");
-  const child = start(namespace, [process.execPath, MOCK, `10.91.${subnet}.2`, String(PORT), `vmhost-${name}`], ["pipe", "pipe", "inherit"]);
-  const answers = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const socket = join(directory, `${name}.sock`);
+  const daemon = start(namespace, [process.execPath, DAEMON, socket, `vmhost-${name}`], ["pipe", "pipe", "inherit"]);
+  const answers = createInterface({ input: daemon.stdout })[Symbol.asyncIterator]();
   await answers.next();
   const command = async (line) => {
-    child.stdin.write(`${line}\n`);
+    daemon.stdin.write(`${line}\n`);
     await answers.next();
   };
-  hosts[name] = { child, instance: `10.91.${subnet}.2:${PORT}`, command };
+  const instance = `10.91.${subnet}.2:${PORT}`;
+  const server = start(namespace, [KSMITH, "serve", "--view-socket", socket, "--listen", instance], ["ignore", "ignore", "inherit"]);
+  hosts[name] = { server, instance, command };
 }
 
 /** The rules with each time divided by 600: no `for` under a second, and no range under five. */
@@ -129,7 +135,7 @@ before(async () => {
   writeFileSync(join(directory, "rules.yml"), hastened(RULES));
   const targets = Object.values(hosts).map(({ instance }) => `"${instance}"`).join(", ");
   writeFileSync(join(directory, "prometheus.yml"), [
-    "global: { scrape_interval: 300ms, scrape_timeout: 300ms, evaluation_interval: 300ms }",
+    "global: { scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms }",
     "rule_files: [rules.yml]",
     "scrape_configs:",
     "  - job_name: ksmith",
@@ -207,8 +213,8 @@ test("every query of the dashboard returns data", { skip }, async (context) => {
 });
 
 test("KsmithDown fires for a server that can't be scraped", { skip, timeout: 2 * PATIENCE }, async () => {
-  const gone = new Promise((resolve) => hosts.b.child.once("exit", resolve));
-  hosts.b.child.kill();
+  const gone = new Promise((resolve) => hosts.b.server.once("exit", resolve));
+  hosts.b.server.kill();
   await gone;
   await until("KsmithDown fires", () => firing("KsmithDown", "b"));
 });

@@ -63,8 +63,7 @@ export async function loadHistory() {
   asked += 1;
   const mine = asked;
   try {
-    const id = idIn(await get(historyQuery().replace(/points=\d+/, "points=1")));
-    if (id === null) throw new Error("the history does not know this guest");
+    const id = idIn(await get(historyQuery().replace(/points=\d+/, "points=1"))) ?? key;
     const history = await get(`${historyQuery()}&guest=${encodeURIComponent(id)}`);
     if (mine !== asked || key === null) return;
     const columns = Object.fromEntries(history.columns.map((name, index) => [name, history.rows.map((row) => row[index])]));

@@ -169,7 +169,7 @@ export class Host {
         has_remaining_mergeable: this.staysMergeable && index === 0,
         memory_bytes: kind === "qemu" ? 4 * GIB : null,
         rss_bytes: figures.rss_bytes,
-        pss_bytes: index % 5 === 4 ? null : figures.rss_bytes - figures.saved_bytes / 2,
+        pss_bytes: index % 5 === 4 ? null : Math.round(figures.rss_bytes - figures.saved_bytes / 2),
         private_bytes: null,
         shared_bytes: null,
         merged_bytes: figures.merged_bytes,

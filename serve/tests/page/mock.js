@@ -1,15 +1,11 @@
 // A mock of `ksmith serve`: the HTTP API over a made-up host. Its figures depend on the time only.
-//
-// As a program it serves until its standard input ends, and takes one command a line there: `node mock.js ADDRESS PORT`.
 
 import { createServer } from "node:http";
-import { createInterface } from "node:readline";
 import { readFile } from "node:fs/promises";
 import { extname } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { Host } from "./host.js";
-import { metrics } from "./metrics.js";
 
 const ASSETS = fileURLToPath(new URL("../../assets/", import.meta.url));
 
@@ -122,9 +118,6 @@ export class Mock {
         this.streams.add(response);
         request.on("close", () => this.streams.delete(response));
         return this.send(response);
-      case "/metrics":
-        response.writeHead(200, { "content-type": "application/openmetrics-text; version=1.0.0; charset=utf-8" });
-        return response.end(metrics(this.host));
       default:
         return json({ error: `there is no ${pathname}` }, 404);
     }
@@ -141,24 +134,4 @@ export class Mock {
       response.writeHead(404, HEADERS).end();
     }
   }
-}
-
-// A line `set KEY JSON` sets a setting of the host, and `tick` sends the state to all streams.
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [address = "127.0.0.1", port = "8080", name = "vmhost-1"] = process.argv.slice(2);
-  const mock = new Mock({ name, guests: 12 });
-  await mock.listen(Number(port), address);
-  console.log(mock.url);
-  const timer = setInterval(() => mock.push(), 1000);
-  const lines = createInterface({ input: process.stdin });
-  lines.on("line", (line) => {
-    const [command, key, ...rest] = line.split(" ");
-    if (command === "set") mock.host[key] = JSON.parse(rest.join(" "));
-    if (command === "restart") mock.host.restart();
-    console.log("done");
-  });
-  lines.on("close", () => {
-    clearInterval(timer);
-    mock.close();
-  });
 }
