@@ -83,7 +83,7 @@ function open(which) {
   chart ??= new TimeChart(byId("guest-chart"), byId("guest-reading"), {
     window: shownWindow,
     series: [
-      { key: "rss_bytes", label: "resident", scale: "bytes", color: "--headroom" },
+      { key: "rss_bytes", label: "resident", scale: "bytes", color: "--mark" },
       { key: "merged_bytes", label: "merged", scale: "bytes", color: "--exposure" },
       { key: "saved_bytes", label: "saved", scale: "bytes", color: "--saved", fill: true },
       { key: "profit_bytes", label: "profit", scale: "bytes", color: "--profit", dash: [6, 3] },

@@ -35,8 +35,10 @@ export function sparkline() {
 /** Draws what is remembered of a guest. */
 export function drawSparkline(svg, key) {
   const values = histories.get(key) ?? [];
-  const high = Math.max(...values, 1);
-  const low = Math.min(...values, high * 0.9);
+  const [most, least] = [Math.max(...values, 1), Math.min(...values)];
+  // A change of less than a tenth is drawn as what it is: nearly none.
+  const room = Math.max(0, most * 0.1 - (most - least)) / 2;
+  const [high, low] = [most + room, least - room];
   const step = WIDTH / (KEPT - 1);
   const first = KEPT - values.length;
   const points = values.map((value, index) => {
