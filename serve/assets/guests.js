@@ -77,7 +77,8 @@ function draw() {
   const shown = isLong ? found : found.slice(0, SHORT);
   const body = byId("guests").tBodies[0];
   const present = new Set();
-  shown.forEach((guest, index) => {
+  let next = body.firstElementChild;
+  shown.forEach((guest) => {
     const key = keyOf(guest);
     present.add(key);
     let row = rows.get(key);
@@ -87,7 +88,8 @@ function draw() {
       observer.observe(row);
     }
     fillRow(row, guest);
-    if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
+    if (row === next) next = next.nextElementSibling;
+    else body.insertBefore(row, next);
   });
   for (const [key, row] of rows) if (!present.has(key)) forget(key, row);
   for (const row of visible) drawRow(row);

@@ -32,7 +32,8 @@ export function showStatus(status) {
   showPolicy(status.daemon);
   showCover(status);
   setText(byId("domains"), status.domains?.meaning ? `Trust domains: ${status.domains.meaning}.` : "");
-  const sentences = [status.balance?.exposed, ...(status.errors ?? [])];
+  const lost = status.history?.problem ? `Nothing is recorded: ${status.history.problem}` : null;
+  const sentences = [lost, status.balance?.exposed, ...(status.errors ?? [])];
   showNotes(sentences.filter((sentence) => sentence));
   if (status.memory_pressure_percent !== undefined) showPressure(status.memory_pressure_percent);
 }

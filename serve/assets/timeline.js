@@ -20,6 +20,8 @@ const EVENTS = {
   daemon_started: "daemon started",
   daemon_stopped: "daemon stopped",
   setting_changed_by_others: "setting changed by others",
+  clock_set: "clock set",
+  alarm: "alarm",
   problem: "problem",
 };
 

@@ -289,7 +289,10 @@ export class Host {
       id: `${this.pidOf(each)}.${1000 + each}`, name: this.guestName(each), uuid: null, kind: "qemu", domain: null, user: "libvirt-qemu",
       first: this.startedAt, last: null,
     }));
-    const events = [{ time: this.startedAt, kind: "daemon_started", text: "the daemon started" }]
+    const events = [
+      { time: this.startedAt, kind: "daemon_started", text: "the daemon started" },
+      { time: this.startedAt + 1, kind: "guest_appeared", text: "web-01 appeared" },
+    ]
       .filter((event) => event.time >= since && event.time <= until);
     return { since, until, resolution_seconds: resolution, columns, rows, decisions, events, guests };
   }

@@ -170,6 +170,21 @@ tested("a decision is explained where the pointer is at its mark", {}, async ({ 
   await says(page, "#decision", decision.settings);
 });
 
+tested("a start of the daemon is a mark, and a guest that appears is none", {}, async ({ url, mock }) => {
+  mock.host.startedAt = mock.host.now() - 600;
+  const { page } = await open(browser, url);
+  assert.equal(await page.locator("#decisions button.event").count(), 1);
+  await page.focus("#decisions button.event");
+  await says(page, "#decision", "daemon started");
+});
+
+tested("a history that records nothing is told", {}, async ({ url, mock }) => {
+  const status = mock.host.status();
+  mock.host.status = () => ({ ...status, history: { path: "/var/lib/ksmith/history.db", problem: "the disk is full" } });
+  const { page } = await open(browser, url);
+  await says(page, "#notes", "Nothing is recorded: the disk is full");
+});
+
 tested("every part is reached by keyboard", {}, async ({ url }) => {
   const { page, errors } = await open(browser, url);
   const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.textContent);
