@@ -120,7 +120,7 @@ alerts-test: rust build-tools $(PROMETHEUS) ## Try the rules, and the dashboard'
 	@if [ -e $(PROMETHEUS)/usr/bin/prometheus ]; then bin=$(CURDIR)/$(PROMETHEUS)/usr/bin; else bin=$$(dirname "$$(command -v promtool || echo .)"); fi; \
 	if [ -e "$$bin/promtool" ] && command -v node > /dev/null; then \
 	    "$$bin/promtool" check rules packaging/prometheus/ksmith.rules.yml && (cd packaging/prometheus && "$$bin/promtool" test rules ksmith.rules.test.yml) \
-	        && PROMETHEUS="$$bin/prometheus" node --test packaging/tests/alerts.test.js; \
+	        && PROMETHEUS="$$bin/prometheus" node --test packaging/tests/alerts.test.mjs; \
 	else $(call skipped,alerts-test,promtool or node); fi
 
 $(PROMETHEUS):

@@ -38,10 +38,10 @@ export class TimeChart {
   /**
    * `series` has the key, label, scale (`bytes` or `percent`) and colour of each line. `window` gives the times at both
    * ends. `onZoom` gets the times at both ends of what was dragged over, `onBack` a double click, `onMark` the mark at
-   * the pointer or null.
+   * the pointer or null. `stepped` holds each value until the next one.
    */
-  constructor(place, reading, { series, window, onZoom = null, onBack = null, onMark = null, group = null }) {
-    Object.assign(this, { place, reading, series, window, onZoom, onBack, onMark, group });
+  constructor(place, reading, { series, window, onZoom = null, onBack = null, onMark = null, group = null, stepped = false }) {
+    Object.assign(this, { place, reading, series, window, onZoom, onBack, onMark, group, stepped });
     this.data = [[], ...series.map(() => [])];
     this.time = element("span", {});
     this.words = series.map(({ label }) => element("span", {}, label));
@@ -99,6 +99,7 @@ export class TimeChart {
     const axis = (scale) => ({ ...base, ...AXES[scale], grid: { ...base.grid, ...AXES[scale].grid } });
     const series = this.series.map(({ label, scale, color, fill, dash }) => ({
       label, scale, stroke: colour(color), fill: fill ? `${colour(color)}22` : undefined, width: 1.5, dash, points: { show: false },
+      paths: this.stepped ? globalThis.uPlot.paths.stepped({ align: 1 }) : undefined,
     }));
     this.plot = new globalThis.uPlot({
       ...this.size(),

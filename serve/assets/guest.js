@@ -82,6 +82,7 @@ function open(which) {
   setText(byId("guest-title"), `Guest ${which}`);
   chart ??= new TimeChart(byId("guest-chart"), byId("guest-reading"), {
     window: shownWindow,
+    stepped: true, // A guest is recorded where a figure has changed.
     series: [
       { key: "rss_bytes", label: "resident", scale: "bytes", color: "--mark" },
       { key: "merged_bytes", label: "merged", scale: "bytes", color: "--exposure" },

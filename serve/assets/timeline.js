@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { TimeChart } from "./chart.js";
 import { byId, element, setText, table } from "./dom.js";
 import { byKey, moment, span } from "./format.js";
+import { withGaps } from "./gaps.js";
 import { showPressure } from "./headline.js";
 
 /** Points of a chart at most. The server bounds its answer to as many. */
@@ -21,6 +22,7 @@ const EVENTS = {
   daemon_stopped: "daemon stopped",
   setting_changed_by_others: "setting changed by others",
   clock_set: "clock set",
+  gap: "moments lost",
   alarm: "alarm",
   problem: "problem",
 };
@@ -98,6 +100,7 @@ export async function load() {
   const at = Object.fromEntries(history.columns.map((key, index) => [key, index]));
   columns = emptyColumns();
   for (const key of COLUMNS) columns[key] = history.rows.map((row) => (at[key] === undefined ? null : row[at[key]]));
+  columns = withGaps(columns);
   const pressure = history.rows.at(-1)?.[at.memory_pressure_percent];
   if (view.since === null && pressure !== undefined) showPressure(pressure);
   showMarks(history);

@@ -44,6 +44,19 @@ test("every asset that the document and the scripts name is there", () => {
   assert.deepEqual(named.filter((name) => !present.includes(name)), []);
 });
 
+test("a time of which nothing was recorded is left open", async () => {
+  // The assets have no package.json that would tell an older Node of modules.
+  const { withGaps } = await import(`data:text/javascript,${encodeURIComponent(read("gaps.js"))}`);
+  const time = [0, 1, 2, 3, 500, 501];
+  const { time: times, saved } = withGaps({ time, saved: time });
+  assert.deepEqual(times, [0, 1, 2, 3, 251.5, 500, 501]);
+  assert.deepEqual(saved, [0, 1, 2, 3, null, 500, 501]);
+  // Hours of which each has a row are whole.
+  const hours = [0, 3600, 7200, 14400];
+  assert.deepEqual(withGaps({ time: hours }).time, hours);
+  assert.deepEqual(withGaps({ time: [] }).time, []);
+});
+
 test("the charting library is the release that is pinned", () => {
   for (const [name, sum] of Object.entries(VENDORED)) {
     assert.equal(createHash("sha256").update(readFileSync(ASSETS + name)).digest("hex"), sum, name);

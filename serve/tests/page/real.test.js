@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { AxeBuilder } from "@axe-core/playwright";
 
-import { StandIn } from "../../../packaging/tests/daemon.js";
+import { StandIn } from "../../../packaging/tests/daemon.mjs";
 import { chromiumPath, launch } from "./browser.js";
 import { Host } from "./host.js";
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::models;
 
-/// The answers of the stand-in at `packaging/tests/daemon.js`, which fills in figures of its own.
+/// The answers of the stand-in at `packaging/tests/daemon.mjs`, which fills in figures of its own.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/tests/answers.json");
 
 #[test]

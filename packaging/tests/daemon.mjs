@@ -1,6 +1,6 @@
 // Stands in for a daemon at its read-only socket: the answers of a real one, with the figures of a made-up host.
 //
-// `node daemon.js SOCKET NAME` answers until its standard input ends. There it takes commands, one a line: `set KEY JSON` sets a
+// `node daemon.mjs SOCKET NAME` answers until its standard input ends. There it takes commands, one a line: `set KEY JSON` sets a
 // setting of the host, `restart` begins its uptime anew.
 
 import { readFileSync, rmSync } from "node:fs";

@@ -17,7 +17,7 @@ const HERE = fileURLToPath(new URL(".", import.meta.url));
 const RULES = readFileSync(`${HERE}../prometheus/ksmith.rules.yml`, "utf8");
 const DASHBOARD = JSON.parse(readFileSync(`${HERE}../grafana/ksmith.json`, "utf8"));
 const RUNBOOKS = `${HERE}../../docs/runbooks/`;
-const DAEMON = `${HERE}daemon.js`;
+const DAEMON = `${HERE}daemon.mjs`;
 const PORT = 9797;
 /** The longest time that anything is waited for. */
 const PATIENCE = 120_000;
