@@ -16,6 +16,9 @@ const LABELS = {
 
 const HASH = /^#guest=(.+)$/;
 const dialog = byId("guest");
+/** History is asked for again after this time. */
+const RELOAD_MILLISECONDS = 60_000;
+
 let key = null;
 let chart = null;
 let asked = 0;
@@ -104,6 +107,7 @@ function follow() {
 /** Begins: a guest's page opens by its address, `#guest=KEY`. */
 export function start() {
   addEventListener("hashchange", follow);
+  setInterval(loadHistory, RELOAD_MILLISECONDS);
   byId("guest-close").onclick = () => dialog.close();
   dialog.addEventListener("close", () => {
     const link = [...document.querySelectorAll("#guests a")].find((each) => each.hash === location.hash);
