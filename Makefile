@@ -26,7 +26,7 @@ GUEST_KERNEL := target/guest-kernel
 MATRIX := target/matrix
 
 .PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
-        page-test alerts-test dashboard dashboard-test
+        page-test page-live-test alerts-test dashboard dashboard-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -40,7 +40,7 @@ test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and ru
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace --no-run
-	@$(MAKE) --no-print-directory page-test dashboard-test alerts-test
+	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test
 	@if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
 	$(suite)
@@ -109,8 +109,14 @@ page-test: rust build-tools ## Try the web page in a real Chromium (serve/tests/
 	@$(call install,node:nodejs npm:npm chromium:chromium)
 	cargo build -p ksmith
 	@if command -v npm > /dev/null && command -v chromium > /dev/null; then \
-	    cd serve/tests/page && npm ci --silent && npm test --silent; \
+	    (cd serve/tests/page && npm ci --silent && npm test --silent) 2>&1 | tee target/page-test.log && $(call none_skipped,page-test); \
 	else $(call skipped,page-test,npm or chromium); fi
+
+page-live-test: page-test ## Try the page over a real daemon and live guests too; needs root and KSM
+	@if [ -e serve/tests/page/node_modules ]; then \
+	    lock=; [ "$$(id -u)" != 0 ] || lock='flock /run/lock/ksmith-kernel.lock'; \
+	    (cd serve/tests/page && KSMITH_LIVE=1 $$lock npm run --silent live) 2>&1 | tee target/page-live-test.log \
+	        && $(call none_skipped,page-live-test); fi
 
 # Prometheus is only unpacked, never installed: its package would start it.
 PROMETHEUS := target/prometheus
@@ -120,7 +126,8 @@ alerts-test: rust build-tools $(PROMETHEUS) ## Try the rules, and the dashboard'
 	@if [ -e $(PROMETHEUS)/usr/bin/prometheus ]; then bin=$(CURDIR)/$(PROMETHEUS)/usr/bin; else bin=$$(dirname "$$(command -v promtool || echo .)"); fi; \
 	if [ -e "$$bin/promtool" ] && command -v node > /dev/null; then \
 	    "$$bin/promtool" check rules packaging/prometheus/ksmith.rules.yml && (cd packaging/prometheus && "$$bin/promtool" test rules ksmith.rules.test.yml) \
-	        && PROMETHEUS="$$bin/prometheus" node --test packaging/tests/alerts.test.mjs; \
+	        && (PROMETHEUS="$$bin/prometheus" node --test packaging/tests/alerts.test.mjs 2>&1 | tee target/alerts-test.log) \
+	        && $(call none_skipped,alerts-test); \
 	else $(call skipped,alerts-test,promtool or node); fi
 
 $(PROMETHEUS):
@@ -141,6 +148,8 @@ dashboard-test: ## See that the committed dashboard is the one that dashboard.ts
 
 # A check that can't run says so as the tests in Rust do; where continuous integration runs as root, none may skip.
 skipped = echo 'make $(1): SKIPPED, nothing was tested: there is no $(2) here' >&2; [ "$${CI:-}" != true ] || [ "$$(id -u)" != 0 ]
+
+none_skipped = { ! grep -q '\# SKIP' target/$(1).log || [ "$${CI:-}" != true ] || [ "$$(id -u)" != 0 ] || { echo 'make $(1): no test may skip here' >&2; false; }; }
 
 # The page's charts. The files are committed, so that a build needs no network; this puts the pinned release there.
 UPLOT := 1.6.32
