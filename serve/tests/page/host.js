@@ -61,6 +61,14 @@ export class Host {
     return Math.round((6 + 2 * wave(time, 3600) + 0.4 * wave(time, 97)) * GIB / PAGE) * PAGE;
   }
 
+  /** Seconds until what is saved has changed so much that every text of it differs. */
+  secondsToChange() {
+    const now = this.now();
+    let seconds = 60;
+    while (Math.abs(this.saved(now + seconds) - this.saved(now)) < GIB / 2) seconds += 60;
+    return seconds;
+  }
+
   figures(time) {
     const saved = this.saved(time);
     const overhead = Math.round(saved * 0.035);

@@ -116,24 +116,24 @@ test("the page of ksmith serve shows the daemon's figures, without an error", { 
 test("the page moves with the figures, and survives a restart of the daemon and of ksmith serve", { skip, timeout: 120_000 }, async () => {
   const { page } = await open();
   const shown = () => page.textContent("[data-figure=saved]");
-  const moves = async (seconds) => {
+  const moves = async () => {
     const old = await shown();
     const drawn = await page.evaluate(() => document.querySelector("#spent canvas").toDataURL());
-    ahead += seconds;
+    ahead += host.secondsToChange();
     await page.waitForFunction((before) => document.querySelector("[data-figure=saved]").textContent !== before, old);
     await page.waitForFunction((before) => document.querySelector("#spent canvas").toDataURL() !== before, drawn);
   };
   await says(page, "#connection", "Live");
-  await moves(900);
+  await moves();
   await daemon.close();
   await says(page, "#connection", "The daemon does not answer");
   host.restart();
   await daemon.listen();
   await says(page, "#connection", "Live");
-  await moves(900);
+  await moves();
   await stopServer();
   await says(page, "#connection", "The server of this page does not answer");
   await startServer();
   await says(page, "#connection", "Live");
-  await moves(900);
+  await moves();
 });
