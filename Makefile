@@ -26,10 +26,11 @@ GUEST_KERNEL := target/guest-kernel
 # Kernels of several versions for `make matrix`: only unpacked as well.
 MATRIX := target/matrix
 
-.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools
+.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
+        page-test page-live-test alerts-test dashboard dashboard-test
 
 help: ## Say what there is
-	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 17
+	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
 
 run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes options on)
 	cargo build --release -p ksmith
@@ -40,6 +41,7 @@ test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and ru
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace --no-run
+	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test
 	@if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
 	$(suite)
@@ -102,6 +104,63 @@ guest-unit: rust build-tools ## Try the systemd unit in a Debian guest, emulated
 	@$(call install,mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs strip:binutils)
 	cargo build --release -p ksmith
 	packaging/tests/guest-unit target/release/ksmith target/guest-unit
+
+# The page is tried over a mock of its server, and as ksmith serve sends it. Neither KSM nor root is needed.
+page-test: rust build-tools ## Try the web page in a real Chromium (serve/tests/page)
+	@$(call install,node:nodejs npm:npm chromium:chromium)
+	cargo build -p ksmith
+	@if command -v npm > /dev/null && command -v chromium > /dev/null; then \
+	    (cd serve/tests/page && npm ci --silent && npm test --silent) 2>&1 | tee target/page-test.log && $(call none_skipped,page-test); \
+	else $(call skipped,page-test,npm or chromium); fi
+
+page-live-test: page-test ## Try the page over a real daemon and live guests too; needs root and KSM
+	@if [ -e serve/tests/page/node_modules ]; then \
+	    lock=; [ "$$(id -u)" != 0 ] || lock='flock /run/lock/ksmith-kernel.lock'; \
+	    (cd serve/tests/page && KSMITH_LIVE=1 $$lock npm run --silent live) 2>&1 | tee target/page-live-test.log \
+	        && $(call none_skipped,page-live-test); fi
+
+# Prometheus is only unpacked, never installed: its package would start it.
+PROMETHEUS := target/prometheus
+alerts-test: rust build-tools $(PROMETHEUS) ## Try the rules, and the dashboard's queries, in a real Prometheus; needs root
+	@$(call install,node:nodejs ip:iproute2)
+	cargo build -p ksmith
+	@if [ -e $(PROMETHEUS)/usr/bin/prometheus ]; then bin=$(CURDIR)/$(PROMETHEUS)/usr/bin; else bin=$$(dirname "$$(command -v promtool || echo .)"); fi; \
+	if [ -e "$$bin/promtool" ] && command -v node > /dev/null; then \
+	    "$$bin/promtool" check rules packaging/prometheus/ksmith.rules.yml && (cd packaging/prometheus && "$$bin/promtool" test rules ksmith.rules.test.yml) \
+	        && (PROMETHEUS="$$bin/prometheus" node --test packaging/tests/alerts.test.mjs 2>&1 | tee target/alerts-test.log) \
+	        && $(call none_skipped,alerts-test); \
+	else $(call skipped,alerts-test,promtool or node); fi
+
+$(PROMETHEUS):
+	@mkdir -p $@; command -v promtool > /dev/null && exit 0; \
+	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q prometheus > /dev/null 2>&1); then \
+	    dpkg -x $@/prometheus_*.deb $@; rm -f $@/prometheus_*.deb; \
+	else rmdir $@; echo 'no Prometheus here and none to be had: its tests skip' >&2; fi
+
+dashboard: ## Make the Grafana dashboard from packaging/grafana/dashboard.ts, which its types check
+	@$(call install,node:nodejs npm:npm)
+	@cd packaging/grafana && npm ci --silent && npm run --silent build && node node_modules/.made/dashboard.js > ksmith.json
+
+dashboard-test: ## See that the committed dashboard is the one that dashboard.ts makes
+	@$(call install,node:nodejs npm:npm)
+	@if command -v npm > /dev/null; then cd packaging/grafana && npm ci --silent && npm run --silent build \
+	        && node node_modules/.made/dashboard.js | cmp - ksmith.json && echo 'the dashboard is the one that dashboard.ts makes'; \
+	else $(call skipped,dashboard-test,npm); fi
+
+# A check that can't run says so as the tests in Rust do; where continuous integration runs as root, none may skip.
+skipped = echo 'make $(1): SKIPPED, nothing was tested: there is no $(2) here' >&2; [ "$${CI:-}" != true ] || [ "$$(id -u)" != 0 ]
+
+none_skipped = { ! grep -q '\# SKIP' target/$(1).log || [ "$${CI:-}" != true ] || [ "$$(id -u)" != 0 ] || { echo 'make $(1): no test may skip here' >&2; false; }; }
+
+# The page's charts. The files are committed, so that a build needs no network; this puts the pinned release there.
+UPLOT := 1.6.32
+UPLOT_SHA512 := 2883159c6ebccefbb95d751b0b82d010f9e1c0ec41b8bc96d401eda66e882935c89a46cb824332fa369b8cb8122cc6ac36e186cd09bf7a9ded3a4c93c6989023
+vendor-uplot: ## Fetch the page's charting library by npm, check it, and put it among the page's assets
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	(cd "$$dir" && npm pack --silent uplot@$(UPLOT) > /dev/null && echo "$(UPLOT_SHA512)  uplot-$(UPLOT).tgz" | sha512sum --check --quiet \
+	    && tar -xzf uplot-$(UPLOT).tgz); \
+	for file in dist/uPlot.iife.min.js dist/uPlot.min.css; do cp "$$dir/package/$$file" serve/assets/; done; \
+	cp "$$dir/package/LICENSE" serve/assets/uPlot.LICENSE.txt; (cd serve/assets && sha256sum uPlot.*)
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

@@ -1,5 +1,6 @@
 //! Made-up models, and what is shown of them.
 
+mod answers;
 mod balance;
 mod guests;
 mod hostile;

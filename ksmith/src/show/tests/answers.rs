@@ -1,0 +1,31 @@
+//! Answers of a daemon as files, for tests in other languages that stand in for one.
+
+use std::fs;
+use std::path::Path;
+
+use ksmith_service::control::Answer;
+use serde_json::{Value, json};
+
+use super::models;
+
+/// The answers of the stand-in at `packaging/tests/daemon.mjs`, which fills in figures of its own.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/tests/answers.json");
+
+#[test]
+fn the_kept_answers_are_those_of_a_daemon() {
+    let answers = [
+        ("status", Answer::Status(Box::new(models::status()))),
+        ("guests", Answer::Guests(Box::new(models::guests()))),
+        ("balance", Answer::Balance(Box::new(models::balance()))),
+    ];
+    let now: Value = answers.iter().map(|(name, answer)| ((*name).to_owned(), json!(answer))).collect();
+    if std::env::var_os("KSMITH_WRITE").is_some() {
+        fs::write(Path::new(FILE), format!("{now:#}\n")).unwrap();
+    }
+    let kept: Value = serde_json::from_str(&fs::read_to_string(FILE).unwrap()).unwrap();
+    assert_eq!(kept, now, "{FILE} is old: run this test with KSMITH_WRITE=1");
+    for (name, answer) in answers {
+        let read: Answer = serde_json::from_value(kept[name].clone()).unwrap();
+        assert_eq!(read, answer);
+    }
+}

@@ -1,0 +1,44 @@
+// Elements. Text of guests only ever becomes text: nothing here, and nothing in this page, parses markup.
+
+/** The element with this id. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Makes an element with attributes, properties of functions (`onclick`) and children, which are nodes or text. */
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made[key] = value;
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** Sets the text of an element where it differs, so that unchanged figures cost nothing and are not read aloud anew. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** Sets an attribute where it differs. */
+export function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+}
+
+/** Replaces what stands in a place where its text differs. What has the keyboard's focus is left as it is. */
+export function replace(place, children) {
+  const text = children.map((child) => child.textContent).join("");
+  if (text === place.textContent || (place.contains(document.activeElement) && place !== document.activeElement)) return;
+  place.replaceChildren(...children);
+}
+
+/** Makes a table with a caption. The first cell of each row is its heading; `numeric` has the columns of numbers. */
+export function table(caption, headings, rows, numeric = []) {
+  const align = (index) => (numeric.includes(index) ? "number" : null);
+  const head = element("tr", {}, ...headings.map((text, index) => element("th", { scope: "col", class: align(index) }, text)));
+  const body = rows.map((cells) =>
+    element("tr", {}, ...cells.map((cell, index) =>
+      index === 0 ? element("th", { scope: "row" }, cell) : element("td", { class: align(index) }, cell))));
+  return element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body));
+}

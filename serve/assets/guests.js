@@ -1,0 +1,178 @@
+// The table of guests: sorted by its headings, filtered, and as short as the operator wants it.
+
+import { byId, element, setAttribute, setText } from "./dom.js";
+import { bytes, UNKNOWN } from "./format.js";
+import { drawSparkline, remember, sparkline, trend } from "./spark.js";
+
+/** Rows that are shown before all are asked for. */
+const SHORT = 50;
+
+const COLUMNS = [
+  { key: "name", label: "Guest" },
+  { key: "kind", label: "Kind", class: "minor" },
+  { key: "domain", label: "Domain", class: "minor" },
+  { key: "user", label: "User", class: "minor" },
+  { key: "rss_bytes", label: "Resident", class: "number minor" },
+  { key: "merged_bytes", label: "Merged", class: "number minor" },
+  { key: "saved_bytes", label: "Saved", class: "number" },
+  { key: "profit_bytes", label: "Profit", class: "number" },
+];
+
+let guests = [];
+let sort = { key: "saved_bytes", descending: true };
+let words = [];
+let isLong = false;
+let onShown = () => {};
+const rows = new Map();
+const visible = new Set();
+
+const observer = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) {
+      visible.add(target);
+      drawRow(target);
+    } else {
+      visible.delete(target);
+    }
+  }
+});
+
+/** Key of a guest over its life, as far as the page needs it: the PID of its first process. */
+export function keyOf(guest) {
+  return String(guest.pids?.[0] ?? guest.name);
+}
+
+/** The name that is shown: a guest without one has its program's. */
+export function nameOf(guest) {
+  return guest.name || guest.program || `process ${keyOf(guest)}`;
+}
+
+/** The guest with this key among those that the server told of last. */
+export function find(key) {
+  return guests.find((guest) => keyOf(guest) === key) ?? null;
+}
+
+function compare(one, other) {
+  const [a, b] = [one[sort.key], other[sort.key]];
+  const isMissing = (value) => value === null || value === undefined || value === "";
+  if (isMissing(a) || isMissing(b)) return Number(isMissing(a)) - Number(isMissing(b));
+  const order = typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  return (sort.descending ? -order : order) || keyOf(one).localeCompare(keyOf(other));
+}
+
+function matches(guest) {
+  const text = [guest.name, guest.kind, guest.user, guest.domain, guest.program, guest.uuid, guest.cgroup, guest.obstacle].join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+/** Takes the guests that the server tells of. */
+export function showGuests(report) {
+  guests = report.guests ?? [];
+  remember(guests.map((guest) => [keyOf(guest), guest.saved_bytes]));
+  draw();
+}
+
+function draw() {
+  const found = guests.filter(matches).sort(compare);
+  const shown = isLong ? found : found.slice(0, SHORT);
+  const body = byId("guests").tBodies[0];
+  const present = new Set();
+  let next = body.firstElementChild;
+  shown.forEach((guest) => {
+    const key = keyOf(guest);
+    present.add(key);
+    let row = rows.get(key);
+    if (row === undefined) {
+      row = makeRow(key);
+      rows.set(key, row);
+      observer.observe(row);
+    }
+    fillRow(row, guest);
+    if (row === next) next = next.nextElementSibling;
+    else body.insertBefore(row, next);
+  });
+  for (const [key, row] of rows) if (!present.has(key)) forget(key, row);
+  for (const row of visible) drawRow(row);
+  const filtered = words.length > 0 ? ` of ${guests.length}` : "";
+  setText(byId("guests-note"), guests.length === 0 ? "No guest has mergeable memory." : `${found.length}${filtered} guests`);
+  const more = byId("more");
+  more.hidden = found.length <= SHORT;
+  setText(more, isLong ? `Show the first ${SHORT} only` : `Show all ${found.length} guests`);
+  onShown();
+}
+
+function forget(key, row) {
+  observer.unobserve(row);
+  visible.delete(row);
+  row.remove();
+  rows.delete(key);
+}
+
+function makeRow(key) {
+  const link = element("a", { href: `#guest=${encodeURIComponent(key)}` });
+  const row = element("tr", {}, element("th", { scope: "row" }, link, element("span", { class: "tag", hidden: true })),
+    ...COLUMNS.slice(1).map((column) => element("td", { class: column.class })),
+    element("td", {}, sparkline(), element("span", { class: "hidden" })));
+  row.dataset.key = key;
+  return row;
+}
+
+function fillRow(row, guest) {
+  const [heading, ...cells] = row.cells;
+  setText(heading.firstChild, nameOf(guest));
+  const tag = heading.lastChild;
+  const remark = guest.obstacle ? `can't merge: ${guest.obstacle}` : guest.errors?.length > 0 ? "has notes" : "";
+  setText(tag, remark);
+  tag.hidden = remark === "";
+  COLUMNS.slice(1).forEach(({ key }, index) => {
+    const value = guest[key];
+    const text = key.endsWith("_bytes") ? bytes(value) : (value ?? UNKNOWN);
+    setText(cells[index], text);
+  });
+  cells[COLUMNS.length - 2].classList.toggle("bad", guest.profit_bytes < 0);
+}
+
+function drawRow(row) {
+  const cell = row.lastChild;
+  drawSparkline(cell.firstChild, row.dataset.key);
+  setText(cell.lastChild, trend(row.dataset.key));
+}
+
+function makeHeadings() {
+  const head = byId("guests").tHead.rows[0];
+  for (const { key, label, class: kind } of COLUMNS) {
+    const button = element("button", { type: "button", onclick: () => sortBy(key) }, label);
+    head.append(element("th", { scope: "col", class: kind, "data-key": key }, button));
+  }
+  head.append(element("th", { scope: "col" }, "Saved lately"));
+  showSort();
+}
+
+function sortBy(key) {
+  const isSame = sort.key === key;
+  sort = { key, descending: isSame ? !sort.descending : key.endsWith("_bytes") };
+  showSort();
+  draw();
+}
+
+function showSort() {
+  for (const heading of byId("guests").tHead.querySelectorAll("[data-key]")) {
+    const isSorted = heading.dataset.key === sort.key;
+    if (isSorted) setAttribute(heading, "aria-sort", sort.descending ? "descending" : "ascending");
+    else heading.removeAttribute("aria-sort");
+  }
+}
+
+/** Begins: headings, filter and length. `shown` is called after each change of the table. */
+export function start(shown) {
+  onShown = shown;
+  makeHeadings();
+  byId("filter").oninput = (event) => {
+    words = event.target.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+    draw();
+  };
+  byId("more").onclick = () => {
+    isLong = !isLong;
+    draw();
+  };
+}

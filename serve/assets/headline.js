@@ -1,0 +1,77 @@
+// The figures at the top: what is saved, at what cost, and whether memory would be enough if all of it diverged.
+
+import { byId, element, setAttribute, setText } from "./dom.js";
+import { bytes, percent, span, UNKNOWN } from "./format.js";
+
+const PLACES = new Map([...document.querySelectorAll("[data-figure]")].map((node) => [node.dataset.figure, node]));
+
+function show(name, text) {
+  setText(PLACES.get(name), text);
+}
+
+/** Part of the headroom that the exposure takes, in per cent, and what that means, in a sentence. */
+export function cover(exposure, headroom) {
+  if (exposure === null || exposure === undefined || headroom === null || headroom === undefined) {
+    return { part: null, meaning: "The exposure or the headroom is not known." };
+  }
+  const part = headroom > 0 ? (exposure / headroom) * 100 : exposure > 0 ? Infinity : 0;
+  const sums = `${bytes(exposure)} of ${bytes(headroom)}`;
+  if (part > 100) {
+    return { part, meaning: `${sums}: if every merged page were written to, ${bytes(exposure - headroom)} would be missing.` };
+  }
+  return { part, meaning: `${sums}: enough if every merged page were written to.` };
+}
+
+/** Shows a status. */
+export function showStatus(status) {
+  show("saved", bytes(status.saved_bytes));
+  show("profit", bytes(status.profit_bytes));
+  PLACES.get("profit").classList.toggle("bad", status.profit_bytes < 0);
+  show("profit-note", status.profit_bytes < 0 ? "KSM costs more memory than it saves" : `saved, less ${bytes(status.overhead_bytes)} of metadata`);
+  show("cpu", percent(status.ksmd_cpu_percent));
+  showPolicy(status.daemon);
+  showCover(status);
+  setText(byId("domains"), status.domains?.meaning ? `Trust domains: ${status.domains.meaning}.` : "");
+  const lost = status.history?.problem ? `Nothing is recorded: ${status.history.problem}` : null;
+  const sentences = [lost, status.balance?.exposed, ...(status.errors ?? [])];
+  showNotes(sentences.filter((sentence) => sentence));
+  if (status.memory_pressure_percent !== undefined) showPressure(status.memory_pressure_percent);
+}
+
+/** Shows the memory pressure, which the history knows too. */
+export function showPressure(value) {
+  show("pressure", percent(value));
+}
+
+function showPolicy(daemon) {
+  show("policy", daemon ? `${daemon.policy}: ${daemon.state}` : "no daemon");
+  show("policy-note", daemon ? daemon.reason : "no daemon of ksmith controls KSM on this host");
+  show("cpu-note", daemon ? `of one CPU; the daemon is up for ${span(daemon.uptime_seconds)}` : "of one CPU");
+}
+
+function showCover({ exposure_bytes: exposure, headroom_bytes: headroom }) {
+  const { part, meaning } = cover(exposure, headroom);
+  const bar = byId("exposure-bar");
+  const shown = part === null ? 0 : Math.min(100, Math.round(part));
+  setAttribute(bar, "aria-valuenow", String(shown));
+  setAttribute(bar, "aria-valuetext", part === null ? "unknown" : meaning);
+  bar.classList.toggle("over", part !== null && part > 100);
+  bar.classList.toggle("near", part !== null && part > 80 && part <= 100);
+  bar.firstElementChild.style.width = `${shown}%`;
+  setText(byId("exposure-note"), meaning);
+}
+
+function showNotes(sentences) {
+  const list = byId("notes");
+  const shown = sentences.join("\n");
+  if (list.dataset.shown === shown) return;
+  list.dataset.shown = shown;
+  list.hidden = sentences.length === 0;
+  list.replaceChildren(...sentences.map((sentence) => element("li", {}, sentence)));
+}
+
+/** Marks all figures as old, while the daemon or the server does not answer. */
+export function setStale(isStale) {
+  document.documentElement.classList.toggle("stale", isStale);
+  if (isStale && PLACES.get("saved").textContent === UNKNOWN) show("policy", "unknown");
+}

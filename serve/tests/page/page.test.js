@@ -1,0 +1,376 @@
+// The page in a real Chromium, over a mock of the server. `npm test` runs these; `make page-test` installs what they need.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { AxeBuilder } from "@axe-core/playwright";
+
+import { chromiumPath, launch, open } from "./browser.js";
+import { Mock } from "./mock.js";
+
+const HOSTILE = `<img src=x onerror="alert(1)"><script>alert(2)</script>`;
+const skip = chromiumPath() === null ? "SKIPPED, nothing was tested: there is no Chromium here" : false;
+
+let browser;
+before(async () => {
+  if (!skip) browser = await launch();
+});
+after(() => browser?.close());
+
+/** Runs a test over a mock with its own clock, which starts at the present. */
+function tested(name, settings, body) {
+  test(name, { skip, timeout: 120_000 }, async (context) => {
+    let ahead = 0;
+    const mock = new Mock({ guests: 12, clock: () => Date.now() / 1000 + ahead, ...settings });
+    const url = await mock.listen();
+    const step = (seconds) => {
+      ahead += seconds;
+      mock.push();
+    };
+    try {
+      await body({ mock, url, step, context });
+    } finally {
+      await Promise.all(browser.contexts().map((each) => each.close()));
+      await mock.close();
+    }
+  });
+}
+
+const text = (page, selector) => page.textContent(selector);
+const says = (page, selector, part) => page.waitForFunction(
+  ([where, what]) => document.querySelector(where).textContent.includes(what), [selector, part]);
+const picture = (page) => page.evaluate(() => document.querySelector("#spent canvas").toDataURL());
+
+tested("the first paint takes less than 300 ms on loopback", {}, async ({ url, context }) => {
+  const times = [];
+  // Other work on the machine delays single loads: what the page itself takes is the least of them.
+  while (times.length < 5 || (Math.min(...times) >= 300 && times.length < 30)) {
+    const { page } = await open(browser, url);
+    times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
+    await page.context().close();
+  }
+  context.diagnostic(`first contentful paint in ms: ${times.map(Math.round).join(", ")}`);
+  assert.ok(Math.min(...times) < 300, `no load painted within 300 ms: ${times}`);
+});
+
+tested("charts and figures move with the events of the stream", {}, async ({ url, step, mock }) => {
+  const { page, errors } = await open(browser, url);
+  await says(page, "#connection", "Live");
+  // The history does not answer from now on: what moves, moves by the stream alone.
+  await page.route("**/api/v1/history?*", () => {});
+  const before = await picture(page);
+  for (let times = 0; times < 2; times += 1) {
+    const saved = await text(page, "[data-figure=saved]");
+    step(mock.host.secondsToChange());
+    await page.waitForFunction((old) => document.querySelector("[data-figure=saved]").textContent !== old, saved);
+    await says(page, "#spent-reading", `saved ${await text(page, "[data-figure=saved]")}`);
+  }
+  assert.notEqual(await picture(page), before);
+  assert.deepEqual(errors, []);
+});
+
+tested("a new decision appears in the list by itself", {}, async ({ url, step, mock }) => {
+  const { page } = await open(browser, url);
+  const first = () => document.querySelector("#decisions button").dataset.key;
+  const old = await page.evaluate(first);
+  step(0);
+  step(300);
+  await page.waitForFunction((key) => document.querySelector("#decisions button").dataset.key !== key, old);
+  assert.ok(mock.host.decisionAt(mock.host.now()).time > Number(old.split(" ")[0]));
+});
+
+tested("the page says that the daemon does not answer, and is live again by itself", {}, async ({ url, mock, step }) => {
+  const { page, errors } = await open(browser, url);
+  await says(page, "#connection", "Live");
+  mock.host.isUp = false;
+  mock.push();
+  await says(page, "#connection", "The daemon does not answer");
+  await says(page, "#connection", "These figures are of");
+  assert.equal(await page.evaluate(() => document.documentElement.classList.contains("stale")), true);
+  mock.host.isUp = true;
+  mock.host.restart();
+  step(60);
+  await says(page, "#connection", "Live");
+  assert.equal(await page.evaluate(() => document.documentElement.classList.contains("stale")), false);
+  await says(page, "[data-figure=cpu-note]", "up for 1 min");
+  assert.deepEqual(errors.filter((error) => !error.includes("503")), []);
+});
+
+tested("the page survives a restart of its own server", {}, async ({ url, mock, step }) => {
+  const { page } = await open(browser, url);
+  await says(page, "#connection", "Live");
+  const { port } = mock;
+  await mock.close();
+  await says(page, "#connection", "The server of this page does not answer");
+  await mock.listen(port);
+  await says(page, "#connection", "Live");
+  const saved = await text(page, "[data-figure=saved]");
+  step(mock.host.secondsToChange());
+  await page.waitForFunction((old) => document.querySelector("[data-figure=saved]").textContent !== old, saved);
+});
+
+tested("a page that is opened while the daemon is down says so, and then comes alive", {}, async ({ url, mock }) => {
+  mock.host.isUp = false;
+  const page = await (await browser.newContext()).newPage();
+  await page.goto(url);
+  await says(page, "#connection", "The daemon does not answer");
+  mock.host.isUp = true;
+  mock.push();
+  await says(page, "#connection", "Live");
+  await page.waitForSelector("#guests tbody tr");
+});
+
+tested("a day of history is asked for with a bound, and drawn", {}, async ({ url, mock, context }) => {
+  const { page, errors } = await open(browser, url);
+  mock.requests.length = 0;
+  const before = await picture(page);
+  await page.click("[data-range='86400']");
+  await says(page, "#range-note", "the last 1 d: 1000 points");
+  assert.ok(mock.requests.some((request) => request.includes("history?since=86400s&points=1000")), mock.requests.join(" "));
+  assert.notEqual(await picture(page), before);
+  assert.equal(await page.getAttribute("[data-range='86400']", "aria-pressed"), "true");
+
+  // A server that sends five times as many, and one that sends every second of the day.
+  for (const points of [5000, 86400]) {
+    const now = mock.host.now();
+    const body = JSON.stringify(mock.host.history(now - 86400, now, points, null));
+    await page.route("**/api/v1/history?*", (route) => route.fulfill({ contentType: "application/json", body }));
+    const started = Date.now();
+    await page.click("[data-range='2592000']");
+    await page.click("[data-range='86400']");
+    await page.waitForFunction(() => /last 1 d: \d{4,5} points/.test(document.querySelector("#range-note").textContent));
+    const shown = JSON.parse(body).rows.length;
+    await says(page, "#range-note", `${shown} points`);
+    context.diagnostic(`${shown} rows of a day: ${Date.now() - started} ms until drawn`);
+    await page.unroute("**/api/v1/history?*");
+  }
+  assert.deepEqual(errors, []);
+});
+
+tested("dragging zooms into history, and a double click goes back", {}, async ({ url, mock }) => {
+  const { page, errors } = await open(browser, url);
+  const box = await page.locator("#spent .u-over").boundingBox();
+  mock.requests.length = 0;
+  const [x, y] = [box.x + box.width * 0.25, box.y + box.height / 2];
+  await page.mouse.move(x, y);
+  await page.mouse.down();
+  await page.mouse.move(x + box.width / 4, y, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForSelector("#back:not([hidden])");
+  await page.waitForFunction(() => !document.querySelector("#range-note").textContent.startsWith("the last"));
+  const asked = mock.requests.map((request) => /since=([\d.]+)&until=([\d.]+)/.exec(request)).find((found) => found);
+  const seconds = Number(asked[2]) - Number(asked[1]);
+  assert.ok(Math.abs(seconds - 1800) < 60, `${seconds} s were asked for`);
+  await page.mouse.dblclick(x, y);
+  await page.waitForSelector("#back", { state: "hidden" });
+  await says(page, "#range-note", "the last 2 h");
+  assert.deepEqual(errors, []);
+});
+
+tested("a decision is explained where the pointer is at its mark", {}, async ({ url, mock }) => {
+  const { page } = await open(browser, url);
+  const box = await page.locator("#spent .u-over").boundingBox();
+  const now = mock.host.now();
+  const decision = mock.host.decisionAt(now - 3600);
+  await page.mouse.move(box.x + ((decision.time - (now - 7200)) / 7200) * box.width, box.y + 60);
+  await says(page, "#decision", decision.reason);
+  await says(page, "#decision", decision.settings);
+});
+
+tested("a start of the daemon is a mark, and a guest that appears is none", {}, async ({ url, mock }) => {
+  mock.host.startedAt = mock.host.now() - 600;
+  const { page } = await open(browser, url);
+  assert.equal(await page.locator("#decisions button.event").count(), 1);
+  await page.focus("#decisions button.event");
+  await says(page, "#decision", "daemon started");
+});
+
+tested("a history that records nothing is told", {}, async ({ url, mock }) => {
+  const status = mock.host.status();
+  mock.host.status = () => ({ ...status, history: { path: "/var/lib/ksmith/history.db", problem: "the disk is full" } });
+  const { page } = await open(browser, url);
+  await says(page, "#notes", "Nothing is recorded: the disk is full");
+});
+
+tested("every part is reached by keyboard", {}, async ({ url }) => {
+  const { page, errors } = await open(browser, url);
+  const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.textContent);
+  await page.keyboard.press("Tab");
+  assert.equal(await focused(), "Skip to the figures");
+  await page.keyboard.press("Tab");
+  assert.equal(await focused(), "theme");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await says(page, "#range-note", "the last 15 min");
+
+  const before = await picture(page);
+  while (!(await page.evaluate(() => document.activeElement.closest("#decisions") !== null))) await page.keyboard.press("Tab");
+  const reason = await page.evaluate(() => document.activeElement.querySelector("span").textContent);
+  await says(page, "#decision", reason);
+  assert.notEqual(await picture(page), before, "the mark does not stand out");
+
+  while ((await focused()) !== "filter") await page.keyboard.press("Tab");
+  await page.keyboard.type("web-03");
+  await says(page, "#guests-note", "1 of 12 guests");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("Delete");
+  await says(page, "#guests-note", "12 guests");
+
+  while ((await focused()) !== "Guest") await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.getAttribute("#guests [data-key=name]", "aria-sort"), "ascending");
+  const names = () => page.$$eval("#guests tbody th a", (links) => links.map((link) => link.textContent));
+  assert.deepEqual(await names(), [...(await names())].sort());
+  await page.keyboard.press("Enter");
+  assert.equal(await page.getAttribute("#guests [data-key=name]", "aria-sort"), "descending");
+
+  while ((await focused()) !== "web-12") await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await says(page, "#guest-title", "web-12");
+  await page.waitForFunction(() => document.querySelector("#guest-text").textContent.includes("resident: first"));
+  assert.equal(await focused(), "guest-close");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector("#guest", { state: "hidden" });
+  assert.equal(await focused(), "web-12");
+  assert.deepEqual(errors, []);
+});
+
+tested("a guest's name is text, whatever it holds", { hostileName: HOSTILE }, async ({ url, mock, step }) => {
+  const { page, errors } = await open(browser, url, {}, `#guest=${new Mock().host.pidOf(0)}`);
+  await says(page, "#guest-title", HOSTILE);
+  await page.keyboard.press("Escape");
+  mock.host.sharing = () => ({ names: [HOSTILE, "b"], bytes: [[1, 2], [2, 1]], note: HOSTILE });
+  mock.host.hosts = () => [0, 1].map(() => ({ name: HOSTILE, url: "javascript:alert(3)", ok: false, error: HOSTILE, status: null }));
+  mock.host.decisionAt = (time) => ({ time, policy: HOSTILE, state: HOSTILE, reason: HOSTILE, settings: HOSTILE });
+  step(1);
+  await says(page, "[data-figure=policy]", HOSTILE);
+  await page.reload();
+  await says(page, "#hosts", HOSTILE);
+  await says(page, "#sharing", HOSTILE);
+  await says(page, "#decisions", HOSTILE);
+  assert.equal(await page.locator("img[src=x], main script, dialog script, a[href^='javascript']").count(), 0);
+  assert.deepEqual(errors, []);
+});
+
+tested("a thousand guests stay few rows until all are asked for", { guests: 1000 }, async ({ url, step, mock, context }) => {
+  const { page, errors } = await open(browser, url);
+  const rows = () => page.locator("#guests tbody tr").count();
+  assert.equal(await rows(), 50);
+  await says(page, "#more", "Show all 1000 guests");
+  const update = async () => {
+    const shown = await text(page, "[data-figure=saved]");
+    await page.evaluate(() => {
+      globalThis.made = 0;
+      globalThis.watcher = new MutationObserver((changes) => {
+        for (const change of changes) globalThis.made += [...change.addedNodes].filter((node) => node.nodeName === "TR").length;
+      });
+      globalThis.watcher.observe(document.querySelector("#guests tbody"), { childList: true });
+    });
+    const started = Date.now();
+    step(mock.host.secondsToChange());
+    await page.waitForFunction((old) => document.querySelector("[data-figure=saved]").textContent !== old, shown);
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))));
+    return Date.now() - started;
+  };
+  context.diagnostic(`update of 1000 guests, 50 shown: ${await update()} ms until drawn`);
+  await page.click("#more");
+  assert.equal(await rows(), 1000);
+  context.diagnostic(`update of 1000 guests, all shown: ${await update()} ms until drawn`);
+  assert.equal(await rows(), 1000);
+  await page.fill("#filter", "web-0999");
+  assert.equal(await rows(), 1);
+  assert.deepEqual(errors, []);
+});
+
+for (const [name, settings] of [
+  ["light", { colorScheme: "light" }],
+  ["dark", { colorScheme: "dark" }],
+  ["phone", { viewport: { width: 360, height: 740 }, hasTouch: true }],
+  ["phone in the dark", { viewport: { width: 360, height: 740 }, colorScheme: "dark" }],
+]) {
+  const peers = [{ name: "vmhost-2", url: "http://10.0.0.2:9180/", ok: false, error: "connection refused", status: null }];
+  tested(`axe-core finds no fault: ${name}`, { peers, guests: 60 }, async ({ url, mock, context }) => {
+    const { page, errors } = await open(browser, url, settings);
+    mock.host.blindSource = "/proc/meminfo";
+    mock.push();
+    await page.waitForSelector("#notes li");
+    await page.locator("#as-table summary").click();
+    await page.waitForSelector("#as-table table");
+    await page.waitForSelector("#hosts table");
+    await page.waitForSelector("#balance table");
+    const check = async (what) => {
+      const { violations, passes } = await new AxeBuilder({ page }).analyze();
+      const said = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`).join("\n")}`);
+      assert.deepEqual(said, [], `${what}, ${name}`);
+      context.diagnostic(`${what}: ${passes.length} rules passed`);
+    };
+    await check("the page");
+    await page.evaluate(() => document.querySelector("#decisions button").focus());
+    mock.host.isUp = false;
+    mock.push();
+    await says(page, "#connection", "does not answer");
+    await check("the page without a daemon");
+    mock.host.isUp = true;
+    mock.push();
+    await says(page, "#connection", "Live");
+    await page.evaluate(() => { location.hash = "#guest=4003"; });
+    await says(page, "#guest-text", "resident");
+    await check("a guest's page");
+    assert.deepEqual(errors.filter((error) => !error.includes("503")), []);
+  });
+}
+
+tested("nothing scrolls sideways at the width of a phone", { guests: 60, hostileName: HOSTILE + "x".repeat(300) }, async ({ url }) => {
+  for (const width of [360, 320]) {
+    const { page, errors } = await open(browser, url, { viewport: { width, height: 740 } });
+    const widths = () => page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector("#guests").parentElement.scrollWidth, innerWidth]);
+    const [whole, guests, inner] = await widths();
+    assert.ok(whole <= inner, `the page is ${whole} wide at ${inner}`);
+    assert.ok(guests <= inner, `the guests are ${guests} wide at ${inner}`);
+    await page.evaluate(() => { location.hash = "#guest=4000"; });
+    await says(page, "#guest-text", "resident");
+    assert.ok(await page.evaluate(() => document.querySelector("#guest").scrollWidth <= innerWidth));
+    assert.deepEqual(errors, []);
+  }
+});
+
+tested("the theme is that of the system until another is chosen, and is remembered", {}, async ({ url }) => {
+  const { page, errors } = await open(browser, url, { colorScheme: "light" });
+  const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await back();
+  await page.emulateMedia({ colorScheme: "dark" });
+  const dark = await back();
+  assert.notEqual(dark, light);
+  await page.click("#theme");
+  assert.equal(await text(page, "#theme"), "Theme: light");
+  assert.equal(await back(), light);
+  await page.reload();
+  assert.equal(await text(page, "#theme"), "Theme: light");
+  assert.equal(await back(), light);
+  await page.click("#theme");
+  assert.equal(await back(), dark);
+  assert.deepEqual(errors, []);
+});
+
+tested("nothing moves by itself where the system asks for reduced motion", {}, async ({ url }) => {
+  const { page } = await open(browser, url, { reducedMotion: "reduce" });
+  const moving = () => page.evaluate(() => getComputedStyle(document.querySelector("#exposure-bar > *")).transitionDuration);
+  assert.equal(await moving(), "0s");
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+  assert.equal(await moving(), "0.4s");
+});
+
+tested("an exposure over the headroom is said in words and by the meter", {}, async ({ url, mock }) => {
+  const { page } = await open(browser, url);
+  mock.host.headroomBytes = 2 ** 30;
+  mock.push();
+  await says(page, "#exposure-note", "would be missing");
+  assert.equal(await page.getAttribute("#exposure-bar", "aria-valuenow"), "100");
+  assert.match(await page.getAttribute("#exposure-bar", "aria-valuetext"), /would be missing/);
+});
+
+tested("the matrix of sharing gives way to a note where there is none", {}, async ({ url, mock }) => {
+  mock.host.sharingNote = "no estimate was made on this host";
+  const { page } = await open(browser, url);
+  await says(page, "#sharing", "no estimate was made on this host");
+  assert.equal(await page.locator("#sharing table").count(), 0);
+});
