@@ -9,13 +9,15 @@ use super::skipped;
 
 const MARK: &str = "KSMITH_TEST_HAS_OWN_PROCESS";
 
-/// `/run/ksmith` is empty but for temporary files, with the sockets of monitors among them, and KSM is a copy of its files with
-/// which nothing merges. The settings are the kernel's defaults.
+/// `/run/ksmith` is empty but for temporary files, with the sockets of monitors among them, and `/var/lib/ksmith` is empty. KSM is
+/// a copy of its files with which nothing merges. The settings are the kernel's defaults.
 const SET_UP: &str = "set -eu
 mkdir -p /run/ksmith
 mount -t tmpfs -o mode=755 own /run/ksmith
 mkdir /run/ksmith/tmp
 export TMPDIR=/run/ksmith/tmp
+mkdir -p /var/lib/ksmith
+mount -t tmpfs -o mode=711 own /var/lib/ksmith
 if [ -e /sys/kernel/mm/ksm/run ]; then
     mkdir /run/ksmith/ksm
     cp /sys/kernel/mm/ksm/* /run/ksmith/ksm
