@@ -40,16 +40,19 @@ const says = (page, selector, part) => page.waitForFunction(
   ([where, what]) => document.querySelector(where).textContent.includes(what), [selector, part]);
 const picture = (page) => page.evaluate(() => document.querySelector("#spent canvas").toDataURL());
 
-tested("the first paint takes less than 300 ms on loopback", {}, async ({ url, context }) => {
+// Time decides only where it is measured: PAGE_BENCH=1 make page-test.
+const mostPaint = process.env.PAGE_BENCH ? 300 : Infinity;
+
+tested("the page paints, and where that is measured within 300 ms on loopback", {}, async ({ url, context }) => {
   const times = [];
-  // Other work on the machine delays single loads: what the page itself takes is the least of them.
-  while (times.length < 5 || (Math.min(...times) >= 300 && times.length < 30)) {
+  for (let load = 0; load < 5; load++) {
     const { page } = await open(browser, url);
     times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
     await page.context().close();
   }
   context.diagnostic(`first contentful paint in ms: ${times.map(Math.round).join(", ")}`);
-  assert.ok(Math.min(...times) < 300, `no load painted within 300 ms: ${times}`);
+  times.sort((a, b) => a - b);
+  assert.ok(times[0] > 0 && times[2] < mostPaint, `the median load did not paint within 300 ms: ${times}`);
 });
 
 tested("charts and figures move with the events of the stream", {}, async ({ url, step, mock }) => {
