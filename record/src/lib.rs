@@ -12,6 +12,7 @@ mod bounds;
 pub mod columns;
 mod fault;
 mod moment;
+mod owner;
 mod query;
 mod reader;
 mod rollup;

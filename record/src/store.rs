@@ -15,6 +15,7 @@ use crate::bounds::Bounds;
 use crate::columns::{self, Column};
 use crate::fault::{Fault, StoreError};
 use crate::moment::{GuestFigures, Life, Moment};
+use crate::owner::keep_owners;
 use crate::schema::{self, APPLICATION, VERSION};
 use crate::tier::Tier;
 use crate::{rollup, space};
@@ -94,6 +95,7 @@ impl Store {
     }
 
     fn open_as_it_is(path: &Path, boot_id: &str, now: i64, bounds: Bounds) -> Result<Self, StoreError> {
+        keep_owners();
         prepare_file(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
         let sqlite = |source| StoreError::Sqlite { path: path.to_owned(), source };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

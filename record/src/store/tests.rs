@@ -359,6 +359,25 @@ fn the_group_may_read_the_file_and_others_may_not() {
 }
 
 #[test]
+fn files_get_the_group_of_their_directory_and_no_owner_is_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let inner = directory.path().join("history");
+    fs::create_dir(&inner).unwrap();
+    // Only root may give a directory to a group that it is not in.
+    if std::os::unix::fs::chown(&inner, None, Some(54321)).is_err() {
+        return;
+    }
+    fs::set_permissions(&inner, Permissions::from_mode(0o2750)).unwrap();
+    let path = inner.join("history.db");
+    let mut store = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap().store;
+    store.write(&[host(BEGIN, 1, 1)]).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = fs::metadata(beside(&path, suffix)).unwrap();
+        assert_eq!((file.gid(), file.mode() & 0o777), (54321, MODE), "{suffix}");
+    }
+}
+
+#[test]
 fn a_figure_that_is_new_gets_its_column() {
     let rig = rig();
     let path = rig.path();

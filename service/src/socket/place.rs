@@ -79,23 +79,19 @@ impl Place {
     }
 
     /// Lets the members of a group connect, and pass through the directory to get there. Whether they may look into
-    /// the directory stays as it is. A file of another group that may not be given this one gets an access control list:
-    /// under the systemd unit no file changes its owner.
+    /// the directory stays as it is. A file of another group gets an access control list: under the systemd unit no file changes
+    /// its owner. Where the file system has no such lists, the file is given to the group.
     ///
     /// # Errors
     /// The kernel refuses.
     pub(super) fn allow(&self, group: u32, also_directory: bool) -> io::Result<()> {
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
-        let has_group = fstat(file)?.st_gid == group
-            || match give(file, group) {
-                Ok(()) => true,
-                Err(Errno::PERM) => false,
-                Err(error) => return Err(error.into()),
-            };
-        if has_group {
+        let has_group = fstat(file)?.st_gid == group;
+        if has_group || open_to_group(file, group, READ_AND_WRITE).is_err() {
+            if !has_group {
+                give(file, group)?;
+            }
             chmod(file, Mode::from_raw_mode(0o660))?;
-        } else {
-            open_to_group(file, group, READ_AND_WRITE)?;
         }
         let mode = Mode::from_raw_mode(fstat(&self.directory)?.st_mode);
         if also_directory && !mode.contains(Mode::XOTH) {
