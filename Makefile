@@ -166,7 +166,7 @@ lint: rust build-tools ## Check format, lints, documentation, and the licences o
 	cargo fmt --all --check
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --workspace --no-deps --quiet
 	@cargo deny --version > /dev/null 2>&1 || { echo 'installing cargo-deny into target/tools'; \
 	    cargo install --quiet --locked --root target/tools cargo-deny; }
 	cargo deny --workspace check licenses bans sources

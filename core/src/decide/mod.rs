@@ -55,7 +55,7 @@ pub trait Policy: fmt::Debug + Send {
     /// The name in the configuration: `[policy] kind = "…"`.
     fn name(&self) -> &'static str;
 
-    /// Decides what to do now. Only called where KSM can be controlled: see [`decide`](ground::decide).
+    /// Decides what to do now. Only called where KSM can be controlled: see [`decide()`].
     fn decide(&mut self, view: &View<'_>) -> Decision;
 
     /// Whether the policy uses [`Sample::page_samples`], which cost reading guests' memory.

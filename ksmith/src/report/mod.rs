@@ -1,6 +1,6 @@
 //! The report of a stretch of the history: what was saved, by which guests, at what cost, and what each decision brought.
 //!
-//! [`Facts`] are gathered by the command. [`document`] makes a [`Document`] of them, which becomes HTML or Markdown.
+//! [`Facts`] are gathered by the command. [`document()`] makes a [`Document`] of them, which becomes HTML or Markdown.
 
 mod chart;
 mod content;

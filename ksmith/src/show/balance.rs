@@ -27,7 +27,7 @@ pub fn json(report: &BalanceReport) -> Value {
 /// The key that `giving_seconds` had in earlier releases, with an object of seconds and nanoseconds.
 const OLD_GIVING: &str = "giving_for";
 
-/// The schema of [`json`].
+/// The schema of [`json()`].
 pub fn schema() -> Value {
     let time = json!({ "type": ["object", "null"] });
     let guest = schema::object(

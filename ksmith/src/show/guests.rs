@@ -107,7 +107,7 @@ fn sharing_json(sharing: &Sharing) -> Value {
     })
 }
 
-/// The schema of [`json`].
+/// The schema of [`json()`].
 pub fn schema() -> Value {
     let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(Figure::row);
     let pids = schema::list("PIDs of the guest, the first process first.", schema::plain("integer", "A PID."));

@@ -48,7 +48,7 @@ pub fn json(status: &Status) -> Value {
     Value::Object(whole)
 }
 
-/// The schema of [`json`].
+/// The schema of [`json()`].
 pub fn schema() -> Value {
     let rows = FIELDS.iter().map(|field| Row { field: *field, heading: None }).chain(HOST.iter().map(Figure::row));
     let processes = schema::object(PROCESS.iter().map(Figure::row), []);
