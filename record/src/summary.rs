@@ -101,9 +101,8 @@ pub fn summary(report: &HistoryReport) -> Option<Summary> {
         summary.recorded_seconds += time;
         byte_seconds += from.saved.unwrap_or(0.0) * time;
         summary.ksmd_cpu_seconds += cpu(&to, time);
-        // A daemon that was started again counts from 0.
         if let (Some(before), Some(after)) = (from.daemon_cpu, to.daemon_cpu) {
-            summary.daemon_cpu_seconds += if after >= before { after - before } else { after };
+            summary.daemon_cpu_seconds += since(before, after);
         }
         if let (Some(exposure), Some(headroom)) = (from.exposure, from.headroom)
             && exposure > headroom
@@ -116,6 +115,16 @@ pub fn summary(report: &HistoryReport) -> Option<Summary> {
     }
     summary.saved_gib_hours = byte_seconds / f64::from(1 << 30) / 3600.0;
     Some(summary)
+}
+
+/// CPU time that the daemon used between two rows. One that was started again counts from 0; a child that read for it and has
+/// ended takes its own time with it.
+fn since(before: f64, after: f64) -> f64 {
+    match after {
+        after if after >= before => after - before,
+        after if after < before / 2.0 => after,
+        _ => 0.0,
+    }
 }
 
 /// ksmd's CPU time before a row, from its share of one CPU.
@@ -195,6 +204,14 @@ mod tests {
         assert_eq!(summary.daemon_cpu_seconds, 0.5 + 0.5 + 0.25);
         assert_eq!(summary.exposed_seconds, 10.0);
         assert_eq!((summary.saved_max_bytes, summary.headroom_min_bytes), (3.0 * GIB, Some(2.0 * GIB)));
+    }
+
+    #[test]
+    fn a_child_that_ends_is_no_new_daemon() {
+        let row = |n: usize, cpu: f64| json!([n as f64, 0.0, 0.0, 0.0, 1.0, cpu]);
+        let rows: Vec<Json> =
+            [100.0, 101.0, 99.5, 100.5, 0.5].into_iter().enumerate().map(|(n, cpu)| row(n, cpu)).collect();
+        assert_eq!(summary(&report(json!(rows), &[])).unwrap().daemon_cpu_seconds, 1.0 + 0.0 + 1.0 + 0.5);
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct HistoryArgs {
     /// Print the rows as CSV, with times in seconds since 1970
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+    /// Draw each figure over time with characters, as wide as the terminal
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    plot: bool,
     /// Read this file instead of the configured one
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -60,8 +63,8 @@ impl HistoryArgs {
             since,
             until,
             guest: self.guest.clone(),
-            columns: self.figures.clone(),
-            resolution: self.resolution(global.json || self.csv),
+            columns: self.columns(),
+            resolution: self.resolution(global.json || self.csv || self.plot),
         };
         let report = Reader::open(&file).and_then(|reader| reader.ask(&query)).map_err(|error| match error {
             ReadError::Absent { .. } => Failure::impossible(error.to_string()),
@@ -70,10 +73,20 @@ impl HistoryArgs {
         })?;
         match () {
             () if global.json => print::json(&report)?,
+            () if self.plot => print::page(&show::plot::plot(&report, plot_width()))?,
             () if self.csv => print::page(&show::history::csv(&report))?,
             () => print::page(&show::history::text(&report, print::width()))?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The figures that are asked for. Pictures are large, so that fewer are drawn unless others are named.
+    fn columns(&self) -> Vec<String> {
+        match (self.figures.as_slice(), self.plot, &self.guest) {
+            ([], true, None) => ["saved_bytes", "ksmd_cpu_percent"].map(str::to_owned).to_vec(),
+            ([], true, Some(_)) => ["saved_bytes", "merged_bytes"].map(str::to_owned).to_vec(),
+            (named, ..) => named.to_vec(),
+        }
     }
 
     fn resolution(&self, is_for_programs: bool) -> Resolution {
@@ -85,4 +98,9 @@ impl HistoryArgs {
             (None, rows) => Resolution::Rows(rows.map_or(usual, |rows| rows as usize)),
         }
     }
+}
+
+/// The width of pictures: in a pipe that of an old terminal.
+fn plot_width() -> u16 {
+    print::width().and_then(|width| u16::try_from(width).ok()).unwrap_or(80).min(400)
 }

@@ -7,6 +7,7 @@ pub mod guests;
 pub mod history;
 mod lab;
 pub mod paint;
+pub mod plot;
 pub mod schemas;
 pub mod status;
 mod table;
