@@ -250,7 +250,7 @@ fn configure(connection: &Connection, bounds: &Bounds) -> rusqlite::Result<()> {
     // A pragma that sets and answers: the answer is the mode in force.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    connection.pragma_update(None, "cache_size", -1024)?;
+    connection.pragma_update(None, "cache_size", -256)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
     connection.set_prepared_statement_cache_capacity(32);
