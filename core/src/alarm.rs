@@ -103,6 +103,10 @@ impl Alarms {
     pub fn look(&mut self, facts: &Facts<'_>) -> Vec<Notice> {
         let profit_after = self.profit_after;
         let of_one = |(alarm, state): (Alarm, &mut State)| {
+            // What is unknown begins no alarm, and ends none.
+            if alarm == Alarm::Exposure && facts.totals.headroom_bytes.is_none() {
+                return None;
+            }
             let cause = cause(alarm, facts);
             // The clock runs while what is seen differs from what was said.
             if cause.is_some() == state.has_begun {
@@ -197,6 +201,15 @@ mod tests {
             );
         }
         assert_eq!(told, [(130, true, Alarm::Exposure), (560, false, Alarm::Exposure)]);
+    }
+
+    #[test]
+    fn an_unknown_headroom_ends_no_alarm() {
+        let mut alarms = alarms();
+        let over = totals(30, 1, 20);
+        (0..40).for_each(|second| drop(alarms.look(&facts(second, over))));
+        let unknown = Totals { headroom_bytes: None, ..over };
+        assert!((40..1000).all(|second| alarms.look(&facts(second, unknown)).is_empty()));
     }
 
     #[test]

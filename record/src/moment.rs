@@ -50,16 +50,23 @@ pub struct Life {
     pub domain: Option<String>,
 }
 
+/// Characters of a text that a guest's user chose, at most.
+const LONGEST: usize = 200;
+
+fn cut(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
+
 impl From<&Guest> for GuestFigures {
     fn from(guest: &Guest) -> Self {
         let life = Life {
             key: guest.id().to_string(),
-            name: guest.name.clone(),
-            uuid: guest.uuid.clone(),
+            name: cut(&guest.name),
+            uuid: guest.uuid.as_deref().map(cut),
             kind: guest.kind.to_string(),
-            program: guest.program.clone(),
-            user: guest.user.clone(),
-            cgroup: guest.cgroup.clone(),
+            program: cut(&guest.program),
+            user: guest.user.as_deref().map(cut),
+            cgroup: guest.cgroup.as_deref().map(cut),
             domain: guest.domain.clone(),
         };
         Self { life, values: columns::guest_values(guest) }

@@ -215,13 +215,10 @@ impl Reader {
     pub fn ask(&self, query: &Query) -> Result<HistoryReport> {
         let guest = query.guest.as_deref().map(|name| self.find(name, query)).transpose()?;
         let columns = self.columns(query)?;
-        let rows = match &guest {
-            None => self.rows(query, &columns, None)?,
-            Some(guest) => self.rows(query, &columns, Some(guest.row))?,
-        };
+        let (rows, tier) = self.rows(query, &columns, guest.as_ref().map(|guest| guest.row))?;
         let (rows, width) = match query.resolution {
             Resolution::Tier(tier) => (rows, tier.milliseconds()),
-            Resolution::Rows(most) => brought_together(rows, query, most.max(1), &columns, guest.is_some()),
+            Resolution::Rows(most) => brought_together(rows, query, tier, most.max(1), &columns, guest.is_some()),
         };
         let named = |row: Vec<Option<f64>>| {
             let mut values = row.into_iter();
@@ -271,11 +268,12 @@ impl Reader {
     }
 
     /// The rows of the best tier, with those of others where it has none: coarser ones before, and finer ones after.
-    fn rows(&self, query: &Query, columns: &[Asked], guest: Option<i64>) -> Result<Rows> {
+    fn rows(&self, query: &Query, columns: &[Asked], guest: Option<i64>) -> Result<(Rows, Tier)> {
         let tier = query.tier();
         let mut rows = self.of_tier(tier, query.since, query.until, columns, guest)?;
+        let mut coarsest = if rows.is_empty() { Tier::Sample } else { tier };
         if matches!(query.resolution, Resolution::Tier(_)) {
-            return Ok(rows);
+            return Ok((rows, tier));
         }
         let mut begin = time_of(rows.first()).unwrap_or(query.until);
         for coarser in Tier::ALL.into_iter().filter(|other| *other > tier) {
@@ -284,6 +282,9 @@ impl Reader {
             }
             let mut before = self.of_tier(coarser, query.since, begin, columns, guest)?;
             begin = time_of(before.first()).unwrap_or(begin);
+            if !before.is_empty() {
+                coarsest = coarser;
+            }
             before.append(&mut rows);
             rows = before;
         }
@@ -295,10 +296,39 @@ impl Reader {
                 }
             };
             if end < query.until {
-                rows.append(&mut self.of_tier(finer, end, query.until, columns, guest)?);
+                let mut after = self.of_tier(finer, end, query.until, columns, guest)?;
+                if !after.is_empty() {
+                    coarsest = coarsest.max(finer);
+                }
+                rows.append(&mut after);
             }
         }
-        Ok(rows)
+        if let Some(guest) = guest {
+            self.add_beginning(&mut rows, query, columns, guest)?;
+        }
+        Ok((rows, coarsest.max(tier)))
+    }
+
+    /// Adds what a guest's figures were at the beginning: a row holds until the next one.
+    fn add_beginning(&self, rows: &mut Rows, query: &Query, columns: &[Asked], guest: i64) -> Result<()> {
+        if time_of(rows.first()).is_some_and(|first| first <= query.since) {
+            return Ok(());
+        }
+        let mut last: Option<Vec<Option<f64>>> = None;
+        for tier in Tier::ALL {
+            let long_ago = query.since.saturating_sub(2 * Tier::Hour.milliseconds());
+            let before = self.of_tier(tier, long_ago, query.since, columns, Some(guest))?.pop();
+            if time_of(before.as_ref()) > time_of(last.as_ref()) {
+                last = before;
+            }
+        }
+        if let Some(mut row) = last {
+            if let Some(time) = row.first_mut() {
+                *time = Some(query.since as f64);
+            }
+            rows.insert(0, row);
+        }
+        Ok(())
     }
 
     fn of_tier(&self, tier: Tier, since: i64, until: i64, columns: &[Asked], guest: Option<i64>) -> Result<Rows> {
@@ -406,11 +436,14 @@ impl Reader {
         all().map_err(|error| fault(&self.path, error))
     }
 
-    /// The guest of that key, UUID, name or PID. Of several lives the last one that began before the end.
+    /// The guest of that key, UUID, PID or name, in this order: a guest may be given another's UUID as its name. Of several lives
+    /// the last one that began before the end.
     fn find(&self, name: &str, query: &Query) -> Result<GuestLife> {
         let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
-                   WHERE first <= ?2 AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR key LIKE ?1 || ':%') \
-                   ORDER BY first DESC, id DESC LIMIT 1";
+                   WHERE first <= ?2 \
+                   AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR (key >= ?1 || ':' AND key < ?1 || ';')) \
+                   ORDER BY key = ?1 DESC, uuid IS lower(?1) DESC, key >= ?1 || ':' AND key < ?1 || ';' DESC, \
+                   first DESC, id DESC LIMIT 1";
         let found = self.connection.query_row(sql, params![name, query.until], life);
         match found {
             Err(rusqlite::Error::QueryReturnedNoRows) => Err(ReadError::NoGuest(name.to_owned())),
@@ -481,10 +514,17 @@ fn life(row: &Row<'_>) -> rusqlite::Result<GuestLife> {
 
 /// Rows brought together until `most` are left at most: the mean of gauges of the host, the last value of all others.
 /// Returns the time between two rows besides.
-fn brought_together(rows: Rows, query: &Query, most: usize, columns: &[Asked], is_of_guest: bool) -> (Rows, i64) {
+fn brought_together(
+    rows: Rows,
+    query: &Query,
+    tier: Tier,
+    most: usize,
+    columns: &[Asked],
+    is_of_guest: bool,
+) -> (Rows, i64) {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let span = query.until.saturating_sub(query.since).max(1);
-    let finest = query.tier().milliseconds();
+    let finest = tier.milliseconds();
     if i64::try_from(rows.len()).unwrap_or(i64::MAX) <= most {
         return (rows, finest);
     }

@@ -48,6 +48,7 @@ const FIXED: &[(&str, &str, &str)] = &[
 
 /// Indexes of the fixed tables.
 const INDEXES: &[&str] = &[
+    "CREATE INDEX IF NOT EXISTS guest_first ON guest (first)",
     "CREATE INDEX IF NOT EXISTS decision_time ON decision (time)",
     "CREATE INDEX IF NOT EXISTS event_time ON event (time)",
 ];

@@ -7,8 +7,11 @@ use rusqlite::{Connection, OptionalExtension, Result, Transaction, params};
 use crate::bounds::Bounds;
 use crate::tier::Tier;
 
-/// Each time that the file is too large, so much of the oldest tier's time is deleted.
+/// Each time that the file is too large, so small a part of a tier's rows is deleted.
 const PART: i64 = 10;
+
+/// A guest takes some 600 bytes. Where the file is too large, those that have ended have a part of it.
+const BYTES_FOR_A_GUEST: u64 = 2048;
 
 /// Rounds of deleting in one minute. The next minute goes on.
 const ROUNDS: usize = 5;
@@ -42,20 +45,40 @@ fn delete_before(transaction: &Transaction<'_>, tier: Tier, time: i64) -> Result
     Ok(())
 }
 
-/// Deletes the oldest rows while the file uses more than `bytes`: samples first, then minutes, then hours.
-pub(crate) fn keep_within(connection: &mut Connection, bytes: u64) -> Result<()> {
+/// Deletes the oldest rows while the file uses more than `bytes`: guests that were too many, then samples, minutes and hours.
+/// Returns whether something was deleted.
+pub(crate) fn keep_within(connection: &mut Connection, bytes: u64) -> Result<bool> {
+    let mut has_deleted = false;
     for _ in 0..ROUNDS {
         if used(connection)? <= bytes {
-            return Ok(());
+            break;
         }
         let transaction = connection.transaction()?;
-        let has_deleted = delete_oldest_part(&transaction)?;
+        let deleted = delete_guests(&transaction, bytes)? || delete_oldest_part(&transaction)?;
         transaction.commit()?;
-        if !has_deleted {
-            return Ok(());
+        has_deleted |= deleted;
+        if !deleted {
+            break;
         }
     }
-    Ok(())
+    Ok(has_deleted)
+}
+
+/// Deletes the oldest guests that have ended, where they are too many. Any user may start processes that count as guests.
+fn delete_guests(transaction: &Transaction<'_>, bytes: u64) -> Result<bool> {
+    let most = i64::try_from(bytes / BYTES_FOR_A_GUEST).unwrap_or(i64::MAX);
+    let many: i64 =
+        transaction.query_row("SELECT count(*) FROM guest WHERE last IS NOT NULL", [], |row| row.get(0))?;
+    if many <= most {
+        return Ok(false);
+    }
+    let oldest = "SELECT id FROM guest WHERE last IS NOT NULL ORDER BY last LIMIT ?1";
+    for tier in Tier::ALL {
+        let table = tier.of_guests();
+        transaction.execute(&format!("DELETE FROM {table} WHERE guest IN ({oldest})"), [many - most / 2])?;
+    }
+    transaction.execute(&format!("DELETE FROM guest WHERE id IN ({oldest})"), [many - most / 2])?;
+    Ok(true)
 }
 
 /// Bytes of the file in use. Pages that became free are used again before the file grows.
@@ -68,13 +91,7 @@ fn used(connection: &Connection) -> Result<u64> {
 /// Deletes a part of the oldest time of the finest tier that has more than its newest row. Returns whether there was one.
 fn delete_oldest_part(transaction: &Transaction<'_>) -> Result<bool> {
     for tier in Tier::ALL {
-        let (Some(first), Some(last)) = (end_of(transaction, tier, "")?, end_of(transaction, tier, "DESC")?) else {
-            continue;
-        };
-        if last - first < PART {
-            continue;
-        }
-        let time = first + ((last - first) / PART).max(1);
+        let Some(time) = end_of_oldest_part(transaction, tier)? else { continue };
         delete_before(transaction, tier, time)?;
         if tier == Tier::Minute {
             for table in ["decision", "event"] {
@@ -86,7 +103,13 @@ fn delete_oldest_part(transaction: &Transaction<'_>) -> Result<bool> {
     Ok(false)
 }
 
-fn end_of(transaction: &Transaction<'_>, tier: Tier, order: &str) -> Result<Option<i64>> {
-    let sql = format!("SELECT time FROM {} ORDER BY time {order} LIMIT 1", tier.of_host());
-    transaction.query_row(&sql, [], |row| row.get(0)).optional()
+/// The time at which the oldest part of the rows ends: by their number, since a clock that was set leaves gaps of years.
+fn end_of_oldest_part(transaction: &Transaction<'_>, tier: Tier) -> Result<Option<i64>> {
+    let table = tier.of_host();
+    let rows: i64 = transaction.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0))?;
+    if rows < PART {
+        return Ok(None);
+    }
+    let sql = format!("SELECT time FROM {table} ORDER BY time LIMIT 1 OFFSET ?1");
+    transaction.query_row(&sql, [rows / PART], |row| row.get(0)).optional()
 }

@@ -1,6 +1,6 @@
 //! The writer of the history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ksmith_core::figures::Value;
+use rusqlite::ffi::ErrorCode;
 use rusqlite::types::Value as Sql;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params, params_from_iter};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter,
+};
 
 use crate::bounds::Bounds;
 use crate::columns::{self, Column};
@@ -28,6 +31,11 @@ const MODE: u32 = 0o640;
 
 /// The mode of a directory that has to be made for it.
 const DIRECTORY_MODE: u32 = 0o750;
+
+/// A longer step of the clock between two minutes that are tidied is no mere pause, in milliseconds.
+const FORWARD: i64 = 24 * 3_600_000;
+
+const MINUTES_OF_A_DAY: u32 = 24 * 60;
 
 /// The statements that write the figures of hosts and guests.
 #[derive(Debug)]
@@ -55,8 +63,10 @@ pub struct Store {
     boot: i64,
     statements: Statements,
     guests: BTreeMap<String, Written>,
-    /// The time up to which [`rollup`] has been asked to go.
+    /// The minute that was tidied last.
     tidied: i64,
+    /// Minutes for which nothing is deleted by its age.
+    distrust: u32,
 }
 
 /// A store that was opened.
@@ -115,7 +125,11 @@ impl Store {
             guest: insert(&Tier::Sample.of_guests(), &["time", "guest"], &columns::guest()),
         };
         let path = path.to_owned();
-        Ok(Self { path, connection, bounds, boot, statements, guests: BTreeMap::new(), tidied: 0 })
+        let tidied =
+            written_last(&connection).map_err(|source| StoreError::Sqlite { path: path.clone(), source })?;
+        let tidied = tidied.unwrap_or(now);
+        let tidied = tidied - tidied.rem_euclid(Tier::Minute.milliseconds()) - Tier::Minute.milliseconds();
+        Ok(Self { path, connection, bounds, boot, statements, guests: BTreeMap::new(), tidied, distrust: 0 })
     }
 
     /// Writes moments, the oldest first: all of them or none.
@@ -124,7 +138,12 @@ impl Store {
     /// SQLite refuses. Nothing of these moments was written then.
     pub fn write(&mut self, moments: &[Moment]) -> Result<(), StoreError> {
         self.check_log()?;
-        self.write_all(moments).map_err(|source| {
+        let mut written = self.write_all(moments);
+        if written.as_ref().is_err_and(is_full) && self.make_room().unwrap_or(false) {
+            self.guests.clear();
+            written = self.write_all(moments);
+        }
+        written.map_err(|source| {
             // What was rolled back is looked up again.
             self.guests.clear();
             StoreError::Sqlite { path: self.path.clone(), source }
@@ -156,13 +175,29 @@ impl Store {
         if minute == self.tidied {
             return Ok(());
         }
+        // A clock that was set forward makes all rows old at once. Until it has run on for a day nothing is deleted by its age.
+        let step = minute - std::mem::replace(&mut self.tidied, minute);
+        self.distrust =
+            if (0..=FORWARD).contains(&step) { self.distrust.saturating_sub(1) } else { MINUTES_OF_A_DAY };
+        // Space first: rows of coarser tiers need some.
+        if self.distrust == 0 {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            space::delete_old(&transaction, now, &self.bounds)?;
+            transaction.commit()?;
+        }
+        space::keep_within(&mut self.connection, self.bounds.bytes)?;
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rollup::roll_up(&transaction, now)?;
-        space::delete_old(&transaction, now, &self.bounds)?;
-        transaction.commit()?;
-        space::keep_within(&mut self.connection, self.bounds.bytes)?;
-        self.tidied = minute;
-        Ok(())
+        transaction.commit()
+    }
+
+    /// Makes room where the file is as large as it may be. Returns whether something was deleted.
+    fn make_room(&mut self) -> rusqlite::Result<bool> {
+        // What is deleted needs some pages itself.
+        set_most_pages(&self.connection, self.bounds.bytes.saturating_mul(2))?;
+        let made = space::keep_within(&mut self.connection, self.bounds.bytes - self.bounds.bytes / 5);
+        set_most_pages(&self.connection, self.bounds.bytes)?;
+        made
     }
 
     /// Refuses to add to a write-ahead log that can't be taken over into the file.
@@ -254,11 +289,24 @@ fn configure(connection: &Connection, bounds: &Bounds) -> rusqlite::Result<()> {
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
     connection.set_prepared_statement_cache_capacity(32);
+    set_most_pages(connection, bounds.bytes)
+}
+
+/// Bounds the file's size: a tenth more than is kept, for a minute's rows.
+fn set_most_pages(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    // A tenth more than is kept, for a minute's rows.
-    let pages =
-        i64::try_from(bounds.bytes).unwrap_or(i64::MAX).saturating_add(bounds.bytes as i64 / 10) / page.max(1);
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let pages = bytes.saturating_add(bytes / 10) / page.max(1);
     connection.pragma_update_and_check(None, "max_page_count", pages.max(256), |_| Ok(()))
+}
+
+/// The time of the last record.
+fn written_last(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    connection.query_row("SELECT time FROM progress WHERE name = 'written'", [], |row| row.get(0)).optional()
+}
+
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
 /// Notes this start of the host. Guests that lived when the last record was made have ended by it, for all that is known.
@@ -328,6 +376,7 @@ fn write_guests(
 ) -> rusqlite::Result<()> {
     let hour = time.div_euclid(Tier::Hour.milliseconds());
     let mut before = std::mem::take(guests);
+    let is_first = before.is_empty();
     for GuestFigures { life, values } in figures {
         let known = before.remove(&life.key);
         let is_known = known.as_ref().is_some_and(|known| known.life == *life);
@@ -341,8 +390,16 @@ fn write_guests(
         }
         guests.insert(life.key.clone(), Written { id, life: life.clone(), values: values.clone(), hour });
     }
-    for gone in before.into_values() {
-        transaction.prepare_cached("UPDATE guest SET last = ?1 WHERE id = ?2")?.execute([time, gone.id])?;
+    let mut gone: Vec<i64> = before.into_values().map(|gone| gone.id).collect();
+    if is_first {
+        // After a start, or a write that failed: guests may have ended meanwhile.
+        let living: BTreeSet<i64> = guests.values().map(|guest| guest.id).collect();
+        let mut open = transaction.prepare_cached("SELECT id FROM guest WHERE last IS NULL")?;
+        let ids = open.query_map([], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+        gone.extend(ids.into_iter().filter(|id| !living.contains(id)));
+    }
+    for id in gone {
+        transaction.prepare_cached("UPDATE guest SET last = ?1 WHERE id = ?2")?.execute([time, id])?;
     }
     Ok(())
 }

@@ -122,11 +122,16 @@ async fn history(State(shared): State<Shared>, query: Result<Query<HistoryQuery>
         Ok(Query(query)) => query,
         Err(why) => return error(StatusCode::BAD_REQUEST, &why.body_text()),
     };
-    let Ok(_place) = shared.histories.acquire_owned().await else {
+    let Ok(place) = shared.histories.acquire_owned().await else {
         return error(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
     };
     let store = shared.history;
-    let answer = tokio::task::spawn_blocking(move || store.history(&query)).await;
+    // The place goes with the question: a client that hangs up gives none back before the question is answered.
+    let ask = move || {
+        let _place = place;
+        store.history(&query)
+    };
+    let answer = tokio::task::spawn_blocking(ask).await;
     match answer {
         Ok(Ok(history)) => json(history.to_string()),
         Ok(Err(HistoryError::Unavailable(why))) => error(StatusCode::SERVICE_UNAVAILABLE, &why),

@@ -1,8 +1,6 @@
 //! The command `ksmith report`.
 
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,6 +9,8 @@ use clap::Args;
 use ksmith_record::{Query, ReadError, Reader, Resolution, times};
 use ksmith_service::config::Config;
 use ksmith_service::daemon::{Environment, LiveEnvironment};
+
+use tempfile::NamedTempFile;
 
 use super::{Failure, Global, doctor, print};
 use crate::report::{Facts, Mark, document, saved_and_spent};
@@ -99,9 +99,11 @@ impl ReportArgs {
     }
 }
 
-/// Writes the report for its user alone: it has names of guests and users.
+/// Writes the report for its user alone: it has names of guests and users. It takes the place of a file that is there in one step.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.with_context(|| format!("can't write the report {}", path.display()))
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = NamedTempFile::with_prefix_in(".ksmith-report-", directory)
+        .and_then(|mut file| file.write_all(text.as_bytes()).map(|()| file))
+        .and_then(|file| file.persist(path).map_err(|error| error.error));
+    written.map(|_| ()).with_context(|| format!("can't write the report {}", path.display()))
 }

@@ -42,6 +42,10 @@ pub fn document(facts: &Facts<'_>) -> anyhow::Result<Document> {
         None => parts.push(Part::Text("Nothing was recorded in that time.".to_owned())),
         Some(sums) => {
             parts.push(totals(&sums));
+            parts.push(Part::Text(format!(
+                "Each row of the history is a mean of some {}: shorter peaks are not in these figures.",
+                span(history.resolution_seconds)
+            )));
             if sums.exposed_seconds > 0.0 {
                 parts.push(Part::Text(format!(
                     "For {} the host could not have borne it if guests had written to all merged memory.",

@@ -415,6 +415,103 @@ fn a_clock_that_is_set_back_loses_nothing_that_is_written_afterwards() {
 }
 
 #[test]
+fn a_clock_that_is_set_forward_by_mistake_deletes_nothing() {
+    let mut rig = rig();
+    for n in 0..30 {
+        rig.write(&[host(BEGIN + n * MINUTE, 10, 1)]).unwrap();
+    }
+    let wrong = BEGIN + 3000 * 24 * HOUR;
+    for n in 0..30 {
+        rig.write(&[host(wrong + n * MINUTE, 20, 2)]).unwrap();
+    }
+    for n in 60..90 {
+        rig.write(&[host(BEGIN + n * MINUTE, 30, 3)]).unwrap();
+    }
+    let query =
+        Query { resolution: Resolution::Tier(Tier::Sample), ..query(BEGIN, BEGIN + 3 * HOUR, &["saved_bytes"]) };
+    assert_eq!(rig.ask(&query).rows.len(), 60);
+}
+
+#[test]
+fn a_small_file_with_many_guests_goes_on_for_ever() {
+    let mut rig = rig_within(Bounds { bytes: 1 << 20, ..Bounds::default() });
+    let mut refused = 0;
+    for n in 0..200_u64 {
+        // All of them are new each time: any user may start processes that count as guests.
+        let figures = (0..300).map(|g| guest(&format!("{}-{n}-{g}", "x".repeat(100)), n)).collect();
+        let moment = Moment { guests: Some(figures), ..host(BEGIN + n as i64 * 10 * MINUTE, n, n) };
+        refused += usize::from(rig.write(&[moment]).is_err());
+    }
+    assert_eq!(refused, 0);
+    assert!(fs::metadata(rig.path()).unwrap().len() < 3 << 20);
+    let report = rig.ask(&query(0, BEGIN + 200 * HOUR, &["saved_bytes"]));
+    assert_eq!(report.rows.last().unwrap()[1].as_u64(), Some(199));
+}
+
+#[test]
+fn a_guest_that_changes_nothing_has_its_figures_in_each_stretch_of_time() {
+    let mut rig = rig();
+    for n in 0..50 {
+        rig.write(&[guests(BEGIN + n * MINUTE, vec![guest("idle", 5)])]).unwrap();
+    }
+    let mut asked = query(BEGIN + 20 * MINUTE, BEGIN + 50 * MINUTE, &["merged_bytes"]);
+    asked.guest = Some("idle".to_owned());
+    let report = rig.ask(&asked);
+    assert_eq!(report.rows, [[json_number((BEGIN + 20 * MINUTE) as f64 / 1000.0), 5.into()]]);
+}
+
+#[test]
+fn a_guest_named_like_the_key_uuid_or_pid_of_another_does_not_stand_for_it() {
+    let mut rig = rig();
+    let mut victim = guest("42", 1);
+    victim.life.name = "web".to_owned();
+    victim.life.uuid = Some("0f0f".to_owned());
+    let spoof = |name: &str, key: &str| {
+        let mut spoof = guest(key, 2);
+        spoof.life.name = name.to_owned();
+        spoof
+    };
+    let all = vec![victim, spoof("42:1", "50"), spoof("0f0f", "51"), spoof("42", "52"), spoof("4_", "53")];
+    rig.write(&[guests(BEGIN, all)]).unwrap();
+    for name in ["42:1", "0F0F", "42"] {
+        let mut asked = query(BEGIN, BEGIN + HOUR, &["merged_bytes"]);
+        asked.guest = Some(name.to_owned());
+        assert_eq!(rig.ask(&asked).guest.unwrap().name, "web", "{name}");
+    }
+}
+
+#[test]
+fn a_guest_that_ends_while_nothing_can_be_written_has_ended() {
+    let mut rig = rig();
+    rig.write(&[guests(BEGIN, vec![guest("a", 1), guest("b", 1)])]).unwrap();
+    let other = Connection::open(rig.path()).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    rig.write(&[guests(BEGIN + 1000, vec![guest("b", 1)])]).unwrap_err();
+    other.execute_batch("ROLLBACK").unwrap();
+    rig.write(&[guests(BEGIN + 2000, vec![guest("b", 1)])]).unwrap();
+    let lives = rig.ask(&query(BEGIN, BEGIN + HOUR, &[])).guests;
+    let living: Vec<&str> =
+        lives.iter().filter(|life| life.last.is_none()).map(|life| life.name.as_str()).collect();
+    assert_eq!(living, ["b"]);
+}
+
+#[test]
+fn an_answer_from_hours_says_that_its_rows_are_hours_apart() {
+    let mut rig = rig_within(Bounds {
+        samples: Duration::from_secs(7200),
+        minutes: Duration::from_secs(7200),
+        ..Bounds::default()
+    });
+    for n in 0..600 {
+        rig.write(&[host(BEGIN + n * MINUTE, 1 << 30, 1)]).unwrap();
+    }
+    let report = rig.ask(&query(BEGIN, BEGIN + 5 * HOUR, &[]));
+    assert_eq!(report.resolution_seconds, 3600.0);
+    let summary = crate::summary(&report).unwrap();
+    assert!(summary.recorded_seconds >= 3.0 * 3600.0, "{summary:?}");
+}
+
+#[test]
 fn the_guests_that_saved_most_come_first_with_their_last_figures() {
     let mut rig = rig();
     let saving = |name: &str, saved: u64| {

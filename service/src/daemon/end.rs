@@ -8,6 +8,8 @@ use tracing::{info, warn};
 use super::DaemonHost;
 use crate::balance_service::BalanceService;
 use crate::domains::switch_on_again;
+use crate::notifier::Notifier;
+use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 
 /// What a daemon leaves to be restored at its end.
@@ -17,6 +19,10 @@ pub struct Ended<H = LiveHost> {
     pub(super) balance: Option<BalanceService>,
     pub(super) guests: Option<GuestRegistry>,
     pub(super) off: Option<OffList>,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) notifier: Option<Notifier>,
+    /// The time of the end, in milliseconds since 1970.
+    pub(super) day_clock: i64,
 }
 
 impl<H: DaemonHost> Ended<H> {
@@ -31,6 +37,11 @@ impl<H: DaemonHost> Ended<H> {
         drop(self.balance);
         drop(self.guests);
         let of_guests = self.off.map(|off| switch_on_again(&root, &off, false)).unwrap_or_default();
+        // Last: neither a disk nor a command that hangs delays what is restored.
+        if let Some(recorder) = self.recorder {
+            recorder.end(self.day_clock);
+        }
+        drop(self.notifier);
         match restored {
             Ok(notes) => Ok(notes.into_iter().chain(of_guests).collect()),
             Err(error) => {

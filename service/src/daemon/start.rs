@@ -116,10 +116,15 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.environment.notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
-        if let Some(recorder) = self.recorder.take() {
-            recorder.end(self.environment.day_clock());
-        }
-        Ok(Ended { host: self.controller.into_host(), balance: self.balance, guests: self.guests, off: self.off })
+        Ok(Ended {
+            day_clock: self.environment.day_clock(),
+            host: self.controller.into_host(),
+            balance: self.balance,
+            guests: self.guests,
+            off: self.off,
+            recorder: self.recorder,
+            notifier: self.notifier,
+        })
     }
 
     fn start_guests(&self) -> Option<GuestRegistry> {

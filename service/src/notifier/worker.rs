@@ -1,11 +1,13 @@
 //! The thread that tells notices.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use ksmith_core::alarm::Notice;
 use ksmith_core::printable::OneLine;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tracing::{info, warn};
 
 use super::{NotifyConfig, Order, journal};
@@ -58,12 +60,16 @@ fn run(program: &str, arguments: &[String], notice: &Notice) -> Result<(), Strin
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
+        // What it starts is killed with it.
+        .process_group(0)
         .spawn()
         .map_err(|why| why.to_string())?;
     let ended = wait(&mut child, PATIENCE);
     if !matches!(ended, Ok(Some(_))) {
         // It may have ended just now.
-        let _ = child.kill();
+        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = child.wait();
     }
     match ended.map_err(|why| why.to_string())? {

@@ -153,6 +153,8 @@ fn a_locked_file_delays_no_turn_and_what_was_lost_is_said() {
     while rig.recorder.status().lost == 0 || rig.recorder.status().problem.is_none() {
         at += 1;
         rig.take(&turn(at, "parked"));
+        // A day of turns is far more than it takes.
+        std::thread::sleep(Duration::from_millis(1));
     }
     rig.take(&turn(at + 1, "burst"));
     let problem = rig.recorder.status().problem.unwrap();

@@ -44,6 +44,8 @@ pub(super) struct Worker {
     since: Option<Instant>,
     /// Moments that were lost since the last that was written.
     gap: u64,
+    /// The minute in which the history was last tidied.
+    tidied: i64,
 }
 
 impl Worker {
@@ -70,6 +72,7 @@ impl Worker {
             moments: vec![Moment { time: day_clock, events: vec![start], ..Moment::default() }],
             since: None,
             gap: 0,
+            tidied: 0,
         }
     }
 
@@ -156,8 +159,17 @@ impl Worker {
 
     /// Makes the rows of coarser tiers, and deletes what is too old or too much.
     fn tidy(&mut self, time: i64) {
+        let minute = time.div_euclid(60_000);
+        if std::mem::replace(&mut self.tidied, minute) == minute {
+            return;
+        }
         if let Some(Err(error)) = self.store.as_mut().map(|store| store.tidy(time)) {
-            self.fail(&error);
+            if error.fault() == Fault::Corrupt {
+                self.fail(&error);
+            } else {
+                // Samples are recorded all the same. The next minute tries again.
+                warn!("the history is not tidied: {error}");
+            }
         }
     }
 
