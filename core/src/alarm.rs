@@ -1,5 +1,6 @@
 //! Alarms: what an operator is told without asking. Each begins once, and ends once.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::account::Totals;
@@ -71,6 +72,19 @@ pub struct Notice {
     pub begins: bool,
     /// What an operator reads: the cause with its figures, and what to do.
     pub text: String,
+}
+
+impl Notice {
+    /// The word for a beginning or an end.
+    pub fn state(&self) -> &'static str {
+        if self.begins { "begins" } else { "ends" }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "alarm {} {}: {}", self.alarm.word(), self.state(), self.text)
+    }
 }
 
 /// The state of one alarm.

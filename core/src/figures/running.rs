@@ -70,10 +70,10 @@ figures! {
             "Size of the history on the disk.",
             |history| history.bytes;
         "recorded_moments": u64, Count Counter (2 6), "the daemon",
-            "Moments that were recorded since the daemon started.",
+            "Moments that this daemon recorded.",
             |history| history.recorded;
         "lost_moments": u64, Count Counter (2 6), "the daemon",
-            "Moments that were lost since then: the disk refused them, or was too slow.",
+            "Moments that this daemon lost: the disk refused them, or was too slow.",
             |history| history.lost;
         "problem": String, Text State (2 6), "SQLite and the kernel",
             "Why nothing can be recorded now, in a sentence.",

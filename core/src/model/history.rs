@@ -9,9 +9,9 @@ pub struct HistoryStatus {
     pub path: String,
     /// Bytes of the file and its write-ahead log.
     pub bytes: u64,
-    /// Moments that were recorded since the daemon started.
+    /// Moments that this daemon recorded.
     pub recorded: u64,
-    /// Moments that were lost since then: the disk refused them, or was too slow.
+    /// Moments that this daemon lost: the disk refused them, or was too slow.
     pub lost: u64,
     /// Why nothing can be recorded now, in a sentence.
     pub problem: Option<String>,

@@ -24,8 +24,7 @@ impl<H: DaemonHost> Daemon<H> {
         let facts = Facts { at: sample.at, totals: Totals::of(sample), breach: self.breach.1.as_deref() };
         let notices = self.alarms.look(&facts);
         for notice in &notices {
-            let word = if notice.begins { "begins" } else { "ends" };
-            warn!("alarm {} {word}: {}", notice.alarm.word(), notice.text);
+            warn!("{notice}");
             if let Some(notifier) = &self.notifier {
                 notifier.tell(notice.clone());
             }

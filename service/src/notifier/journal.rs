@@ -28,6 +28,6 @@ pub(super) fn entry(notice: &Notice) -> String {
         OneLine(&notice.text),
         notice.alarm.message_id(),
         notice.alarm.word(),
-        super::worker::state(notice)
+        notice.state()
     )
 }

@@ -45,17 +45,12 @@ fn tell(config: &NotifyConfig, notice: &Notice, has_failed: &mut bool) {
     }
 }
 
-/// The word for a beginning or an end.
-pub(super) fn state(notice: &Notice) -> &'static str {
-    if notice.begins { "begins" } else { "ends" }
-}
-
 /// Runs the command. It gets the notice in its environment, and no descriptor but the null device.
 fn run(program: &str, arguments: &[String], notice: &Notice) -> Result<(), String> {
     let mut child = Command::new(program)
         .args(arguments)
         .env("KSMITH_ALARM", notice.alarm.word())
-        .env("KSMITH_STATE", state(notice))
+        .env("KSMITH_STATE", notice.state())
         .env("KSMITH_TEXT", OneLine(&notice.text).to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())

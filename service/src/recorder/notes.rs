@@ -62,9 +62,7 @@ impl Notes {
             );
         }
         for notice in seen.notices {
-            let word = if notice.begins { "begins" } else { "ends" };
-            let text = format!("alarm {} {word}: {}", notice.alarm.word(), OneLine(&notice.text));
-            self.events.push(Event { time, kind: EventKind::Alarm, text });
+            self.events.push(Event { time, kind: EventKind::Alarm, text: OneLine(notice).to_string() });
         }
         for error in &tick.applied.errors {
             self.event(time, EventKind::Problem, error, OneLine(error).to_string());
