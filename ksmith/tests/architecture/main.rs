@@ -159,6 +159,8 @@ fn uses_are_read_in_every_form_and_through_re_exports() {
         ("fn f(a: &super::act::Control) {}", &["act"]),
         ("pub(crate) use crate::act::Control as C;", &["act"]),
         ("use crate::Handy;", &["act"]),
+        ("fn f() { println!(\"{} {}\", 1, crate::act::name()); }", &["act"]),
+        ("fn f() { warn!(at = super::observe::now(), \"text\"); }", &["observe"]),
         ("/// See [`crate::act::Control`].\nuse crate::observe::Observer;", &["observe"]),
         ("use mycrate::act::Control; use ksmith_core::act;", &[]),
         ("#[cfg(test)]\nmod tests { use crate::act::Control; }", &[]),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use syn::punctuated::Punctuated;
 use syn::visit::Visit;
 use syn::{Attribute, Item, ItemUse, UseTree};
 
@@ -183,6 +184,15 @@ impl Visit<'_> for Reader<'_> {
 
     fn visit_item_use(&mut self, item: &ItemUse) {
         self.import(&item.tree, &[]);
+    }
+
+    /// What `format!` and its like take is expressions too. Macros of other forms are left alone.
+    fn visit_macro(&mut self, item: &syn::Macro) {
+        let arguments = item.parse_body_with(Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated);
+        for expression in arguments.into_iter().flatten() {
+            Reader { file: &mut *self.file }.visit_expr(&expression);
+        }
+        syn::visit::visit_macro(self, item);
     }
 
     fn visit_path(&mut self, path: &syn::Path) {
