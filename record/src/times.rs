@@ -4,12 +4,18 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// The error for text that names no time.
+/// The error for text that names no time, or no stretch of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no time: write how long ago, such as 2h, 30m or 7d, or a date such as 2026-11-23T20:15, or seconds since 1970"
-)]
-pub struct BadTime(String);
+pub enum BadTime {
+    /// The text is no time.
+    #[error(
+        "{0:?} is no time: write how long ago, such as 2h, 30m or 7d, or a date such as 2026-11-23T20:15, or seconds since 1970"
+    )]
+    NoTime(String),
+    /// The beginning is not before the end.
+    #[error("since must be before until")]
+    Reversed,
+}
 
 /// Seconds since 1970 below this many are no time of a record: 2001.
 const EARLIEST: f64 = 1e9;
@@ -20,7 +26,7 @@ const EARLIEST: f64 = 1e9;
 /// It is none of these, or out of range.
 pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
     let text = text.trim();
-    let bad = || BadTime(text.chars().take(80).collect());
+    let bad = || BadTime::NoTime(text.chars().take(80).collect());
     if text == "now" {
         return Ok(now);
     }
@@ -37,6 +43,15 @@ pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
     }
     let date = text.parse::<DateTime>().map_err(|_| bad())?;
     Ok(date.to_zoned(TimeZone::system()).map_err(|_| bad())?.timestamp().as_millisecond())
+}
+
+/// Reads the beginning and the end of a stretch of time, in the forms of [`parse`].
+///
+/// # Errors
+/// One of them is no time, or the beginning is not before the end.
+pub fn between(since: &str, until: &str, now: i64) -> Result<(i64, i64), BadTime> {
+    let (since, until) = (parse(since, now)?, parse(until, now)?);
+    if since < until { Ok((since, until)) } else { Err(BadTime::Reversed) }
 }
 
 /// A length of time such as `2h 30m` or `7d`. Days are 24 hours.
@@ -72,6 +87,7 @@ mod tests {
             ("1d", NOW - 86_400_000),
             ("2w", NOW - 14 * 86_400_000),
             ("1h 30m", NOW - 5_400_000),
+            ("2592000s", NOW - 2_592_000_000),
             ("1795467600", NOW),
             ("1795467600.5", NOW + 500),
             ("2026-11-23T21:00:00Z", NOW),
@@ -82,6 +98,14 @@ mod tests {
         for bad in ["", "2", "-2h", "yesterday", "2x", "999999999999d", "2026-13-01", "nan", "inf", "1e300"] {
             assert!(parse(bad, NOW).is_err(), "{bad}: {:?}", parse(bad, NOW));
         }
+    }
+
+    #[test]
+    fn a_stretch_of_time_has_its_beginning_before_its_end() {
+        assert_eq!(between("2h", "now", NOW), Ok((NOW - 7_200_000, NOW)));
+        assert_eq!(between("1m", "1h", NOW), Err(BadTime::Reversed));
+        assert_eq!(between("now", "now", NOW), Err(BadTime::Reversed));
+        assert!(matches!(between("2h", "x", NOW), Err(BadTime::NoTime(_))));
     }
 
     proptest! {

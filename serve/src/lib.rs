@@ -21,7 +21,7 @@ pub mod server;
 pub mod source;
 pub mod stream;
 
-pub use history::{History, HistoryError, HistoryQuery, Moment};
+pub use history::{History, HistoryError, HistoryQuery};
 pub use options::{Limits, Options};
 pub use peers::PeerUrl;
 pub use server::{ServeError, run};

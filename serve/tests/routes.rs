@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -19,7 +19,7 @@ use ksmith_serve::guard::{Arrived, Guard};
 use ksmith_serve::peers::Peers;
 use ksmith_serve::poller::Poller;
 use ksmith_serve::stream::Streams;
-use ksmith_serve::{History, HistoryError, HistoryQuery, Moment, Render, Source, Unavailable};
+use ksmith_serve::{History, HistoryError, HistoryQuery, Render, Source, Unavailable};
 use serde_json::{Value as Json, json};
 use tower::ServiceExt;
 
@@ -54,8 +54,11 @@ impl History for Echo {
     fn history(&self, query: &HistoryQuery) -> Result<Json, HistoryError> {
         match query.guest.as_deref() {
             Some("none") => Err(HistoryError::Unknown("there is no such guest".to_owned())),
+            _ if [&query.since, &query.until].iter().any(|time| ["x", "-5"].contains(&time.as_str())) => {
+                Err(HistoryError::Meaningless("that is no time".to_owned()))
+            }
             _ => Ok(
-                json!({ "points": query.points, "is_default": query.since == Moment::Ago(Duration::from_secs(7200)) }),
+                json!({ "points": query.points, "is_default": (query.since.as_str(), query.until.as_str()) == ("2h", "now") }),
             ),
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ksmith_record::{Query, ReadError, Reader, Resolution, Tier, times};
+use ksmith_record::{Query, Reader, Resolution, Tier, times};
 use ksmith_service::config::Config;
 use ksmith_service::daemon::{Environment, LiveEnvironment};
 
@@ -53,11 +53,8 @@ impl HistoryArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let config = Config::load(global.config.as_deref())?;
         let now = LiveEnvironment.day_clock();
-        let time = |text: &str| times::parse(text, now).map_err(|why| Failure::usage(why.to_string()));
-        let (since, until) = (time(&self.since)?, time(&self.until)?);
-        if since >= until {
-            return Err(Failure::usage("--since must be before --until").into());
-        }
+        let (since, until) =
+            times::between(&self.since, &self.until, now).map_err(|why| Failure::usage(why.to_string()))?;
         let file = self.file.clone().unwrap_or_else(|| config.history.file(&global.root()));
         let query = Query {
             since,
@@ -66,11 +63,7 @@ impl HistoryArgs {
             columns: self.columns(),
             resolution: self.resolution(global.json || self.csv || self.plot),
         };
-        let report = Reader::open(&file).and_then(|reader| reader.ask(&query)).map_err(|error| match error {
-            ReadError::Absent { .. } => Failure::impossible(error.to_string()),
-            ReadError::NoColumn { .. } | ReadError::NoGuest(_) => Failure::usage(error.to_string()),
-            error => Failure::with_code(1, error.to_string()),
-        })?;
+        let report = Reader::open(&file).and_then(|reader| reader.ask(&query)).map_err(Failure::from)?;
         match () {
             () if global.json => print::json(&report)?,
             () if self.plot => print::page(&show::plot::plot(&report, plot_width()))?,

@@ -42,6 +42,7 @@ use clap::{Args, Parser, Subcommand};
 use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
+use ksmith_record::ReadError;
 use ksmith_service::config::ConfigError;
 
 use print::Colour;
@@ -266,6 +267,17 @@ impl Failure {
     /// Makes an error with exit code 3.
     pub fn impossible(message: impl Into<String>) -> Self {
         Self { code: exit::IMPOSSIBLE, message: message.into() }
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        let code = match error {
+            ReadError::Absent { .. } => exit::IMPOSSIBLE,
+            ReadError::NoColumn { .. } | ReadError::NoGuest(_) => exit::USAGE,
+            ReadError::Foreign { .. } | ReadError::Damaged { .. } | ReadError::Sqlite { .. } => exit::FAILED,
+        };
+        Self::with_code(code, error.to_string())
     }
 }
 

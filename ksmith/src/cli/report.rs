@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use ksmith_record::{Query, ReadError, Reader, Resolution, times};
+use ksmith_record::{Query, Reader, Resolution, times};
 use ksmith_service::config::Config;
 use ksmith_service::daemon::{Environment, LiveEnvironment};
 
@@ -55,18 +55,13 @@ impl ReportArgs {
         let config = Config::load(global.config.as_deref())?;
         let root = global.root();
         let now = LiveEnvironment.day_clock();
-        let time = |text: &str| times::parse(text, now).map_err(|why| Failure::usage(why.to_string()));
-        let (since, until) = (time(&self.since)?, time(&self.until)?);
-        if since >= until {
-            return Err(Failure::usage("--since must be before --until").into());
-        }
+        let (since, until) =
+            times::between(&self.since, &self.until, now).map_err(|why| Failure::usage(why.to_string()))?;
         let file = self.file.clone().unwrap_or_else(|| config.history.file(&root));
         let query = Query { since, until, guest: None, columns: Vec::new(), resolution: Resolution::Rows(ROWS) };
-        let reader = Reader::open(&file).map_err(|error| match error {
-            ReadError::Absent { .. } => Failure::impossible(error.to_string()),
-            error => Failure::with_code(1, error.to_string()),
-        })?;
-        let (history, savers) = (reader.ask(&query)?, reader.savers(&query, GUESTS)?);
+        let reader = Reader::open(&file).map_err(Failure::from)?;
+        let history = reader.ask(&query).map_err(Failure::from)?;
+        let savers = reader.savers(&query, GUESTS).map_err(Failure::from)?;
         let text = |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).unwrap_or_default();
         let text = match form {
             Form::Svg => {

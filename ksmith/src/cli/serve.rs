@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use ksmith_record::{Query, ReadError, Reader, Resolution};
-use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Moment, Options, PeerUrl, metrics};
+use ksmith_record::{Query, ReadError, Reader, Resolution, times};
+use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Options, PeerUrl, metrics};
 use ksmith_service::config::Config;
 use ksmith_service::daemon::{Environment, LiveEnvironment};
 
@@ -105,10 +105,8 @@ struct Store(PathBuf);
 impl History for Store {
     fn history(&self, query: &HistoryQuery) -> Result<serde_json::Value, HistoryError> {
         let now = LiveEnvironment.day_clock();
-        let (since, until) = (milliseconds(query.since, now), milliseconds(query.until, now));
-        if since >= until {
-            return Err(HistoryError::Meaningless("since must be before until".to_owned()));
-        }
+        let (since, until) = times::between(&query.since, &query.until, now)
+            .map_err(|why| HistoryError::Meaningless(why.to_string()))?;
         let query = Query {
             since,
             until,
@@ -122,13 +120,5 @@ impl History for Store {
             error => HistoryError::Unavailable(error.to_string()),
         })?;
         serde_json::to_value(report).map_err(|why| HistoryError::Unavailable(why.to_string()))
-    }
-}
-
-/// A moment in milliseconds since 1970.
-fn milliseconds(moment: Moment, now: i64) -> i64 {
-    match moment {
-        Moment::Ago(time) => now.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
-        Moment::At(seconds) => (seconds * 1000.0) as i64,
     }
 }

@@ -71,7 +71,9 @@ fn a_server_that_was_taken_over_can_read_figures_and_nothing_else() {
             answer.status == 200 && answer.json()["rows"].as_array().is_some_and(|rows| !rows.is_empty())
         });
         assert_eq!(server.get("/api/v1/history?guest=none").status, 404);
-        assert_eq!(server.get("/api/v1/history?since=1m&until=1h").status, 400);
+        for bad in ["since=1m&until=1h", "since=x", "until=-5", "since=-5m"] {
+            assert_eq!(server.get(&format!("/api/v1/history?{bad}")).status, 400, "{bad}");
+        }
 
         // Figures can be had, so that what follows fails for want of rights and not of tools.
         assert!(can(&asks("/run/ksmith/view", "{\\\"request\\\":\\\"status\\\"}")));
