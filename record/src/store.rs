@@ -1,58 +1,33 @@
 //! The writer of the history.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+mod file;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ksmith_core::figures::Value;
 use rusqlite::ffi::ErrorCode;
-use rusqlite::types::Value as Sql;
-use rusqlite::{
-    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter,
-};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
+use self::file::{beside, configure, foreign, prepare_file, rename_aside, set_most_pages};
+use self::write::{Statements, Written, write_one};
 use crate::bounds::Bounds;
-use crate::columns::{self, Column};
 use crate::fault::{Fault, StoreError};
-use crate::moment::{GuestFigures, Life, Moment};
+use crate::moment::Moment;
 use crate::owner::keep_owners;
-use crate::schema::{self, APPLICATION, VERSION};
+use crate::schema;
 use crate::tier::Tier;
 use crate::{rollup, space};
 
 /// How long a write waits for a program that locks the file.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The file's mode: its group may read it.
-const MODE: u32 = 0o640;
-
-/// The mode of a directory that has to be made for it.
-const DIRECTORY_MODE: u32 = 0o750;
-
 /// A longer step of the clock between two minutes that are tidied is no mere pause, in milliseconds.
 const FORWARD: i64 = 24 * 3_600_000;
 
 const MINUTES_OF_A_DAY: u32 = 24 * 60;
-
-/// The statements that write the figures of hosts and guests.
-#[derive(Debug)]
-struct Statements {
-    host: String,
-    guest: String,
-}
-
-/// What was written last of a guest.
-#[derive(Debug)]
-struct Written {
-    id: i64,
-    life: Life,
-    values: Vec<Value>,
-    /// The hour of the last row: each hour has a row of its own.
-    hour: i64,
-}
 
 /// The file, open for writing.
 #[derive(Debug)]
@@ -120,10 +95,7 @@ impl Store {
             begin(&connection, boot_id, now)
         })()
         .map_err(sqlite)?;
-        let statements = Statements {
-            host: insert(&Tier::Sample.of_host(), &["time"], &columns::host()),
-            guest: insert(&Tier::Sample.of_guests(), &["time", "guest"], &columns::guest()),
-        };
+        let statements = Statements::new();
         let path = path.to_owned();
         let tidied =
             written_last(&connection).map_err(|source| StoreError::Sqlite { path: path.clone(), source })?;
@@ -235,71 +207,6 @@ impl Store {
     }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// Makes the file with its mode, which SQLite gives to the write-ahead log too.
-fn prepare_file(path: &Path) -> io::Result<()> {
-    if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
-        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
-    }
-    match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
-        // The umask may have taken the group's right away.
-        Ok(file) => file.set_permissions(Permissions::from_mode(MODE)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Renames the file and what SQLite has beside it. Only one such file is kept.
-fn rename_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = beside(path, ".damaged");
-    fs::rename(path, &aside)?;
-    for suffix in ["-wal", "-shm"] {
-        match fs::remove_file(beside(path, suffix)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(aside)
-}
-
-/// What the file is, if it is none of this program's.
-fn foreign(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    Ok(match (number("application_id")?, number("user_version")?) {
-        (0, 0) if tables == 0 => None,
-        (APPLICATION, version) if version <= VERSION => None,
-        (APPLICATION, _) => {
-            Some("was written by a later version of ksmith; install that, or name another path".to_owned())
-        }
-        _ => Some("is a SQLite file of another program; name another path in [history]".to_owned()),
-    })
-}
-
-fn configure(connection: &Connection, bounds: &Bounds) -> rusqlite::Result<()> {
-    // A pragma that sets and answers: the answer is the mode in force.
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
-    connection.pragma_update(None, "synchronous", "NORMAL")?;
-    connection.pragma_update(None, "cache_size", -256)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
-    connection.set_prepared_statement_cache_capacity(32);
-    set_most_pages(connection, bounds.bytes)
-}
-
-/// Bounds the file's size: a tenth more than is kept, for a minute's rows.
-fn set_most_pages(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
-    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let pages = bytes.saturating_add(bytes / 10) / page.max(1);
-    connection.pragma_update_and_check(None, "max_page_count", pages.max(256), |_| Ok(()))
-}
-
 /// The time of the last record.
 fn written_last(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.query_row("SELECT time FROM progress WHERE name = 'written'", [], |row| row.get(0)).optional()
@@ -317,102 +224,6 @@ fn begin(connection: &Connection, boot_id: &str, now: i64) -> rusqlite::Result<i
     )?;
     connection.execute("INSERT OR IGNORE INTO boot (boot_id, first) VALUES (?1, ?2)", params![boot_id, now])?;
     connection.query_row("SELECT id FROM boot WHERE boot_id = ?1", [boot_id], |row| row.get(0))
-}
-
-/// The statement that adds a row: its keys, and then the figures.
-fn insert(table: &str, keys: &[&str], columns: &[Column]) -> String {
-    let names: Vec<&str> = keys.iter().copied().chain(columns.iter().map(|column| column.name.as_str())).collect();
-    let places = vec!["?"; names.len()].join(", ");
-    format!("INSERT OR REPLACE INTO {table} ({}) VALUES ({places})", names.join(", "))
-}
-
-/// A figure for SQLite: its whole numbers are signed.
-fn sql(value: &Value) -> Sql {
-    match value {
-        Value::Unknown | Value::Text(_) => Sql::Null,
-        Value::Unsigned(number) => Sql::Integer(i64::try_from(*number).unwrap_or(i64::MAX)),
-        Value::Signed(number) => Sql::Integer(*number),
-        Value::Real(number) => Sql::Real(*number),
-        Value::Flag(flag) => Sql::Integer(i64::from(*flag)),
-    }
-}
-
-fn write_one(
-    transaction: &Transaction<'_>,
-    moment: &Moment,
-    statements: &Statements,
-    guests: &mut BTreeMap<String, Written>,
-    boot: i64,
-) -> rusqlite::Result<()> {
-    if !moment.host.is_empty() {
-        let row = [Sql::Integer(moment.time)].into_iter().chain(moment.host.iter().map(sql));
-        transaction.prepare_cached(&statements.host)?.execute(params_from_iter(row))?;
-    }
-    if let Some(figures) = &moment.guests {
-        write_guests(transaction, moment.time, figures, statements, guests, boot)?;
-    }
-    for made in &moment.decisions {
-        transaction
-            .prepare_cached(
-                "INSERT INTO decision (time, policy, state, reason, settings) VALUES (?1, ?2, ?3, ?4, ?5)",
-            )?
-            .execute(params![made.time, made.policy, made.state, made.reason, made.settings])?;
-    }
-    for event in &moment.events {
-        transaction
-            .prepare_cached("INSERT INTO event (time, kind, text) VALUES (?1, ?2, ?3)")?
-            .execute(params![event.time, event.kind.word(), event.text])?;
-    }
-    Ok(())
-}
-
-fn write_guests(
-    transaction: &Transaction<'_>,
-    time: i64,
-    figures: &[GuestFigures],
-    statements: &Statements,
-    guests: &mut BTreeMap<String, Written>,
-    boot: i64,
-) -> rusqlite::Result<()> {
-    let hour = time.div_euclid(Tier::Hour.milliseconds());
-    let mut before = std::mem::take(guests);
-    let is_first = before.is_empty();
-    for GuestFigures { life, values } in figures {
-        let known = before.remove(&life.key);
-        let is_known = known.as_ref().is_some_and(|known| known.life == *life);
-        let id = match &known {
-            Some(known) if is_known => known.id,
-            _ => note_life(transaction, time, life, boot)?,
-        };
-        if known.is_none_or(|known| known.hour != hour || known.values != *values) {
-            let row = [Sql::Integer(time), Sql::Integer(id)].into_iter().chain(values.iter().map(sql));
-            transaction.prepare_cached(&statements.guest)?.execute(params_from_iter(row))?;
-        }
-        guests.insert(life.key.clone(), Written { id, life: life.clone(), values: values.clone(), hour });
-    }
-    let mut gone: Vec<i64> = before.into_values().map(|gone| gone.id).collect();
-    if is_first {
-        // After a start, or a write that failed: guests may have ended meanwhile.
-        let living: BTreeSet<i64> = guests.values().map(|guest| guest.id).collect();
-        let mut open = transaction.prepare_cached("SELECT id FROM guest WHERE last IS NULL")?;
-        let ids = open.query_map([], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
-        gone.extend(ids.into_iter().filter(|id| !living.contains(id)));
-    }
-    for id in gone {
-        transaction.prepare_cached("UPDATE guest SET last = ?1 WHERE id = ?2")?.execute([time, id])?;
-    }
-    Ok(())
-}
-
-fn note_life(transaction: &Transaction<'_>, time: i64, life: &Life, boot: i64) -> rusqlite::Result<i64> {
-    let Life { key, name, uuid, kind, program, user, cgroup, domain } = life;
-    transaction
-        .prepare_cached(
-            "INSERT INTO guest (boot, key, name, uuid, kind, program, user, cgroup, domain, first) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (boot, key) DO UPDATE SET name = ?3, uuid = ?4, \
-             kind = ?5, program = ?6, user = ?7, cgroup = ?8, domain = ?9, last = NULL RETURNING id",
-        )?
-        .query_row(params![boot, key, name, uuid, kind, program, user, cgroup, domain, time], |row| row.get(0))
 }
 
 #[cfg(test)]

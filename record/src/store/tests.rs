@@ -1,13 +1,18 @@
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use ksmith_core::figures::Value;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::file::MODE;
 use super::*;
+use crate::columns;
 use crate::moment::{DecisionMade, Event, EventKind};
+use crate::moment::{GuestFigures, Life};
 use crate::query::{Query, Resolution};
 use crate::reader::{HistoryReport, Reader};
+use crate::schema::VERSION;
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;

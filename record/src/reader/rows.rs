@@ -1,0 +1,171 @@
+//! The rows of figures, from the tiers that have them.
+
+use rusqlite::{Row, params};
+use serde_json::{Value as Json, json};
+
+use super::{ReadError, Reader, Result, fault, number};
+use crate::columns;
+use crate::query::{Query, Resolution};
+use crate::schema;
+use crate::tier::Tier;
+
+/// Rows of a time in milliseconds, and figures.
+pub(super) type Rows = Vec<Vec<Option<f64>>>;
+
+/// A column that is asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether the file has it.
+    is_there: bool,
+    /// Whether rows brought together have its mean.
+    pub(super) is_averaged: bool,
+    /// Whether it is a whole number.
+    is_whole: bool,
+}
+
+impl Asked {
+    /// A value of it as the answer has it.
+    pub(super) fn json(&self, value: Option<f64>) -> Json {
+        match value {
+            // Memory of a host is far below 2^53 bytes.
+            Some(value) if self.is_whole => json!(value.round() as i64),
+            Some(value) => json!(value),
+            None => Json::Null,
+        }
+    }
+}
+
+impl Reader {
+    /// The columns that are asked for. One that the file does not have yet is unknown in all rows.
+    pub(super) fn columns(&self, query: &Query) -> Result<Vec<Asked>> {
+        let all = if query.guest.is_some() { columns::guest() } else { columns::host() };
+        let table = match query.guest {
+            Some(_) => Tier::Sample.of_guests(),
+            None => Tier::Sample.of_host(),
+        };
+        let there = schema::names(&self.connection, &table).map_err(|error| fault(&self.path, error))?;
+        let names: Vec<&str> = match query.columns.is_empty() {
+            true => query.shown().to_vec(),
+            false => query.columns.iter().map(String::as_str).collect(),
+        };
+        let find = |name: &str| {
+            let column = all.iter().find(|column| column.name == name)?;
+            Some(Asked {
+                name: name.to_owned(),
+                is_there: there.contains(name),
+                is_averaged: column.is_averaged(),
+                is_whole: column.sql_type() == "INTEGER",
+            })
+        };
+        let known = || all.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+        let asked = names.into_iter().filter(|name| *name != "time");
+        asked
+            .map(|name| find(name).ok_or_else(|| ReadError::NoColumn { name: name.to_owned(), known: known() }))
+            .collect()
+    }
+
+    /// The rows of the best tier, with those of others where it has none: coarser ones before, and finer ones after.
+    pub(super) fn rows(&self, query: &Query, columns: &[Asked], guest: Option<i64>) -> Result<(Rows, Tier)> {
+        let tier = query.tier();
+        let mut rows = self.of_tier(tier, query.since, query.until, columns, guest)?;
+        let mut coarsest = if rows.is_empty() { Tier::Sample } else { tier };
+        if matches!(query.resolution, Resolution::Tier(_)) {
+            return Ok((rows, tier));
+        }
+        let mut begin = time_of(rows.first()).unwrap_or(query.until);
+        for coarser in Tier::ALL.into_iter().filter(|other| *other > tier) {
+            if begin - query.since <= coarser.milliseconds() {
+                break;
+            }
+            let mut before = self.of_tier(coarser, query.since, begin, columns, guest)?;
+            begin = time_of(before.first()).unwrap_or(begin);
+            if !before.is_empty() {
+                coarsest = coarser;
+            }
+            before.append(&mut rows);
+            rows = before;
+        }
+        for finer in Tier::ALL.into_iter().rev().filter(|other| *other < tier) {
+            let end = match time_of(rows.last()) {
+                None => query.since,
+                Some(time) => {
+                    time + 1 + if guest.is_none() { Tier::milliseconds(coarser_than(finer)) - 1 } else { 0 }
+                }
+            };
+            if end < query.until {
+                let mut after = self.of_tier(finer, end, query.until, columns, guest)?;
+                if !after.is_empty() {
+                    coarsest = coarsest.max(finer);
+                }
+                rows.append(&mut after);
+            }
+        }
+        if let Some(guest) = guest {
+            self.add_beginning(&mut rows, query, columns, guest)?;
+        }
+        Ok((rows, coarsest.max(tier)))
+    }
+
+    /// Adds what a guest's figures were at the beginning: a row holds until the next one.
+    fn add_beginning(&self, rows: &mut Rows, query: &Query, columns: &[Asked], guest: i64) -> Result<()> {
+        if time_of(rows.first()).is_some_and(|first| first <= query.since) {
+            return Ok(());
+        }
+        let mut last: Option<Vec<Option<f64>>> = None;
+        for tier in Tier::ALL {
+            let long_ago = query.since.saturating_sub(2 * Tier::Hour.milliseconds());
+            let before = self.of_tier(tier, long_ago, query.since, columns, Some(guest))?.pop();
+            if time_of(before.as_ref()) > time_of(last.as_ref()) {
+                last = before;
+            }
+        }
+        if let Some(mut row) = last {
+            if let Some(time) = row.first_mut() {
+                *time = Some(query.since as f64);
+            }
+            rows.insert(0, row);
+        }
+        Ok(())
+    }
+
+    fn of_tier(&self, tier: Tier, since: i64, until: i64, columns: &[Asked], guest: Option<i64>) -> Result<Rows> {
+        let figures: String = columns
+            .iter()
+            .map(|column| if column.is_there { format!(", {}", column.name) } else { ", NULL".to_owned() })
+            .collect();
+        let (sql, is_of_guest) = match guest {
+            None => {
+                let table = tier.of_host();
+                (format!("SELECT time{figures} FROM {table} WHERE time >= ?1 AND time <= ?2 ORDER BY time"), false)
+            }
+            Some(_) => {
+                let table = tier.of_guests();
+                let condition = "guest = ?3 AND time >= ?1 AND time <= ?2";
+                (format!("SELECT time{figures} FROM {table} WHERE {condition} ORDER BY time"), true)
+            }
+        };
+        let read = || -> rusqlite::Result<Rows> {
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let row = |row: &Row<'_>| (0..=columns.len()).map(|at| number(row, at)).collect();
+            match guest.filter(|_| is_of_guest) {
+                Some(id) => statement.query_map(params![since, until, id], row)?.collect(),
+                None => statement.query_map(params![since, until], row)?.collect(),
+            }
+        };
+        read().map_err(|error| fault(&self.path, error))
+    }
+}
+
+fn coarser_than(tier: Tier) -> Tier {
+    match tier {
+        Tier::Sample => Tier::Minute,
+        Tier::Minute | Tier::Hour => Tier::Hour,
+    }
+}
+
+/// The time of a row.
+pub(super) fn time_of(row: Option<&Vec<Option<f64>>>) -> Option<i64> {
+    row?.first()?.map(|time| time as i64)
+}

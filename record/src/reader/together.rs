@@ -1,0 +1,43 @@
+//! Rows brought together, so that an answer has no more than were asked for.
+
+use std::collections::BTreeMap;
+
+use super::rows::{Asked, Rows, time_of};
+use crate::query::Query;
+use crate::tier::Tier;
+
+/// Rows brought together until `most` are left at most: the mean of gauges of the host, the last value of all others.
+/// Returns the time between two rows besides.
+pub(super) fn brought_together(
+    rows: Rows,
+    query: &Query,
+    tier: Tier,
+    most: usize,
+    columns: &[Asked],
+    is_of_guest: bool,
+) -> (Rows, i64) {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let span = query.until.saturating_sub(query.since).max(1);
+    let finest = tier.milliseconds();
+    if i64::try_from(rows.len()).unwrap_or(i64::MAX) <= most {
+        return (rows, finest);
+    }
+    let width = (span / most + 1).max(finest);
+    let mut buckets: BTreeMap<i64, Rows> = BTreeMap::new();
+    for row in rows {
+        let bucket = time_of(Some(&row)).unwrap_or(query.since).saturating_sub(query.since) / width;
+        buckets.entry(bucket).or_default().push(row);
+    }
+    let one = |rows: Rows| {
+        let last = rows.last().cloned().unwrap_or_default();
+        let value = |at: usize| match columns.get(at.wrapping_sub(1)) {
+            Some(column) if column.is_averaged && !is_of_guest => {
+                let known: Vec<f64> = rows.iter().filter_map(|row| *row.get(at)?).collect();
+                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+            }
+            _ => last.get(at).copied().flatten(),
+        };
+        (0..last.len()).map(value).collect()
+    };
+    (buckets.into_values().map(one).collect(), width)
+}

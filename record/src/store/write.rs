@@ -1,0 +1,137 @@
+//! Writing one moment within a transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ksmith_core::figures::Value;
+use rusqlite::types::Value as Sql;
+use rusqlite::{Transaction, params, params_from_iter};
+
+use crate::columns::{self, Column};
+use crate::moment::{GuestFigures, Life, Moment};
+use crate::tier::Tier;
+
+/// The statements that write the figures of hosts and guests.
+#[derive(Debug)]
+pub(super) struct Statements {
+    /// That of the host.
+    pub(super) host: String,
+    /// That of a guest.
+    pub(super) guest: String,
+}
+
+/// What was written last of a guest.
+#[derive(Debug)]
+pub(super) struct Written {
+    id: i64,
+    life: Life,
+    values: Vec<Value>,
+    /// The hour of the last row: each hour has a row of its own.
+    hour: i64,
+}
+
+impl Statements {
+    /// Those for the columns of this program.
+    pub(super) fn new() -> Self {
+        Self {
+            host: insert(&Tier::Sample.of_host(), &["time"], &columns::host()),
+            guest: insert(&Tier::Sample.of_guests(), &["time", "guest"], &columns::guest()),
+        }
+    }
+}
+
+/// The statement that adds a row: its keys, and then the figures.
+fn insert(table: &str, keys: &[&str], columns: &[Column]) -> String {
+    let names: Vec<&str> = keys.iter().copied().chain(columns.iter().map(|column| column.name.as_str())).collect();
+    let places = vec!["?"; names.len()].join(", ");
+    format!("INSERT OR REPLACE INTO {table} ({}) VALUES ({places})", names.join(", "))
+}
+
+/// A figure for SQLite: its whole numbers are signed.
+fn sql(value: &Value) -> Sql {
+    match value {
+        Value::Unknown | Value::Text(_) => Sql::Null,
+        Value::Unsigned(number) => Sql::Integer(i64::try_from(*number).unwrap_or(i64::MAX)),
+        Value::Signed(number) => Sql::Integer(*number),
+        Value::Real(number) => Sql::Real(*number),
+        Value::Flag(flag) => Sql::Integer(i64::from(*flag)),
+    }
+}
+
+/// Writes one moment: the host, its guests, and what happened.
+pub(super) fn write_one(
+    transaction: &Transaction<'_>,
+    moment: &Moment,
+    statements: &Statements,
+    guests: &mut BTreeMap<String, Written>,
+    boot: i64,
+) -> rusqlite::Result<()> {
+    if !moment.host.is_empty() {
+        let row = [Sql::Integer(moment.time)].into_iter().chain(moment.host.iter().map(sql));
+        transaction.prepare_cached(&statements.host)?.execute(params_from_iter(row))?;
+    }
+    if let Some(figures) = &moment.guests {
+        write_guests(transaction, moment.time, figures, statements, guests, boot)?;
+    }
+    for made in &moment.decisions {
+        transaction
+            .prepare_cached(
+                "INSERT INTO decision (time, policy, state, reason, settings) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![made.time, made.policy, made.state, made.reason, made.settings])?;
+    }
+    for event in &moment.events {
+        transaction
+            .prepare_cached("INSERT INTO event (time, kind, text) VALUES (?1, ?2, ?3)")?
+            .execute(params![event.time, event.kind.word(), event.text])?;
+    }
+    Ok(())
+}
+
+fn write_guests(
+    transaction: &Transaction<'_>,
+    time: i64,
+    figures: &[GuestFigures],
+    statements: &Statements,
+    guests: &mut BTreeMap<String, Written>,
+    boot: i64,
+) -> rusqlite::Result<()> {
+    let hour = time.div_euclid(Tier::Hour.milliseconds());
+    let mut before = std::mem::take(guests);
+    let is_first = before.is_empty();
+    for GuestFigures { life, values } in figures {
+        let known = before.remove(&life.key);
+        let is_known = known.as_ref().is_some_and(|known| known.life == *life);
+        let id = match &known {
+            Some(known) if is_known => known.id,
+            _ => note_life(transaction, time, life, boot)?,
+        };
+        if known.is_none_or(|known| known.hour != hour || known.values != *values) {
+            let row = [Sql::Integer(time), Sql::Integer(id)].into_iter().chain(values.iter().map(sql));
+            transaction.prepare_cached(&statements.guest)?.execute(params_from_iter(row))?;
+        }
+        guests.insert(life.key.clone(), Written { id, life: life.clone(), values: values.clone(), hour });
+    }
+    let mut gone: Vec<i64> = before.into_values().map(|gone| gone.id).collect();
+    if is_first {
+        // After a start, or a write that failed: guests may have ended meanwhile.
+        let living: BTreeSet<i64> = guests.values().map(|guest| guest.id).collect();
+        let mut open = transaction.prepare_cached("SELECT id FROM guest WHERE last IS NULL")?;
+        let ids = open.query_map([], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+        gone.extend(ids.into_iter().filter(|id| !living.contains(id)));
+    }
+    for id in gone {
+        transaction.prepare_cached("UPDATE guest SET last = ?1 WHERE id = ?2")?.execute([time, id])?;
+    }
+    Ok(())
+}
+
+fn note_life(transaction: &Transaction<'_>, time: i64, life: &Life, boot: i64) -> rusqlite::Result<i64> {
+    let Life { key, name, uuid, kind, program, user, cgroup, domain } = life;
+    transaction
+        .prepare_cached(
+            "INSERT INTO guest (boot, key, name, uuid, kind, program, user, cgroup, domain, first) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (boot, key) DO UPDATE SET name = ?3, uuid = ?4, \
+             kind = ?5, program = ?6, user = ?7, cgroup = ?8, domain = ?9, last = NULL RETURNING id",
+        )?
+        .query_row(params![boot, key, name, uuid, kind, program, user, cgroup, domain, time], |row| row.get(0))
+}
