@@ -67,10 +67,10 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.alarms.configure(config.notify.profit_after());
         self.breach.0 = None;
-        if let Some(notifier) = &self.notifier {
+        if let Some(notifier) = &mut self.notifier {
             notifier.configure(config.notify.clone());
         }
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = &mut self.recorder {
             recorder.configure(config.domains.clone());
         }
         if let Some(guests) = &mut self.guests {

@@ -9,6 +9,7 @@ mod tests;
 mod worker;
 
 use std::io;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -20,16 +21,17 @@ pub use self::config::NotifyConfig;
 /// Notices that may wait while a command runs. There are few: an alarm begins and ends once a minute at most.
 const WAITING: usize = 32;
 
-/// What the thread is told.
+/// What the thread is told: a notice, and how to tell it.
 #[derive(Debug)]
-enum Order {
-    Tell(Notice),
-    Configure(NotifyConfig),
+struct Order {
+    notice: Notice,
+    config: Arc<NotifyConfig>,
 }
 
 /// The handle of the thread.
 #[derive(Debug)]
 pub struct Notifier {
+    config: Arc<NotifyConfig>,
     orders: Option<Sender<Order>>,
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
@@ -44,29 +46,26 @@ impl Notifier {
         let (orders, inbox) = bounded(WAITING);
         let (end, ended) = bounded(1);
         let work = move || {
-            worker::work(config, &inbox);
+            worker::work(&inbox);
             // The daemon may have ended without waiting.
             let _ = end.send(());
         };
         let thread = std::thread::Builder::new().name("notify".to_owned()).spawn(work)?;
-        Ok(Self { orders: Some(orders), ended, thread: Some(thread) })
+        Ok(Self { config: Arc::new(config), orders: Some(orders), ended, thread: Some(thread) })
     }
 
     /// Has a notice told. Never waits.
     pub fn tell(&self, notice: Notice) {
-        self.order(Order::Tell(notice));
-    }
-
-    /// Takes another configuration over.
-    pub fn configure(&self, config: NotifyConfig) {
-        self.order(Order::Configure(config));
-    }
-
-    fn order(&self, order: Order) {
+        let order = Order { notice, config: Arc::clone(&self.config) };
         let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
         if matches!(sent, Some(Err(_))) {
             warn!("too many notices wait for [notify] command; one is lost");
         }
+    }
+
+    /// Takes another configuration over, for the notices to come.
+    pub fn configure(&mut self, config: NotifyConfig) {
+        self.config = Arc::new(config);
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ksmith_core::alarm::Alarm;
@@ -20,6 +20,13 @@ fn script(directory: &Path, body: &str) -> NotifyConfig {
     fs::write(&path, body).unwrap();
     let command = ["/bin/sh", path.to_str().unwrap(), "an argument"].map(str::to_owned).to_vec();
     NotifyConfig { command, journal: false, ..NotifyConfig::default() }
+}
+
+/// A directory of its own for another script.
+fn tempdir_in(directory: &Path) -> PathBuf {
+    let other = directory.join("other");
+    fs::create_dir(&other).unwrap();
+    other
 }
 
 /// Waits until the command has written this, and no more.
@@ -58,12 +65,30 @@ fn a_command_that_is_not_there_or_fails_is_no_fault_of_the_daemon() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out");
     let missing = NotifyConfig { command: vec!["/nonexistent/notify".to_owned()], ..NotifyConfig::default() };
-    let notifier = Notifier::start(missing).unwrap();
+    let mut notifier = Notifier::start(missing).unwrap();
     notifier.tell(notice(true, "one"));
     notifier.configure(script(directory.path(), &format!("echo ok >> {}; exit 3", out.display())));
     notifier.tell(notice(true, "two"));
     notifier.tell(notice(true, "three"));
     assert_tells(&out, "ok\nok\n");
+}
+
+#[test]
+fn a_configuration_is_taken_over_while_as_many_notices_wait_as_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let (gate, out) = (directory.path().join("gate"), directory.path().join("out"));
+    let body = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
+    let mut notifier = Notifier::start(script(directory.path(), &body)).unwrap();
+    (0..2 * WAITING).for_each(|_| notifier.tell(notice(true, "wait")));
+    notifier.configure(script(&tempdir_in(directory.path()), &format!("echo told >> {}", out.display())));
+    fs::write(&gate, "").unwrap();
+    // The queue is full until the thread has gone on.
+    let end = Instant::now() + Duration::from_secs(60);
+    while !out.exists() && Instant::now() < end {
+        notifier.tell(notice(true, "new"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(fs::read_to_string(&out).unwrap().starts_with("told\n"));
 }
 
 #[test]

@@ -21,13 +21,10 @@ pub(super) const LAST: Duration = Duration::from_secs(2);
 /// How often a command that runs is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn work(mut config: NotifyConfig, inbox: &Receiver<Order>) {
+pub(super) fn work(inbox: &Receiver<Order>) {
     let mut has_failed = false;
-    for order in inbox {
-        match order {
-            Order::Configure(other) => config = other,
-            Order::Tell(notice) => tell(&config, &notice, &mut has_failed),
-        }
+    for Order { notice, config } in inbox {
+        tell(&config, &notice, &mut has_failed);
     }
 }
 

@@ -69,12 +69,13 @@ struct Taken {
     lost: u64,
     /// Whether the guests' figures are recorded.
     has_guests: bool,
+    /// The trust domains in force.
+    domains: Arc<DomainsConfig>,
 }
 
 #[derive(Debug)]
 enum Order {
     Take(Box<Taken>),
-    Configure(DomainsConfig),
     #[cfg(test)]
     Flush(Sender<()>),
     End(i64),
@@ -88,6 +89,7 @@ pub struct Recorder {
     thread: Option<JoinHandle<()>>,
     status: Arc<Mutex<HistoryStatus>>,
     notes: Notes,
+    domains: Arc<DomainsConfig>,
     guest_period: Duration,
     last: Option<Duration>,
     last_guests: Option<Duration>,
@@ -109,7 +111,7 @@ impl Recorder {
         let (end, ended) = bounded(1);
         let status = HistoryStatus { path: config.file(root).display().to_string(), ..HistoryStatus::default() };
         let status = Arc::new(Mutex::new(status));
-        let worker = Worker::new(root, config, domains, Box::new(guests), Arc::clone(&status), day_clock);
+        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status), day_clock);
         let work = move || {
             worker.work(&inbox);
             // The daemon may have ended without waiting.
@@ -122,6 +124,7 @@ impl Recorder {
             thread: Some(thread),
             status,
             notes: Notes::default(),
+            domains: Arc::new(domains),
             guest_period: Duration::from_secs(u64::from(config.guest_seconds)),
             last: None,
             last_guests: None,
@@ -152,6 +155,7 @@ impl Recorder {
             events,
             lost,
             has_guests,
+            domains: Arc::clone(&self.domains),
         };
         match self.orders.try_send(Order::Take(Box::new(taken))) {
             Ok(()) => {}
@@ -171,10 +175,9 @@ impl Recorder {
         }
     }
 
-    /// Takes other trust domains over.
-    pub fn configure(&self, domains: DomainsConfig) {
-        // A thread that is that busy names domains as before.
-        let _ = self.orders.try_send(Order::Configure(domains));
+    /// Takes other trust domains over, for the moments to come.
+    pub fn configure(&mut self, domains: DomainsConfig) {
+        self.domains = Arc::new(domains);
     }
 
     /// The state of the history.

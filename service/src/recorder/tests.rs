@@ -30,7 +30,10 @@ struct Rig {
 }
 
 fn rig() -> Rig {
-    let directory = tempfile::tempdir().unwrap();
+    rig_in(tempfile::tempdir().unwrap())
+}
+
+fn rig_in(directory: TempDir) -> Rig {
     let root = Root::at(directory.path());
     let config = HistoryConfig::default();
     let recorder = Recorder::start(&root, &config, DomainsConfig::default(), |_| Vec::new(), BEGIN).unwrap();
@@ -237,6 +240,24 @@ fn without_a_place_for_the_file_the_daemon_takes_the_same_turns() {
     if let Some(problem) = status.history.clone().unwrap().problem {
         assert!(status.errors().contains(&format!("the history is not recorded: {problem}")));
     }
+}
+
+#[test]
+fn a_place_where_no_file_can_be_is_a_problem_that_the_status_names() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir_all(directory.path().join("var/lib")).unwrap();
+    fs::write(directory.path().join("var/lib/ksmith"), "").unwrap();
+    let mut rig = rig_in(directory);
+    rig.take(&turn(1, "parked"));
+    rig.recorder.flush();
+    let status = rig.recorder.status();
+    assert!(status.problem.is_some_and(|problem| problem.contains("var/lib/ksmith")));
+    assert_eq!((status.recorded, status.lost), (0, 1));
+}
+
+#[test]
+fn the_bounds_that_no_setting_changes_are_those_of_the_store() {
+    assert_eq!(HistoryConfig::default().bounds(), ksmith_record::Bounds::default());
 }
 
 #[test]

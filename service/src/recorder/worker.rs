@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::{DaemonStatus, HistoryStatus, Status};
 use ksmith_core::sample::Sample;
@@ -34,7 +33,6 @@ pub(super) struct Worker {
     path: std::path::PathBuf,
     bounds: Bounds,
     boot_id: String,
-    domains: DomainsConfig,
     guests: GuestsOf,
     status: Arc<Mutex<HistoryStatus>>,
     store: Option<Store>,
@@ -52,7 +50,6 @@ impl Worker {
     pub(super) fn new(
         root: &Root,
         config: &HistoryConfig,
-        domains: DomainsConfig,
         guests: GuestsOf,
         status: Arc<Mutex<HistoryStatus>>,
         day_clock: i64,
@@ -64,7 +61,6 @@ impl Worker {
             path: config.file(root),
             bounds: config.bounds(),
             boot_id: boot_id.value().map(|text| text.trim().to_owned()).unwrap_or_default(),
-            domains,
             guests,
             status,
             store: None,
@@ -85,7 +81,6 @@ impl Worker {
                 .map_or(Duration::MAX, |since| (since + TOGETHER).saturating_duration_since(Instant::now()));
             match inbox.recv_timeout(wait.min(Duration::from_secs(3600))) {
                 Ok(Order::Take(taken)) => self.take(*taken),
-                Ok(Order::Configure(domains)) => self.domains = domains,
                 #[cfg(test)]
                 Ok(Order::Flush(done)) => {
                     self.flush();
@@ -102,11 +97,11 @@ impl Worker {
     }
 
     fn take(&mut self, taken: Taken) {
-        let Taken { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests } = taken;
+        let Taken { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests, domains } = taken;
         self.gap += lost;
         let guests = has_guests.then(|| {
             let mut guests = (self.guests)(&sample);
-            self.domains.assign(&mut guests);
+            domains.assign(&mut guests);
             guests.iter().map(GuestFigures::from).collect()
         });
         let own = OwnUse::now();
