@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -24,6 +25,16 @@ use tempfile::TempDir;
 
 use crate::control::{Answer, Asked, Request, Waiting, waiting};
 use crate::daemon::{ConfigSource, Daemon, DaemonHost, Environment, Message};
+
+/// Says this at a socket, and returns the first line of the answer. Empty: the connection was closed.
+pub fn say(socket: &Path, text: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    // A peer that is refused may be closed by now.
+    let _ = stream.write_all(text);
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
 
 /// The simulated host, as the test and the daemon share it.
 pub struct World {

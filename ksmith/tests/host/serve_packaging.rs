@@ -1,43 +1,22 @@
 //! The units of `ksmith serve` as systemd itself reads them.
 
-use std::fs;
 use std::process::{Command, Output};
 
 use ksmith_service::config::Config;
 
 use crate::support::program::PROGRAM;
 use crate::support::skipped;
+use crate::support::units::{self, complaints};
 
 const SERVICE: &str = include_str!("../../../packaging/systemd/ksmith-serve.service");
 const SOCKET: &str = include_str!("../../../packaging/systemd/ksmith-serve.socket");
 const PEERS: &str = include_str!("../../../packaging/systemd/serve-options/peers.conf");
 
-/// What systemd-analyze says of the service with this text and this drop-in. `None`, said loudly: it is not installed.
+/// What systemd-analyze says of the service with this text and this drop-in.
 fn analyze(arguments: &[&str], service: &str, drop_in: Option<&str>) -> Option<Output> {
-    let tree = tempfile::tempdir().unwrap();
-    let own =
-        |text: &str| text.replace("/usr/bin/ksmith", PROGRAM).replace("Documentation=man:ksmith-serve(1)\n", "");
-    let unit = tree.path().join("ksmith-serve.service");
-    fs::write(&unit, own(service)).unwrap();
-    fs::write(tree.path().join("ksmith-serve.socket"), own(SOCKET)).unwrap();
-    if let Some(drop_in) = drop_in {
-        let directory = tree.path().join("ksmith-serve.service.d");
-        fs::create_dir(&directory).unwrap();
-        fs::write(directory.join("own.conf"), own(drop_in)).unwrap();
-    }
-    let mut command = Command::new("systemd-analyze");
-    command.args(arguments).arg(&unit).env("SYSTEMD_LOG_COLOR", "0").env("LC_ALL", "C");
-    let output = command.output().ok();
-    if output.is_none() {
-        skipped("systemd-analyze is not installed");
-    }
-    output
-}
-
-/// What `systemd-analyze verify` says of ours.
-fn complaints(output: &Output) -> Vec<String> {
-    let said = String::from_utf8_lossy(&output.stderr);
-    said.lines().filter(|line| line.contains("ksmith")).map(str::to_owned).collect()
+    let mut files = vec![("ksmith-serve.service", service), ("ksmith-serve.socket", SOCKET)];
+    files.extend(drop_in.map(|text| ("ksmith-serve.service.d/own.conf", text)));
+    units::analyze(arguments, &files)
 }
 
 #[test]

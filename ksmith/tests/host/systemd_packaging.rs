@@ -4,10 +4,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::support::program::PROGRAM;
 use crate::support::skipped;
+use crate::support::units::{self, complaints};
 
 const UNIT: &str = include_str!("../../../packaging/systemd/ksmith.service");
 const EVENTS: &str = include_str!("../../../packaging/systemd/ksmith-events.socket");
@@ -19,34 +19,16 @@ fn options() -> Vec<(String, PathBuf)> {
     paths.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path)).collect()
 }
 
-/// What systemd-analyze says of a unit with this text, beside the socket and with these drop-ins. `None`, said loudly, where
-/// it is not installed.
+/// What systemd-analyze says of a unit with this text, beside the socket and with these drop-ins.
 fn analyze(arguments: &[&str], text: &str, drop_ins: &[PathBuf]) -> Option<Output> {
-    let tree = tempfile::tempdir().unwrap();
-    let unit = tree.path().join("ksmith.service");
-    // Where it would be installed is nothing yet, and neither is its page.
-    let text = text.replace("/usr/bin/ksmith", PROGRAM).replace("Documentation=man:ksmith(1)\n", "");
-    fs::write(&unit, text).unwrap();
-    fs::write(tree.path().join("ksmith-events.socket"), EVENTS.replace("Documentation=man:ksmith(1)\n", ""))
-        .unwrap();
-    let directory = tree.path().join("ksmith.service.d");
-    fs::create_dir(&directory).unwrap();
-    for path in drop_ins {
-        fs::copy(path, directory.join(path.file_name().unwrap())).unwrap();
-    }
-    let mut command = Command::new("systemd-analyze");
-    command.args(arguments).arg(&unit).env("SYSTEMD_LOG_COLOR", "0").env("LC_ALL", "C");
-    let output = command.output().ok();
-    if output.is_none() {
-        skipped("systemd-analyze is not installed");
-    }
-    output
-}
-
-/// What `systemd-analyze verify` says of ours. Of other units on this host it may say something too.
-fn complaints(output: &Output) -> Vec<String> {
-    let said = String::from_utf8_lossy(&output.stderr);
-    said.lines().filter(|line| line.contains("ksmith")).map(str::to_owned).collect()
+    let read = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        (format!("ksmith.service.d/{name}"), fs::read_to_string(path).unwrap())
+    };
+    let drop_ins: Vec<(String, String)> = drop_ins.iter().map(read).collect();
+    let own = [("ksmith.service", text), ("ksmith-events.socket", EVENTS)];
+    let files = own.into_iter().chain(drop_ins.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    units::analyze(arguments, &files.collect::<Vec<_>>())
 }
 
 /// Programs of users may take all threads of the sockets, and processes that look like guests all those for guests.

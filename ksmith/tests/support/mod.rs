@@ -16,6 +16,7 @@ pub mod serve;
 pub mod settings;
 pub mod spoof;
 pub mod tmux;
+pub mod units;
 pub mod vm;
 
 use std::collections::BTreeSet;

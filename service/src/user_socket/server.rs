@@ -179,11 +179,10 @@ impl<T: Send + 'static> Users<T> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::{BufRead, BufReader, Write};
     use std::num::NonZeroU64;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::process::Command;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -192,6 +191,7 @@ mod tests {
 
     use super::super::{PassLimit, UserClient, UserError};
     use super::*;
+    use crate::testing::say;
     use crate::user_socket::UserScans;
 
     const OTHER_USER: u32 = 65534;
@@ -234,15 +234,6 @@ mod tests {
             }
         });
         (directory, socket, served, made)
-    }
-
-    fn say(path: &Path, text: &[u8]) -> String {
-        let mut stream = UnixStream::connect(path).unwrap();
-        // A peer that is refused may be closed by now.
-        let _ = stream.write_all(text);
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        line
     }
 
     #[test]

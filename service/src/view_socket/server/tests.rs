@@ -1,7 +1,7 @@
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::unbounded;
@@ -11,6 +11,7 @@ use ksmith_core::sample::Sample;
 
 use super::*;
 use crate::control::{Answer, Client};
+use crate::testing::say;
 
 /// Answers that a daemon could not give without a mistake: a guest with libvirt's metadata.
 fn guests() -> Answer {
@@ -59,15 +60,6 @@ fn serving(group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) 
         }
     });
     (directory, config.socket, socket, count)
-}
-
-fn say(path: &Path, text: &[u8]) -> String {
-    let mut stream = UnixStream::connect(path).unwrap();
-    // A peer that is refused may be closed by now.
-    let _ = stream.write_all(text);
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).unwrap();
-    line
 }
 
 #[test]
