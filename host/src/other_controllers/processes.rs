@@ -1,78 +1,69 @@
 //! Other programs that write to KSM on this host.
 //!
-//! Only root can write there. So only programs of root count, and no user can keep ksmith from starting by a name.
+//! Only root can write there. So only programs of root and services of the system count, and no user can keep ksmith from
+//! starting by a name.
 
 use std::fmt;
 
 use ksmith_core::kernel::CommandLine;
+use ksmith_core::other_controllers::{Conflict, FoundController, OTHER_CONTROLLERS, OtherController, name};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
-use super::{identity, tuned};
-use crate::owner::Glance;
+use super::{services, tuned};
+use crate::owner::{Glance, Owner};
 use crate::root::Root;
-
-/// Which program it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HolderKind {
-    /// The shell script of Debian, Fedora and Proxmox (there a fork of it, under the same name).
-    Ksmtuned,
-    /// The Memory Overcommitment Manager of oVirt.
-    Momd,
-    /// The daemon `tuned`, with a profile that mentions KSM.
-    Tuned {
-        /// The profile, or the one that it includes.
-        profile: String,
-    },
-}
+use crate::undo::identity;
 
 /// A process that controls KSM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The program that the process runs.
-    pub kind: HolderKind,
+    /// The controller whose program the process runs.
+    pub controller: &'static OtherController,
     /// The process's PID and start.
     pub id: ProcessId,
+    /// tuned's profile.
+    pub detail: Option<String>,
 }
 
 impl Holder {
-    /// The program's name.
+    /// The controller's name.
     pub fn name(&self) -> &'static str {
-        match self.kind {
-            HolderKind::Ksmtuned => "ksmtuned",
-            HolderKind::Momd => "momd",
-            HolderKind::Tuned { .. } => "tuned",
-        }
+        self.controller.name
     }
 
     /// How to end it for good.
-    pub fn remedy(&self) -> &'static str {
-        match self.kind {
-            HolderKind::Ksmtuned => "systemctl stop ksmtuned",
-            HolderKind::Momd => "systemctl stop mom-vdsm",
-            HolderKind::Tuned { .. } => "tuned-adm profile <one without ksm>",
+    pub fn remedy(&self) -> String {
+        match self.found().commands_over().as_slice() {
+            [command] => command.clone(),
+            _ => format!("`ksmith doctor` shows the commands for {}", self.name()),
         }
     }
 
-    /// Whether it can be stopped for a while. tuned answers requests over D-Bus, which would hang; it
-    /// writes when a profile is applied and not in between.
+    /// Whether it can be stopped for a while.
     pub fn can_be_paused(&self) -> bool {
-        !matches!(self.kind, HolderKind::Tuned { .. })
+        self.controller.can_be_paused
+    }
+
+    fn found(&self) -> FoundController {
+        FoundController {
+            controller: self.controller,
+            pids: vec![self.id.pid],
+            detail: self.detail.clone(),
+            states: Vec::new(),
+            is_on: false,
+        }
     }
 }
 
 /// `ksmtuned (pid 812)`
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (pid {})", self.name(), self.id)?;
-        match &self.kind {
-            HolderKind::Tuned { profile } => write!(f, " with the profile {profile}, which sets KSM"),
-            _ => Ok(()),
-        }
+        self.found().fmt(f)
     }
 }
 
-/// Looks at all processes. Another ksmith is not among them: it is known by its [`Lock`](super::Lock).
+/// All processes that write to KSM, or may. Another ksmith is not among them: it is known by its lock.
 pub fn find(root: &Root) -> Vec<Holder> {
     let Ok(processes) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -81,19 +72,33 @@ pub fn find(root: &Root) -> Vec<Holder> {
     holders
 }
 
+/// The processes that undo what ksmith sets.
+pub fn find_certain(root: &Root) -> Vec<Holder> {
+    let mut holders = find(root);
+    holders.retain(|holder| holder.controller.conflict == Conflict::Certain);
+    holders
+}
+
 fn holder(root: &Root, pid: u32) -> Option<Holder> {
     let before = Glance::at(root, pid);
-    if !before.is_roots_program() {
+    let is_of_host = before.owner().is_some_and(Owner::is_of_host);
+    let service = if is_of_host { services::of_process(root, pid) } else { None };
+    if !before.is_roots_program() && service.is_none() {
         return None;
     }
     let Reading::Value(text) = root.text(format!("proc/{pid}/cmdline")) else { return None };
-    let kind = match script(&CommandLine::parse(text.as_bytes()))? {
-        "ksmtuned" => HolderKind::Ksmtuned,
-        "momd" => HolderKind::Momd,
-        "tuned" => HolderKind::Tuned { profile: tuned::profile_with_ksm(root)? },
-        _ => return None,
+    let line = CommandLine::parse(text.as_bytes());
+    let program = script(&line)?;
+    let is_trusted = |row: &OtherController| {
+        before.is_roots_program() || service.as_deref().is_some_and(|service| row.services.contains(&service))
     };
-    let holder = Holder { kind, id: identity::of(root, pid).get()? };
+    let is_it = |row: &&OtherController| row.programs.contains(&program) && super::is_installed(root, row);
+    let controller = OTHER_CONTROLLERS.iter().find(is_it).filter(|row| is_trusted(row))?;
+    let detail = match controller.name {
+        name::TUNED => Some(tuned::profile_with_ksm(root)?),
+        _ => None,
+    };
+    let holder = Holder { controller, id: identity::of(root, pid).get()?, detail };
     // It may have executed another program meanwhile.
     (Glance::at(root, pid) == before).then_some(holder)
 }
@@ -165,6 +170,45 @@ mod tests {
         let found = find(&Root::at(tree.path()));
         let found: Vec<_> = found.iter().map(|h| (h.name(), h.id.pid, h.id.start_ticks)).collect();
         assert_eq!(found, [("momd", 3, 300), ("ksmtuned", 12, 1200)]);
+    }
+
+    #[test]
+    fn a_service_of_the_system_counts_whatever_its_user() {
+        let tree = tempfile::tempdir().unwrap();
+        for (pid, cgroup) in [
+            (20, "0::/system.slice/mom-vdsm.service"),
+            (21, "13:memory:/x\n1:name=systemd:/system.slice/mom-vdsm.service\n0::/"),
+            (22, "0::/user.slice/user-1000.slice/user@1000.service/system.slice/mom-vdsm.service"),
+            (23, "0::/machine.slice/a.scope/system.slice/mom-vdsm.service"),
+            (24, "0::/system.slice/other.service"),
+        ] {
+            process(tree.path(), pid, &["/usr/bin/python3", "/usr/sbin/momd"]);
+            status(tree.path(), pid, "36\t36\t36\t36", "");
+            fs::write(tree.path().join(format!("proc/{pid}/cgroup")), format!("{cgroup}\n")).unwrap();
+        }
+        let found: Vec<u32> = find(&Root::at(tree.path())).iter().map(|holder| holder.id.pid).collect();
+        assert_eq!(found, [20, 21], "oVirt's momd runs as vdsm");
+    }
+
+    #[test]
+    fn a_handler_that_may_write_is_found_and_is_not_certain() {
+        let tree = tempfile::tempdir().unwrap();
+        process(tree.path(), 9, &["virt-handler", "--port", "8443"]);
+        process(tree.path(), 10, &["/usr/bin/uksmd"]);
+        let root = Root::at(tree.path());
+        let names = |holders: Vec<Holder>| holders.iter().map(Holder::name).collect::<Vec<_>>();
+        assert_eq!(names(find(&root)), ["virt-handler", "uksmd"]);
+        assert_eq!(names(find_certain(&root)), ["uksmd"]);
+    }
+
+    #[test]
+    fn proxmoxs_package_is_told_from_others() {
+        let tree = tempfile::tempdir().unwrap();
+        process(tree.path(), 12, &["/bin/bash", "/usr/sbin/ksmtuned"]);
+        let root = Root::at(tree.path());
+        assert_eq!(find(&root)[0].to_string(), "ksmtuned (pid 12)");
+        fs::create_dir_all(tree.path().join("usr/share/doc/ksm-control-daemon")).unwrap();
+        assert_eq!(find(&root)[0].to_string(), "ksmtuned of Proxmox VE (pid 12)");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The search order is tuned's own (`tuned/consts.py`, `tuned/profiles/locator.py`, versions 2.10 to 2.25):
 //! `profiles/` is where newer ones look, and the administrator's files win over the distribution's.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ksmith_core::reading::Reading;
@@ -13,27 +14,50 @@ const DIRECTORIES: [&str; 4] = ["etc/tuned/profiles", "etc/tuned", "usr/lib/tune
 const ACTIVE: [&str; 2] = ["etc/tuned/active_profile", "etc/tuned/post_loaded_profile"];
 /// A profile includes a handful of others; more is a mistake or a trap.
 const MOST_PROFILES: usize = 100;
+const MAIN: &str = "main";
+const SCRIPT: &str = "script.sh";
 
-/// The first profile that touches KSM.
+/// The first active profile that touches KSM, by itself or by one that it includes.
 pub(super) fn profile_with_ksm(root: &Root) -> Option<String> {
-    let mut waiting: Vec<String> =
-        ACTIVE.iter().filter_map(|file| root.text(file).value().map(|text| words(text))).flatten().collect();
-    let mut seen = Vec::new();
-    while let Some(name) = waiting.pop() {
-        if seen.contains(&name) || seen.len() >= MOST_PROFILES {
-            continue;
-        }
-        if let Some((directory, text)) = profile(root, &name) {
-            // A profile may do its work in a script beside it.
-            let script = root.text(directory.join("script.sh"));
-            if mentions_ksm(&text) || script.value().is_some_and(|script| mentions_ksm(script)) {
-                return Some(name);
-            }
-            waiting.extend(includes(&text));
-        }
-        seen.push(name);
+    let active = ACTIVE.iter().filter_map(|file| root.text(file).value().map(|text| words(text))).flatten();
+    active.into_iter().find(|name| {
+        let mut seen = Vec::new();
+        !options_on_ksm(root, name, &mut seen).is_empty()
+    })
+}
+
+/// The options of a profile that touch KSM, each with its section. An option of an included profile counts, unless the
+/// profile drops it or replaces its section: as `tuned/profiles/merger.py` has it.
+fn options_on_ksm(root: &Root, name: &str, seen: &mut Vec<String>) -> BTreeSet<(String, String)> {
+    let mut options = BTreeSet::new();
+    if seen.iter().any(|known| known == name) || seen.len() >= MOST_PROFILES {
+        return options;
     }
-    None
+    seen.push(name.to_owned());
+    let Some((directory, text)) = profile(root, name) else { return options };
+    for included in includes(&text) {
+        options.append(&mut options_on_ksm(root, &included, seen));
+    }
+    for (section, key, value) in entries(&text).filter(|(section, ..)| *section != MAIN) {
+        match key {
+            "replace" if matches!(value, "1" | "true" | "True" | "yes") => options.retain(|(of, _)| of != section),
+            "drop" => {
+                let dropped = words(value);
+                options.retain(|(of, option)| of != section || !dropped.contains(option));
+            }
+            _ => {}
+        }
+    }
+    for (section, key, value) in entries(&text).filter(|(section, ..)| *section != MAIN) {
+        if key != "drop" && (mentions_ksm(key) || mentions_ksm(value)) {
+            options.insert((section.to_owned(), key.to_owned()));
+        }
+    }
+    // A profile may do its work in a script beside it.
+    if root.text(directory.join(SCRIPT)).value().is_some_and(|script| lines(script).any(mentions_ksm)) {
+        options.insert(("script".to_owned(), "script".to_owned()));
+    }
+    options
 }
 
 fn profile(root: &Root, name: &str) -> Option<(PathBuf, String)> {
@@ -57,23 +81,28 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn mentions_ksm(text: &str) -> bool {
-    lines(text).any(|line| line.to_ascii_lowercase().contains("ksm"))
+    text.to_ascii_lowercase().contains("ksm")
+}
+
+/// The options of a profile: section, key and value.
+fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let mut section = "";
+    lines(text).filter_map(move |line| {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
+            section = name.trim();
+            return None;
+        }
+        let (key, value) = line.split_once('=')?;
+        Some((section, key.trim(), value.trim()))
+    })
 }
 
 /// The names after `include=` in `[main]`, which is the only section where it has that meaning.
 fn includes(text: &str) -> Vec<String> {
-    let mut section = "";
-    let mut names = Vec::new();
-    for line in lines(text) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
-            section = name.trim();
-        } else if section == "main"
-            && let Some(("include", value)) = line.split_once('=').map(|(key, value)| (key.trim(), value))
-        {
-            names.extend(words(value));
-        }
-    }
-    names
+    entries(text)
+        .filter(|(section, key, _)| *section == MAIN && *key == "include")
+        .flat_map(|(_, _, value)| words(value))
+        .collect()
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -113,7 +142,23 @@ mod tests {
                 ("usr/lib/tuned/profiles/rt/tuned.conf", "[service]\nservice.ksm=,disable\n"),
             ],
         );
-        assert_eq!(found(&tree), Some("rt".to_owned()));
+        assert_eq!(found(&tree), Some("mine".to_owned()));
+    }
+
+    #[test]
+    fn a_profile_that_drops_or_replaces_what_it_includes_does_not_touch_ksm() {
+        let parent = ("usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n/sys/a=1\n");
+        for (own, is_found) in [
+            ("[main]\ninclude=rt\n", true),
+            ("[main]\nsummary=no KSM\ninclude=rt\n[sysfs]\ndrop=/sys/a, /sys/kernel/mm/ksm/run\n", false),
+            ("[main]\ninclude=rt\n[sysfs]\nreplace=1\n/sys/a=2\n", false),
+            ("[main]\ninclude=rt\n[sysfs]\ndrop=/sys/a\n", true),
+            ("[main]\ninclude=rt\n[vm]\ndrop=/sys/kernel/mm/ksm/run\n", true),
+            ("[main]\ninclude=rt\n[sysfs]\ndrop=/sys/kernel/mm/ksm/run\n/sys/kernel/mm/ksm/run=0\n", true),
+        ] {
+            let tree = host("mine", &[("etc/tuned/mine/tuned.conf", own), parent]);
+            assert_eq!(found(&tree).is_some(), is_found, "{own}");
+        }
     }
 
     #[test]
