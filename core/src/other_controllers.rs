@@ -76,7 +76,7 @@ pub mod name {
     pub const UKSM: &str = "UKSM";
 }
 
-/// All controllers. Where two rows fit, the first one counts.
+/// The table of all controllers. Where two rows fit, the first one counts.
 pub const OTHER_CONTROLLERS: &[OtherController] = &[
     OtherController {
         name: "ksmtuned of Proxmox VE",
@@ -248,7 +248,7 @@ pub struct FoundController {
     /// Its row in the table.
     #[serde(flatten)]
     pub controller: &'static OtherController,
-    /// Its processes.
+    /// The PIDs of its processes.
     pub pids: Vec<u32>,
     /// What is special here: tuned's profile.
     pub detail: Option<String>,

@@ -1,4 +1,4 @@
-//! systemd by its files: services that it opts in by a drop-in with `MemoryKSM=yes`, and the state of units. This module
+//! The files of systemd: services that are opted in by a drop-in with `MemoryKSM=yes`, and the state of units. This module
 //! only reads and writes files; the administrator makes systemd read them.
 
 mod state;

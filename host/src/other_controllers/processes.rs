@@ -18,11 +18,11 @@ use crate::undo::identity;
 /// A process that controls KSM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The controller whose program the process runs.
+    /// The controller that the process is.
     pub controller: &'static OtherController,
     /// The process's PID and start.
     pub id: ProcessId,
-    /// tuned's profile.
+    /// The profile of tuned.
     pub detail: Option<String>,
 }
 

@@ -28,6 +28,7 @@ mod run_scans;
 mod scan;
 mod schema;
 mod serve;
+mod setup;
 mod source;
 mod status;
 mod top;
@@ -124,6 +125,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
+    Setup(setup::SetupArgs),
     Daemon(daemon::DaemonArgs),
     Serve(serve::ServeArgs),
     Metrics(metrics::MetricsArgs),
@@ -218,6 +220,7 @@ impl Cli {
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
+            Command::Setup(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
             Command::Serve(args) => args.run(global),
             Command::Metrics(args) => args.run(global),
