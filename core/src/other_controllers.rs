@@ -4,10 +4,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 /// One kind of controller.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct OtherController {
     /// Its name, as its program or its users have it.
     pub name: &'static str,
@@ -16,25 +14,21 @@ pub struct OtherController {
     /// The settings that it writes, as files below `/sys/kernel/mm/ksm`.
     pub settings: &'static [&'static str],
     /// Names of its program.
-    #[serde(skip)]
     pub programs: &'static [&'static str],
     /// Its systemd services, in the order in which they start.
     pub services: &'static [&'static str],
     /// A file that only this controller's package installs, where two share program and services.
-    #[serde(skip)]
     pub package: Option<&'static str>,
     /// What it means for ksmith that the controller is there.
     pub conflict: Conflict,
     /// Whether its process can be stopped for a while and go on.
     pub can_be_paused: bool,
     /// How it hands over.
-    #[serde(skip)]
     pub hand_over: HandOver,
 }
 
 /// What it means for ksmith that a controller is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     /// It undoes what ksmith sets, so that no daemon starts beside it without `--take-over`.
     Certain,
@@ -218,8 +212,7 @@ pub fn row(name: &str) -> Option<&'static OtherController> {
 }
 
 /// What systemd does with a service at boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtBoot {
     /// It starts the service.
     Enabled,
@@ -232,7 +225,7 @@ pub enum AtBoot {
 }
 
 /// A systemd service of a controller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceState {
     /// The name of the service.
     pub service: &'static str,
@@ -243,10 +236,9 @@ pub struct ServiceState {
 }
 
 /// A controller that was found on a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundController {
     /// Its row in the table.
-    #[serde(flatten)]
     pub controller: &'static OtherController,
     /// The PIDs of its processes.
     pub pids: Vec<u32>,

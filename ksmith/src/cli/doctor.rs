@@ -13,6 +13,7 @@ use ksmith_core::units::Bytes;
 
 use super::progress::Ticking;
 use super::{Failure, Global, exit, patience, print};
+use crate::show::controllers;
 use ksmith_host::act::{Journal, StateDir, UndoError};
 use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
 use ksmith_host::guests::{Guest, Guests, Uri};
@@ -147,7 +148,9 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
 fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let findings = findings(global)?;
     if global.json {
-        print::json(&serde_json::json!({ "findings": findings, "controllers": survey(&global.root()) }))?;
+        print::json(
+            &serde_json::json!({ "findings": findings, "controllers": controllers::json(&survey(&global.root())) }),
+        )?;
     } else {
         print::page(&page(&findings))?;
     }
