@@ -20,6 +20,10 @@ TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x8
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
 
+# tuned with the Python modules that it needs, for the same reason.
+TUNED := target/tuned
+TUNED_PACKAGES := tuned python3-dbus python3-ethtool python3-gi python3-linux-procfs python3-pyudev
+
 # A kernel for guests of QEMU, with its balloon driver: only unpacked too, so that the host never boots it.
 GUEST_KERNEL := target/guest-kernel
 
@@ -36,7 +40,7 @@ run: rust build-tools ## Build ksmith and run its demo (ARGS='--json' passes opt
 	cargo build --release -p ksmith
 	cargo run --quiet --release -p ksmith -- demo $(ARGS)
 
-test: rust test-tools $(PEERS) $(GUEST_KERNEL) ## Check format and lints, and run every test; those on the live kernel need root
+test: rust test-tools $(PEERS) $(TUNED) $(GUEST_KERNEL) ## Check format and lints, and run every test; those on the live kernel need root
 	cargo fmt --all --check
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -212,6 +216,12 @@ $(PEERS):
 	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q ksmtuned > /dev/null 2>&1); then \
 	    dpkg -x $@/ksmtuned_*.deb $@; rm -f $@/ksmtuned_*.deb; \
 	else rmdir $@; echo 'no ksmtuned here and none to be had: tests against it skip' >&2; fi
+
+$(TUNED):
+	@mkdir -p $@; \
+	if command -v apt-get > /dev/null && (cd $@ && apt-get download -q $(TUNED_PACKAGES) > /dev/null 2>&1); then \
+	    for package in $@/*.deb; do dpkg -x $$package $@; done; rm -f $@/*.deb; \
+	else rm -rf $@; echo 'no tuned to be had: tests against it skip' >&2; fi
 
 $(GUEST_KERNEL):
 	@mkdir -p $@; package=$$(apt-cache depends linux-image-cloud-amd64 2> /dev/null | sed -n 's/^ *Depends: //p' | head -n 1) || true; \

@@ -47,7 +47,7 @@ pub enum Conflict {
 pub enum HandOver {
     /// Its services are disabled and stopped. `ksmith setup` does it.
     Services,
-    /// A person does it by these commands. `{detail}` stands for the detail of what was found.
+    /// A person does it by these commands. `{profile}` stands for the name of tuned's profile, `{drops}` for the lines that drop what it sets.
     Commands {
         /// To hand over to ksmith.
         over: &'static [&'static str],
@@ -134,11 +134,11 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         can_be_paused: false,
         hand_over: HandOver::Commands {
             over: &[
-                "mkdir /etc/tuned/{detail}-ksmith",
-                "printf '[main]\\ninclude={detail}\\n[sysfs]\\ndrop=/sys/kernel/mm/ksm/run\\n' > /etc/tuned/{detail}-ksmith/tuned.conf",
-                "tuned-adm profile {detail}-ksmith",
+                "mkdir /etc/tuned/{profile}-ksmith",
+                "printf '[main]\\ninclude={profile}\\n{drops}' > /etc/tuned/{profile}-ksmith/tuned.conf",
+                "tuned-adm profile {profile}-ksmith",
             ],
-            back: &["tuned-adm profile {detail}", "rm -r /etc/tuned/{detail}-ksmith"],
+            back: &["tuned-adm profile {profile}", "rm -r /etc/tuned/{profile}-ksmith"],
             note: "a profile that switches KSM off in a script, as cpu-partitioning does, means hosts without merging: \
                    choose another profile there",
         },
@@ -235,6 +235,38 @@ pub struct ServiceState {
     pub at_boot: AtBoot,
 }
 
+/// A profile of tuned that touches KSM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// The name of the profile.
+    pub name: String,
+    /// The options that touch KSM, each with its section.
+    pub options: Vec<(String, String)>,
+}
+
+impl Profile {
+    /// The lines of a profile that includes this one and drops its options, with line breaks as `printf` has them. A script
+    /// can't be dropped in parts.
+    fn drops(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        for (of, option) in self.options.iter().filter(|(of, _)| of != "script") {
+            match section == of {
+                true => text.push(','),
+                false => text.push_str(&format!("[{of}]\\ndrop=")),
+            }
+            text.push_str(option);
+            section = of;
+            let is_last_of_section =
+                self.options.iter().rfind(|(other, _)| other == of).is_some_and(|(_, last)| last == option);
+            if is_last_of_section {
+                text.push_str("\\n");
+            }
+        }
+        text
+    }
+}
+
 /// A controller that was found on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundController {
@@ -242,8 +274,8 @@ pub struct FoundController {
     pub controller: &'static OtherController,
     /// The PIDs of its processes.
     pub pids: Vec<u32>,
-    /// What is special here: tuned's profile.
-    pub detail: Option<String>,
+    /// The profile of tuned.
+    pub profile: Option<Profile>,
     /// Its services on this host.
     pub states: Vec<ServiceState>,
     /// Whether something that is neither process nor service is switched on: the kernel's own.
@@ -309,8 +341,10 @@ impl FoundController {
     }
 
     fn filled(&self, commands: &[&str]) -> Vec<String> {
-        let detail = self.detail.as_deref().unwrap_or("PROFILE");
-        commands.iter().map(|command| command.replace("{detail}", detail)).collect()
+        let (name, drops) =
+            self.profile.as_ref().map_or(("PROFILE", String::new()), |profile| (&profile.name, profile.drops()));
+        let fill = |command: &&str| command.replace("{profile}", name).replace("{drops}", &drops);
+        commands.iter().map(fill).collect()
     }
 
     /// The services that are meant, or all of the table where no service file shows which there are.
@@ -334,8 +368,8 @@ impl fmt::Display for FoundController {
             let pids: Vec<String> = self.pids.iter().map(ToString::to_string).collect();
             write!(f, " (pid {})", pids.join(", "))?;
         }
-        match &self.detail {
-            Some(profile) => write!(f, " with the profile {profile}, which sets KSM"),
+        match &self.profile {
+            Some(profile) => write!(f, " with the profile {}, which sets KSM", profile.name),
             None => Ok(()),
         }
     }
@@ -350,21 +384,28 @@ mod tests {
         FoundController {
             controller: row(name).unwrap(),
             pids: Vec::new(),
-            detail: None,
+            profile: None,
             states: states.iter().map(state).collect(),
             is_on: false,
         }
     }
 
+    fn profile(name: &str) -> Profile {
+        let option = |section: &str, option: &str| (section.to_owned(), option.to_owned());
+        let options =
+            vec![option("script", "script"), option("sysfs", "/a"), option("sysfs", "/b"), option("vm", "c")];
+        Profile { name: name.to_owned(), options }
+    }
+
     #[test]
     fn each_row_says_what_it_does_and_how_it_hands_over_both_ways() {
         for row in OTHER_CONTROLLERS {
-            let found = FoundController { detail: Some("mine".into()), ..found(row.name, &[]) };
+            let found = FoundController { profile: Some(profile("mine")), ..found(row.name, &[]) };
             let is_nothing = row.hand_over == HandOver::Nothing;
             assert!(row.does.len() > 40, "{}", row.name);
             assert_eq!(found.commands_over().is_empty(), is_nothing, "{}", row.name);
             assert_eq!(found.commands_back().is_empty(), is_nothing, "{}", row.name);
-            assert!(!found.commands_over().concat().contains("{detail}"), "{}", row.name);
+            assert!(!found.commands_over().concat().contains("{profile}"), "{}", row.name);
             assert!(row.settings.is_empty() == (row.conflict == Conflict::InPlaceOfKsm), "{}", row.name);
             assert!(row.hand_over != HandOver::Services || !row.services.is_empty(), "{}", row.name);
         }
@@ -388,8 +429,10 @@ mod tests {
 
     #[test]
     fn tuned_is_told_by_its_profile() {
-        let found = FoundController { detail: Some("rt".into()), pids: vec![40], ..found(name::TUNED, &[]) };
+        let found = FoundController { profile: Some(profile("rt")), pids: vec![40], ..found(name::TUNED, &[]) };
         assert_eq!(found.to_string(), "tuned (pid 40) with the profile rt, which sets KSM");
+        let made = "printf '[main]\\ninclude=rt\\n[sysfs]\\ndrop=/a,/b\\n[vm]\\ndrop=c\\n' > /etc/tuned/rt-ksmith/tuned.conf";
+        assert_eq!(found.commands_over()[1], made);
         assert_eq!(found.commands_over()[2], "tuned-adm profile rt-ksmith");
         assert_eq!(found.commands_back()[0], "tuned-adm profile rt");
     }

@@ -251,9 +251,13 @@ mod tests {
     }
 
     fn ksmtuned(tree: &Path) {
+        process(tree, "/bin/bash\0/usr/sbin/ksmtuned\0");
+    }
+
+    fn process(tree: &Path, command_line: &str) {
         let directory = tree.join("proc/812");
         fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("cmdline"), "/bin/bash\0/usr/sbin/ksmtuned\0").unwrap();
+        fs::write(directory.join("cmdline"), command_line).unwrap();
         fs::write(directory.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
         fs::write(directory.join("stat"), "812 (ksmtuned) S 1 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 900 1000 33 0")
             .unwrap();
@@ -314,6 +318,15 @@ mod tests {
         let tree = whole_tree();
         let _control = take(tree.path()).unwrap();
         assert!(matches!(take(tree.path()), Err(TakeError::Lock(LockError::Held { pid: Some(_) }))));
+    }
+
+    #[test]
+    fn a_handler_that_only_may_write_keeps_no_ksmith_from_starting() {
+        let tree = whole_tree();
+        process(tree.path(), "virt-handler\0--port\08443\0");
+        let control = take(tree.path()).unwrap();
+        let said = "virt-handler (pid 812) may write to KSM too: `ksmith doctor` says how to tell";
+        assert_eq!(control.notes(), [said]);
     }
 
     #[test]

@@ -6,7 +6,9 @@
 use std::fmt;
 
 use ksmith_core::kernel::CommandLine;
-use ksmith_core::other_controllers::{Conflict, FoundController, OTHER_CONTROLLERS, OtherController, name};
+use ksmith_core::other_controllers::{
+    Conflict, FoundController, OTHER_CONTROLLERS, OtherController, Profile, name,
+};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
@@ -23,7 +25,7 @@ pub struct Holder {
     /// The process's PID and start.
     pub id: ProcessId,
     /// The profile of tuned.
-    pub detail: Option<String>,
+    pub profile: Option<Profile>,
 }
 
 impl Holder {
@@ -49,7 +51,7 @@ impl Holder {
         FoundController {
             controller: self.controller,
             pids: vec![self.id.pid],
-            detail: self.detail.clone(),
+            profile: self.profile.clone(),
             states: Vec::new(),
             is_on: false,
         }
@@ -94,11 +96,11 @@ fn holder(root: &Root, pid: u32) -> Option<Holder> {
     };
     let is_it = |row: &&OtherController| row.programs.contains(&program) && super::is_installed(root, row);
     let controller = OTHER_CONTROLLERS.iter().find(is_it).filter(|row| is_trusted(row))?;
-    let detail = match controller.name {
+    let profile = match controller.name {
         name::TUNED => Some(tuned::profile_with_ksm(root)?),
         _ => None,
     };
-    let holder = Holder { controller, id: identity::of(root, pid).get()?, detail };
+    let holder = Holder { controller, id: identity::of(root, pid).get()?, profile };
     // It may have executed another program meanwhile.
     (Glance::at(root, pid) == before).then_some(holder)
 }

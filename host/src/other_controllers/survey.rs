@@ -24,7 +24,7 @@ pub fn survey(root: &Root) -> Vec<FoundController> {
 
 fn found_by(root: &Root, row: &'static OtherController, holders: &[Holder]) -> Option<FoundController> {
     let own: Vec<&Holder> = holders.iter().filter(|holder| holder.controller == row).collect();
-    let detail = match row.name {
+    let profile = match row.name {
         // Without a profile that touches KSM it is no controller of KSM.
         name::TUNED => Some(tuned::profile_with_ksm(root)?),
         _ => None,
@@ -33,7 +33,7 @@ fn found_by(root: &Root, row: &'static OtherController, holders: &[Holder]) -> O
     let found = FoundController {
         controller: row,
         pids: own.iter().map(|holder| holder.id.pid).collect(),
-        detail,
+        profile,
         is_on: is_on(root, row),
         states,
     };
@@ -123,7 +123,7 @@ mod tests {
         put(tree.path(), "etc/tuned/active_profile", "rt\n");
         put(tree.path(), "usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
         let found = survey(&Root::at(tree.path()));
-        assert_eq!(found[0].detail.as_deref(), Some("rt"));
+        assert_eq!(found[0].profile.as_ref().map(|profile| profile.name.as_str()), Some("rt"));
         assert!(!found[0].runs() && !found[0].starts_at_boot());
     }
 }

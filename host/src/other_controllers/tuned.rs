@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ksmith_core::other_controllers::Profile;
 use ksmith_core::reading::Reading;
 
 use crate::root::Root;
@@ -18,12 +19,13 @@ const MAIN: &str = "main";
 const SCRIPT: &str = "script.sh";
 
 /// The first active profile that touches KSM, by itself or by one that it includes.
-pub(super) fn profile_with_ksm(root: &Root) -> Option<String> {
+pub(super) fn profile_with_ksm(root: &Root) -> Option<Profile> {
     let active = ACTIVE.iter().filter_map(|file| root.text(file).value().map(|text| words(text))).flatten();
-    active.into_iter().find(|name| {
-        let mut seen = Vec::new();
-        !options_on_ksm(root, name, &mut seen).is_empty()
-    })
+    let mut profiles = active.map(|name| {
+        let options = options_on_ksm(root, &name, &mut Vec::new()).into_iter().collect();
+        Profile { name, options }
+    });
+    profiles.find(|profile| !profile.options.is_empty())
 }
 
 /// The options of a profile that touch KSM, each with its section. An option of an included profile counts, unless the
@@ -129,7 +131,7 @@ mod tests {
     }
 
     fn found(tree: &TempDir) -> Option<String> {
-        profile_with_ksm(&Root::at(tree.path()))
+        profile_with_ksm(&Root::at(tree.path())).map(|profile| profile.name)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::other_controllers::{AtBoot, FoundController, ServiceState, row};
+use ksmith_core::other_controllers::{AtBoot, FoundController, Profile, ServiceState, row};
 use proptest::prelude::*;
 
 use super::drop_ins::{CGROUPS, DIRECTORY, GUESTS_OF_USERS};
@@ -97,7 +97,7 @@ impl World {
         let controller = |name: &str| {
             let row = row(name).unwrap();
             let states = row.services.iter().map(|service| state(service)).collect();
-            FoundController { controller: row, pids: Vec::new(), detail: None, states, is_on: false }
+            FoundController { controller: row, pids: Vec::new(), profile: None, states, is_on: false }
         };
         let links_of = |unit: &&str| {
             let links = self.links.iter().filter(|(link, _)| link.file_name().unwrap() == *unit);
@@ -294,7 +294,7 @@ fn a_controller_that_a_person_must_stop_is_an_obstacle() {
     let found = |name: &str, pids| FoundController {
         controller: row(name).unwrap(),
         pids,
-        detail: Some("rt".into()),
+        profile: Some(Profile { name: "rt".into(), options: Vec::new() }),
         states: Vec::new(),
         is_on: false,
     };

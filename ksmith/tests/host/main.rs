@@ -16,6 +16,7 @@ mod kernel_lock;
 mod ksmtuned_oracle;
 mod observe_descriptors;
 mod optin_packaging;
+mod other_controllers;
 mod own_process;
 mod reads;
 mod security_page;

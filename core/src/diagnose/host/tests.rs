@@ -36,7 +36,7 @@ fn found(change: impl FnOnce(&mut Sample, &mut Circumstances)) -> Vec<&'static s
 /// A controller that runs, or one that only starts at boot.
 fn controller(name: &str, runs: bool) -> FoundController {
     let states = vec![ServiceState { service: "x.service", is_active: runs, at_boot: AtBoot::Enabled }];
-    FoundController { controller: row(name).unwrap(), pids: Vec::new(), detail: None, states, is_on: runs }
+    FoundController { controller: row(name).unwrap(), pids: Vec::new(), profile: None, states, is_on: runs }
 }
 
 #[test]

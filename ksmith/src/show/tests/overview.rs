@@ -28,7 +28,7 @@ fn controller(name: &str) -> FoundController {
     FoundController {
         controller: row(name).unwrap(),
         pids: vec![812],
-        detail: None,
+        profile: None,
         states: Vec::new(),
         is_on: true,
     }

@@ -13,7 +13,7 @@ use crate::testing::Scene;
 fn another_programs_write_is_set_back_and_its_writer_named_once_a_minute() {
     let mut scene = Scene::new(HELD);
     let id = ProcessId { pid: 812, start_ticks: 1 };
-    scene.world().holders.push(Holder { controller: row("ksmtuned").unwrap(), id, detail: None });
+    scene.world().holders.push(Holder { controller: row("ksmtuned").unwrap(), id, profile: None });
     for second in [15, 25, 95] {
         scene.at(second, |world| {
             assert_eq!(world.knob(Knob::PagesToScan), 321, "it was set back");
