@@ -60,7 +60,7 @@ fn the_real_ksmtuned_is_named_with_both_ways_and_the_advisor_is_told_from_it() {
 }
 
 /// A shell of root that waits under another name. Its PID namespace keeps it from other tests.
-struct Pretender(Child, TempDir);
+struct Pretender(Child, #[allow(dead_code, reason = "it is removed on drop")] TempDir);
 
 impl Pretender {
     fn start(name: &str) -> Self {
