@@ -14,7 +14,7 @@ BUILD_TOOLS := cc:gcc
 TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x86 libvirtd:libvirt-daemon-system \
                virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs \
                cpio:cpio pgrep:procps readelf:binutils perl:perl-base python3:python3 numpy:python3-numpy node:nodejs \
-               go:golang-go systemd-analyze:systemd tmux:tmux script:bsdutils \
+               go:golang-go systemd-analyze:systemd man:man-db tmux:tmux script:bsdutils \
                metrics-parser:python3-prometheus-client
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
@@ -30,6 +30,7 @@ GUEST_KERNEL := target/guest-kernel
 # Kernels of several versions for `make matrix`: only unpacked as well.
 MATRIX := target/matrix
 
+.PHONY: deb rpm tarball image package package-test reproducible
 .PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test
 
@@ -69,9 +70,10 @@ exit $$status
 endef
 
 # One kernel is among the tests; this is all of them. KSMITH_MATRIX=6.1,none takes these kernels only.
-matrix: rust test-tools ## Run every command on Debian's kernels from 5.10 to the newest, and on one without KSM, emulated (half an hour)
+matrix: rust test-tools ## Run every command on Debian's kernels from 5.10 to the newest, and on one without KSM, emulated, and the packages (half an hour)
 	@testdata/matrix-kernels $(MATRIX) || echo 'make matrix: checks fail on kernels that are not to be had' >&2
 	cargo test -p ksmith --test matrix -- --ignored --nocapture
+	@$(MAKE) --no-print-directory package-test
 
 faults: rust test-tools ## Try faults of the host on the daemon, simulated and live; needs root (docs/internals/reliability.md)
 	cargo test -p ksmith-host every_fail_point
@@ -165,6 +167,39 @@ vendor-uplot: ## Fetch the page's charting library by npm, check it, and put it 
 	    && tar -xzf uplot-$(UPLOT).tgz); \
 	for file in dist/uPlot.iife.min.js dist/uPlot.min.css; do cp "$$dir/package/$$file" serve/assets/; done; \
 	cp "$$dir/package/LICENSE" serve/assets/uPlot.LICENSE.txt; (cd serve/assets && sha256sum uPlot.*)
+
+# Tools of packaging, built without optimisation: each takes about a minute, and no build depends on their speed.
+PACKAGE_TOOLS := deb:cargo-deb@3.8.0 auditable:cargo-auditable@0.7.7 generate-rpm:cargo-generate-rpm@0.21.1 cyclonedx:cargo-cyclonedx@0.5.9
+
+package: rust build-tools ## Build the program and the libraries as packages hold them, with an SBOM (packaging/README.md)
+	@for tool in $(PACKAGE_TOOLS); do command -v "cargo-$${tool%%:*}" > /dev/null || { echo "installing $${tool##*:} into target/tools"; \
+	    cargo install --quiet --locked --debug --root target/tools --target-dir target/tools/build "$${tool##*:}"; }; done
+	packaging/build
+
+deb: package ## Make the package for Debian 12 and later: target/package/ksmith_VERSION_ARCH.deb
+	@$(call install,dpkg-shlibdeps:dpkg-dev lintian:lintian)
+	packaging/deb/make
+	lintian --allow-root --fail-on error,warning target/package/ksmith_*.deb
+
+rpm: package ## Make the package for Fedora and its relatives: target/package/ksmith-VERSION-1.ARCH.rpm
+	@$(call install,rpm:rpm rpmlint:rpmlint)
+	packaging/rpm/make
+	rpmlint --config packaging/rpm/rpmlint.toml target/package/ksmith-*.rpm
+
+tarball: package ## Make the archive for any other distribution: target/package/ksmith-VERSION-ARCH.tar.gz
+	packaging/tarball/make
+
+image: package ## Make an OCI image: target/package/ksmith-VERSION-ARCH.oci.tar; needs root
+	@$(call install,mmdebstrap:mmdebstrap buildah:buildah)
+	packaging/image/make
+
+package-test: deb rpm tarball image ## Install, upgrade, remove and purge the packages in trees and in a Debian guest; needs root (some minutes)
+	@$(call install,mmdebstrap:mmdebstrap systemd-nspawn:systemd-container podman:podman runc:runc qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs)
+	packaging/tests/package-checks
+	packaging/tests/guest-deb-upgrade
+
+reproducible: package ## Build a second time in another directory, and see that all packages are the same, bit by bit (some minutes)
+	packaging/tests/reproducible
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod log;
+pub mod manual;
 pub mod report;
 pub mod setup;
 pub mod show;

@@ -367,37 +367,6 @@ fn completions_know_the_commands_of_every_shell() {
     assert!(checked.status.success(), "{}", err(&checked));
 }
 
-#[test]
-fn there_is_a_man_page_for_each_command() {
-    let directory = tempfile::tempdir().unwrap();
-    let target = directory.path().join("man1");
-    assert_eq!(code(&ksmith(&["man", &target.display().to_string()])), 0);
-    for name in [
-        "ksmith",
-        "ksmith-status",
-        "ksmith-doctor",
-        "ksmith-demo",
-        "ksmith-daemon",
-        "ksmith-scan",
-        "ksmith-enable",
-        "ksmith-disable",
-        "ksmith-set",
-        "ksmith-unmerge",
-        "ksmith-restore",
-        "ksmith-config",
-        "ksmith-config-check",
-        "ksmith-completions",
-    ] {
-        let page = fs::read_to_string(target.join(format!("{name}.1"))).expect(name);
-        assert!(page.lines().any(|line| line.starts_with(&format!(".TH {name} 1"))), "{name} has no title");
-        assert!(page.contains(".SH DESCRIPTION") && page.contains(".SH OPTIONS"), "{name}");
-    }
-    assert!(!target.join("ksmith-memory-guest.1").exists() && !target.join("ksmith-man.1").exists());
-    let output = ksmith(&["man", "/dev/null/man1"]);
-    assert_eq!(code(&output), 1);
-    assert!(err(&output).contains("/dev/null/man1"), "{}", err(&output));
-}
-
 /// Commands that print and change nothing, on trees and not on this host, so that a daemon's test does not matter.
 fn printing() -> Vec<Vec<String>> {
     let with_tree = |words: &[&str]| {

@@ -1,7 +1,7 @@
-//! Shell completions and man pages, generated from the same table as the help.
+//! Shell completions and the manual, generated from the same table as the help.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use super::{Cli, print};
+use crate::manual::manual;
 
 /// Print completions for a shell, as in `ksmith completions bash > /etc/bash_completion.d/ksmith`.
 #[derive(Debug, Args)]
@@ -27,19 +28,25 @@ impl CompletionsArgs {
     }
 }
 
-/// Write the man pages, one per command, into a directory.
+/// Write the manual: man pages, completions, and the reference of commands and configuration.
 #[derive(Debug, Args)]
-pub struct ManArgs {
-    /// Directory for the man pages
-    directory: PathBuf,
+pub struct ManualArgs {
+    /// Directory for man1/, man5/, completions/ and reference/
+    #[arg(long)]
+    dir: PathBuf,
+    /// The date in the man pages, as YYYY-MM-DD
+    #[arg(long, default_value = "")]
+    date: String,
 }
 
-impl ManArgs {
+impl ManualArgs {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let directory = &self.directory;
-        fs::create_dir_all(directory).with_context(|| format!("can't make {}", directory.display()))?;
-        clap_mangen::generate_to(Cli::command(), directory)
-            .with_context(|| format!("can't write man pages to {}", directory.display()))?;
+        for file in manual(Cli::command(), &self.date).map_err(anyhow::Error::msg)? {
+            let path = self.dir.join(file.path);
+            let above = path.parent().unwrap_or(Path::new("."));
+            fs::create_dir_all(above).with_context(|| format!("can't make the directory {}", above.display()))?;
+            fs::write(&path, file.content).with_context(|| format!("can't write {}", path.display()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

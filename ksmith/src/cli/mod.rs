@@ -151,7 +151,7 @@ enum Command {
     Schema(schema::SchemaArgs),
     Completions(docs::CompletionsArgs),
     #[command(hide = true)]
-    Man(docs::ManArgs),
+    Manual(docs::ManualArgs),
     #[command(hide = true)]
     MemoryGuest(memory_guest::MemoryGuestArgs),
 }
@@ -245,7 +245,7 @@ impl Cli {
             Command::Config(command) => command.run(global),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
-            Command::Man(args) => args.run(),
+            Command::Manual(args) => args.run(),
             Command::MemoryGuest(args) => args.run(),
         }
     }

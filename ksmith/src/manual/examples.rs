@@ -1,0 +1,139 @@
+//! Examples of each command. A test reads every one of them with the command line's own parser.
+
+/// A command line and what it does.
+pub type Example = (&'static str, &'static str);
+
+/// Returns the examples of the command with these words.
+pub fn of(words: &str) -> &'static [Example] {
+    EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| examples)
+}
+
+/// The words of each command, and its examples.
+pub const EXAMPLES: &[(&str, &[Example])] = &[
+    (
+        "",
+        &[
+            ("ksmith estimate --all", "What merging would save here. Nothing is switched on."),
+            ("ksmith doctor", "Why KSM saves less than it could on this host. Nothing is changed."),
+            ("ksmith status", "The settings of KSM, and what it saves."),
+        ],
+    ),
+    (
+        "status",
+        &[
+            ("ksmith status", "Settings and savings, once."),
+            ("ksmith status --watch=2", "The same every two seconds."),
+            ("ksmith status --json", "The same for a program, in bytes and seconds."),
+        ],
+    ),
+    (
+        "guests",
+        &[
+            ("ksmith guests", "Each virtual machine, container and service."),
+            ("ksmith guests --by domain", "One row for each trust domain."),
+        ],
+    ),
+    (
+        "history",
+        &[
+            ("ksmith history", "What happened in the last hour."),
+            ("ksmith history --since 7d --csv", "The last week, as a table for a spreadsheet."),
+        ],
+    ),
+    ("report", &[("ksmith report --since 7d -o week.html", "A report of the last week in one file.")]),
+    ("top", &[("ksmith top", "Savings, guests and decisions, live. q ends it.")]),
+    (
+        "doctor",
+        &[
+            ("ksmith doctor", "What is wrong on this host, with the remedy."),
+            ("ksmith doctor web-1", "Why the memory of the guest web-1 does not merge."),
+        ],
+    ),
+    (
+        "estimate",
+        &[
+            ("ksmith estimate --all", "All mergeable memory, or all virtual machines if there is none."),
+            ("ksmith estimate --guest web-1 --guest web-2", "Two guests, by name."),
+            ("ksmith estimate --all --again 60", "The same, without pages that change within a minute."),
+        ],
+    ),
+    ("overview", &[("ksmith", "What KSM does here, what it could do, and the next command.")]),
+    (
+        "setup",
+        &[
+            ("ksmith setup --dry-run", "What would be changed on this host."),
+            ("ksmith setup", "Ask, hand KSM over, and start the daemon."),
+            ("ksmith setup --undo", "Put everything back as it was."),
+        ],
+    ),
+    (
+        "demo",
+        &[
+            ("ksmith demo", "Four small guests, merged on this host's KSM."),
+            ("ksmith demo --simulated", "The same on a simulated ksmd, without root."),
+        ],
+    ),
+    (
+        "daemon",
+        &[
+            ("systemctl start ksmith", "Control KSM as a service."),
+            ("ksmith daemon", "Control KSM until Ctrl-C, and put everything back."),
+        ],
+    ),
+    (
+        "serve",
+        &[
+            ("systemctl start ksmith-serve.socket", "Serve the figures of the daemon on loopback, as a service."),
+            ("ksmith serve", "The same until Ctrl-C."),
+        ],
+    ),
+    ("metrics", &[("ksmith metrics", "All metrics, as Prometheus reads them.")]),
+    (
+        "run",
+        &[
+            ("ksmith run -- ./simulation input", "A program with mergeable memory, and what that saved."),
+            ("ksmith run --ranges guided -- ./program", "Only memory that has equal pages elsewhere."),
+        ],
+    ),
+    ("scan", &[("ksmith scan", "Two passes over everything now, at full speed.")]),
+    ("enable", &[("ksmith enable", "Switch ksmd on by hand, with the settings that are there.")]),
+    ("disable", &[("ksmith disable", "Stop ksmd. Merged pages stay merged.")]),
+    (
+        "set",
+        &[
+            (
+                "ksmith set pages_to_scan=1000 sleep_millisecs=10",
+                "Two settings, in the order that the kernel needs.",
+            ),
+            ("ksmith set --dry-run max_page_sharing=512", "What would be written, and nothing is."),
+        ],
+    ),
+    (
+        "merge",
+        &[
+            ("ksmith merge off web-1", "Take back the merging of one running guest."),
+            ("ksmith merge on web-1", "Allow it again."),
+        ],
+    ),
+    ("balance", &[("ksmith balance", "What each guest needs and could give, and the plan.")]),
+    ("hold", &[("ksmith hold web-1", "Leave the memory of this guest alone.")]),
+    ("give", &[("ksmith give web-1 512M", "Half a gibibyte more for this guest.")]),
+    ("take", &[("ksmith take web-1 512M", "Half a gibibyte less.")]),
+    (
+        "unmerge",
+        &[
+            ("ksmith unmerge --dry-run", "Whether there is memory enough to undo all merging."),
+            ("ksmith unmerge", "Undo all merging."),
+        ],
+    ),
+    ("optin", &[("ksmith optin build.service", "Let a service of systemd merge, by MemoryKSM=yes.")]),
+    ("restore", &[("ksmith restore", "Put back what a killed ksmith has changed.")]),
+    (
+        "lab run",
+        &[("ksmith lab run burst --policies profit,fixed:slow", "Two policies in one scenario, compared.")],
+    ),
+    ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
+    ("config check", &[("ksmith config check", "Whether /etc/ksmith.toml is valid.")]),
+    ("schema", &[("ksmith schema status", "The JSON Schema of what ksmith status --json prints.")]),
+    ("completions", &[("ksmith completions bash", "A completion script. Packages have installed it already.")]),
+];

@@ -1,0 +1,66 @@
+//! The manual: man pages, completions and the reference pages, from the command line's own table and the packaged configuration.
+
+mod commands;
+mod examples;
+mod files;
+mod man;
+mod markdown;
+mod settings;
+
+use std::path::PathBuf;
+
+use clap::Command;
+use clap_complete::Shell;
+
+use commands::pages;
+use settings::Settings;
+
+/// Exit codes, as every page lists them.
+const EXIT_CODES: [(u8, &str); 4] = [
+    (0, "The command did what it was asked for."),
+    (1, "The command failed, or it found something that needs attention."),
+    (2, "The command line or the configuration is not valid."),
+    (3, "The command is not possible here: no KSM, no privilege, or another program controls KSM."),
+];
+
+/// One file of the manual.
+#[derive(Debug)]
+pub struct File {
+    /// Path of the file in the directory of the manual.
+    pub path: PathBuf,
+    /// What is in it.
+    pub content: Vec<u8>,
+}
+
+/// Returns all files of the manual of this command, dated `YYYY-MM-DD` where a date is given.
+///
+/// # Errors
+/// The packaged configuration has a line that is neither a table, a key nor a comment.
+pub fn manual(command: Command, date: &str) -> Result<Vec<File>, String> {
+    let settings = Settings::packaged()?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let pages = pages(&command);
+    let mut files: Vec<File> = pages
+        .iter()
+        .map(|page| File {
+            path: PathBuf::from(format!("man1/{}.1", page.name())),
+            content: man::of_command(page, &pages, date),
+        })
+        .collect();
+    files.push(File { path: "man5/ksmith.toml.5".into(), content: man::of_settings(&settings, date) });
+    for (shell, name) in [(Shell::Bash, "ksmith.bash"), (Shell::Zsh, "_ksmith"), (Shell::Fish, "ksmith.fish")] {
+        let mut content = Vec::new();
+        clap_complete::generate(shell, &mut command.clone(), "ksmith", &mut content);
+        files.push(File { path: PathBuf::from("completions").join(name), content });
+    }
+    let reference = PathBuf::from("reference");
+    let commands = markdown::of_commands(&pages).into_bytes();
+    files.push(File { path: reference.join("commands.md"), content: commands });
+    let configuration = markdown::of_settings(&settings).into_bytes();
+    files.push(File { path: reference.join("configuration.md"), content: configuration });
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;
