@@ -17,6 +17,7 @@ mod ksmtuned_oracle;
 mod observe_descriptors;
 mod optin_packaging;
 mod own_process;
+mod proxmox;
 mod reads;
 mod security_page;
 mod serve;
