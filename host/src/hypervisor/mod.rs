@@ -36,6 +36,7 @@ macro_rules! registry {
 }
 
 registry! {
+    kubevirt
     libvirt
     proxmox
     qemu
@@ -259,7 +260,7 @@ pub(crate) fn kept_out(comm: &str, line: &CommandLine) -> Option<String> {
     name::hypervisor(comm, line)?.0.kept_out(line)
 }
 
-/// The hypervisor of this kind; unknown kinds count as plain processes.
+/// The hypervisor of this kind, the most general one if managers have theirs; unknown kinds count as plain processes.
 pub fn of_kind(kind: Kind) -> &'static dyn Hypervisor {
-    REGISTRY.iter().find(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
+    REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
 }
