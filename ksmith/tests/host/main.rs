@@ -14,6 +14,7 @@ mod history_faults;
 mod hpc_packaging;
 mod kernel_lock;
 mod ksmtuned_oracle;
+mod kubernetes;
 mod observe_descriptors;
 mod optin_packaging;
 mod own_process;
