@@ -32,7 +32,7 @@ MATRIX := target/matrix
 
 .PHONY: deb rpm tarball image package package-test reproducible
 .PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
-        page-test page-live-test alerts-test dashboard dashboard-test
+        page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -46,7 +46,7 @@ test: rust test-tools $(PEERS) $(TUNED) $(GUEST_KERNEL) ## Check format and lint
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace --no-run
-	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test
+	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test kubernetes-test
 	@if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
 	$(suite)
@@ -124,6 +124,12 @@ page-live-test: page-test ## Try the page over a real daemon and live guests too
 	    lock=; [ "$$(id -u)" != 0 ] || lock='flock /run/lock/ksmith-kernel.lock'; \
 	    (cd serve/tests/page && KSMITH_LIVE=1 $$lock npm run --silent live) 2>&1 | tee target/page-live-test.log \
 	        && $(call none_skipped,page-live-test); fi
+
+# Needs PyPI once.
+kubernetes-test: ## Check the manifests in packaging/kubernetes against the schemas of Kubernetes
+	@if command -v python3 > /dev/null && python3 -c 'import ensurepip' 2> /dev/null; then packaging/tests/kubernetes target || \
+	    { code=$$?; [ $$code = 77 ] || exit $$code; $(call skipped,kubernetes-test,kubernetes-validate of PyPI); }; \
+	else $(call skipped,kubernetes-test,python3 with venv); fi
 
 # Prometheus is only unpacked, never installed: its package would start it.
 PROMETHEUS := target/prometheus

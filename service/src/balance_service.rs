@@ -272,10 +272,12 @@ impl Worker {
             self.shared.set(0.0, false);
             self.note(None);
             self.give_back();
-        } else if (self.config.pool != config.pool || self.config.cgroups != config.cgroups)
+        } else if (self.config.pool != config.pool
+            || self.config.cgroups != config.cgroups
+            || self.config.proxmox && !config.proxmox)
             && !self.ledger.entries().is_empty()
         {
-            // Guests that are not in the next pool are not looked after any more.
+            // Guests outside the next pool, and those that are left to Proxmox VE, are not looked after any more.
             self.give_back();
         }
         self.balancer.configure(config.clone());

@@ -25,6 +25,8 @@ pub struct BalanceConfig {
     /// Users with guests that are balanced although they are not verified. `*` and `?` stand for any text and any
     /// character.
     pub users: Vec<String>,
+    /// Whether guests of Proxmox VE are balanced, apart from those that its `pvestatd` resizes.
+    pub proxmox: bool,
     /// Memory is taken from guests while less than this part of the pool is available.
     #[serde(deserialize_with = "percent")]
     pub low_percent: f64,
@@ -154,6 +156,7 @@ impl Default for BalanceConfig {
             pool: Pool::default(),
             cgroups: Vec::new(),
             users: Vec::new(),
+            proxmox: false,
             low_percent: 10.0,
             high_percent: 20.0,
             step_percent: 5.0,

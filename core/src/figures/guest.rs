@@ -20,6 +20,12 @@ figures! {
         "kind": String, Label State (2 6), "the command line and the cgroup",
             "Kind of the guest: its hypervisor, service, container or process.",
             |guest| guest.kind.to_string();
+        "manager": String, Label State (2 6), "the command line, the cgroup and the manager's files",
+            "Manager that started the guest, as far as that shows: libvirt, proxmox, kubernetes, podman or docker.",
+            |guest| guest.manager.clone();
+        "number": String, Text State (2 6), "the command line or the cgroup",
+            "Number by which the manager's users know the guest: the VMID of Proxmox VE.",
+            |guest| guest.number.map(|number| number.to_string());
         "program": String, Label State (2 6), "/proc/PID/cmdline",
             "Program of the guest's first process.",
             |guest| guest.program.clone();

@@ -11,6 +11,8 @@ fn guest(name: &str, kind: &str, saved: u64) -> Guest {
         uuid: None,
         is_verified: name == "web1",
         kind: Kind::new(kind),
+        manager: None,
+        number: None,
         processes: vec![ProcessId { pid: 7, start_ticks: 1 }],
         program: "qemu-system-x86_64".to_owned(),
         memory_bytes: Some(u64::MAX),

@@ -99,6 +99,8 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         uuid: known.as_ref().and_then(|known| known.uuid.clone()),
         is_verified: known.as_ref().is_some_and(|known| known.is_verified),
         kind: known.as_ref().map_or(Kind::PROCESS, |known| known.kind),
+        manager: known.as_ref().and_then(|known| known.manager).map(str::to_owned),
+        number: known.as_ref().and_then(|known| known.number),
         processes: Vec::new(),
         program: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.program.clone()),
         memory_bytes: known.as_ref().and_then(|known| known.memory_bytes),

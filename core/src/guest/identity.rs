@@ -9,6 +9,10 @@ pub struct Identity {
     pub name: String,
     /// The kind of guest that the process belongs to.
     pub kind: Kind,
+    /// The manager that started the guest, as far as that shows: `libvirt`, `proxmox`, `kubernetes`.
+    pub manager: Option<&'static str>,
+    /// The number by which the manager's users know the guest: the VMID of Proxmox VE.
+    pub number: Option<u32>,
     /// The program's name.
     pub program: String,
     /// The UUID on the command line.
@@ -42,6 +46,8 @@ impl Identity {
         Self {
             name: program.to_owned(),
             kind: Kind::PROCESS,
+            manager: None,
+            number: None,
             program: program.to_owned(),
             uuid: None,
             is_verified: false,

@@ -33,6 +33,12 @@ pub struct Guest {
     pub is_verified: bool,
     /// What it is.
     pub kind: Kind,
+    /// The manager that started it, as far as that shows: `libvirt`, `proxmox`, `kubernetes`.
+    #[serde(default)]
+    pub manager: Option<String>,
+    /// The number by which the manager's users know it: the VMID of Proxmox VE.
+    #[serde(default)]
+    pub number: Option<u32>,
     /// Its processes, the first one first; never empty. A guest is known by the first.
     pub processes: Vec<ProcessId>,
     /// The program of its first process.
@@ -77,11 +83,16 @@ impl Guest {
         format!("{} (pid {})", self.shown_name(), self.id().pid())
     }
 
-    /// Its name as people see it: `web`, or `web [alice]` where the name is only the word of its user.
+    /// Its name as people see it: `web`; `100 (web)` where its manager's users know it by a number; and `web [alice]` where
+    /// the name is only the word of its user.
     pub fn shown_name(&self) -> String {
+        let name = match self.number {
+            Some(number) => format!("{number} ({})", self.name),
+            None => self.name.clone(),
+        };
         match &self.user {
-            Some(user) if !self.is_verified => format!("{} [{user}]", self.name),
-            _ => self.name.clone(),
+            Some(user) if !self.is_verified => format!("{name} [{user}]"),
+            _ => name,
         }
     }
 

@@ -8,7 +8,7 @@ use ksmith_core::reading::Reading;
 
 use super::equals::Search;
 use super::host::{host_state, uptime};
-use super::intent::meant_to_opt_in;
+use super::intent::{kept_out, meant_to_opt_in};
 use super::looks::{first_look, is_anything_pending, last_look};
 use super::pages::{Draw, walk};
 use super::patient::{NoPatient, Patient};
@@ -65,6 +65,7 @@ pub fn examine(root: &Root, patient: &Patient, options: Options) -> Result<Repor
         ksm: ksm(patient.text("ksm_stat")).unwrap_or_default(),
         drives_device: patient.drives_device(root),
         meant_to_opt_in: meant_to_opt_in(root, patient),
+        kept_out: kept_out(patient),
         mappings: mappings.into_iter().map(|mapping| Examined { mapping, ..Examined::default() }).collect(),
         host,
         age_seconds: age(root, patient),

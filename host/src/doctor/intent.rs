@@ -1,8 +1,11 @@
-//! Whether a process was meant to opt in as a whole: what still shows when the kernel has forgotten it.
+//! What a process was meant to do: to opt in as a whole, which still shows when the kernel has forgotten it, or to stay out.
 
 use std::path::Path;
 
+use ksmith_core::kernel::CommandLine;
+
 use super::patient::Patient;
+use crate::hypervisor;
 use crate::root::Root;
 
 /// Libraries that opt a program in from inside.
@@ -20,6 +23,12 @@ const UNITS: [&str; 5] = [
 /// The evidence in words. `None` if nothing speaks for it, or it may not be seen.
 pub fn meant_to_opt_in(root: &Root, patient: &Patient) -> Option<String> {
     by_preload(patient).or_else(|| by_unit(root, patient))
+}
+
+/// The evidence on its command line that its memory is not to be offered.
+pub fn kept_out(patient: &Patient) -> Option<String> {
+    let (comm, line) = (patient.text("comm"), patient.text("cmdline"));
+    hypervisor::kept_out(comm.value()?.trim_end(), &CommandLine::parse(line.value()?.as_bytes()))
 }
 
 fn by_preload(patient: &Patient) -> Option<String> {

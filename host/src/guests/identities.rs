@@ -4,7 +4,7 @@ use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::sample::ProcessId;
 
 use super::twins;
-use crate::hypervisor::{Cgroup, Recognised, recognise};
+use crate::hypervisor::{Cgroup, Recognised, container, printable, recognise};
 use crate::owner::{Glance, Owner};
 use crate::root::Root;
 use crate::users::Users;
@@ -25,6 +25,15 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Recognis
     let is_in_container = cgroup.as_ref().is_some_and(Cgroup::is_in_container);
     found.identity.is_verified |=
         found.has_own_word && !is_in_container && before.is_roots_program() && before == Glance::at(root, id.pid);
+    let unit = found.identity.unit.clone();
+    if let Some(called) = unit.and_then(|unit| found.hypervisor.called(root, &unit)) {
+        let identity = &mut found.identity;
+        // The kubelet knows the pod, whatever root this process sees.
+        let is_pods = called.manager == container::pods::MANAGER;
+        identity.is_verified |= is_pods && cgroup.as_ref().is_some_and(|cgroup| cgroup.container().is_some());
+        (identity.name, identity.manager, identity.number) =
+            (printable(&called.name), Some(called.manager), called.number);
+    }
     found.identity.uid = owner.and_then(Owner::only);
     found.effective_uid = owner.map(Owner::effective);
     found.identity.is_twin = root.is_host() && twins::have_one_memory(id.pid, stat.parent);

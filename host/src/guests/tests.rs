@@ -131,3 +131,26 @@ fn a_process_that_changes_its_user_is_not_the_one_that_was_verified() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// A pod's container and a machine of KubeVirt, as seen from the host and from a container that has a cgroup namespace of its own.
+#[test]
+fn a_machine_of_kubevirt_is_verified_by_the_kubelet() {
+    let uid = "0d8f3d1e-3c4b-4c1e-9a52-6a1d0e5b7f10";
+    let ids = [format!("{:064x}", 1), format!("{:064x}", 2)];
+    let line = "/usr/libexec/qemu-kvm -name guest=shop_db,debug-threads=on -smbios type=1,manufacturer=KubeVirt \
+                -chardev socket,id=charmonitor,fd=19,server=on -mon chardev=charmonitor,mode=control";
+    for above in ["/kubepods.slice/kubepods-burstable.slice", "/../.."] {
+        let slice = format!("{above}/kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
+        let groups = ids.clone().map(|id| format!("{slice}/cri-containerd-{id}.scope"));
+        let tree = tree(&[(10, line, &groups[0]), (11, "nginx", &groups[1])]);
+        fs::create_dir_all(tree.path().join(format!("var/log/pods/shop_virt-launcher-db-x2k9q_{uid}"))).unwrap();
+        let mut guests = Guests::new(Root::at(tree.path()), Uri::default());
+        let list = guests.list(&sample(&[(10, "qemu-kvm"), (11, "nginx")])).guests;
+        let found: Vec<_> = list.iter().map(|it| (it.name.as_str(), it.manager.as_deref())).collect();
+        let container = format!("shop/virt-launcher-db-x2k9q/{}", &ids[1][..12]);
+        assert_eq!(found, [("shop/db", Some("kubevirt")), (container.as_str(), Some("kubernetes"))]);
+        assert!(list.iter().all(|guest| guest.is_verified), "{above}: {list:?}");
+        let refused = guests.target(&list[0]).unwrap().check(false).unwrap_err().to_string();
+        assert!(refused.contains("node without KSM"), "{refused}");
+    }
+}

@@ -46,15 +46,27 @@ impl Cgroup {
         false
     }
 
+    /// The path of the container that the process is in, if no other unit has made that: leading `..` lie between this process and
+    /// the root that it sees, and so above this process.
+    pub(crate) fn container(&self) -> Option<&str> {
+        let unit = innermost(self.0.trim_start_matches("/..")).filter(|unit| unit.hypervisor.is_container())?;
+        let parents = &unit.path[..unit.path.rfind('/')?];
+        (innermost(parents).is_none() && !parents.split('/').any(is_users)).then_some(unit.path)
+    }
+
     /// The innermost service or container on the path, and the path up to it. A container that a service started
     /// is the container; an application that a user's manager started is a service of its own.
     pub fn unit(&self) -> Option<Unit<'_>> {
         let unit = innermost(&self.0)?;
         let parents = &unit.path[..unit.path.rfind('/')?];
-        let is_users = |part: &str| part == ".." || part == "user.slice" || part.starts_with("user@");
         let is_of_system = !parents.split('/').any(is_users) && innermost(parents).is_none();
         Some(Unit { is_of_system, ..unit })
     }
+}
+
+/// Whether a user makes cgroups below such a part of a path, or may do so: above the root that this process sees.
+fn is_users(part: &str) -> bool {
+    part == ".." || part == "user.slice" || part.starts_with("user@")
 }
 
 /// The innermost service or container on a path. What has made it is not looked at.

@@ -36,7 +36,9 @@ macro_rules! registry {
 }
 
 registry! {
+    kubevirt
     libvirt
+    proxmox
     qemu
     cloud_hypervisor
     firecracker
@@ -54,6 +56,11 @@ registry! {
 pub trait Hypervisor: fmt::Debug + Sync {
     /// The word for such guests in text, JSON and files.
     fn kind(&self) -> Kind;
+
+    /// The manager of such guests, in a word.
+    fn manager(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Whether such guests are machines, which balance resizes without being told their names.
     fn is_machine(&self) -> bool {
@@ -79,6 +86,17 @@ pub trait Hypervisor: fmt::Debug + Sync {
 
     /// The guest's name, if a part of a cgroup's path below `parents` is such a guest.
     fn unit(&self, _part: &str, _parents: &str) -> Option<String> {
+        None
+    }
+
+    /// What the files of the guest's manager call it, by the part of a cgroup's path that is the guest and the path up to it.
+    /// Only files that no ordinary user may write count.
+    fn called(&self, _root: &Root, _unit: &str) -> Option<Called> {
+        None
+    }
+
+    /// Why the guest's memory is not offered to KSM, in one sentence, if its command line says so.
+    fn kept_out(&self, _line: &CommandLine) -> Option<String> {
         None
     }
 
@@ -158,6 +176,12 @@ pub trait Hypervisor: fmt::Debug + Sync {
         Ok(None)
     }
 
+    /// How the guest is started with merging on or off from now on, where ksmith does not see to that itself.
+    fn permanently(&self, _target: &Target, on: bool) -> String {
+        let word = if on { "on" } else { "off" };
+        format!("libvirt does not manage it: start it with -machine mem-merge={word} from now on")
+    }
+
     /// The way to give the guest more memory or less.
     fn resize(&self) -> Resize {
         Resize::Unable(format!(
@@ -174,12 +198,25 @@ pub struct Looks {
     pub name: Option<String>,
     /// The UUID in lower case with dashes.
     pub uuid: Option<String>,
+    /// The number by which the manager's users know it.
+    pub number: Option<u32>,
     /// The memory that the guest is given.
     pub memory_bytes: Option<u64>,
     /// The reason in a word why the guest's memory can't merge: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<&'static str>,
     /// Whether children of the process belong to the guest if their command line looks the same.
     pub includes_children: bool,
+}
+
+/// What the files of a manager call a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Called {
+    /// The name that the manager's users know.
+    pub name: String,
+    /// The manager, in a word.
+    pub manager: &'static str,
+    /// The number by which the manager's users know it.
+    pub number: Option<u32>,
 }
 
 /// What the manager of a guest knows of it, and the guest can't choose.
@@ -217,7 +254,13 @@ pub enum Resize {
     Unable(String),
 }
 
-/// The hypervisor of this kind; unknown kinds count as plain processes.
+/// Why the memory of a guest with this command line is not offered to KSM. `None` for what is no guest, and where the command line
+/// does not keep it out.
+pub(crate) fn kept_out(comm: &str, line: &CommandLine) -> Option<String> {
+    name::hypervisor(comm, line)?.0.kept_out(line)
+}
+
+/// The hypervisor of this kind, the most general one if managers have theirs; unknown kinds count as plain processes.
 pub fn of_kind(kind: Kind) -> &'static dyn Hypervisor {
-    REGISTRY.iter().find(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
+    REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
 }

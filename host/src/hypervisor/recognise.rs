@@ -46,6 +46,8 @@ pub fn recognise(
     let identity = Identity {
         name,
         kind: hypervisor.kind(),
+        manager: hypervisor.manager(),
+        number: looks.number,
         program: printable(program),
         uuid: looks.uuid,
         is_verified,
@@ -127,8 +129,9 @@ mod tests {
     #[test]
     fn qemu_with_an_inherited_monitor_is_that_of_libvirt() {
         let own = CommandLine::parse(b"kvm\0-qmp\0unix:/q,server=on");
-        let inherited =
-            CommandLine::parse(b"kvm\0-chardev\0socket,id=c,fd=33\0-mon\0chardev=c,mode=control\0-qmp\0unix:/q");
+        let inherited = CommandLine::parse(
+            b"kvm\0-chardev\0socket,id=c,fd=33\0-mon\0chardev=c,mode=control\0-qmp\0unix:/q,server",
+        );
         for (line, expected, monitors) in [(own, "Qemu", 1), (inherited, "Libvirt", 2)] {
             let found = recognise("kvm", &line, None, 1, None);
             assert_eq!((format!("{:?}", found.hypervisor), found.monitors.len()), (expected.to_owned(), monitors));

@@ -113,14 +113,12 @@ impl Target {
     /// Has libvirt start the guest with merging on or off from now on. Returns whether that is new.
     ///
     /// # Errors
-    /// libvirt does not manage it, can't be asked, or refuses.
+    /// libvirt does not manage it (the sentence says what does work), can't be asked, or refuses.
     pub fn make_permanent(&self, on: bool, dry_run: bool) -> Result<bool, SwitchError> {
         match self.hypervisor.make_permanent(self, on, dry_run) {
             Ok(Some(is_new)) => Ok(is_new),
             Ok(None) => {
-                let word = if on { "on" } else { "off" };
-                let why =
-                    format!("libvirt does not manage it: start it with -machine mem-merge={word} from now on");
+                let why = self.hypervisor.permanently(self, on);
                 Err(SwitchError::NoSwitch { name: self.name.clone(), why })
             }
             Err(source) => Err(SwitchError::Monitor { name: self.name.clone(), source }),

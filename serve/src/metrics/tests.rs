@@ -18,6 +18,8 @@ fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
         uuid: Some("8c4f".to_owned()),
         is_verified: true,
         kind: Kind::new("qemu"),
+        manager: None,
+        number: None,
         processes: vec![ProcessId { pid, start_ticks: 1 }],
         program: "qemu".to_owned(),
         memory_bytes: None,

@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 use super::uml::Uml;
 use super::{Actuator, ActuatorError};
 use ksmith_host::guests::Target;
-use ksmith_host::hypervisor::Resize;
+use ksmith_host::hypervisor::{Resize, proxmox};
 use ksmith_host::root::Root;
 
 /// Returns the actuator of a guest. Asks its hypervisor, and so may wait for about two seconds.
@@ -28,6 +28,12 @@ pub fn actuator(
         },
         Resize::Unable(why) => Err(ActuatorError::Unable(why)),
     }
+}
+
+/// Returns why Proxmox VE resizes the guest itself. Reads a file of its cluster's file system, and so may wait for that.
+pub(super) fn left_to_proxmox(root: &Root, target: &Target) -> Option<String> {
+    let is_its = target.identity.manager == Some(proxmox::MANAGER);
+    target.identity.number.filter(|_| is_its).and_then(|vmid| proxmox::balloon_of_proxmox(root, vmid))
 }
 
 /// Returns the actuator of a cgroup with all its members, by its path below the mount point.

@@ -119,7 +119,8 @@ impl Balancer {
         self.polls_new_guests = true;
         let mut next: Option<Duration> = None;
         for member in self.members.values_mut() {
-            let Some(first_poll) = member.first_poll.filter(|_| !member.is_busy()) else { continue };
+            let is_left = member.candidate.is_left_to_proxmox(&self.config);
+            let Some(first_poll) = member.first_poll.filter(|_| !is_left && !member.is_busy()) else { continue };
             if first_poll.due <= now {
                 member.looking = member.worker.as_ref().is_some_and(Worker::look);
             } else {
@@ -143,6 +144,7 @@ impl Balancer {
         for member in self.members.values_mut().filter(|member| !is_new(member)) {
             // A guest that answers and does not follow is still asked: it may come under memory pressure.
             let may_ask = member.error.is_none() || self.backoff.trouble(&member.candidate.key, now).is_none();
+            let may_ask = may_ask && !member.candidate.is_left_to_proxmox(&self.config);
             if may_ask && !member.is_busy() && member.worker.as_ref().is_some_and(Worker::look) {
                 member.looking = true;
             }

@@ -6,6 +6,7 @@ use ksmith_core::balance::{BalanceConfig, GuestView, Inside, Terms};
 use ksmith_core::guest::{Guest, Kind};
 
 use ksmith_host::fair_pool::Accountable;
+use ksmith_host::hypervisor::proxmox;
 
 use super::first_poll::FirstPoll;
 use super::worker::Worker;
@@ -17,6 +18,8 @@ pub(super) struct Candidate {
     pub key: String,
     pub name: String,
     pub kind: Kind,
+    /// Whether Proxmox VE started it.
+    pub is_of_proxmox: bool,
     pub uuid: Option<String>,
     /// Whether name and UUID are verified.
     pub is_verified: bool,
@@ -36,6 +39,7 @@ impl Candidate {
             key: guest.id().to_string(),
             name: guest.name.clone(),
             kind: guest.kind,
+            is_of_proxmox: guest.manager.as_deref() == Some(proxmox::MANAGER),
             uuid: guest.uuid.clone(),
             is_verified: guest.is_verified,
             user: guest.only_user().map(str::to_owned),
@@ -53,6 +57,7 @@ impl Candidate {
             key: format!("cgroup:{path}"),
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
             kind: Kind::new("container"),
+            is_of_proxmox: false,
             uuid: None,
             is_verified: true,
             user: None,
@@ -85,6 +90,11 @@ impl Candidate {
     /// The account of what is asked of it.
     pub(super) fn accountable(&self) -> Accountable {
         if self.is_verified { Accountable::Host } else { Accountable::User(self.uid) }
+    }
+
+    /// Whether the guest is left to Proxmox VE, which has a balance of its own. Then it is not even asked.
+    pub(super) fn is_left_to_proxmox(&self, config: &BalanceConfig) -> bool {
+        self.is_of_proxmox && !config.proxmox
     }
 
     /// The view as a policy may have it. A guest that is not verified says of itself what it likes: how much memory it

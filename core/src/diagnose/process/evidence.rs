@@ -17,6 +17,7 @@ pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
             format!("{}, and its ksm_merge_any is no", seen.meant_to_opt_in.as_deref().unwrap_or("it was opted in"))
         }
         Cause::NotMarked => match seen.ksm.merge_any {
+            Some(false) | None if seen.kept_out.is_some() => seen.kept_out.clone()?,
             Some(true) => "the process opted in as a whole; these mappings were taken out, or are of a kind that \
                            can't be marked"
                 .to_owned(),

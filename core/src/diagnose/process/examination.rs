@@ -17,6 +17,8 @@ pub struct Examination {
     pub drives_device: Option<bool>,
     /// The evidence that it should have opted in as a whole: `its service has MemoryKSM=yes`.
     pub meant_to_opt_in: Option<String>,
+    /// Why its memory is not offered, as its command line says: `QEMU was started with mem-merge=off`.
+    pub kept_out: Option<String>,
     /// The mappings of the process.
     pub mappings: Vec<Examined>,
     /// KSM's settings and state.

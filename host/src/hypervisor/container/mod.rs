@@ -1,9 +1,13 @@
 //! Containers, by the paths that container managers give their cgroups.
 
+mod called;
+pub(crate) mod pods;
+
 use ksmith_core::guest::Kind;
 
 use super::cgroup::unescape;
-use super::{Hypervisor, Resize};
+use super::{Called, Hypervisor, Resize};
+use crate::root::Root;
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Container = Container;
@@ -45,6 +49,10 @@ impl Hypervisor for Container {
         let is_lxc = parents == "/lxc" || parents.ends_with("/lxc");
         let of_lxc = part.strip_prefix("lxc.payload.").or_else(|| is_lxc.then_some(part));
         of_lxc.map(str::to_owned).or_else(nspawn)
+    }
+
+    fn called(&self, root: &Root, unit: &str) -> Option<Called> {
+        called::called(root, unit)
     }
 
     fn resize(&self) -> Resize {

@@ -39,12 +39,22 @@ impl Hypervisor for Libvirt {
         qemu::KIND
     }
 
+    fn manager(&self) -> Option<&'static str> {
+        Some("libvirt")
+    }
+
     fn is_program(&self, program: Program<'_>) -> bool {
         qemu::is_program(program)
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<Looks> {
         qemu::monitors(line).contains(&Place::Inherited).then(|| qemu::looks(line))
+    }
+
+    fn kept_out(&self, line: &CommandLine) -> Option<String> {
+        qemu::is_kept_out(line).then(|| {
+            format!("{}; take <nosharepages/> out of the domain (`ksmith merge on --permanent`)", qemu::KEPT_OUT)
+        })
     }
 
     fn monitors(&self, line: &CommandLine) -> Vec<Place> {

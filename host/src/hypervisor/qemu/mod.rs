@@ -8,7 +8,7 @@ use ksmith_core::guest::Kind;
 use ksmith_core::kernel::CommandLine;
 
 pub(super) use self::monitors::monitors;
-use super::options::{MIB, memory_in_mib, uuid_text};
+use super::options::{MIB, field, memory_in_mib, uuid_text};
 use super::{Answer, Hypervisor, Looks, Monitor, MonitorError, Place, Program, Resize, Switched, Target, qmp};
 use crate::root::Root;
 
@@ -33,6 +33,10 @@ impl Hypervisor for Qemu {
 
     fn recognise(&self, line: &CommandLine) -> Option<Looks> {
         Some(looks(line))
+    }
+
+    fn kept_out(&self, line: &CommandLine) -> Option<String> {
+        is_kept_out(line).then(|| format!("{KEPT_OUT}; start it with -machine mem-merge=on"))
     }
 
     fn monitors(&self, line: &CommandLine) -> Vec<Place> {
@@ -73,12 +77,34 @@ pub(super) fn looks(line: &CommandLine) -> Looks {
     let either = |one: &str| line.option(one).or_else(|| line.option(&format!("-{one}")));
     Looks {
         name: either("-name").and_then(name::name),
-        uuid: either("-uuid").and_then(uuid_text),
+        uuid: either("-uuid").and_then(uuid_text).or_else(|| either("-smbios").and_then(smbios_uuid)),
+        number: None,
         // QEMU's own default is 128 MiB.
         memory_bytes: either("-m").map_or(Some(128 * MIB), memory_in_mib),
         obstacle: obstacle::obstacle(line),
         includes_children: false,
     }
+}
+
+/// The sentence for a guest that [`is_kept_out`].
+pub(super) const KEPT_OUT: &str = "QEMU was started with -machine mem-merge=off";
+
+/// Whether QEMU offers no memory of the guest to KSM.
+pub(super) fn is_kept_out(line: &CommandLine) -> bool {
+    let arguments = line.arguments();
+    let options = arguments.iter().zip(arguments.iter().skip(1));
+    let is_off = |value: &str| ["off", "no", "n", "false"].map(Some).contains(&field(value, "mem-merge"));
+    // QEMU merges several `-machine` into one, in which the last value counts.
+    let set = |(option, value): (&String, &String)| {
+        let is_machine = ["machine", "M"].contains(&option.trim_start_matches('-')) && option.starts_with('-');
+        (is_machine && field(value, "mem-merge").is_some()).then(|| is_off(value))
+    };
+    options.filter_map(set).next_back().unwrap_or(false)
+}
+
+/// The UUID in `-smbios type=1,uuid=UUID`, which QEMU takes as that of the guest.
+fn smbios_uuid(options: &str) -> Option<String> {
+    (field(options, "type") == Some("1")).then(|| field(options, "uuid").and_then(uuid_text)).flatten()
 }
 
 /// Whether its monitor can be reached without libvirt, which marks a guest as tainted that was spoken to through it.

@@ -1,4 +1,5 @@
-//! The monitors on QEMU's command line.
+//! The monitors on QEMU's command line: the sockets that QEMU itself serves. A socket without `server` is another program's, to
+//! which QEMU connects.
 
 use ksmith_core::kernel::CommandLine;
 
@@ -27,7 +28,7 @@ fn of_device(value: &str, arguments: &[String]) -> Option<Place> {
     if let Some(id) = value.strip_prefix("chardev:") {
         return of_chardev(id, arguments);
     }
-    let options = value.strip_prefix("unix:")?;
+    let options = value.strip_prefix("unix:").filter(|options| is_server(options))?;
     path(field(options, "path").unwrap_or(first(options)))
 }
 
@@ -37,10 +38,16 @@ fn of_chardev(id: &str, arguments: &[String]) -> Option<Place> {
         option.trim_start_matches('-') == "chardev" && first(value) == "socket" && field(value, "id") == Some(id)
     });
     chardevs.into_iter().find_map(|(_, value)| match (field(value, "path"), field(value, "fd")) {
-        (Some(at), _) => path(at),
+        (Some(at), _) => path(at).filter(|_| is_server(value)),
         (None, Some(_)) => Some(Place::Inherited),
         (None, None) => None,
     })
+}
+
+/// Whether QEMU listens at the socket. Its default is to connect to it.
+fn is_server(options: &str) -> bool {
+    let is_on = |value: &str| ["on", "yes", "y", "true"].contains(&value);
+    options.split(',').any(|option| option == "server" || option.strip_prefix("server=").is_some_and(is_on))
 }
 
 fn path(text: &str) -> Option<Place> {
@@ -68,13 +75,13 @@ mod tests {
             "-qmp-pretty unix:path=/run/q.sock,server=on",
             "-chardev socket,id=c,path=/run/q.sock,server=on -mon chardev=c,mode=control",
             "-mon c,mode=control -chardev socket,server=on,path=/run/q.sock,id=c",
-            "-chardev socket,id=c,path=/run/q.sock -qmp chardev:c",
+            "-chardev socket,id=c,path=/run/q.sock,server=true -qmp chardev:c",
         ] {
             assert_eq!(path_of(text), expected, "{text}");
         }
         let libvirt = "-chardev socket,id=charmonitor,fd=33,server=on -mon chardev=charmonitor,id=m,mode=control";
         assert_eq!(path_of(libvirt), [Place::Inherited]);
-        assert_eq!(path_of("-qmp unix:a -qmp unix:b").len(), 2);
+        assert_eq!(path_of("-qmp unix:a,server -qmp unix:b,server=yes").len(), 2);
     }
 
     #[test]
@@ -87,6 +94,9 @@ mod tests {
             "-mon chardev=absent,mode=control",
             "-chardev socket,id=c,host=h,port=1 -mon chardev=c,mode=control",
             "-qmp unix:",
+            "-qmp unix:/run/peer",
+            "-qmp unix:/run/peer,server=off",
+            "-chardev socket,id=c,path=/run/peer,reconnect=5 -mon chardev=c,mode=control",
             "-qmp",
             "",
         ] {

@@ -25,6 +25,7 @@ impl Hypervisor for StratoVirt {
     fn recognise(&self, line: &CommandLine) -> Option<Looks> {
         Some(Looks {
             name: line.option("-name").map(|options| first(options).to_owned()),
+            number: None,
             uuid: line.option("-uuid").and_then(uuid_text),
             // StratoVirt's own default is 256 MiB.
             memory_bytes: line.option("-m").map_or(Some(256 * MIB), memory_in_mib),

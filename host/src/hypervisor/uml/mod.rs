@@ -35,6 +35,7 @@ impl Hypervisor for Uml {
         let is_its = |argument: &String| ARGUMENTS.iter().any(|known| argument.starts_with(known));
         line.arguments().iter().skip(1).any(is_its).then(|| Looks {
             name: line.option("umid").map(str::to_owned),
+            number: None,
             uuid: None,
             memory_bytes: line.option("mem").and_then(|text| size(text, 1)),
             // Its RAM is a shared mapping of a file.

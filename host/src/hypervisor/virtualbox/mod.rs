@@ -29,6 +29,7 @@ impl Hypervisor for VirtualBox {
         let name = line.option("--comment").or_else(|| uuid.is_none().then_some(started));
         Some(Looks {
             name: name.map(str::to_owned),
+            number: None,
             uuid,
             memory_bytes: None,
             // The kernel module allocates the guest's memory and maps it as device memory, which KSM passes over.

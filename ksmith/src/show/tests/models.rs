@@ -18,6 +18,8 @@ fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> G
         uuid: None,
         is_verified: true,
         kind: Kind::new("qemu"),
+        manager: None,
+        number: None,
         processes: vec![ProcessId { pid, start_ticks: 1 }],
         program: "qemu".to_owned(),
         memory_bytes: Some(1 << 30),

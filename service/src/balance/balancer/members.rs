@@ -5,12 +5,17 @@ use ksmith_host::guests::Target;
 use ksmith_host::hypervisor::{Resize, of_kind};
 use tracing::{debug, warn};
 
+use super::super::actuators::left_to_proxmox;
 use super::super::first_poll::FirstPoll;
 use super::super::member::{Candidate, Member, is_machine};
 use super::super::pool::is_inside;
 use super::super::worker::{MakeActuator, Worker};
-use super::super::{actuator, cgroup_actuator};
+use super::super::{ActuatorError, actuator, cgroup_actuator};
 use super::Balancer;
+
+/// Why a guest of Proxmox VE is not resized.
+const LEFT_TO_PROXMOX: &str = "Proxmox VE has a balance of its own (pvestatd); [balance] proxmox = true leaves those guests to \
+     ksmith that pvestatd does not resize";
 
 impl Balancer {
     /// Takes over these guests, with what is needed to reach them, and drops all others.
@@ -23,15 +28,18 @@ impl Balancer {
                 continue;
             }
             let candidate = Candidate::of(guest);
-            // A console may appear later than its guest, and so may libvirt's record.
+            // A console may appear later than its guest, so may libvirt's record, and Proxmox VE may leave a guest to ksmith.
             let is_known = |member: &Member| {
-                let may_come = of_kind(guest.kind).resize() == Resize::Console;
+                let may_come = candidate.is_of_proxmox || of_kind(guest.kind).resize() == Resize::Console;
                 (member.worker.is_some() || !may_come) && member.candidate.is_verified == candidate.is_verified
             };
             let is_known = self.members.get(&candidate.key).is_some_and(is_known);
             let make = target.filter(|_| !is_known).map(|target| {
                 let (root, key, ledger) = (self.root.clone(), candidate.key.clone(), self.ledger.clone());
-                Box::new(move || actuator(&root, &target, &key, &ledger)) as MakeActuator
+                Box::new(move || match left_to_proxmox(&root, &target) {
+                    Some(why) => Err(ActuatorError::Unable(why)),
+                    None => actuator(&root, &target, &key, &ledger),
+                }) as MakeActuator
             });
             found.push((candidate, make));
         }
@@ -58,7 +66,7 @@ impl Balancer {
         let now = self.now();
         let mut known = std::mem::take(&mut self.members);
         for (candidate, make) in found {
-            let member = match known.remove(&candidate.key) {
+            let mut member = match known.remove(&candidate.key) {
                 Some(member)
                     if make.is_none()
                         || member.worker.is_some() && member.candidate.is_verified == candidate.is_verified =>
@@ -84,6 +92,9 @@ impl Balancer {
                     }
                 }
             };
+            if member.candidate.is_left_to_proxmox(&self.config) {
+                (member.known, member.error) = (None, Some(LEFT_TO_PROXMOX.to_owned()));
+            }
             self.members.insert(member.candidate.key.clone(), member);
         }
         for gone in known.into_values() {

@@ -20,6 +20,8 @@ fn guests() -> Answer {
         uuid: None,
         is_verified: true,
         kind: Kind::new("qemu"),
+        manager: None,
+        number: None,
         processes: Vec::new(),
         program: "qemu".to_owned(),
         memory_bytes: None,
