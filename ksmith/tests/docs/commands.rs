@@ -1,6 +1,7 @@
 //! Every command in a page is marked as run or not, and names only what the program has.
 //!
-//! A block of commands has the word `sh,run`, `sh,run=CODE` or `sh,not-run=REASON` behind its fence.
+//! A block of commands has the word `sh,run`, `sh,run=CODE` or `sh,not-run=REASON`
+//! The blocks of the tutorial are run by `make tutorial-test`.behind its fence.
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -9,7 +10,8 @@ use ksmith::cli::Cli;
 use crate::page::{self, Block};
 
 /// Why a block of commands is not run by a test.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
+    "the-tutorial",
     "changes-the-host",
     "needs-a-guest",
     "needs-root",
@@ -51,7 +53,9 @@ pub fn mark(block: &Block) -> Result<Option<Mark>, String> {
     }
     match mark.split_once('=') {
         None if mark == "run" => Ok(Some(Mark::Run(0))),
-        Some(("run", code)) => code.parse().map(|code| Some(Mark::Run(code))).map_err(|_| format!("no code: {code}")),
+        Some(("run", code)) => {
+            code.parse().map(|code| Some(Mark::Run(code))).map_err(|_| format!("no code: {code}"))
+        }
         Some(("not-run", reason)) if REASONS.contains(&reason) => Ok(Some(Mark::NotRun)),
         _ => Err(format!("{info:?}: sh,run or sh,not-run=REASON, one of {REASONS:?}")),
     }
@@ -71,7 +75,8 @@ fn invocations(line: &str) -> Vec<Vec<String>> {
             _ => None,
         };
         let Some(at) = at else { continue };
-        let is_redirection = |word: &String| word.starts_with('>') || word.starts_with("2>") || word.starts_with('<');
+        let is_redirection =
+            |word: &String| word.starts_with('>') || word.starts_with("2>") || word.starts_with('<');
         found.push(command[at..].iter().take_while(|word| !is_redirection(word)).cloned().collect());
     }
     found
@@ -80,11 +85,14 @@ fn invocations(line: &str) -> Vec<Vec<String>> {
 /// What the program's command line says against these arguments.
 fn refused(arguments: &[String]) -> Option<ErrorKind> {
     let error = Cli::command().try_get_matches_from(arguments).err()?;
-    let is_value = |word: &&String| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase() || "-._:/".contains(c));
+    let is_value =
+        |word: &&String| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase() || "-._:/".contains(c));
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
         // A word in capitals stands for a value.
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation if arguments.iter().any(|word| is_value(&word)) => None,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation if arguments.iter().any(|word| is_value(&word)) => {
+            None
+        }
         kind => Some(kind),
     }
 }
@@ -101,7 +109,8 @@ fn every_block_of_commands_is_run_or_says_why_not() {
                 Ok(Some(_)) => {
                     for line in block.code.replace("\\\n", " ").lines() {
                         for arguments in invocations(line) {
-                            let why = refused(&arguments).map(|kind| format!("{place}: {kind:?}: {}", arguments.join(" ")));
+                            let why = refused(&arguments)
+                                .map(|kind| format!("{place}: {kind:?}: {}", arguments.join(" ")));
                             faults.extend(why);
                         }
                     }
@@ -120,7 +129,10 @@ fn commands_in_sentences_name_what_is_there() {
         for (code, line) in page.inline_code() {
             for arguments in invocations(&code) {
                 let unknown = refused(&arguments).filter(|kind| {
-                    matches!(kind, ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict)
+                    matches!(
+                        kind,
+                        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict
+                    )
                 });
                 faults.extend(unknown.map(|kind| format!("{}:{line}: {kind:?}: {code}", page.path)));
             }

@@ -42,7 +42,9 @@ fn the_page_of_schemas_is_fresh() {
         for form in forms {
             let list = if form["type"] == "array" { &form["items"] } else { &form };
             let about = form["description"].as_str().unwrap_or_default();
-            page.push_str(&format!("\n{about}\n\n| key | type | meaning |\n|---|---|---|\n").replace("\n\n\n", "\n"));
+            page.push_str(
+                &format!("\n{about}\n\n| key | type | meaning |\n|---|---|---|\n").replace("\n\n\n", "\n"),
+            );
             let rows = keys(list);
             listed += rows.len();
             page.push_str(&rows.concat());

@@ -14,3 +14,4 @@ mod links;
 mod log_page;
 mod page;
 mod running;
+mod summary_page;

@@ -48,7 +48,9 @@ pub fn workspace() -> &'static Path {
 pub fn all() -> Vec<DocPage> {
     let listed = Command::new("git").args(["ls-files", "*.md"]).current_dir(workspace()).output().unwrap();
     let names = String::from_utf8(listed.stdout).unwrap();
-    let read = |path: &str| Some(DocPage { path: path.to_owned(), text: fs::read_to_string(workspace().join(path)).ok()? });
+    let read = |path: &str| {
+        Some(DocPage { path: path.to_owned(), text: fs::read_to_string(workspace().join(path)).ok()? })
+    };
     let pages: Vec<DocPage> = names.lines().filter_map(read).collect();
     assert!(pages.len() > 30, "the pages were not found");
     pages
@@ -63,7 +65,8 @@ pub fn for_users() -> Vec<DocPage> {
 
 impl DocPage {
     pub fn is_for_users(&self) -> bool {
-        let is_below_docs = self.path.starts_with("docs/") && !NOT_FOR_USERS.iter().any(|dir| self.path.starts_with(dir));
+        let is_below_docs =
+            self.path.starts_with("docs/") && !NOT_FOR_USERS.iter().any(|dir| self.path.starts_with(dir));
         is_below_docs || self.path == "README.md"
     }
 
@@ -123,7 +126,9 @@ impl DocPage {
         for (event, _) in self.events() {
             match event {
                 Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
-                Event::Text(text) | Event::Code(text) => heading.iter_mut().for_each(|heading| heading.push_str(&text)),
+                Event::Text(text) | Event::Code(text) => {
+                    heading.iter_mut().for_each(|heading| heading.push_str(&text))
+                }
                 Event::End(TagEnd::Heading(_)) => anchors.extend(heading.take().map(|heading| anchor(&heading))),
                 _ => {}
             }
@@ -149,13 +154,17 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn the_parts_of_a_page_are_found() {
-    let text = "# A `page` of, say, parts\n\n[a](b.md#c) and `ksmith status`\n\n```sh,run\nksmith\n```\n\n    indented\n";
+    let text =
+        "# A `page` of, say, parts\n\n[a](b.md#c) and `ksmith status`\n\n```sh,run\nksmith\n```\n\n    indented\n";
     let page = DocPage { path: "docs/a.md".to_owned(), text: text.to_owned() };
     assert_eq!(page.anchors(), BTreeSet::from(["a-page-of-say-parts".to_owned()]));
     assert_eq!(page.links(), [("b.md#c".to_owned(), 3)]);
     assert_eq!(page.inline_code()[1], ("ksmith status".to_owned(), 3));
     let blocks = page.blocks();
     assert_eq!(blocks.len(), 2);
-    assert_eq!((blocks[0].info.as_deref(), blocks[0].code.as_str(), blocks[0].line), (Some("sh,run"), "ksmith\n", 5));
+    assert_eq!(
+        (blocks[0].info.as_deref(), blocks[0].code.as_str(), blocks[0].line),
+        (Some("sh,run"), "ksmith\n", 5)
+    );
     assert_eq!(blocks[1].info, None);
 }

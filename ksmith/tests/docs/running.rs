@@ -80,12 +80,13 @@ fn every_block_that_is_marked_as_run_does_what_it_shows() {
                 faults.push(format!("{place}: {} instead of {code}: {why}", output.status));
             }
             let lines: Vec<&str> = said.lines().collect();
-            let other = expected(&page, &blocks, at).filter(|next| !fits(&next.code.lines().collect::<Vec<_>>(), &lines));
+            let other =
+                expected(&page, &blocks, at).filter(|next| !fits(&next.code.lines().collect::<Vec<_>>(), &lines));
             faults.extend(other.map(|next| format!("{}:{}: other output:\n{said}", page.path, next.line)));
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    assert!(ran >= 10, "only {ran} blocks are marked as run");
+    assert!(ran >= 7, "only {ran} blocks are marked as run");
 }
 
 #[test]
