@@ -27,7 +27,7 @@ GUEST_KERNEL := target/guest-kernel
 MATRIX := target/matrix
 
 .PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
-        page-test page-live-test alerts-test dashboard dashboard-test
+        page-test page-live-test alerts-test dashboard dashboard-test docs tutorial-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -161,6 +161,17 @@ vendor-uplot: ## Fetch the page's charting library by npm, check it, and put it 
 	    && tar -xzf uplot-$(UPLOT).tgz); \
 	for file in dist/uPlot.iife.min.js dist/uPlot.min.css; do cp "$$dir/package/$$file" serve/assets/; done; \
 	cp "$$dir/package/LICENSE" serve/assets/uPlot.LICENSE.txt; (cd serve/assets && sha256sum uPlot.*)
+
+# Fast checks of the pages (links, commands, lengths, what is generated) are tests: cargo test -p ksmith --test docs.
+MDBOOK := 0.5.4
+docs: rust build-tools ## Build the documentation as a site in target/docs, and check its links
+	@[ "$$(target/tools/bin/mdbook --version 2> /dev/null)" = "mdbook v$(MDBOOK)" ] || { echo 'installing mdbook into target/tools'; \
+	    cargo install --quiet --locked --root target/tools --no-default-features mdbook@$(MDBOOK); }
+	target/tools/bin/mdbook build docs
+	packaging/site-links target/docs
+
+tutorial-test: deb ## Run the tutorial from start to end in a Debian guest with systemd, emulated; needs root (some minutes)
+	packaging/tests/tutorial target/package/ksmith_*.deb
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

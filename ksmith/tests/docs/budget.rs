@@ -2,7 +2,7 @@
 
 use crate::page;
 
-/// Words of all pages that are written by hand for users, as `wc -w` counts them, README.md apart.
+/// Words of all pages that are written by hand for users, README.md and blocks of code apart.
 const WORDS: usize = 12_000;
 /// Lines of README.md.
 const LINES: usize = 80;

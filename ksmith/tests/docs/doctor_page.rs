@@ -73,9 +73,14 @@ impl<'a> Visit<'a> for Codes {
         visit::visit_expr_call(self, call);
     }
 
-    /// The findings on KSM itself are chosen as a code with its texts.
+    /// Some findings are chosen as a code with its texts, or with its severity.
     fn visit_expr_tuple(&mut self, tuple: &'a ExprTuple) {
         let parts: Vec<&Expr> = tuple.elems.iter().collect();
+        if let [code, severity_of @ Expr::Path(_)] = parts.as_slice() {
+            if let Some(code) = text(code).filter(|code| is_code(code)) {
+                self.add(code, severity(severity_of), severity_of, severity_of);
+            }
+        }
         if let [code, what, remedy] = parts.as_slice() {
             if let Some(code) = text(code).filter(|code| is_code(code)) {
                 self.add(code, "problem".to_owned(), what, remedy);

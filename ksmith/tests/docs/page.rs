@@ -141,9 +141,21 @@ impl DocPage {
         workspace().join(&self.path).parent().unwrap().join(link)
     }
 
-    /// The words as `wc -w` counts them.
+    /// The words outside of blocks of code: each has a letter or a digit.
     pub fn words(&self) -> usize {
-        self.text.split_whitespace().count()
+        let mut is_code = false;
+        let mut words = 0;
+        for (event, _) in self.events() {
+            match event {
+                Event::Start(Tag::CodeBlock(_)) => is_code = true,
+                Event::End(TagEnd::CodeBlock) => is_code = false,
+                Event::Text(text) | Event::Code(text) if !is_code => {
+                    words += text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+                }
+                _ => {}
+            }
+        }
+        words
     }
 }
 
@@ -167,4 +179,5 @@ fn the_parts_of_a_page_are_found() {
         (Some("sh,run"), "ksmith\n", 5)
     );
     assert_eq!(blocks[1].info, None);
+    assert_eq!(page.words(), 9);
 }
