@@ -65,10 +65,10 @@ impl<'a> Visit<'a> for Codes {
     fn visit_expr_call(&mut self, call: &'a ExprCall) {
         let arguments: Vec<&Expr> = call.args.iter().collect();
         let is_finding = matches!(&*call.func, Expr::Path(path) if path.path.segments.last().is_some_and(|part| part.ident == "finding"));
-        if let ([code, severity_of, what, remedy], true) = (arguments.as_slice(), is_finding) {
-            if let Some(code) = text(code).filter(|code| is_code(code)) {
-                self.add(code, severity(severity_of), what, remedy);
-            }
+        if let ([code, severity_of, what, remedy], true) = (arguments.as_slice(), is_finding)
+            && let Some(code) = text(code).filter(|code| is_code(code))
+        {
+            self.add(code, severity(severity_of), what, remedy);
         }
         visit::visit_expr_call(self, call);
     }
@@ -76,15 +76,15 @@ impl<'a> Visit<'a> for Codes {
     /// Some findings are chosen as a code with its texts, or with its severity.
     fn visit_expr_tuple(&mut self, tuple: &'a ExprTuple) {
         let parts: Vec<&Expr> = tuple.elems.iter().collect();
-        if let [code, severity_of @ Expr::Path(_)] = parts.as_slice() {
-            if let Some(code) = text(code).filter(|code| is_code(code)) {
-                self.add(code, severity(severity_of), severity_of, severity_of);
-            }
+        if let [code, severity_of @ Expr::Path(_)] = parts.as_slice()
+            && let Some(code) = text(code).filter(|code| is_code(code))
+        {
+            self.add(code, severity(severity_of), severity_of, severity_of);
         }
-        if let [code, what, remedy] = parts.as_slice() {
-            if let Some(code) = text(code).filter(|code| is_code(code)) {
-                self.add(code, "problem".to_owned(), what, remedy);
-            }
+        if let [code, what, remedy] = parts.as_slice()
+            && let Some(code) = text(code).filter(|code| is_code(code))
+        {
+            self.add(code, "problem".to_owned(), what, remedy);
         }
         visit::visit_expr_tuple(self, tuple);
     }

@@ -23,10 +23,10 @@ struct Messages {
 impl<'a> Visit<'a> for Messages {
     fn visit_macro(&mut self, call: &'a Macro) {
         let level = call.path.segments.last().map(|part| part.ident.to_string()).unwrap_or_default();
-        if ["error", "warn", "info", "debug"].contains(&level.as_str()) {
-            if let Some(text) = first_literal(call.tokens.clone()) {
-                self.of_level.entry(level).or_default().push(text);
-            }
+        if ["error", "warn", "info", "debug"].contains(&level.as_str())
+            && let Some(text) = first_literal(call.tokens.clone())
+        {
+            self.of_level.entry(level).or_default().push(text);
         }
         visit::visit_macro(self, call);
     }
