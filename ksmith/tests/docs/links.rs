@@ -42,17 +42,3 @@ fn a_link_without_a_file_or_heading_is_a_fault() {
     assert_eq!(fault(&page, "#one-two-three").as_deref(), Some(" has no heading #one-two-three"));
     assert_eq!(fault(&page, "nowhere.md").as_deref(), Some("there is no nowhere.md"));
 }
-
-/// The book's list of pages: a page that it lacks is in no menu.
-#[test]
-fn every_page_is_in_the_summary() {
-    let summary = page::all().into_iter().find(|page| page.path == "docs/SUMMARY.md").unwrap();
-    let listed: Vec<String> = summary.links().into_iter().map(|(link, _)| format!("docs/{link}")).collect();
-    let missing: Vec<String> = page::all()
-        .into_iter()
-        .filter(|page| page.path.starts_with("docs/") && page.path != "docs/SUMMARY.md")
-        .filter(|page| !listed.contains(&page.path))
-        .map(|page| page.path)
-        .collect();
-    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
-}
