@@ -32,7 +32,7 @@ MATRIX := target/matrix
 
 .PHONY: deb rpm tarball image package package-test reproducible
 .PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
-        page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test
+        page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -206,6 +206,17 @@ package-test: deb rpm tarball image ## Install, upgrade, remove and purge the pa
 
 reproducible: package ## Build a second time in another directory, and see that all packages are the same, bit by bit (some minutes)
 	packaging/tests/reproducible
+
+# Fast checks of the pages (links, commands, lengths, what is generated) are tests: cargo test -p ksmith --test docs.
+MDBOOK := 0.5.4
+docs: rust build-tools ## Build the documentation as a site in target/docs, and check its links
+	@[ "$$(target/tools/bin/mdbook --version 2> /dev/null)" = "mdbook v$(MDBOOK)" ] || { echo 'installing mdbook into target/tools'; \
+	    cargo install --quiet --locked --root target/tools --no-default-features mdbook@$(MDBOOK); }
+	target/tools/bin/mdbook build docs
+	packaging/site-links target/docs
+
+tutorial-test: deb ## Run the tutorial from start to end in a Debian guest with systemd, emulated; needs root (some minutes)
+	packaging/tests/tutorial target/package/ksmith_*.deb
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

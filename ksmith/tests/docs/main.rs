@@ -1,0 +1,17 @@
+//! Holds the documentation to what is there: links lead somewhere, commands are run or parsed, what is generated is
+//! fresh, and the pages for users stay short.
+//!
+//! `KSMITH_WRITE=1 cargo test -p ksmith --test docs` writes the generated pages instead of comparing them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+mod budget;
+mod commands;
+mod doctor_page;
+mod generated;
+mod json_page;
+mod links;
+mod log_page;
+mod page;
+mod running;
+mod summary_page;
