@@ -32,13 +32,12 @@ pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<Pod> {
     let mut parts = path.rsplit('/');
     parts.next()?;
     let uid = uid(parts.next()?)?;
-    let found = names(root, "var/log/pods", |entry| {
+    names(root, "var/log/pods", |entry| {
         let rest = entry.strip_suffix(uid.as_str())?.strip_suffix('_')?;
         // Neither a namespace nor a pod may have `_` in its name.
         let (namespace, name) = rest.split_once('_')?;
         Some(Pod { namespace: namespace.to_owned(), name: name.to_owned() })
-    });
-    found
+    })
 }
 
 /// The name of the container with this ID in its pod.
