@@ -33,9 +33,11 @@ if [ "$action" = uninstall ]; then
         ! live || systemctl disable --now $ours 2> /dev/null || true
         [ ! -e /run/ksmith/undo.json ] || "$prefix/bin/ksmith" restore
     fi
-    while read -r path; do rm -f "$base/$path"; done < "$list"
+    # The list itself is among them.
+    files=$(cat "$list")
+    echo "$files" | while read -r path; do rm -f "$base/$path"; done
     # The directories that are ours, or that hold nothing any more.
-    sed 's|/[^/]*$||' "$list" | sort -ru | while read -r directory; do
+    echo "$files" | sed 's|/[^/]*$||' | sort -ru | while read -r directory; do
         while [ -n "$directory" ] && rmdir "$base/$directory" 2> /dev/null; do
             case $directory in */*) directory=${directory%/*};; *) directory='';; esac
         done
