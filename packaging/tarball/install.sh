@@ -33,13 +33,11 @@ if [ "$action" = uninstall ]; then
         ! live || systemctl disable --now $ours 2> /dev/null || true
         [ ! -e /run/ksmith/undo.json ] || "$prefix/bin/ksmith" restore
     fi
-    while read -r path; do rm -f "$base/$path"; done < "$list"
-    # The directories that are ours, or that hold nothing any more.
-    sed 's|/[^/]*$||' "$list" | sort -ru | while read -r directory; do
-        while [ -n "$directory" ] && rmdir "$base/$directory" 2> /dev/null; do
-            case $directory in */*) directory=${directory%/*};; *) directory='';; esac
-        done
-    done
+    # Both lists are among them.
+    files=$(cat "$list") made=$(cat "$list.directories")
+    echo "$files" | while read -r path; do rm -f "$base/$path"; done
+    # Only directories that the installation made, and that hold nothing any more.
+    echo "$made" | sort -ru | while read -r directory; do rmdir "$base/$directory" 2> /dev/null || true; done
     if [ -n "$purge" ]; then
         rm -f "$destdir/etc/ksmith.toml"
         rm -rf "$destdir/var/lib/ksmith" "$destdir/run/ksmith"
@@ -53,12 +51,21 @@ if [ "$action" = uninstall ]; then
 fi
 
 [ -d "$tree" ] || { echo "install.sh: there is no $tree: run it from the unpacked archive" >&2; exit 1; }
-mkdir -p "$base/share/ksmith"
-(cd "$tree/usr" && find . -type f | sed 's|^\./||' | LC_ALL=C sort) > "$list.new"
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+directory() { # Makes it with those above it, and notes each that was not there.
+    [ ! -d "$base/$1" ] || return 0
+    case $1 in */*) directory "${1%/*}";; esac
+    mkdir "$base/$1"
+    echo "$1" >> "$new/directories"
+}
+mkdir -p "$base"
+: > "$new/directories"
+(cd "$tree/usr" && find . -type f | sed 's|^\./||' | LC_ALL=C sort) > "$new/files"
 while read -r path; do
     mode=644
     case $path in bin/* | */slurm/*) mode=755;; esac
-    mkdir -p "$base/$(dirname "$path")"
+    directory "$(dirname "$path")"
     # A new file in the place of the old one: the old program may be running.
     cp "$tree/usr/$path" "$base/$path.new"
     chmod $mode "$base/$path.new"
@@ -67,14 +74,13 @@ while read -r path; do
         *.pc) sed -i "s|^prefix=/usr\$|prefix=$prefix|" "$base/$path.new";;
     esac
     mv -f "$base/$path.new" "$base/$path"
-done < "$list.new"
+done < "$new/files"
 # What the version before had and this one has not.
-[ ! -e "$list" ] || LC_ALL=C comm -23 "$list" "$list.new" | while read -r path; do
-    [ "$path" = share/ksmith/installed ] || rm -f "$base/$path"
+[ ! -e "$list" ] || LC_ALL=C comm -23 "$list" "$new/files" | while read -r path; do
+    case $path in share/ksmith/installed*) ;; *) rm -f "$base/$path";; esac
 done
-{ cat "$list.new"; echo share/ksmith/installed; } > "$list"
-LC_ALL=C sort -o "$list" "$list"
-rm -f "$list.new"
+{ cat "$new/files"; echo share/ksmith/installed; echo share/ksmith/installed.directories; } | LC_ALL=C sort > "$list"
+cat "$new/directories" >> "$list.directories"
 mkdir -p "$destdir/etc"
 [ -e "$destdir/etc/ksmith.toml" ] || install -m 644 "$tree/etc/ksmith.toml" "$destdir/etc/ksmith.toml"
 if [ -z "$destdir" ]; then

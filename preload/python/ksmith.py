@@ -8,7 +8,7 @@ Works on anything that has the buffer protocol or NumPy's array interface. Nothi
     ksmith.scan(passes=2)           # asks the daemon, and waits
     print(ksmith.saves().saved_bytes)
 
-The library is searched for in KSMITH_LIBRARY, else where the loader searches. A failure raises KsmithError, an OSError
+The library is searched for in KSMITH_LIBRARY, else where the loader searches, else where packages put it. A failure raises KsmithError, an OSError
 with the errno of ksmith.h.
 """
 
@@ -57,8 +57,22 @@ class _Guided(ctypes.Structure):
     _fields_ = [("ranges", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
 
 
+def _open():
+    named = os.environ.get("KSMITH_LIBRARY")
+    if named:
+        return ctypes.CDLL(named)
+    try:
+        # By its name first: it may be loaded already.
+        return ctypes.CDLL("libksmith.so")
+    except OSError:
+        for place in ("/usr/lib/ksmith", "/usr/local/lib/ksmith"):
+            if os.path.exists(f"{place}/libksmith.so"):
+                return ctypes.CDLL(f"{place}/libksmith.so")
+        raise
+
+
 def _load():
-    library = ctypes.CDLL(os.environ.get("KSMITH_LIBRARY", "libksmith.so"))
+    library = _open()
     size, number, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
     for name, result, arguments in (
         ("ksmith_version", number, []),

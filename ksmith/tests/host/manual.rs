@@ -71,7 +71,7 @@ fn man_shows_each_page_without_a_warning() {
             .output();
         let Ok(shown) = shown else { return skipped("there is no man here") };
         assert!(shown.status.success() && shown.stderr.is_empty(), "{page:?}: {shown:?}");
-        assert!(String::from_utf8_lossy(&shown.stdout).contains("SEE ALSO"), "{page:?}");
+        assert!(shown.stdout.len() > 1000, "{page:?} has no text: {shown:?}");
     }
 }
 
