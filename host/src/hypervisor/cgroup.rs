@@ -151,6 +151,7 @@ mod tests {
             "/docker/ID",
             "/system.slice/docker-ID.scope",
             "/machine.slice/libpod-ID.scope",
+            "/libpod_parent/libpod-ID",
             "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-ID.scope",
             "/kubepods/besteffort/pod12-34/ID",
             "/kubepods.slice/crio-ID.scope",

@@ -37,8 +37,9 @@ impl Hypervisor for Container {
     }
 
     fn unit(&self, part: &str, parents: &str) -> Option<String> {
-        if is_id(part) {
-            return Some(short(part));
+        // Podman without systemd: /libpod_parent/libpod-ID.
+        if let Some(id) = Some(part.strip_prefix("libpod-").unwrap_or(part)).filter(|id| is_id(id)) {
+            return Some(short(id));
         }
         if let Some(scope) = part.strip_suffix(".scope") {
             let id = ID_PREFIXES.iter().find_map(|prefix| scope.strip_prefix(prefix)).filter(|id| is_id(id));

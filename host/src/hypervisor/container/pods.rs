@@ -27,7 +27,7 @@ pub(in crate::hypervisor) struct Pod {
 /// Entries that are looked through at most: a node has some hundred pods.
 const MOST_ENTRIES: usize = 100_000;
 
-/// The pod whose container has a cgroup of this path. `None` if it is no container of a pod, or the kubelet has no such pod.
+/// The pod that the container with a cgroup of this path is in. `None` if it is no container of a pod, or the kubelet has no such pod.
 pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<Pod> {
     let mut parts = path.rsplit('/');
     parts.next()?;
