@@ -33,6 +33,7 @@ const EXEMPT: [&str; 10] = [
     "fuzz/corpus/",
     "serve/assets/uPlot.",
     "serve/tests/page/package-lock.json",
+    "packaging/copyright",
     "packaging/grafana/package-lock.json",
     "ksmith/tests/words_allowed.txt",
 ];

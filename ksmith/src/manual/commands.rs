@@ -24,7 +24,7 @@ impl Page<'_> {
         format!("ksmith {}", self.words).trim_end().to_owned()
     }
 
-    /// Its examples.
+    /// Examples of the command.
     pub fn examples(&self) -> &'static [Example] {
         of(&self.words)
     }

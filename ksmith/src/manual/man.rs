@@ -99,7 +99,7 @@ fn entry(roff: &mut Roff, term: &str, meaning: &str) {
     roff.control("TP", []).text([bold(term)]).text([roman(meaning)]);
 }
 
-/// Returns ksmith.toml(5).
+/// Returns the man page of ksmith.toml.
 pub fn of_settings(settings: &Settings, date: &str) -> Vec<u8> {
     let mut roff = Roff::new();
     roff.control("TH", ["ksmith.toml", "5", date, concat!("ksmith ", env!("CARGO_PKG_VERSION")), MANUAL]);

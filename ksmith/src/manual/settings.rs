@@ -6,7 +6,7 @@
 /// The packaged configuration.
 pub const PACKAGED: &str = include_str!("../../../packaging/ksmith.toml");
 
-/// All settings.
+/// All settings of the configuration.
 #[derive(Debug, Default)]
 pub struct Settings {
     /// What holds for the file as a whole.
@@ -22,7 +22,7 @@ pub struct Table {
     pub header: String,
     /// What its keys are about.
     pub meaning: String,
-    /// Its keys.
+    /// Keys of the table.
     pub keys: Vec<Key>,
 }
 
@@ -37,7 +37,7 @@ impl Table {
 /// One key of a table.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name.
+    /// Name of the key.
     pub name: String,
     /// Its value in the file, as TOML.
     pub value: String,
