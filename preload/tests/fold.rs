@@ -13,7 +13,8 @@ use support::{Compiled, compile_linked, lock, run, skipped};
 /// The program, on a kernel that can move pages out, with the right to a full userfaultfd. `None`, said loudly, elsewhere.
 fn program() -> Option<Compiled> {
     let program = compile_linked("tests/c/fold.c")?;
-    let probe = program.command().args(["contents", "0"]).current_dir(program_directory(&program)).output().unwrap();
+    let probe =
+        program.command().args(["contents", "0"]).current_dir(program_directory(&program)).output().unwrap();
     let said = String::from_utf8_lossy(&probe.stdout).into_owned();
     if said.contains("code -1\n") || said.contains("code -38\n") {
         skipped("this kernel, or this user's rights, have no full userfaultfd that moves pages (Linux 6.8)");

@@ -20,7 +20,7 @@ use self::list::List;
 use self::window::{Folder, Reads};
 use crate::state::{self, Mode};
 use crate::sys::{self, Errno};
-use crate::{lock::Exclusive, marks};
+use crate::{lock::Exclusive, marks, process};
 
 /// Threads of one call at most.
 pub const MOST_THREADS: usize = 64;
@@ -41,6 +41,17 @@ pub struct Request {
 
 /// One call at a time: two would find each other's memory taken.
 static CALL: Exclusive<()> = Exclusive::new(());
+
+/// The memory ([`process::number`]) in which a call goes on, or 0.
+static GOES_ON: AtomicI32 = AtomicI32::new(0);
+
+/// Whether memory of this process is folded just now.
+pub fn is_going_on() -> bool {
+    match GOES_ON.load(Relaxed) {
+        0 => false,
+        number => number == process::number(),
+    }
+}
 
 /// What the threads of a call share.
 struct Job<'a> {
@@ -83,7 +94,9 @@ fn run(start: usize, end: usize, reads: Reads, request: Request) -> Result<Folde
     let list = List::of(start, end)?;
     let job = Job { list: &list, reads, request, page: marks::page(), error: AtomicI32::new(0) };
     let wanted = request.threads.clamp(1, MOST_THREADS).min(list.length().max(1));
+    GOES_ON.store(process::number(), Relaxed);
     let mut counts = in_threads(&job, wanted);
+    GOES_ON.store(0, Relaxed);
     counts.other = counts.other.saturating_add(list.other);
     counts.nanoseconds = sys::now().saturating_sub(begin);
     counts.method = method as u32;
