@@ -69,7 +69,7 @@ matrix: rust test-tools ## Run every command on Debian's kernels from 5.10 to th
 	@testdata/matrix-kernels $(MATRIX) || echo 'make matrix: checks fail on kernels that are not to be had' >&2
 	cargo test -p ksmith --test matrix -- --ignored --nocapture
 
-faults: rust test-tools ## Try faults of the host on the daemon, simulated and live; needs root (docs/reliability.md)
+faults: rust test-tools ## Try faults of the host on the daemon, simulated and live; needs root (docs/internals/reliability.md)
 	cargo test -p ksmith-host every_fail_point
 	cargo test -p ksmith-service every_fault_of_the_host
 	cargo test -p ksmith --test live faults -- --include-ignored

@@ -23,6 +23,7 @@ pub mod knobs;
 pub mod lease;
 pub mod limits;
 pub mod model;
+pub mod other_controllers;
 pub mod page_sample;
 pub mod printable;
 pub mod reading;

@@ -2,7 +2,7 @@
 //
 // Bytes are the same in every worker wherever they lie, so KSM merges them. Objects hold addresses, and every worker of
 // Node's cluster is a program of its own with its own random addresses: most of its heap differs, unless the addresses
-// are made the same (docs/hpc.md). At the end each worker goes through all it holds. Prints "ready"
+// are made the same (docs/how-to/hpc.md). At the end each worker goes through all it holds. Prints "ready"
 // and one JSON object.
 //
 //     ksmith run -- node service.js 4 30        (workers, seconds; 0: until standard input ends)

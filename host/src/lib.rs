@@ -20,6 +20,7 @@ pub mod live;
 pub mod mappings;
 pub mod memory;
 pub mod observe;
+pub mod other_controllers;
 pub mod own_use;
 pub mod owner;
 pub mod page_sampler;

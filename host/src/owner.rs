@@ -44,6 +44,11 @@ impl Owner {
         self.uids.iter().all(|uid| *uid == self.uids[0]).then_some(self.uids[0])
     }
 
+    /// Whether it is in the PID namespace of this host, and not in that of a container.
+    pub fn is_of_host(self) -> bool {
+        self.is_of_host
+    }
+
     fn is_root_of_host(self) -> bool {
         self.only() == Some(0) && self.is_of_host
     }

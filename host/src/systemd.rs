@@ -1,5 +1,7 @@
-//! Services that systemd opts in by a drop-in with `MemoryKSM=yes`. This module only writes files; the
-//! administrator makes systemd read them.
+//! The files of systemd: services that are opted in by a drop-in with `MemoryKSM=yes`, and the state of units. This module
+//! only reads and writes files; the administrator makes systemd read them.
+
+mod state;
 
 use std::fs;
 use std::io;
@@ -8,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ksmith_core::field::KernelVersion;
 
 use crate::root::Root;
+pub use state::{at_boot, enabling_links, exists, is_active, is_running};
 
 /// The first systemd with a working `MemoryKSM=`. Older ones call the prctl with arguments that the kernel
 /// refuses, so that the service never starts (systemd pull request 31683).
@@ -120,7 +123,7 @@ impl<'a> Service<'a> {
     /// # Errors
     /// The drop-in would have no effect, or stop the service from starting.
     pub fn check(&self) -> Result<(), OptInError> {
-        if !self.exists() {
+        if !exists(self.root, &self.unit) {
             return Err(OptInError::NoUnit(self.unit.clone()));
         }
         match version(self.root) {
@@ -178,15 +181,6 @@ impl<'a> Service<'a> {
             }
             Err(source) => Err(OptInError::File { path, source }),
         }
-    }
-
-    fn exists(&self) -> bool {
-        // An instance has the unit file of its template.
-        let template = self.unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
-        UNITS.iter().any(|directory| {
-            let has = |name: &str| self.root.path(directory).join(name).symlink_metadata().is_ok();
-            has(&self.unit) || template.as_deref().is_some_and(has)
-        })
     }
 }
 

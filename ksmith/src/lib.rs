@@ -5,5 +5,6 @@
 pub mod cli;
 pub mod log;
 pub mod report;
+pub mod setup;
 pub mod show;
 pub mod top;

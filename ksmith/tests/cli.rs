@@ -298,6 +298,9 @@ fn what_commands_print_of_captured_trees_fits_their_schemas() {
             ("guests", &["guests", "--by", "user"]),
             ("guests", &["guests", "--by", "domain", "--sort", "rss"]),
             ("doctor", &["doctor"]),
+            ("overview", &[]),
+            ("overview", &["overview"]),
+            ("setup", &["setup", "--dry-run"]),
         ] {
             let document = json(&ksmith(&[arguments, &["--json", "--root", &tree]].concat()));
             let faults: Vec<_> = schema(command).iter_errors(&document).map(|fault| fault.to_string()).collect();
@@ -313,6 +316,26 @@ fn what_commands_print_of_captured_trees_fits_their_schemas() {
         let faults: Vec<_> = schema(command).iter_errors(&document).map(|fault| fault.to_string()).collect();
         assert!(faults.is_empty(), "{arguments:?}: {faults:?}");
     }
+}
+
+#[test]
+fn without_a_command_there_is_an_overview_with_the_next_command() {
+    for (name, parts) in [
+        ("no-ksm", &["this kernel has none", "next      `ksmith doctor`", "`ksmith --help` lists"][..]),
+        ("linux-6.18", &["KSM       ", "control   ", "guests    ", "could     save at most", "next      `"]),
+        ("hostile", &["KSM       ", "next      `"]),
+    ] {
+        let output = ksmith(&["--root", &tree(name)]);
+        assert_eq!(code(&output), 0, "{name}: {}", err(&output));
+        for part in parts {
+            assert!(out(&output).contains(part), "{name}: {part} is not in\n{}", out(&output));
+        }
+    }
+    let bad = tempfile::NamedTempFile::new().unwrap();
+    fs::write(bad.path(), "polcy = 1\n").unwrap();
+    let output = ksmith(&["--config", &bad.path().display().to_string(), "--root", &tree("linux-6.18")]);
+    assert_eq!(code(&output), 0);
+    assert!(err(&output).contains("ksmith config check"), "{}", err(&output));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The results of an experiment, which are the content of `results.json`. `docs/lab.md` describes the keys.
+//! The results of an experiment, which are the content of `results.json`. `docs/internals/lab.md` describes the keys.
 
 use std::collections::BTreeMap;
 
@@ -265,7 +265,8 @@ pub(super) mod tests {
 
     #[test]
     fn the_keys_are_those_of_the_documentation() {
-        let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lab.md")).unwrap();
+        let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/internals/lab.md"))
+            .unwrap();
         fn keys(value: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
             match value {
                 serde_json::Value::Object(map) => map.iter().for_each(|(key, value)| {

@@ -16,7 +16,7 @@ import { fileURLToPath } from "node:url";
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const RULES = readFileSync(`${HERE}../prometheus/ksmith.rules.yml`, "utf8");
 const DASHBOARD = JSON.parse(readFileSync(`${HERE}../grafana/ksmith.json`, "utf8"));
-const RUNBOOKS = `${HERE}../../docs/runbooks/`;
+const RUNBOOKS = `${HERE}../../docs/how-to/runbooks/`;
 const DAEMON = `${HERE}daemon.mjs`;
 const PORT = 9797;
 /** The longest time that anything is waited for. */
@@ -160,7 +160,7 @@ after(async () => {
 });
 
 test("every alert names a runbook that tells what to do", () => {
-  const named = [...RULES.matchAll(/runbook_url: \S+\/docs\/runbooks\/(\w+)\.md/g)].map((found) => found[1]);
+  const named = [...RULES.matchAll(/runbook_url: \S+\/docs\/how-to\/runbooks\/(\w+)\.md/g)].map((found) => found[1]);
   assert.deepEqual(named, ALERTS);
   for (const alert of ALERTS) {
     const page = readFileSync(`${RUNBOOKS}${alert}.md`, "utf8");

@@ -24,7 +24,7 @@ extern "C" {
 int ksmith_version(void);
 
 /* Returns the mode of the library in this process: "none", "prctl", "madvise", "guided", or "quiet" (the program has sandboxed
- * itself with seccomp). See docs/libksmith.md. */
+ * itself with seccomp). See docs/reference/libksmith.md. */
 const char *ksmith_method(void);
 
 /* Offers memory to KSM: the whole pages within [start, start + length). It must be private and anonymous, as of malloc or

@@ -37,7 +37,7 @@ const FIXED: &[(&str, &str, &str)] = &[
     (
         "event",
         "id INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL",
-        "What happened besides. docs/history.md lists the kinds.",
+        "What happened besides. docs/how-to/history-and-report.md lists the kinds.",
     ),
     (
         "progress",

@@ -37,7 +37,9 @@ pub struct PeerUrl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPeer {
     /// It asks for TLS.
-    #[error("{0:?}: ksmith speaks no TLS itself: name a proxy on this host that does (docs/serve.md), by http://")]
+    #[error(
+        "{0:?}: ksmith speaks no TLS itself: name a proxy on this host that does (docs/how-to/web-page.md), by http://"
+    )]
     Tls(String),
     /// It is something else.
     #[error("{0:?} is no server: write it as http://HOST:PORT, without a path")]

@@ -162,10 +162,10 @@ mod tests {
 
     #[test]
     fn the_documents_list_every_policy() {
-        let page = include_str!("../../../docs/policies.md");
+        let page = include_str!("../../../docs/internals/policies.md");
         for entry in POLICIES {
             let row = format!("| `{}` | {} |", entry.name, entry.help);
-            assert!(page.contains(&row), "docs/policies.md lacks this row:\n{row}");
+            assert!(page.contains(&row), "docs/internals/policies.md lacks this row:\n{row}");
         }
     }
 }

@@ -3,11 +3,13 @@
 mod domains;
 mod ksmith;
 mod memory;
+mod others;
 mod scanning;
 
 use serde::Serialize;
 
 use crate::field::KernelVersion;
+use crate::other_controllers::{FoundController, name::UKSM};
 use crate::reading::Reading;
 use crate::sample::Sample;
 
@@ -55,8 +57,8 @@ pub struct Circumstances {
     pub kernel: Option<KernelVersion>,
     /// Whether a ksmith controls KSM.
     pub daemon: Daemon,
-    /// Other programs that control KSM, and how to stop them: `ksmtuned (pid 812)`, `systemctl stop ksmtuned`.
-    pub holders: Vec<(String, String)>,
+    /// Other controllers of KSM that run, start at boot or are installed.
+    pub others: Vec<FoundController>,
     /// Whether settings that an earlier ksmith changed must still be restored.
     pub unrestored: bool,
     /// What it means, in a sentence, that guests which do not trust each other may share pages.
@@ -78,14 +80,15 @@ pub struct Circumstances {
 /// Returns all findings, the worst first.
 pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> {
     if let Some(finding) = ksm_itself(sample) {
-        return vec![finding];
+        let in_its_place = circumstances.others.iter().filter(|found| found.controller.name == UKSM);
+        let others = in_its_place.filter_map(|found| others::finding_of(found, circumstances.daemon));
+        return [finding].into_iter().chain(others).collect();
     }
     let checks = [
         scanning::run_state(sample, circumstances),
         scanning::nothing_mergeable(sample),
         scanning::pace(sample, circumstances),
         scanning::smart_scan(sample, circumstances),
-        scanning::advisor(sample, circumstances),
         memory::exposure(sample),
         memory::metadata(sample, circumstances),
         memory::chains(sample),
@@ -101,14 +104,8 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         ksmith::unreturned(circumstances),
     ];
     let mut findings: Vec<Finding> = checks.into_iter().flatten().collect();
-    findings.extend(circumstances.holders.iter().map(|(controller, remedy)| {
-        finding(
-            "controller",
-            Severity::Warning,
-            format!("{controller} also controls KSM: two controllers undo each other's settings"),
-            format!("{remedy}, or `ksmith daemon --take-over` to pause it while ksmith runs"),
-        )
-    }));
+    findings
+        .extend(circumstances.others.iter().filter_map(|found| others::finding_of(found, circumstances.daemon)));
     findings.sort_by_key(|finding| finding.severity);
     findings
 }

@@ -6,7 +6,7 @@
 //!
 //! Three ways to the same [`Outcome`]: [`exact`] holds every fingerprint, [`Sketch`] a bounded set of contents
 //! with all their copies, and [`Probes`] a few pages picked by position, which can only bound the answer.
-//! `docs/estimate.md` derives the formulas and names their sources.
+//! `docs/how-to/estimate.md` derives the formulas and names their sources.
 
 mod bounds;
 pub mod exact;

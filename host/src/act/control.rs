@@ -7,11 +7,10 @@ use ksmith_core::knobs::Knob;
 use super::affinity::{self, AffinityError};
 use super::pause::Paused;
 use super::restore::restore;
-use super::{
-    ActError, Holder, Journal, Lock, LockError, PauseError, RestoreError, Restored, StateDir, UndoError, Writer,
-};
-use super::{find, holders::HolderKind};
+use super::{ActError, Journal, Lock, LockError, PauseError, RestoreError, Restored, StateDir, UndoError, Writer};
+use crate::other_controllers::{Holder, find};
 use crate::root::Root;
+use ksmith_core::other_controllers::Conflict;
 
 /// Why KSM could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -37,17 +36,17 @@ pub enum TakeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct HeldBy(pub Vec<Holder>);
 
-/// `KSM is controlled by ksmtuned (pid 812): stop it (systemctl stop ksmtuned), or …`
+/// `KSM is controlled by ksmtuned (pid 812): hand over to ksmith (systemctl disable --now ksmtuned; …`
 impl fmt::Display for HeldBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        let mut remedies: Vec<&str> = self.0.iter().map(Holder::remedy).collect();
+        let mut remedies: Vec<String> = self.0.iter().map(Holder::remedy).collect();
         remedies.dedup();
         let pause =
             if self.0.iter().any(Holder::can_be_paused) { "to pause it while ksmith runs" } else { "all the same" };
         write!(
             f,
-            "KSM is controlled by {}: stop it ({}), or start with --take-over {pause}",
+            "KSM is controlled by {}: hand over to ksmith ({}; or `ksmith setup`), or start with --take-over {pause}",
             names.join(" and "),
             remedies.join("; "),
         )
@@ -151,6 +150,13 @@ impl Control {
     }
 
     fn deal_with(&mut self, holders: Vec<Holder>, take_over: bool) -> Result<(), TakeError> {
+        let (holders, possible): (Vec<Holder>, Vec<Holder>) =
+            holders.into_iter().partition(|holder| holder.controller.conflict == Conflict::Certain);
+        self.notes.extend(
+            possible
+                .iter()
+                .map(|holder| format!("{holder} may write to KSM too: `ksmith doctor` says how to tell")),
+        );
         if holders.is_empty() {
             return Ok(());
         }
@@ -164,9 +170,9 @@ impl Control {
         for holder in holders {
             // A PID of a captured tree is another process's here.
             if !holder.can_be_paused() || !self.writer.root().is_host() {
-                let why = match holder.kind {
-                    HolderKind::Tuned { .. } => "it writes again whenever a profile is applied",
-                    _ => "it is not on this host",
+                let why = match holder.can_be_paused() {
+                    true => "it is not on this host",
+                    false => "it would be ended or hang meanwhile",
                 };
                 self.notes.push(format!("{holder} is not paused: {why}"));
                 continue;
@@ -316,8 +322,8 @@ mod tests {
         ksmtuned(tree.path());
         assert_eq!(
             take(tree.path()).unwrap_err().to_string(),
-            "KSM is controlled by ksmtuned (pid 812): stop it (systemctl stop ksmtuned), \
-             or start with --take-over to pause it while ksmith runs"
+            "KSM is controlled by ksmtuned (pid 812): hand over to ksmith (systemctl disable --now ksmtuned; \
+             or `ksmith setup`), or start with --take-over to pause it while ksmith runs"
         );
     }
 

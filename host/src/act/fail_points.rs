@@ -237,9 +237,9 @@ fn every_fail_point_leaves_what_a_fresh_restore_puts_right() {
     compare(&table);
 }
 
-/// Compares the table with docs/reliability.md, or writes it there.
+/// Compares the table with docs/internals/reliability.md, or writes it there.
 fn compare(table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reliability.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/internals/reliability.md");
     let text = fs::read_to_string(&path).unwrap();
     let (begin, end) = ("<!-- fail points -->\n", "\n<!-- end of fail points -->");
     let (head, rest) = text.split_once(begin).unwrap();
@@ -250,7 +250,7 @@ fn compare(table: &str) {
     }
     assert_eq!(
         known, table,
-        "renew docs/reliability.md: KSMITH_WRITE=1 cargo test -p ksmith-host every_fail_point"
+        "renew docs/internals/reliability.md: KSMITH_WRITE=1 cargo test -p ksmith-host every_fail_point"
     );
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`crate::memory`] chooses processes and reads their memory, one of [`exact`], [`sketch`] and [`sample`] decides how
 //! much to read and to remember, and [`run`] puts the [`report`] together. The estimators are in [`ksmith_core::sketch`]; how they work and what
-//! they cost is in `docs/estimate.md`.
+//! they cost is in `docs/how-to/estimate.md`.
 
 mod exact;
 mod job;

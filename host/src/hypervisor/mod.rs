@@ -1,6 +1,6 @@
 //! The hypervisors and other hosts of guests that ksmith knows: one folder for each, behind one trait.
 //!
-//! `docs/guide/adding-a-hypervisor.md` shows how to add one.
+//! `docs/internals/adding-a-hypervisor.md` shows how to add one.
 
 mod cgroup;
 mod name;

@@ -1,7 +1,8 @@
 //! Takes control of KSM for a command, or says why that is not possible here.
 
 use super::{Failure, Global};
-use ksmith_host::act::{self, Control, Lasting, StateDir};
+use ksmith_host::act::{Control, Lasting, StateDir};
+use ksmith_host::other_controllers;
 use ksmith_host::root::Root;
 
 /// The host to act on, which has KSM and on which this user may act.
@@ -58,7 +59,7 @@ pub fn take_lasting(global: &Global, dry_run: bool) -> anyhow::Result<Lasting> {
 
 /// Warns of programs that overwrite KSM's settings.
 pub fn warn_of_holders(root: &Root) {
-    for holder in act::find(root) {
+    for holder in other_controllers::find_certain(root) {
         tracing::warn!("{holder} controls KSM too and will overwrite this: stop it first ({})", holder.remedy());
     }
 }

@@ -13,10 +13,12 @@ use ksmith_core::units::Bytes;
 
 use super::progress::Ticking;
 use super::{Failure, Global, exit, patience, print};
-use ksmith_host::act::{self, Journal, StateDir, UndoError};
+use crate::show::controllers;
+use ksmith_host::act::{Journal, StateDir, UndoError};
 use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
 use ksmith_host::guests::{Guest, Guests, Uri};
 use ksmith_host::observe::Observer;
+use ksmith_host::other_controllers::survey;
 use ksmith_host::root::Root;
 use ksmith_service::balance::Ledger;
 use ksmith_service::config::Config;
@@ -124,10 +126,7 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
         kernel,
         domains_refused: config.domains.refused_on(kernel),
         daemon,
-        holders: act::find(&root)
-            .iter()
-            .map(|holder| (holder.to_string(), format!("`{}`", holder.remedy())))
-            .collect(),
+        others: survey(&root),
         unrestored: daemon != Daemon::Present && journal.as_ref().is_ok_and(|journal| !journal.is_empty()),
         damaged_journal: match journal {
             Err(UndoError::Damaged { why, .. }) => Some(why),
@@ -149,7 +148,9 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
 fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let findings = findings(global)?;
     if global.json {
-        print::json(&serde_json::json!({ "findings": findings }))?;
+        print::json(
+            &serde_json::json!({ "findings": findings, "controllers": controllers::json(&survey(&global.root())) }),
+        )?;
     } else {
         print::page(&page(&findings))?;
     }

@@ -33,7 +33,7 @@ pub enum LabCommand {
 
 /// Play scenarios under each policy and compare the results.
 ///
-/// A scenario is a TOML file with guests and a timeline: see `ksmith lab list` and docs/lab.md. Each run starts
+/// A scenario is a TOML file with guests and a timeline: see `ksmith lab list` and docs/internals/lab.md. Each run starts
 /// from the same state of the host (nothing merged, the kernel's own settings), and all competitors take turns
 /// within each repeat. Each policy runs as a daemon of its own, and ksmtuned as the original script. At the end,
 /// and on Ctrl-C, everything is restored. The lab refuses a host where KSM is in use.

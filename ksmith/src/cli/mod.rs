@@ -18,6 +18,7 @@ mod memory_guest;
 mod merge;
 mod metrics;
 mod optin;
+mod overview;
 mod patience;
 mod print;
 mod progress;
@@ -28,6 +29,7 @@ mod run_scans;
 mod scan;
 mod schema;
 mod serve;
+mod setup;
 mod source;
 mod status;
 mod top;
@@ -62,15 +64,15 @@ pub mod exit {
 /// ksmith watches a host's guests and ksmd, spends ksmd's CPU only where it pays, shows the savings of each
 /// process, and restores every setting when it ends.
 ///
-/// Start with `ksmith doctor` (reads, changes nothing), `ksmith demo` (shows merging on four small guests) or
-/// `ksmith daemon` (controls KSM).
+/// Without a command it shows what KSM does here, what it could, and the next command. `ksmith setup` sets a host up;
+/// `ksmith doctor` reads and changes nothing; `ksmith demo` shows merging on four small guests.
 #[derive(Debug, Parser)]
 #[command(name = "ksmith", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 not possible here (no KSM, no \
@@ -116,6 +118,7 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Overview(overview::OverviewArgs),
     Status(status::StatusArgs),
     Guests(guests::GuestsArgs),
     History(history::HistoryArgs),
@@ -124,6 +127,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
     Demo(demo::DemoArgs),
+    Setup(setup::SetupArgs),
     Daemon(daemon::DaemonArgs),
     Serve(serve::ServeArgs),
     Metrics(metrics::MetricsArgs),
@@ -173,7 +177,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     };
     print::choose(cli.global.color);
     // A log would stand in the middle of the screen.
-    if !matches!(cli.command, Command::Top(_)) {
+    if !matches!(cli.command, Some(Command::Top(_))) {
         crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
     }
     cli.run()
@@ -209,7 +213,9 @@ impl Cli {
     /// A [`Failure`] carries its own exit code; any other error means 1.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let global = &self.global;
-        match &self.command {
+        let Some(command) = &self.command else { return overview::run(global) };
+        match command {
+            Command::Overview(_) => overview::run(global),
             Command::Status(args) => args.run(global),
             Command::Guests(args) => args.run(global),
             Command::History(args) => args.run(global),
@@ -218,6 +224,7 @@ impl Cli {
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
             Command::Demo(args) => args.run(global),
+            Command::Setup(args) => args.run(global),
             Command::Daemon(args) => args.run(global),
             Command::Serve(args) => args.run(global),
             Command::Metrics(args) => args.run(global),

@@ -165,6 +165,11 @@ pub fn progress(text: impl Display) {
     tell(&format!("\r{}\u{1b}[K", OneLine(text)));
 }
 
+/// Asks a question on standard error, and leaves the cursor behind it.
+pub fn prompt(question: impl Display) {
+    tell(&OneLine(question).to_string());
+}
+
 /// Ends the line of progress.
 pub fn end_progress() {
     tell("\n");

@@ -272,7 +272,7 @@ fn remaining(guests: &[Guest]) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
             "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, across domains too: \
-             -machine mem-merge=off at their start ends that (docs/domains.md)",
+             -machine mem-merge=off at their start ends that (docs/how-to/domains.md)",
             names.join(", ")
         )
     })

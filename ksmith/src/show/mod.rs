@@ -1,11 +1,13 @@
 //! Models as text for people and as JSON for programs, with the JSON's schema.
 
 pub mod balance;
+pub mod controllers;
 pub mod demo;
 pub mod estimate;
 pub mod guests;
 pub mod history;
 mod lab;
+pub mod overview;
 pub mod paint;
 pub mod plot;
 pub mod schemas;

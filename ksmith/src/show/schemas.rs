@@ -3,13 +3,14 @@
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
 use serde_json::{Value, json};
 
-use super::{balance, guests, history, lab, status};
+use super::{balance, controllers, guests, history, lab, overview, status};
 
 /// A schema by its command.
 pub type Schema = (&'static str, fn() -> Value);
 
 /// Every command that prints JSON, with its schema.
 pub const SCHEMAS: &[Schema] = &[
+    ("overview", overview::schema),
     ("status", status::schema),
     ("guests", guests::schema),
     ("balance", balance::schema),
@@ -21,6 +22,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("enable", || settings("enable")),
     ("disable", || settings("disable")),
     ("set", || settings("set")),
+    ("setup", setup),
     ("merge", merge),
     ("hold", hold),
     ("give", || resize("give")),
@@ -86,7 +88,8 @@ fn doctor() -> Value {
             ("unseen", texts("What could not be seen.")),
         ],
     );
-    let host = object([], [("findings", list("Findings of the host, the worst first.", finding))]);
+    let findings = list("Findings of the host, the worst first.", finding);
+    let host = object([], [("findings", findings), ("controllers", controllers::schema())]);
     let processes = object([], [("processes", list("The processes named.", process))]);
     document("ksmith doctor --json", json!({ "anyOf": [host, processes] }))
 }
@@ -231,6 +234,25 @@ fn unmerge() -> Value {
         ("returned_bytes", "integer", "Memory that went back to the processes."),
     ];
     document("ksmith unmerge --json", plains(&keys, []))
+}
+
+/// The plan of a setup, or what its undo did.
+fn setup() -> Value {
+    let step = map("A step, by its kind in the key step: file, group, hand-over or unit.", json!({}));
+    let lists = [
+        ("steps", list("Steps, in their order.", step)),
+        ("obstacles", texts("What keeps ksmith from being set up, with what to do by hand.")),
+        ("notes", texts("What to know or to do besides.")),
+    ];
+    let keys = [
+        ("plan", object([], lists)),
+        ("done", plain("boolean", "Whether it was done.")),
+        ("undone", texts("With --undo: what was undone.")),
+        ("kept", texts("With --undo: what stays, with the reason.")),
+        ("failed", texts("With --undo: what could not be undone.")),
+    ];
+    let whole = ["plan", "undone", "kept", "failed"].into_iter().fold(object([], keys), optional);
+    document("ksmith setup --json", whole)
 }
 
 fn optin() -> Value {

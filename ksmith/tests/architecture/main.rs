@@ -2,7 +2,7 @@
 //!
 //! Arrows between crates are the compiler's business (`Cargo.toml`). Inside a crate these tests read the sources, and
 //! compare what each module names with `modules.toml`. With `KSMITH_WRITE=1` they write that list, and the picture of
-//! modules in `docs/architecture.md`, instead of comparing.
+//! modules in `docs/internals/architecture.md`, instead of comparing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -107,10 +107,12 @@ fn the_picture_of_modules_is_that_of_the_sources() {
             picture::of_crate(name, &tree, &uses(&tree))
         })
         .collect();
-    let path = workspace().join("docs/architecture.md");
+    let path = workspace().join("docs/internals/architecture.md");
     let page = fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(picture::BEGIN).expect("docs/architecture.md has a place for modules");
-    let (old, after) = rest.split_once(picture::END).expect("docs/architecture.md says where modules end");
+    let (before, rest) =
+        page.split_once(picture::BEGIN).expect("docs/internals/architecture.md has a place for modules");
+    let (old, after) =
+        rest.split_once(picture::END).expect("docs/internals/architecture.md says where modules end");
     let new = format!("{drawn}\n");
     if wants_writing() {
         fs::write(&path, format!("{before}{}{new}{}{after}", picture::BEGIN, picture::END)).unwrap();

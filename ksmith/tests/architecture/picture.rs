@@ -1,4 +1,4 @@
-//! The picture of modules in `docs/architecture.md`: for each crate its modules, those above first, with what each is
+//! The picture of modules in `docs/internals/architecture.md`: for each crate its modules, those above first, with what each is
 //! and what each names.
 
 use std::collections::BTreeMap;

@@ -21,6 +21,7 @@ mod reads;
 mod security_page;
 mod serve;
 mod serve_packaging;
+mod setup;
 mod soak_rule;
 mod spoofed_guests;
 mod systemd_packaging;

@@ -13,8 +13,8 @@ use crate::support::vm::has;
 use crate::support::{copy_program, hold_off_others, skipped, wait_until};
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
-use ksmith_host::act;
 use ksmith_host::guests::{Guests, SwitchError, Uri};
+use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 
 const VICTIM: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
@@ -78,12 +78,12 @@ fn a_process_of_another_user_gets_into_no_domain_by_what_it_calls_itself() {
 fn a_process_of_another_user_does_not_keep_ksmith_from_starting_by_its_name() {
     for name in ["ksmtuned", "/usr/sbin/ksmtuned", "/usr/sbin/momd"] {
         let spoof = Spoof::start(OTHER_USER, name, &[]);
-        let found: Vec<u32> = act::find(&Root::host()).iter().map(|holder| holder.id.pid).collect();
+        let found: Vec<u32> = find(&Root::host()).iter().map(|holder| holder.id.pid).collect();
         assert!(!found.contains(&spoof.pid()), "{name}");
     }
     // That of root is found, or the above shows nothing.
     let real = Spoof::start(0, "ksmtuned", &[]);
-    assert!(act::find(&Root::host()).iter().any(|holder| holder.id.pid == real.pid()));
+    assert!(find(&Root::host()).iter().any(|holder| holder.id.pid == real.pid()));
 }
 
 /// A set-user-ID program has arguments that any user chooses. `sudo`, for one, has all rights of root before it asks for a
@@ -105,7 +105,7 @@ fn a_set_user_id_program_is_not_roots_word() {
         command.arg0("ksmtuned").args(["-c", code]).uid(uid).gid(uid);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let is_root = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap() == 1;
-        let found = act::find(&Root::host()).iter().any(|holder| holder.id.pid == child.id());
+        let found = find(&Root::host()).iter().any(|holder| holder.id.pid == child.id());
         child.kill().unwrap();
         child.wait().unwrap();
         (is_root, found)

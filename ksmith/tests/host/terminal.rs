@@ -35,8 +35,8 @@ fn top_obeys_keys_and_fits_every_size() {
         assert!(screen.contains(part), "{part}:\n{screen}");
     }
     assert!(!screen.contains("metadata") && terminal.has_other_screen());
-    // docs/top.md shows this screen; its charts grow with time.
-    let page = include_str!("../../../docs/top.md").split("```").nth(1).unwrap();
+    // docs/how-to/top.md shows this screen; its charts grow with time.
+    let page = include_str!("../../../docs/how-to/top.md").split("```").nth(1).unwrap();
     for line in page.lines().filter(|line| !line.contains('≤')) {
         assert!(screen.lines().any(|shown| shown.trim_end() == line), "{line:?}:\n{screen}");
     }

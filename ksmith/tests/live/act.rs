@@ -10,9 +10,10 @@ use crate::support::ksmtuned::Ksmtuned;
 use crate::support::{KernelLock, guest, ksm, number, passes_until, wait_until, write};
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_host::act::{
-    ActError, Control, Journal, RestoreError, StateDir, TakeError, Unmerge, UnmergeError, Writer, find, restore,
+    ActError, Control, Journal, RestoreError, StateDir, TakeError, Unmerge, UnmergeError, Writer, restore,
     safe_sequence, unmerge,
 };
+use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 use ksmith_lab::{MemoryGuest, Part};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -302,7 +303,7 @@ fn ksmtuned_is_named_paused_on_request_and_goes_on_afterwards() {
     let error = Control::take(&Root::host(), &directory, false, false).unwrap_err();
     assert!(matches!(error, TakeError::Held(_)));
     let text = error.to_string();
-    for part in [&format!("ksmtuned (pid {})", ksmtuned.pid), "systemctl stop ksmtuned", "--take-over"] {
+    for part in [&format!("ksmtuned (pid {})", ksmtuned.pid), "systemctl disable --now ksmtuned", "--take-over"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(!ksmtuned.is_paused());

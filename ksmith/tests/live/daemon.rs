@@ -338,7 +338,7 @@ fn ksmtuned_is_respected_or_paused_on_request() {
     let ksmtuned = Ksmtuned::start();
     let (code, _, err) = ksmith(&["daemon"]);
     assert_eq!(code, 3, "{err}");
-    for part in [&format!("ksmtuned (pid {})", ksmtuned.pid), "systemctl stop ksmtuned", "--take-over"] {
+    for part in [&format!("ksmtuned (pid {})", ksmtuned.pid), "systemctl disable --now ksmtuned", "--take-over"] {
         assert!(err.contains(part), "{err}");
     }
     assert!(!ksmtuned.is_paused());

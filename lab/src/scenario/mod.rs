@@ -1,5 +1,5 @@
 //! Scenarios describe guests and a timeline of events. They are read from TOML; an unknown key or name is refused
-//! with its line and column. `docs/lab.md` describes the format.
+//! with its line and column. `docs/internals/lab.md` describes the format.
 
 mod file;
 mod guest;

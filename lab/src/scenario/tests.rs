@@ -143,7 +143,7 @@ fn every_shipped_scenario_can_be_played_in_both_forms() {
 
 #[test]
 fn the_example_of_the_documentation_can_be_played() {
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lab.md")).unwrap();
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/internals/lab.md")).unwrap();
     let blocks: Vec<&str> = docs.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
     assert_eq!(blocks.len(), 2);
     let scenario = parse(&blocks.concat(), Form::Short).unwrap();

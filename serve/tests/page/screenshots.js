@@ -1,4 +1,4 @@
-// Draws the pictures of docs/web.md: `node screenshots.js DIRECTORY`, over the mock.
+// Draws the pictures of docs/internals/web-page.md: `node screenshots.js DIRECTORY`, over the mock.
 
 import { launch, open } from "./browser.js";
 import { Mock } from "./mock.js";

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use ksmith_core::controller::Host;
 use ksmith_core::sample::Sample;
-use ksmith_host::act::{self, Holder, RestoreError, StateDir};
+use ksmith_host::act::{RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{ProcessEvent, shows_mergeable};
+use ksmith_host::other_controllers::{Holder, find};
 use ksmith_host::root::Root;
 
 /// A host that the daemon can control: the live kernel, or a simulated one in tests.
@@ -101,7 +102,7 @@ impl DaemonHost for LiveHost {
     }
 
     fn holders(&self) -> Vec<Holder> {
-        act::find(self.control.root())
+        find(self.control.root())
     }
 
     fn restore(self) -> Result<Vec<String>, RestoreError> {

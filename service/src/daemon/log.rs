@@ -6,7 +6,7 @@ use ksmith_core::controller::Tick;
 use ksmith_core::printable::OneLine;
 use ksmith_core::sample::{GivenUp, GivenUpList};
 use ksmith_core::units::Span;
-use ksmith_host::act::Holder;
+use ksmith_host::other_controllers::Holder;
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 

@@ -5,8 +5,8 @@
 use ksmith_core::decide::domains::OnExit;
 use ksmith_core::kernel::number;
 
-use ksmith_host::act;
 use ksmith_host::guests::{OffList, Why};
+use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 
 /// Switches guests on again, or says why they stay off. All that is needed is on the list: no configuration is read.
@@ -41,7 +41,7 @@ fn reason_to_keep(root: &Root) -> Option<String> {
     if run.get().is_none_or(|run| run == 1) {
         return Some("KSM scans now (run=1), and the domains are not kept apart".to_owned());
     }
-    act::find(root).first().map(|holder| format!("{holder} controls KSM, and does not keep the domains apart"))
+    find(root).first().map(|holder| format!("{holder} may switch KSM on, and does not keep the domains apart"))
 }
 
 #[cfg(test)]

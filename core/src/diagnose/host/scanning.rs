@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Circumstances, Daemon, Finding, Severity, finding};
 use crate::account::Totals;
 use crate::field::KernelVersion;
-use crate::kernel::{AdvisorMode, Run};
+use crate::kernel::Run;
 use crate::lease;
 use crate::sample::{Process, Sample};
 use crate::units::{Bytes, Span};
@@ -131,18 +131,6 @@ pub(super) fn smart_scan(sample: &Sample, circumstances: &Circumstances) -> Opti
             Daemon::Present => "`ksmith scan` asks the daemon for passes that visit every page",
             _ => "`ksmith scan` makes passes that visit every page; `ksmith daemon` does so when it pays",
         },
-    ))
-}
-
-pub(super) fn advisor(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
-    if circumstances.daemon != Daemon::Absent || sample.ksm.advisor_mode.get()? == AdvisorMode::None {
-        return None;
-    }
-    Some(finding(
-        "advisor",
-        Severity::Note,
-        "the kernel's own advisor sets pages_to_scan, and corrects itself once per pass",
-        "`ksmith daemon` takes over and gives back; pages_to_scan can't be set by hand meanwhile",
     ))
 }
 

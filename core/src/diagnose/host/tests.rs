@@ -1,9 +1,10 @@
 //! The findings of healthy and faulty hosts.
 
 use super::*;
-use crate::kernel::AdvisorMode;
 use crate::kernel::Meminfo;
 use crate::lease;
+use crate::other_controllers::name::{ADVISOR, UKSM};
+use crate::other_controllers::{AtBoot, ServiceState, row};
 use crate::sample::{Process, ProcessId};
 
 fn healthy() -> Sample {
@@ -32,6 +33,36 @@ fn found(change: impl FnOnce(&mut Sample, &mut Circumstances)) -> Vec<&'static s
     codes(&sample, &circumstances)
 }
 
+/// A controller that runs, or one that only starts at boot.
+fn controller(name: &str, runs: bool) -> FoundController {
+    let states = vec![ServiceState { service: "x.service", is_active: runs, at_boot: AtBoot::Enabled }];
+    FoundController { controller: row(name).unwrap(), pids: Vec::new(), detail: None, states, is_on: runs }
+}
+
+#[test]
+fn another_controller_is_told_with_what_it_does_and_both_ways() {
+    let others = vec![FoundController { pids: vec![812], ..controller("ksmtuned", true) }];
+    let findings = diagnose(&healthy(), &Circumstances { others, ..Circumstances::default() });
+    for part in ["ksmtuned (pid 812)", "pages_to_scan, sleep_millisecs", "it runs now, and starts at boot"] {
+        assert!(findings[0].what.contains(part), "{part}: {}", findings[0].what);
+    }
+    for part in [
+        "hand over: `systemctl disable --now x`",
+        "hand back: `systemctl enable --now x`",
+        "`ksmith setup --undo`",
+        "--take-over",
+    ] {
+        assert!(findings[0].remedy.contains(part), "{part}: {}", findings[0].remedy);
+    }
+}
+
+#[test]
+fn uksm_is_named_where_there_is_no_ksm() {
+    let sample = Sample::default();
+    let circumstances = Circumstances { others: vec![controller(UKSM, true)], ..Circumstances::default() };
+    assert_eq!(codes(&sample, &circumstances), ["no-ksm", "uksm"]);
+}
+
 #[test]
 fn a_healthy_host_has_no_findings() {
     assert_eq!(found(|_, _| ()), [""; 0]);
@@ -46,7 +77,7 @@ fn each_fault_is_named_and_nothing_else() {
     assert_eq!(found(|s, _| s.ksm.pages_to_scan = Reading::Value(0)), ["paused"]);
     assert_eq!(found(|s, _| s.processes[0].rss_bytes = 64 << 30), ["slow"]);
     assert_eq!(found(|s, _| s.ksm.sleep_millisecs = Reading::Value(lease::next(20))), ["asleep"]);
-    assert_eq!(found(|s, _| s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime)), ["advisor"]);
+    assert_eq!(found(|_, c| c.others = vec![controller(ADVISOR, true)]), ["advisor"]);
     assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
     assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
     assert_eq!(found(|_, c| c.unreturned_guests = 2), ["unreturned"]);
@@ -56,7 +87,21 @@ fn each_fault_is_named_and_nothing_else() {
     assert_eq!(found(|_, c| c.guarded = Some("x".into())), ["guarded"]);
     assert_eq!(found(|_, c| c.domains_refused = Some("x".into())), ["domains-refused"]);
     assert_eq!(found(|_, c| c.damaged_journal = Some("EOF".into())), ["damaged-journal"]);
-    assert_eq!(found(|_, c| c.holders.push(("x".into(), "y".into()))), ["controller"]);
+    for (name, codes) in [
+        ("ksmtuned", ["controller", "controller-at-boot"]),
+        ("uksmd", ["controller", "controller-at-boot"]),
+        ("virt-handler", ["controller-perhaps", "controller-perhaps"]),
+        ("ksm.service", ["controller-at-start", "controller-at-start"]),
+        (UKSM, ["uksm", "uksm"]),
+    ] {
+        for (runs, code) in [true, false].into_iter().zip(codes) {
+            assert_eq!(found(|_, c| c.others = vec![controller(name, runs)]), [code], "{name} {runs}");
+        }
+    }
+    assert_eq!(
+        found(|_, c| c.others = vec![FoundController { states: vec![], ..controller("uksmd", false) }]),
+        [""; 0]
+    );
     let nothing = found(|s, _| {
         s.processes.clear();
         s.ksm.pages_sharing = Reading::Value(0);
@@ -84,7 +129,7 @@ fn a_daemon_that_parked_ksmd_is_no_fault() {
     let beside = |daemon| {
         found(|s, c| {
             s.ksm.run = Reading::Value(0);
-            s.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
+            c.others = vec![controller(ADVISOR, true)];
             c.daemon = daemon;
         })
     };
@@ -109,14 +154,9 @@ fn a_running_daemon_allows_every_remedy() {
 
 #[test]
 fn problems_come_first() {
-    let findings = diagnose(
-        &{
-            let mut sample = healthy();
-            sample.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
-            sample.ksm.run = Reading::Value(0);
-            sample
-        },
-        &Circumstances::default(),
-    );
+    let mut sample = healthy();
+    sample.ksm.run = Reading::Value(0);
+    let others = vec![controller(ADVISOR, true)];
+    let findings = diagnose(&sample, &Circumstances { others, ..Circumstances::default() });
     assert_eq!(findings.iter().map(|f| f.code).collect::<Vec<_>>(), ["switched-off", "advisor"]);
 }

@@ -5,6 +5,7 @@ mod balance;
 mod guests;
 mod hostile;
 pub(crate) mod models;
+mod overview;
 mod schemas;
 mod status;
 mod trimmed;

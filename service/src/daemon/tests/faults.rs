@@ -13,7 +13,7 @@ use crate::daemon::Message;
 use crate::testing::{Scene, World};
 
 /// It has the table of all faults.
-const DOCUMENT: &str = include_str!("../../../../docs/reliability.md");
+const DOCUMENT: &str = include_str!("../../../../docs/internals/reliability.md");
 
 /// What happens each second, by the number of the second since it began.
 type Each = fn(&mut World, u64);
@@ -174,5 +174,5 @@ fn every_fault_of_the_host_is_survived_under_each_policy() {
         write!(table, "\n| {} | {times} | {} |", fault.name, lost.len() - before).unwrap();
     }
     assert!(lost.is_empty(), "{}", lost.join("\n"));
-    assert!(DOCUMENT.contains(&table), "docs/reliability.md is to have this table:\n{table}");
+    assert!(DOCUMENT.contains(&table), "docs/internals/reliability.md is to have this table:\n{table}");
 }

@@ -82,7 +82,7 @@ fn domains_that_this_kernel_can_not_keep_apart_are_refused_at_the_start_and_late
     let mut scene = Scene::new(one);
     scene.set_release("6.1.0-50-cloud-amd64");
     let why = scene.run().unwrap_err().to_string();
-    assert!(why.contains("can't be kept on Linux 6.1") && why.contains("docs/domains.md"), "{why}");
+    assert!(why.contains("can't be kept on Linux 6.1") && why.contains("docs/how-to/domains.md"), "{why}");
 
     let mut scene = Scene::new(HELD);
     scene.set_release("6.1.0-50-cloud-amd64");

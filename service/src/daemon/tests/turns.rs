@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use ksmith_core::knobs::Knob;
+use ksmith_core::other_controllers::row;
 use ksmith_core::sample::{GivenUp, GivenUpList, ProcessId};
 use ksmith_core::sim::Plan;
-use ksmith_host::act::{Holder, HolderKind};
+use ksmith_host::other_controllers::Holder;
 
 use super::HELD;
 use crate::testing::Scene;
@@ -12,7 +13,7 @@ use crate::testing::Scene;
 fn another_programs_write_is_set_back_and_its_writer_named_once_a_minute() {
     let mut scene = Scene::new(HELD);
     let id = ProcessId { pid: 812, start_ticks: 1 };
-    scene.world().holders.push(Holder { kind: HolderKind::Ksmtuned, id });
+    scene.world().holders.push(Holder { controller: row("ksmtuned").unwrap(), id, detail: None });
     for second in [15, 25, 95] {
         scene.at(second, |world| {
             assert_eq!(world.knob(Knob::PagesToScan), 321, "it was set back");
@@ -22,7 +23,7 @@ fn another_programs_write_is_set_back_and_its_writer_named_once_a_minute() {
     scene.at(120, |world| assert_eq!(world.knob(Knob::PagesToScan), 321));
     let outcome = scene.run().unwrap();
     let warning = "another program changed a setting: pages_to_scan 321 -> 77; setting it back; \
-                   it may be ksmtuned (pid 812): systemctl stop ksmtuned";
+                   it may be ksmtuned (pid 812): systemctl disable --now ksmtuned";
     assert_eq!(outcome.count(warning), 2, "{}", outcome.log);
     assert_eq!(outcome.restored, ["restored pages_to_scan 321 -> 100"]);
 }

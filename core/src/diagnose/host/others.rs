@@ -1,0 +1,69 @@
+//! Other controllers of KSM, and how they hand over.
+
+use super::{Daemon, Finding, Severity, finding};
+use crate::other_controllers::{Conflict, FoundController, HandOver, name::ADVISOR};
+
+/// What to say of a controller. `None` if it neither runs nor starts at boot.
+pub(super) fn finding_of(found: &FoundController, daemon: Daemon) -> Option<Finding> {
+    if !found.matters() {
+        return None;
+    }
+    let row = found.controller;
+    // A daemon that runs has taken over what it can.
+    if row.conflict == Conflict::None && daemon != Daemon::Absent {
+        return None;
+    }
+    let (code, severity) = match (row.conflict, found.runs()) {
+        (Conflict::Certain, true) => ("controller", Severity::Warning),
+        (Conflict::Certain, false) => ("controller-at-boot", Severity::Warning),
+        (Conflict::Possible, _) => ("controller-perhaps", Severity::Note),
+        (Conflict::AtStart, _) => ("controller-at-start", Severity::Note),
+        (Conflict::InPlaceOfKsm, _) => ("uksm", Severity::Note),
+        (Conflict::None, _) if row.name == ADVISOR => ("advisor", Severity::Note),
+        (Conflict::None, _) => ("controller-at-start", Severity::Note),
+    };
+    let meaning = match (row.conflict, found.runs()) {
+        (Conflict::Certain, true) => "also controls KSM: two controllers undo each other's settings",
+        (Conflict::Certain, false) => "does not run now, and controls KSM after the next boot",
+        (Conflict::Possible, _) => "may control KSM too",
+        (Conflict::AtStart, _) => "switches KSM at boot",
+        (Conflict::InPlaceOfKsm, _) => "merges pages here",
+        (Conflict::None, _) => "controls KSM",
+    };
+    let settings = match row.settings {
+        [] => String::new(),
+        settings => format!("; it writes {}", settings.join(", ")),
+    };
+    let what = format!("{found} {meaning}. What it does: {}{settings}; {}", row.does, when(found));
+    Some(finding(code, severity, what, remedy(found)))
+}
+
+fn when(found: &FoundController) -> String {
+    let now = if found.runs() { "it runs now" } else { "it does not run now" };
+    match (found.states.is_empty(), found.starts_at_boot()) {
+        (true, _) => now.to_owned(),
+        (false, true) => format!("{now}, and starts at boot"),
+        (false, false) => format!("{now}, and does not start at boot"),
+    }
+}
+
+fn remedy(found: &FoundController) -> String {
+    let list = |commands: Vec<String>| {
+        commands.iter().map(|command| format!("`{command}`")).collect::<Vec<_>>().join(", then ")
+    };
+    let row = found.controller;
+    if row.hand_over == HandOver::Nothing {
+        return "`ksmith daemon` takes over and gives back; pages_to_scan can't be set by hand meanwhile"
+            .to_owned();
+    }
+    let mut said = vec![format!("hand over: {}", list(found.commands_over()))];
+    if row.hand_over == HandOver::Services {
+        said.push("or `ksmith setup`, and `ksmith setup --undo` hands back".to_owned());
+    }
+    said.push(format!("hand back: {}", list(found.commands_back())));
+    if row.can_be_paused && !found.pids.is_empty() {
+        said.push("to pause it while ksmith runs: `ksmith daemon --take-over`".to_owned());
+    }
+    said.extend(found.note().map(str::to_owned));
+    said.join("; ")
+}

@@ -1,0 +1,129 @@
+//! All controllers of a host at once.
+
+use ksmith_core::kernel::number;
+use ksmith_core::other_controllers::{FoundController, OTHER_CONTROLLERS, OtherController, name};
+
+use super::processes::{Holder, find};
+use super::{is_installed, services, tuned};
+use crate::root::Root;
+
+/// Each controller that runs here, starts at boot or is installed as a service, in the order of the table.
+pub fn survey(root: &Root) -> Vec<FoundController> {
+    let holders = find(root);
+    let mut found: Vec<FoundController> = Vec::new();
+    for row in OTHER_CONTROLLERS.iter().filter(|row| is_installed(root, row)) {
+        // Of two rows with the same services the first one counts.
+        let is_taken =
+            |other: &FoundController| !row.services.is_empty() && other.controller.services == row.services;
+        if !found.iter().any(is_taken) {
+            found.extend(found_by(root, row, &holders));
+        }
+    }
+    found
+}
+
+fn found_by(root: &Root, row: &'static OtherController, holders: &[Holder]) -> Option<FoundController> {
+    let own: Vec<&Holder> = holders.iter().filter(|holder| holder.controller == row).collect();
+    let detail = match row.name {
+        // Without a profile that touches KSM it is no controller of KSM.
+        name::TUNED => Some(tuned::profile_with_ksm(root)?),
+        _ => None,
+    };
+    let states = services::states(root, row);
+    let found = FoundController {
+        controller: row,
+        pids: own.iter().map(|holder| holder.id.pid).collect(),
+        detail,
+        is_on: is_on(root, row),
+        states,
+    };
+    (found.runs() || !found.states.is_empty()).then_some(found)
+}
+
+/// Whether a controller inside the kernel is switched on.
+fn is_on(root: &Root, row: &OtherController) -> bool {
+    let is_value = |file: &str, wanted: u64| root.text(file).and_then(|text| number(&text)).get() == Some(wanted);
+    match row.name {
+        name::UKSM => is_value("sys/kernel/mm/uksm/run", 1),
+        // The mode that is on stands in brackets.
+        name::ADVISOR => {
+            let text = root.text("sys/kernel/mm/ksm/advisor_mode");
+            text.value().is_some_and(|text| text.contains("[scan-time]"))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use ksmith_core::other_controllers::AtBoot;
+
+    use super::*;
+
+    fn put(tree: &Path, path: &str, text: &str) {
+        let path = tree.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn link(tree: &Path, path: &str, to: &str) {
+        let path = tree.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(to, path).unwrap();
+    }
+
+    fn names(tree: &Path) -> Vec<&'static str> {
+        survey(&Root::at(tree)).iter().map(|found| found.controller.name).collect()
+    }
+
+    #[test]
+    fn a_host_without_any_has_none() {
+        let tree = tempfile::tempdir().unwrap();
+        put(tree.path(), "sys/kernel/mm/ksm/advisor_mode", "[none] scan-time\n");
+        put(tree.path(), "sys/kernel/mm/uksm/run", "0\n");
+        put(tree.path(), "lib/systemd/system/tuned.service", "");
+        put(tree.path(), "etc/tuned/active_profile", "virtual-host\n");
+        assert!(names(tree.path()).is_empty(), "{:?}", names(tree.path()));
+    }
+
+    #[test]
+    fn services_are_told_by_systemds_files() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        put(tree.path(), "lib/systemd/system/ksmtuned.service", "[Service]\n");
+        put(tree.path(), "lib/systemd/system/ksm.service", "[Service]\n");
+        let wants = "etc/systemd/system/multi-user.target.wants";
+        link(tree.path(), &format!("{wants}/ksmtuned.service"), "/lib/systemd/system/ksmtuned.service");
+        link(tree.path(), "etc/systemd/system/ksm.service", "/dev/null");
+        link(tree.path(), "run/systemd/units/invocation:ksmtuned.service", "0123");
+        let found = survey(&root);
+        let told: Vec<_> = found.iter().map(|f| (f.controller.name, f.runs(), f.states[0].at_boot)).collect();
+        assert_eq!(told, [("ksmtuned", true, AtBoot::Enabled), ("ksm.service", false, AtBoot::Masked)]);
+        assert!(found[0].matters() && !found[1].matters());
+        put(tree.path(), "usr/share/doc/ksm-control-daemon/copyright", "");
+        assert_eq!(names(tree.path()), ["ksmtuned of Proxmox VE", "ksm.service"]);
+    }
+
+    #[test]
+    fn what_is_inside_the_kernel_is_told_by_its_switch() {
+        let tree = tempfile::tempdir().unwrap();
+        put(tree.path(), "sys/kernel/mm/ksm/advisor_mode", "none [scan-time]\n");
+        put(tree.path(), "sys/kernel/mm/uksm/run", "1\n");
+        assert_eq!(names(tree.path()), [name::UKSM, name::ADVISOR]);
+    }
+
+    #[test]
+    fn tuned_is_one_only_with_a_profile_that_sets_ksm() {
+        let tree = tempfile::tempdir().unwrap();
+        put(tree.path(), "lib/systemd/system/tuned.service", "");
+        put(tree.path(), "etc/tuned/active_profile", "rt\n");
+        put(tree.path(), "usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
+        let found = survey(&Root::at(tree.path()));
+        assert_eq!(found[0].detail.as_deref(), Some("rt"));
+        assert!(!found[0].runs() && !found[0].starts_at_boot());
+    }
+}

@@ -1,0 +1,199 @@
+//! Whether tuned's active profile, or one that it includes, touches KSM.
+//!
+//! The search order is tuned's own (`tuned/consts.py`, `tuned/profiles/locator.py`, versions 2.10 to 2.25):
+//! `profiles/` is where newer ones look, and the administrator's files win over the distribution's.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ksmith_core::reading::Reading;
+
+use crate::root::Root;
+
+const DIRECTORIES: [&str; 4] = ["etc/tuned/profiles", "etc/tuned", "usr/lib/tuned/profiles", "usr/lib/tuned"];
+const ACTIVE: [&str; 2] = ["etc/tuned/active_profile", "etc/tuned/post_loaded_profile"];
+/// A profile includes a handful of others; more is a mistake or a trap.
+const MOST_PROFILES: usize = 100;
+const MAIN: &str = "main";
+const SCRIPT: &str = "script.sh";
+
+/// The first active profile that touches KSM, by itself or by one that it includes.
+pub(super) fn profile_with_ksm(root: &Root) -> Option<String> {
+    let active = ACTIVE.iter().filter_map(|file| root.text(file).value().map(|text| words(text))).flatten();
+    active.into_iter().find(|name| {
+        let mut seen = Vec::new();
+        !options_on_ksm(root, name, &mut seen).is_empty()
+    })
+}
+
+/// The options of a profile that touch KSM, each with its section. An option of an included profile counts, unless the
+/// profile drops it or replaces its section: as `tuned/profiles/merger.py` has it.
+fn options_on_ksm(root: &Root, name: &str, seen: &mut Vec<String>) -> BTreeSet<(String, String)> {
+    let mut options = BTreeSet::new();
+    if seen.iter().any(|known| known == name) || seen.len() >= MOST_PROFILES {
+        return options;
+    }
+    seen.push(name.to_owned());
+    let Some((directory, text)) = profile(root, name) else { return options };
+    for included in includes(&text) {
+        options.append(&mut options_on_ksm(root, &included, seen));
+    }
+    for (section, key, value) in entries(&text).filter(|(section, ..)| *section != MAIN) {
+        match key {
+            "replace" if matches!(value, "1" | "true" | "True" | "yes") => options.retain(|(of, _)| of != section),
+            "drop" => {
+                let dropped = words(value);
+                options.retain(|(of, option)| of != section || !dropped.contains(option));
+            }
+            _ => {}
+        }
+    }
+    for (section, key, value) in entries(&text).filter(|(section, ..)| *section != MAIN) {
+        if key != "drop" && (mentions_ksm(key) || mentions_ksm(value)) {
+            options.insert((section.to_owned(), key.to_owned()));
+        }
+    }
+    // A profile may do its work in a script beside it.
+    if root.text(directory.join(SCRIPT)).value().is_some_and(|script| lines(script).any(mentions_ksm)) {
+        options.insert(("script".to_owned(), "script".to_owned()));
+    }
+    options
+}
+
+fn profile(root: &Root, name: &str) -> Option<(PathBuf, String)> {
+    // The name is a file name, as tuned has it (`ProfileLoader.safe_name`).
+    let is_safe = name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)) && !name.starts_with('.');
+    if !is_safe {
+        return None;
+    }
+    DIRECTORIES.iter().find_map(|directory| {
+        let directory = Path::new(directory).join(name);
+        match root.text(directory.join("tuned.conf")) {
+            Reading::Value(text) => Some((directory, text)),
+            _ => None,
+        }
+    })
+}
+
+/// Lines that say something: comments begin with `#` or `;`.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']))
+}
+
+fn mentions_ksm(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("ksm")
+}
+
+/// The options of a profile: section, key and value.
+fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let mut section = "";
+    lines(text).filter_map(move |line| {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
+            section = name.trim();
+            return None;
+        }
+        let (key, value) = line.split_once('=')?;
+        Some((section, key.trim(), value.trim()))
+    })
+}
+
+/// The names after `include=` in `[main]`, which is the only section where it has that meaning.
+fn includes(text: &str) -> Vec<String> {
+    entries(text)
+        .filter(|(section, key, _)| *section == MAIN && *key == "include")
+        .flat_map(|(_, _, value)| words(value))
+        .collect()
+}
+
+fn words(text: &str) -> Vec<String> {
+    let is_between = |c: char| c.is_whitespace() || c == ',' || c == ';';
+    text.split(is_between).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn host(active: &str, files: &[(&str, &str)]) -> TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        for (path, text) in [("etc/tuned/active_profile", active)].iter().chain(files) {
+            let path = tree.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        tree
+    }
+
+    fn found(tree: &TempDir) -> Option<String> {
+        profile_with_ksm(&Root::at(tree.path()))
+    }
+
+    #[test]
+    fn an_included_parent_counts() {
+        let tree = host(
+            "mine\n",
+            &[
+                ("etc/tuned/profiles/mine/tuned.conf", "[main]\nsummary=x\ninclude = base, rt\n"),
+                ("usr/lib/tuned/base/tuned.conf", "[vm]\ntransparent_hugepages=always\n"),
+                ("usr/lib/tuned/profiles/rt/tuned.conf", "[service]\nservice.ksm=,disable\n"),
+            ],
+        );
+        assert_eq!(found(&tree), Some("mine".to_owned()));
+    }
+
+    #[test]
+    fn a_profile_that_drops_or_replaces_what_it_includes_does_not_touch_ksm() {
+        let parent = ("usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n/sys/a=1\n");
+        for (own, is_found) in [
+            ("[main]\ninclude=rt\n", true),
+            ("[main]\nsummary=no KSM\ninclude=rt\n[sysfs]\ndrop=/sys/a, /sys/kernel/mm/ksm/run\n", false),
+            ("[main]\ninclude=rt\n[sysfs]\nreplace=1\n/sys/a=2\n", false),
+            ("[main]\ninclude=rt\n[sysfs]\ndrop=/sys/a\n", true),
+            ("[main]\ninclude=rt\n[vm]\ndrop=/sys/kernel/mm/ksm/run\n", true),
+            ("[main]\ninclude=rt\n[sysfs]\ndrop=/sys/kernel/mm/ksm/run\n/sys/kernel/mm/ksm/run=0\n", true),
+        ] {
+            let tree = host("mine", &[("etc/tuned/mine/tuned.conf", own), parent]);
+            assert_eq!(found(&tree).is_some(), is_found, "{own}");
+        }
+    }
+
+    #[test]
+    fn a_script_beside_the_profile_counts() {
+        let tree = host(
+            "cpu\n",
+            &[
+                ("usr/lib/tuned/cpu/tuned.conf", "[script]\nscript=script.sh\n"),
+                ("usr/lib/tuned/cpu/script.sh", "disable_ksm\n"),
+            ],
+        );
+        assert_eq!(found(&tree), Some("cpu".to_owned()));
+    }
+
+    #[test]
+    fn the_administrators_profile_hides_the_distributions() {
+        let tree = host(
+            "p\n",
+            &[("etc/tuned/p/tuned.conf", "[vm]\n# no ksm here\n"), ("usr/lib/tuned/p/tuned.conf", "ksm=1\n")],
+        );
+        assert_eq!(found(&tree), None);
+    }
+
+    #[test]
+    fn circles_missing_profiles_and_paths_for_names_end_in_nothing() {
+        let tree = host(
+            "a ../../secret missing ${var}\n",
+            &[
+                ("etc/tuned/a/tuned.conf", "[main]\ninclude=b\n"),
+                ("etc/tuned/b/tuned.conf", "[main]\ninclude=a\n[other]\ninclude=c\n"),
+                ("etc/tuned/c/tuned.conf", "ksm=1\n"),
+                ("secret/tuned.conf", "ksm=1\n"),
+            ],
+        );
+        assert_eq!(found(&tree), None);
+        assert_eq!(found(&host("", &[])), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! The command `ksmith overview`, which `ksmith` without a command means too: what KSM does here, what it could, and the next command.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use ksmith_host::other_controllers::survey;
+use ksmith_host::systemd;
+use ksmith_service::config::Config;
+
+use super::source::Source;
+use super::{Global, print};
+use crate::show::overview::{Overview, Seen, text};
+
+/// Show what KSM does here, what it could, and the next command to type: the same as no command.
+///
+/// Works for every user; root sees more. "could save" is an upper bound, no estimate: all memory of the guests that offer
+/// it to KSM. `ksmith estimate` reads that memory and says what merging would save.
+#[derive(Debug, Args)]
+pub struct OverviewArgs {}
+
+/// Shows the overview. Works for every user, also where the configuration is wrong, which is only warned of.
+pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
+    let root = global.root();
+    let config = Config::load(global.config.as_deref()).unwrap_or_else(|error| {
+        tracing::warn!("the configuration is not used: {error}; see `ksmith config check`");
+        Config::default()
+    });
+    // A daemon that may not be asked, or hangs, is no reason to show nothing.
+    let seen = Source::steady(root.clone(), config).everything()?.value;
+    let overview = Overview::new(Seen {
+        status: &seen.status,
+        guests: &seen.guests,
+        others: &survey(&root),
+        is_service_active: root.is_host() && systemd::is_active(&root, "ksmith.service"),
+        is_root: root.is_host() && rustix::process::geteuid().is_root(),
+    });
+    if global.json {
+        print::json(&overview)?;
+    } else {
+        print::page(&text(&overview))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

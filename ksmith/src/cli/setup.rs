@@ -1,0 +1,233 @@
+//! The command `ksmith setup`.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use ksmith_core::printable::{Page, Tone};
+use ksmith_host::guests::Guests;
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_host::systemd;
+use ksmith_service::config::Config;
+
+use super::{Failure, Global, exit, print};
+use crate::setup::{
+    Choices, Facts, HostEffects, NOTES, Plan, SetupError, Step, Undone, carry_out, needs_restart, undo,
+};
+
+/// Set ksmith up on this host: configuration, hand-over from other controllers, service.
+///
+/// Shows what it would change, asks, and does it: writes /etc/ksmith.toml if there is none, permits the service what the
+/// guests of this host need (drop-ins), makes missing groups, disables and stops ksmtuned and its like, and enables and
+/// starts ksmith.service. A second run does only what is missing.
+///
+/// Before each step it notes in /var/lib/ksmith/setup.json how the host was. `--undo` restores that: other controllers
+/// are enabled and started as they were, and what setup wrote is removed unless it was edited since.
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    /// Do it without asking
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be changed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Undo what setup did on this host
+    #[arg(long, conflicts_with_all = ["serve", "no_drop_ins"])]
+    undo: bool,
+    /// Serve the figures on http://127.0.0.1:9797 too (ksmith-serve.socket)
+    #[arg(long)]
+    serve: bool,
+    /// Write no drop-ins: the service keeps the rights that its package gives it
+    #[arg(long)]
+    no_drop_ins: bool,
+}
+
+/// For hypervisors to say how their guests are reached.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl SetupArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = global.root();
+        let is_root = rustix::process::geteuid().is_root();
+        if root.is_host() && !is_root && !self.dry_run {
+            return Err(Failure::impossible(
+                "setting up a host needs root: run it with sudo; --dry-run shows without root what it would do",
+            )
+            .into());
+        }
+        let effects = HostEffects::new(root.clone());
+        if self.undo { self.take_back(global, &root, effects) } else { self.set_up(global, &root, effects) }
+    }
+
+    fn set_up(&self, global: &Global, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
+        let facts = facts(global, root)?;
+        let mut choices = Choices { serve: self.serve, no_drop_ins: self.no_drop_ins };
+        let asks = !self.yes && !self.dry_run && can_ask(global);
+        let can_serve = facts.units.iter().any(|(unit, _, is_active)| unit == "ksmith-serve.socket" && !is_active);
+        if asks && !choices.serve && facts.has_systemd && can_serve {
+            choices.serve = ask("Serve the figures on http://127.0.0.1:9797 too?")?;
+        }
+        let plan = Plan::new(&facts, choices);
+        // Only root reads the notes; without them a dry run shows all but a restart that is left to do.
+        let is_left = needs_restart(&effects).or_else(|error| if self.dry_run { Ok(false) } else { Err(error) })?;
+        let has_work = !plan.steps.is_empty() || is_left;
+        if global.json && self.dry_run {
+            print::json(&serde_json::json!({ "plan": plan, "done": false }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !global.json {
+            print::page(&page(&plan, has_work))?;
+        }
+        if self.dry_run {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !plan.obstacles.is_empty() {
+            let what = format!("nothing was changed: {}", plan.obstacles.join("; "));
+            return Err(Failure::impossible(what).into());
+        }
+        if !has_work {
+            if global.json {
+                print::json(&serde_json::json!({ "plan": plan, "done": true }))?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !self.agreed(asks, "Do this?")? {
+            print::line("nothing was changed")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut faults = Vec::new();
+        let outcome = carry_out(&mut effects, &plan.steps, |step| {
+            if !global.json {
+                faults.extend(print::line(format_args!("done: {}", step.command())).err());
+            }
+        });
+        outcome.map_err(|error| failed(&error, &plan))?;
+        if let Some(fault) = faults.pop() {
+            return Err(fault);
+        }
+        if global.json {
+            print::json(&serde_json::json!({ "plan": plan, "done": true }))?;
+        } else if facts.has_systemd {
+            print::line("ksmith controls KSM now: see `ksmith status`. `ksmith setup --undo` takes this back.")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether the person agrees.
+    fn agreed(&self, asks: bool, question: &str) -> anyhow::Result<bool> {
+        match (self.yes, asks) {
+            (true, _) => Ok(true),
+            (false, true) => ask(question),
+            (false, false) => Err(Failure::usage(
+                "nothing was changed, for there is no terminal to ask at: --yes does it without asking, --dry-run only shows",
+            )
+            .into()),
+        }
+    }
+
+    fn take_back(&self, global: &Global, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
+        let has_systemd = systemd::is_running(root);
+        let would = undo(&mut effects, true, has_systemd)?;
+        let is_empty = would.done.is_empty() && would.kept.is_empty();
+        if !global.json && (self.dry_run || !self.yes || is_empty) {
+            print::page(&undo_page(&would, is_empty))?;
+        }
+        let undone = match self.dry_run || is_empty {
+            true => would,
+            false if self.agreed(can_ask(global), "Undo this?")? => undo(&mut effects, false, has_systemd)?,
+            false => {
+                print::line("nothing was changed")?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        let is_real = !self.dry_run && !is_empty;
+        if global.json {
+            print::json(&serde_json::json!({
+                "undone": undone.done, "kept": undone.kept, "failed": undone.failed, "done": is_real,
+            }))?;
+        } else if is_real {
+            for what in &undone.done {
+                print::line(format_args!("done: {what}"))?;
+            }
+            for what in &undone.kept {
+                print::line(format_args!("kept: {what}"))?;
+            }
+        }
+        if undone.failed.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let what = format!(
+            "not everything was undone: {}. It stays noted in {NOTES}: see to that and run `ksmith setup --undo` again",
+            undone.failed.join("; ")
+        );
+        Err(Failure::with_code(exit::FAILED, what).into())
+    }
+}
+
+fn facts(global: &Global, root: &Root) -> anyhow::Result<Facts> {
+    let config = Config::load(global.config.as_deref())?;
+    let sample = Observer::new(root.clone()).sample();
+    let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
+    Ok(Facts::of(root, &config, &guests))
+}
+
+/// Whether there is a person to ask.
+fn can_ask(global: &Global) -> bool {
+    !global.json && io::stdin().is_terminal() && print::is_watched()
+}
+
+/// Asks a question, which no other answer than `y` or `yes` agrees to.
+fn ask(question: &str) -> anyhow::Result<bool> {
+    print::prompt(format_args!("{question} [y/N] "));
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
+}
+
+fn failed(error: &SetupError, plan: &Plan) -> Failure {
+    let starts_ksmith = matches!(error, SetupError::Failed { command, .. } if command.ends_with("ksmith.service"));
+    let why = if starts_ksmith && !plan.steps.is_empty() { " (`journalctl -u ksmith` says why)" } else { "" };
+    let what = format!(
+        "{error}{why}. What was done is noted: run `ksmith setup` again to go on, or `ksmith setup --undo` to take it back"
+    );
+    Failure::with_code(exit::FAILED, what)
+}
+
+/// What would be done, for people.
+fn page(plan: &Plan, has_work: bool) -> Page {
+    let mut page = Page::new();
+    if has_work {
+        page.line("ksmith setup changes this on this host:");
+    } else if plan.obstacles.is_empty() {
+        page.toned(Tone::Good, "ksmith is set up: there is nothing to do");
+    }
+    for step in &plan.steps {
+        page.line(format_args!("  {}", step.command()));
+        page.line(format_args!("      {}", step.why()));
+        if let (true, Step::File { text, .. }) = (step.is_drop_in(), step) {
+            page.lines(text.lines().map(|line| format!("      | {line}")));
+        }
+    }
+    if has_work && plan.steps.is_empty() {
+        page.line("  systemctl daemon-reload; systemctl try-restart ksmith.service");
+        page.line("      an earlier setup ended before this");
+    }
+    for obstacle in &plan.obstacles {
+        page.partly_toned("", Tone::Problem, "first, by hand:", format!(" {obstacle}"));
+    }
+    page.lines(plan.notes.iter().map(|note| format!("note: {note}")));
+    page
+}
+
+fn undo_page(would: &Undone, is_empty: bool) -> Page {
+    let mut page = Page::new();
+    if is_empty {
+        page.line("nothing to undo: ksmith setup has changed nothing on this host");
+        return page;
+    }
+    page.line("ksmith setup --undo does this on this host:");
+    page.lines(would.done.iter().map(|what| format!("  {what}")));
+    page
+}

@@ -1,0 +1,190 @@
+//! What a setup must know of the host.
+
+use std::path::PathBuf;
+
+use ksmith_core::guest::Guest;
+use ksmith_core::other_controllers::{AtBoot, FoundController};
+use ksmith_core::reading::Reading;
+use ksmith_host::other_controllers::survey;
+use ksmith_host::root::Root;
+use ksmith_host::systemd;
+use ksmith_host::users::group_id;
+use ksmith_service::config::Config;
+
+use super::drop_ins::{ABSTRACT_SOCKETS, CGROUPS, DIRECTORY, DropIn, GUESTS_OF_USERS, KSMD_CPUS};
+
+/// The groups that the units need.
+const GROUPS: [&str; 2] = ["ksmith", "ksmith-view"];
+
+/// What the host is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Whether the kernel has KSM.
+    pub has_ksm: bool,
+    /// Whether systemd is the service manager.
+    pub has_systemd: bool,
+    /// The units of ksmith that are installed, each with whether it is enabled and active.
+    pub units: Vec<(String, bool, bool)>,
+    /// Whether there is a configuration.
+    pub has_config: bool,
+    /// Groups that are missing.
+    pub missing_groups: Vec<String>,
+    /// Other controllers of KSM.
+    pub controllers: Vec<FoundController>,
+    /// For each service of a controller the links that enable it, each with its target.
+    pub links: Vec<(String, Vec<(PathBuf, PathBuf)>)>,
+    /// Drop-ins that this host needs and does not have, each with the reason.
+    pub(super) drop_ins: Vec<(DropIn, String)>,
+}
+
+impl Facts {
+    /// Looks at a host. `guests` are its guests, and `config` is what it is configured to.
+    pub fn of(root: &Root, config: &Config, guests: &[Guest]) -> Self {
+        let is_there = |path: &str| root.path(path.trim_start_matches('/')).symlink_metadata().is_ok();
+        let unit = |unit: &str| {
+            let is_enabled = systemd::at_boot(root, unit) == AtBoot::Enabled;
+            systemd::exists(root, unit).then(|| (unit.to_owned(), is_enabled, systemd::is_active(root, unit)))
+        };
+        let controllers = survey(root);
+        let services = controllers.iter().flat_map(|found| &found.states).map(|state| state.service);
+        let links = services.map(|service| (service.to_owned(), links(root, service))).collect();
+        Self {
+            has_ksm: root.text("sys/kernel/mm/ksm/run") != Reading::Absent,
+            has_systemd: systemd::is_running(root),
+            units: ["ksmith.service", "ksmith-serve.socket"].into_iter().filter_map(unit).collect(),
+            has_config: is_there("etc/ksmith.toml"),
+            missing_groups: GROUPS.iter().filter(|name| !has_group(root, name)).map(ToString::to_string).collect(),
+            controllers,
+            links,
+            drop_ins: needed(root, config, guests)
+                .into_iter()
+                .filter(|(drop_in, _)| !is_there(&format!("{DIRECTORY}/{}", drop_in.name)))
+                .collect(),
+        }
+    }
+
+    /// Whether a unit is installed, and if so whether it is enabled and active.
+    pub(super) fn unit(&self, name: &str) -> Option<(bool, bool)> {
+        self.units.iter().find(|(unit, ..)| unit == name).map(|&(_, enabled, active)| (enabled, active))
+    }
+}
+
+fn links(root: &Root, service: &str) -> Vec<(PathBuf, PathBuf)> {
+    let links = systemd::enabling_links(root, service).into_iter();
+    let pair = |link: PathBuf| {
+        let target = std::fs::read_link(&link).ok()?;
+        let inside = link.strip_prefix(root.path("")).ok()?.to_owned();
+        Some((PathBuf::from("/").join(inside), target))
+    };
+    links.filter_map(pair).collect()
+}
+
+fn has_group(root: &Root, name: &str) -> bool {
+    if root.is_host() {
+        return group_id(name).is_some();
+    }
+    let groups = root.text("etc/group");
+    groups.value().is_some_and(|text| text.lines().any(|line| line.split(':').next() == Some(name)))
+}
+
+/// The drop-ins that this host needs, each with the reason.
+fn needed(root: &Root, config: &Config, guests: &[Guest]) -> Vec<(DropIn, String)> {
+    let mut needed = Vec::new();
+    let is_of_user =
+        |guest: &&Guest| guest.memory_bytes.is_some() && !guest.is_verified && guest.uid.is_none_or(|uid| uid != 0);
+    if let Some(guest) = guests.iter().find(is_of_user) {
+        needed.push((GUESTS_OF_USERS, format!("the monitor of {} belongs to a user", guest.title())));
+    }
+    let needs_abstract = |guest: &&Guest| {
+        let line = guest.processes.first().map(|id| root.text(format!("proc/{}/cmdline", id.pid)));
+        let is_abstract =
+            line.as_ref().and_then(|text| text.value()).is_some_and(|text| text.contains("abstract=on"));
+        guest.kind.word() == "uml" || is_abstract
+    };
+    if let Some(guest) = guests.iter().find(needs_abstract) {
+        needed.push((ABSTRACT_SOCKETS, format!("{} answers at an abstract socket", guest.title())));
+    }
+    if !config.balance.cgroups.is_empty() {
+        needed.push((CGROUPS, "[balance] cgroups is configured".to_owned()));
+    }
+    if config.daemon.ksmd_cpus.is_some() {
+        needed.push((KSMD_CPUS, "[daemon] ksmd_cpus is configured".to_owned()));
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use ksmith_core::guest::Kind;
+    use ksmith_core::sample::ProcessId;
+
+    use super::*;
+
+    fn put(tree: &Path, path: &str, text: &str) {
+        fs::create_dir_all(tree.join(path).parent().unwrap()).unwrap();
+        fs::write(tree.join(path), text).unwrap();
+    }
+
+    fn guest(kind: &'static str, uid: u32, pid: u32) -> Guest {
+        let json = serde_json::json!({
+            "name": "web", "uuid": null, "kind": kind, "processes": [{ "pid": pid, "start_ticks": 1 }], "program": "x",
+            "memory_bytes": 1 << 30, "cgroup": null, "user": "alice", "uid": uid, "metadata": null, "domain": null,
+            "mergeable": true, "offered": null, "obstacle": null, "figures": ksmith_core::guest::Figures::default(), "errors": [],
+        });
+        let guest: Guest = serde_json::from_value(json).unwrap();
+        assert_eq!((guest.kind, guest.processes[0]), (Kind::new(kind), ProcessId { pid, start_ticks: 1 }));
+        guest
+    }
+
+    fn names(facts: &Facts) -> Vec<&str> {
+        facts.drop_ins.iter().map(|(drop_in, _)| drop_in.name).collect()
+    }
+
+    #[test]
+    fn a_host_needs_a_drop_in_for_what_it_has_and_only_once() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let plain = Config::default();
+        let of = |config: &Config, guests: &[Guest]| Facts::of(&root, config, guests);
+        assert!(names(&of(&plain, &[guest("qemu", 0, 7)])).is_empty(), "root's guests need none");
+        assert_eq!(names(&of(&plain, &[guest("qemu", 1000, 7)])), ["guests-of-users.conf"]);
+        assert_eq!(names(&of(&plain, &[guest("uml", 0, 7)])), ["abstract-sockets.conf"]);
+        put(tree.path(), "proc/7/cmdline", "qemu\0-qmp\0unix:path=x,abstract=on\0");
+        assert_eq!(names(&of(&plain, &[guest("qemu", 0, 7)])), ["abstract-sockets.conf"]);
+        let mut config = Config::default();
+        config.daemon.ksmd_cpus = Some("0".into());
+        config.balance.cgroups = vec!["a.slice".into()];
+        assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf"]);
+        put(tree.path(), "etc/systemd/system/ksmith.service.d/cgroups.conf", "");
+        assert_eq!(names(&of(&config, &[])), ["ksmd-cpus.conf"]);
+    }
+
+    #[test]
+    fn a_host_is_told_by_its_files() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let nothing = Facts::of(&root, &Config::default(), &[]);
+        assert_eq!(nothing.missing_groups, GROUPS);
+        assert!(!nothing.has_ksm && !nothing.has_systemd && !nothing.has_config && nothing.units.is_empty());
+        put(tree.path(), "sys/kernel/mm/ksm/run", "0\n");
+        put(tree.path(), "etc/group", "root:x:0:\nksmith:x:990:\nksmith-view2:x:991:\n");
+        put(tree.path(), "etc/ksmith.toml", "");
+        put(tree.path(), "lib/systemd/system/ksmith.service", "");
+        put(tree.path(), "lib/systemd/system/ksmtuned.service", "");
+        fs::create_dir_all(root.path("run/systemd/system")).unwrap();
+        let wants = root.path("etc/systemd/system/multi-user.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        symlink("/lib/systemd/system/ksmtuned.service", wants.join("ksmtuned.service")).unwrap();
+        let facts = Facts::of(&root, &Config::default(), &[]);
+        assert_eq!(facts.missing_groups, ["ksmith-view"]);
+        assert!(facts.has_ksm && facts.has_systemd && facts.has_config);
+        assert_eq!(facts.units, [("ksmith.service".to_owned(), false, false)]);
+        let link = PathBuf::from("/etc/systemd/system/multi-user.target.wants/ksmtuned.service");
+        let target = PathBuf::from("/lib/systemd/system/ksmtuned.service");
+        assert_eq!(facts.links, [("ksmtuned.service".to_owned(), vec![(link, target)])]);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a setup would do on a host.
+
+use std::path::PathBuf;
+
+use ksmith_core::other_controllers::{AtBoot, Conflict, FoundController, HandOver};
+use serde::Serialize;
+
+use super::drop_ins::{CONFIG, DIRECTORY};
+use super::facts::Facts;
+use super::step::Step;
+
+/// What a person chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Choices {
+    /// Whether the figures are served on loopback.
+    pub serve: bool,
+    /// Whether no drop-ins are written.
+    pub no_drop_ins: bool,
+}
+
+/// What would be done.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Plan {
+    /// The steps, in their order.
+    pub steps: Vec<Step>,
+    /// What keeps ksmith from being set up, each with what to do by hand.
+    pub obstacles: Vec<String>,
+    /// What a person should know or do besides.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Makes the plan for a host.
+    pub fn new(facts: &Facts, choices: Choices) -> Self {
+        let mut plan = Self::default();
+        if !facts.has_ksm {
+            plan.obstacles
+                .push("this kernel has no KSM (no /sys/kernel/mm/ksm): boot one with CONFIG_KSM=y".to_owned());
+        }
+        if !facts.has_config {
+            plan.file("/etc/ksmith.toml".into(), CONFIG, "each setting with its default, to be edited");
+        }
+        plan.steps.extend(facts.missing_groups.iter().map(|name| Step::Group { name: name.clone() }));
+        if facts.has_systemd {
+            plan.with_systemd(facts, choices);
+        } else {
+            plan.without_systemd(facts);
+        }
+        plan
+    }
+
+    fn file(&mut self, path: PathBuf, text: &str, why: &str) {
+        self.steps.push(Step::File { path, text: text.to_owned(), why: why.to_owned() });
+    }
+
+    fn with_systemd(&mut self, facts: &Facts, choices: Choices) {
+        if facts.unit("ksmith.service").is_none() {
+            self.obstacles.push(
+                "there is no ksmith.service: install a package of ksmith, or run install.sh of its archive"
+                    .to_owned(),
+            );
+        }
+        if !choices.no_drop_ins {
+            for (drop_in, why) in &facts.drop_ins {
+                self.file(PathBuf::from(DIRECTORY).join(drop_in.name), drop_in.text, why);
+            }
+        }
+        // What starts last stops first.
+        for found in &facts.controllers {
+            match found.controller.hand_over {
+                HandOver::Services => self.hand_over(found, facts),
+                HandOver::Commands { .. } => self.by_hand(found),
+                HandOver::Nothing => {}
+            }
+        }
+        let wanted = ["ksmith.service", "ksmith-serve.socket"];
+        for unit in wanted.into_iter().filter(|unit| *unit == "ksmith.service" || choices.serve) {
+            match facts.unit(unit) {
+                Some((true, true)) => {}
+                Some((was_enabled, was_active)) => {
+                    self.steps.push(Step::Unit { unit: unit.to_owned(), was_enabled, was_active });
+                }
+                None if unit != "ksmith.service" => self.notes.push(format!("{unit} is not installed")),
+                None => {}
+            }
+        }
+    }
+
+    fn hand_over(&mut self, found: &FoundController, facts: &Facts) {
+        let before = self.steps.len();
+        for state in found.states.iter().rev() {
+            let was_enabled = state.at_boot == AtBoot::Enabled;
+            if !was_enabled && !state.is_active {
+                continue;
+            }
+            let links = facts.links.iter().find(|(service, _)| service == state.service);
+            self.steps.push(Step::HandOver {
+                service: state.service.to_owned(),
+                was_enabled,
+                was_active: state.is_active,
+                links: links.map(|(_, links)| links.clone()).unwrap_or_default(),
+            });
+        }
+        let is_stopped = found.states.iter().any(|state| state.is_active) || self.steps.len() > before;
+        if !found.pids.is_empty() && !is_stopped {
+            self.obstacles.push(format!(
+                "{found} controls KSM and is no service of systemd: end it (kill {}), and what starts it",
+                found.pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            ));
+        }
+    }
+
+    fn by_hand(&mut self, found: &FoundController) {
+        if !found.matters() {
+            return;
+        }
+        let commands: Vec<String> = found.commands_over().iter().map(|command| format!("`{command}`")).collect();
+        let note = found.note().map(|note| format!("; {note}")).unwrap_or_default();
+        let what = format!("{found}: hand over by {}{note}", commands.join(", then "));
+        match (found.controller.conflict, found.runs()) {
+            (Conflict::Certain, true) => self.obstacles.push(what),
+            _ => self.notes.push(what),
+        }
+    }
+
+    fn without_systemd(&mut self, facts: &Facts) {
+        self.notes.push(
+            "systemd does not run here: have your service manager run `ksmith daemon` as root, and `ksmith restore` \
+             after it has ended"
+                .to_owned(),
+        );
+        for found in facts.controllers.iter().filter(|found| !found.pids.is_empty()) {
+            self.notes.push(format!("{found} runs: stop it and keep it from starting; then ksmith can start"));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The steps of a setup, each with what undoing it needs.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// One step of a setup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum Step {
+    /// A file is written where there is none.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What is written.
+        text: String,
+        /// Why this host needs it.
+        why: String,
+    },
+    /// A group is made.
+    Group {
+        /// Its name.
+        name: String,
+    },
+    /// Another controller's service is disabled and stopped.
+    HandOver {
+        /// The name of the service.
+        service: String,
+        /// Whether it was enabled.
+        was_enabled: bool,
+        /// Whether it was active.
+        was_active: bool,
+        /// The links that enabled it, each with its target.
+        links: Vec<(PathBuf, PathBuf)>,
+    },
+    /// A unit of ksmith is enabled and started.
+    Unit {
+        /// The name of the unit.
+        unit: String,
+        /// Whether it was enabled.
+        was_enabled: bool,
+        /// Whether it was active.
+        was_active: bool,
+    },
+}
+
+impl Step {
+    /// Whether both steps are about the same thing: then the notes of the first one say how it was.
+    pub fn is_about_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
+            (Self::Group { name: a }, Self::Group { name: b })
+            | (Self::HandOver { service: a, .. }, Self::HandOver { service: b, .. })
+            | (Self::Unit { unit: a, .. }, Self::Unit { unit: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
+    /// Whether it is a drop-in, which counts once systemd has read it and the service was started anew.
+    pub fn is_drop_in(&self) -> bool {
+        matches!(self, Self::File { path, .. } if is_drop_in(path))
+    }
+
+    /// The step as the command that it amounts to.
+    pub fn command(&self) -> String {
+        match self {
+            Self::File { path, .. } => format!("write {}", path.display()),
+            Self::Group { name } => format!("groupadd --system {name}"),
+            Self::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
+                (true, true) => format!("systemctl disable --now {service}"),
+                (true, false) => format!("systemctl disable {service}"),
+                (false, _) => format!("systemctl stop {service}"),
+            },
+            Self::Unit { unit, was_enabled, was_active } => match (was_enabled, was_active) {
+                (false, false) => format!("systemctl enable --now {unit}"),
+                (false, true) => format!("systemctl enable {unit}"),
+                (true, _) => format!("systemctl start {unit}"),
+            },
+        }
+    }
+
+    /// Why the step is needed, in some words.
+    pub fn why(&self) -> String {
+        match self {
+            Self::File { why, .. } => why.clone(),
+            Self::Group { .. } => "the units need this group".to_owned(),
+            Self::HandOver { was_enabled, was_active, .. } => {
+                let state = match (was_enabled, was_active) {
+                    (true, true) => "it is enabled and runs",
+                    (true, false) => "it is enabled and does not run",
+                    (false, _) => "it runs and is not enabled",
+                };
+                format!("it controls KSM; {state}, which --undo restores")
+            }
+            Self::Unit { .. } => "ksmith controls KSM from now on and after each boot".to_owned(),
+        }
+    }
+}
+
+/// Whether a path is that of a drop-in of a unit.
+pub(super) fn is_drop_in(path: &Path) -> bool {
+    path.parent().is_some_and(|parent| parent.extension().is_some_and(|end| end == "d"))
+}

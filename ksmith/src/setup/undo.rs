@@ -1,0 +1,184 @@
+//! Undoes a setup by its notes.
+
+use std::path::Path;
+
+use super::effects::{Effects, SetupError};
+use super::notes::Notes;
+use super::step::Step;
+
+/// What came of undoing.
+#[derive(Debug, Default)]
+pub struct Undone {
+    /// What was undone, one sentence each.
+    pub done: Vec<String>,
+    /// What stays, with the reason.
+    pub kept: Vec<String>,
+    /// What could not be undone. It stays noted, for another try.
+    pub failed: Vec<String>,
+}
+
+/// Undoes all that is noted: ksmith's units first, then its files, then other controllers get KSM back, then groups. One step
+/// that fails keeps no other from being undone. In a dry run it only says what it would do. `has_systemd`: whether systemd
+/// runs, so that services can be started and stopped.
+///
+/// # Errors
+/// The notes can't be read or written.
+pub fn undo(effects: &mut impl Effects, dry_run: bool, has_systemd: bool) -> Result<Undone, SetupError> {
+    let mut notes = Notes::read(effects)?;
+    let mut undone = Undone::default();
+    let is_unit = |step: &Step| matches!(step, Step::Unit { .. });
+    let is_file = |step: &Step| matches!(step, Step::File { .. });
+    let is_hand_over = |step: &Step| matches!(step, Step::HandOver { .. });
+    let is_group = |step: &Step| matches!(step, Step::Group { .. });
+    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_unit)?;
+    // Noted before the first one goes, so that a kill in between leaves it to the next try.
+    if notes.steps.iter().any(Step::is_drop_in) && !dry_run {
+        notes.needs_restart = true;
+        notes.save(effects)?;
+    }
+    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_file)?;
+    if notes.needs_restart && !dry_run {
+        match reload(effects, has_systemd) {
+            Ok(()) => notes.needs_restart = false,
+            Err(error) => undone.failed.push(error.to_string()),
+        }
+    }
+    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_hand_over)?;
+    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_group)?;
+    if !dry_run {
+        notes.save(effects)?;
+    }
+    Ok(undone)
+}
+
+fn reload(effects: &mut impl Effects, has_systemd: bool) -> Result<(), SetupError> {
+    if !has_systemd {
+        return Ok(());
+    }
+    effects.run("systemctl", &["daemon-reload"])?;
+    effects.run("systemctl", &["try-restart", "ksmith.service"])
+}
+
+/// Undoes the steps of one kind, the last one first.
+fn each(
+    effects: &mut impl Effects,
+    notes: &mut Notes,
+    undone: &mut Undone,
+    dry_run: bool,
+    has_systemd: bool,
+    is_meant: impl Fn(&Step) -> bool,
+) -> Result<(), SetupError> {
+    let meant: Vec<Step> = notes.steps.iter().filter(|step| is_meant(step)).rev().cloned().collect();
+    for step in meant {
+        let outcome = if dry_run { Ok(told(&step)) } else { one(effects, &step, has_systemd) };
+        match outcome {
+            Ok(Outcome::Done(what)) => undone.done.push(what),
+            Ok(Outcome::Kept(what)) => undone.kept.push(what),
+            Err(error) => {
+                undone.failed.push(error.to_string());
+                continue;
+            }
+        }
+        if !dry_run {
+            notes.steps.retain(|noted| *noted != step);
+            // The file's end, if it was the last one.
+            notes.save(effects)?;
+        }
+    }
+    Ok(())
+}
+
+enum Outcome {
+    Done(String),
+    Kept(String),
+}
+
+/// What undoing a step means.
+fn told(step: &Step) -> Outcome {
+    Outcome::Done(match step {
+        Step::File { path, .. } => format!("remove {}", path.display()),
+        Step::Group { name } => format!("groupdel {name}"),
+        Step::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
+            (true, true) => format!("systemctl enable --now {service}"),
+            (true, false) => format!("systemctl enable {service}"),
+            (false, _) => format!("systemctl start {service}"),
+        },
+        Step::Unit { unit, was_enabled, was_active } => match (was_enabled, was_active) {
+            (false, false) => format!("systemctl disable --now {unit}"),
+            (false, true) => format!("systemctl disable {unit}"),
+            (true, _) => format!("systemctl stop {unit}"),
+        },
+    })
+}
+
+fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Outcome, SetupError> {
+    match step {
+        Step::File { path, text, .. } => match effects.text(path)? {
+            None => return Ok(Outcome::Kept(format!("{} is gone already", path.display()))),
+            Some(now) if now != *text => {
+                return Ok(Outcome::Kept(format!("{} stays: it was edited since", path.display())));
+            }
+            Some(_) => effects.remove(path)?,
+        },
+        Step::Group { name } => {
+            let members = members(effects, name)?;
+            match members.as_deref() {
+                None => return Ok(Outcome::Kept(format!("the group {name} is gone already"))),
+                Some("") => effects.run("groupdel", &[name])?,
+                Some(members) => {
+                    return Ok(Outcome::Kept(format!("the group {name} stays: it has the members {members}")));
+                }
+            }
+        }
+        Step::HandOver { service, was_enabled, was_active, links } => {
+            if !is_installed(effects, service) {
+                return Ok(Outcome::Kept(format!(
+                    "{service} is not installed any more: there is nothing to hand back to"
+                )));
+            }
+            if *was_enabled {
+                effects.run("systemctl", &["enable", service])?;
+            }
+            // An administrator may have made links that the unit's own [Install] section does not name.
+            for (link, target) in links {
+                if !effects.exists(link) {
+                    effects.link(link, target)?;
+                }
+            }
+            if *was_active && has_systemd {
+                effects.run("systemctl", &["start", service])?;
+            }
+        }
+        Step::Unit { unit, was_enabled, was_active } => {
+            if !is_installed(effects, unit) {
+                return Ok(Outcome::Kept(format!("{unit} is not installed any more")));
+            }
+            if !was_enabled {
+                effects.run("systemctl", &["disable", unit])?;
+            }
+            if !was_active && has_systemd {
+                effects.run("systemctl", &["stop", unit])?;
+            }
+        }
+    }
+    Ok(told(step))
+}
+
+/// Whether a unit file is installed, by the places where packages and administrators put them.
+fn is_installed(effects: &impl Effects, unit: &str) -> bool {
+    let places = [
+        "etc/systemd/system",
+        "run/systemd/system",
+        "usr/local/lib/systemd/system",
+        "usr/lib/systemd/system",
+        "lib/systemd/system",
+    ];
+    places.iter().any(|place| effects.exists(&Path::new("/").join(place).join(unit)))
+}
+
+/// The members of a group, as `/etc/group` lists them. `None` if there is no such group.
+fn members(effects: &impl Effects, name: &str) -> Result<Option<String>, SetupError> {
+    let text = effects.text(Path::new("/etc/group"))?.unwrap_or_default();
+    let line = text.lines().find(|line| line.split(':').next() == Some(name));
+    Ok(line.map(|line| line.rsplit(':').next().unwrap_or_default().to_owned()))
+}
