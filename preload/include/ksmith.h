@@ -93,8 +93,8 @@ int ksmith_guided(int milliseconds, struct ksmith_guided *result);
 #define KSMITH_FOLD_THREADS(n) ((unsigned)(n) & 0xffu) /* fold in so many threads, that of the caller included; 0 is 1, 64 at most */
 #define KSMITH_FOLD_STILL 0x100u      /* the caller promises: until the call returns, no thread writes to the range, and no I/O into it
                                        * is under way */
-#define KSMITH_FOLD_WITHOUT_IO 0x200u /* the caller promises: no system call writes to the range, no I/O into it is under way, and no
-                                       * thread has its stack there. Threads may write to it */
+#define KSMITH_FOLD_WITHOUT_IO 0x200u /* the caller promises: no system call reads or writes the range, no I/O into it is under way,
+                                       * and no thread has its stack there. Threads may read and write */
 
 /* How writers were kept out. */
 #define KSMITH_FOLD_BY_FULL 1  /* a full userfaultfd: threads and system calls that write wait for some microseconds */

@@ -6,9 +6,9 @@
 mod support;
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use support::{Compiled, compile_linked, lock, run, skipped};
+use support::{Compiled, compile_linked, library, lock, plain, run, skipped};
 
 /// The program, on a kernel that can move pages out, with the right to a full userfaultfd. `None`, said loudly, elsewhere.
 fn program() -> Option<Compiled> {
@@ -85,6 +85,19 @@ fn a_whole_program_is_folded_while_threads_change_mappings_fork_and_take_signals
     let _lock = lock();
     folds(&program, &["all", "200"]);
     folds(&program, &["forks", "200"]);
+}
+
+#[test]
+fn an_array_of_numpy_is_folded() {
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import numpy"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    });
+    let Some(python) = python else { return skipped("there is no Python with NumPy") };
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = plain(Path::new(python));
+    command.arg(here.join("tests/fold.py")).env("KSMITH_LIBRARY", library()).env("PYTHONPATH", here.join("python"));
+    assert_eq!(run(&mut command), "ok\n");
 }
 
 #[test]
