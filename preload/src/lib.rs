@@ -24,6 +24,7 @@ mod client;
 mod constructor;
 mod errors;
 mod file;
+mod fold;
 mod guided;
 mod helper;
 #[cfg(not(test))]

@@ -1,6 +1,11 @@
 //! Lines of `/proc/PID/maps`.
 
+use crate::file;
+use crate::sys::Errno;
 use crate::text::{hexadecimal, words};
+
+/// Bytes of the longest line: a path has 4095 at most.
+const LINE: usize = 4608;
 
 /// One mapping of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +61,12 @@ impl Mapping {
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
+}
+
+/// Passes each mapping of this process to `each`, until that says `false`.
+pub fn each(mut each: impl FnMut(&Mapping) -> bool) -> Result<(), Errno> {
+    let mut buffer = [0_u8; LINE];
+    file::lines(c"/proc/self/maps", &mut buffer, |line| Mapping::of(line).is_none_or(|mapping| each(&mapping)))
 }
 
 #[cfg(test)]

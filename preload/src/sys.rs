@@ -1,6 +1,6 @@
 //! System calls that leave `errno` as it was.
 
-use core::ffi::{CStr, c_int, c_long};
+use core::ffi::{CStr, c_int, c_long, c_ulong};
 use core::sync::atomic::AtomicU32;
 
 /// The `errno` of a failed call.
@@ -53,6 +53,55 @@ pub fn page_wiped_on_fork() -> Option<*mut libc::c_void> {
         return None;
     }
     Some(core::ptr::with_exposed_provenance_mut(page))
+}
+
+/// Maps private memory of zeros, without touching it. It is not there in a child of a fork.
+pub fn map(length: usize) -> Result<usize, Errno> {
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let start =
+        quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mmap, 0_usize, length, access, flags, -1, 0_usize) }))?;
+    let _ = madvise(start, length, libc::MADV_DONTFORK);
+    Ok(start)
+}
+
+/// Unmaps memory of the library's own.
+pub fn unmap(start: usize, length: usize) {
+    // SAFETY: callers pass what `map` gave, which no other code knows.
+    let _ = quietly(|| unsafe { libc::syscall(libc::SYS_munmap, start, length) });
+}
+
+/// Copies memory of this process: returns how many bytes could be read.
+pub fn copy_own(from: usize, to: usize, length: usize) -> Result<usize, Errno> {
+    let place =
+        |start: usize| libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(start), iov_len: length };
+    let (local, remote) = (place(to), place(from));
+    let (local, remote) = (&raw const local, &raw const remote);
+    // SAFETY: `to` is memory of the library's own of that length; what can't be read is an error.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_process_vm_readv, pid(), local, 1, remote, 1, 0) }))
+}
+
+/// Runs `work` while this thread takes no signal.
+pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: plain structures, which the functions fill in.
+    let before = unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let result = work();
+    // SAFETY: the mask that was before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
+    result
+}
+
+/// The address of this thread's `errno`, which lies among its thread data.
+pub fn errno_place() -> usize {
+    // SAFETY: this thread always has a place for errno.
+    unsafe { libc::__errno_location() }.expose_provenance()
 }
 
 /// The PID of this process. It is not cached, because a fork changes it.
@@ -112,6 +161,55 @@ impl Descriptor {
         let opened =
             quietly(|| outcome(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) }))?;
         Ok(Self(opened as c_int))
+    }
+
+    /// Opens a file for reading and writing.
+    pub fn open_to_write(path: &CStr) -> Result<Self, Errno> {
+        let flags = libc::O_RDWR | libc::O_CLOEXEC;
+        let path = path.as_ptr();
+        // SAFETY: a path that ends in a zero byte.
+        let opened =
+            quietly(|| outcome(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) }))?;
+        Ok(Self(opened as c_int))
+    }
+
+    /// Makes a system call that takes flags and returns a descriptor.
+    pub fn of_call(number: c_long, flags: c_int) -> Result<Self, Errno> {
+        // SAFETY: a plain number goes in.
+        quietly(|| outcome(unsafe { libc::syscall(number, flags) })).map(|descriptor| Self(descriptor as c_int))
+    }
+
+    /// Makes an ioctl(2) that takes a plain number and returns a descriptor.
+    pub fn control_new(&self, request: c_ulong, argument: c_int) -> Result<Self, Errno> {
+        // SAFETY: a plain number goes in.
+        quietly(|| outcome(unsafe { libc::syscall(libc::SYS_ioctl, self.0, request, argument) }))
+            .map(|descriptor| Self(descriptor as c_int))
+    }
+
+    /// Makes an ioctl(2) with a structure of its kind. Goes on after a signal.
+    pub fn control<T>(&self, request: c_ulong, argument: &mut T) -> Result<usize, Errno> {
+        loop {
+            let place = core::ptr::from_mut(argument);
+            // SAFETY: callers pass the structure that the request takes, which lives as long as the call.
+            let made = quietly(|| outcome(unsafe { libc::syscall(libc::SYS_ioctl, self.0, request, place) }));
+            if made != Err(libc::EINTR) {
+                return made;
+            }
+        }
+    }
+
+    /// Reads into a structure of plain numbers.
+    pub fn read_into<T: Copy>(&self, place: &mut T) -> Result<usize, Errno> {
+        let start = core::ptr::from_mut(place).cast::<u8>();
+        // SAFETY: the structure is ours, that long, and any bytes are values of it.
+        self.read(unsafe { core::slice::from_raw_parts_mut(start, size_of::<T>()) })
+    }
+
+    /// Reads a plain number at an offset.
+    pub fn read_at(&self, place: &mut u64, offset: usize) -> Result<usize, Errno> {
+        let (start, length) = (core::ptr::from_mut(place), size_of::<u64>());
+        // SAFETY: the place is ours and that long.
+        quietly(|| outcome(unsafe { libc::syscall(libc::SYS_pread64, self.0, start, length, offset) }))
     }
 
     /// Makes a Unix stream socket.

@@ -8,12 +8,13 @@ pub use types::{Guided, Savings};
 
 use crate::client::{self, Deadline};
 use crate::errors::code;
+use crate::fold::{self, Folded, Request};
 use crate::sys::Errno;
 use crate::text::{decimal, signed, value};
 use crate::{constructor, errors, guided, marks, stats};
 
 /// The version of the interface, as `KSMITH_VERSION`.
-const VERSION: c_int = 1;
+const VERSION: c_int = 2;
 
 /// The most passes of one request, which is the daemon's limit.
 const MOST_PASSES: c_uint = 16;
@@ -104,6 +105,68 @@ pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut Guided)
             // SAFETY: as promised by the caller.
             if let Some(result) = unsafe { result.as_mut() } {
                 *result = Guided { ranges: found.ranges, bytes: found.bytes };
+            }
+            0
+        }
+        Err(errno) => code(Err(errno)),
+    }
+}
+
+/// Threads in the flags of `ksmith_fold`.
+const FOLD_THREADS: c_uint = 0xff;
+/// `KSMITH_FOLD_STILL`.
+const FOLD_STILL: c_uint = 0x100;
+/// `KSMITH_FOLD_WITHOUT_IO`.
+const FOLD_WITHOUT_IO: c_uint = 0x200;
+
+/// Parses the flags.
+fn fold_request(flags: c_uint) -> Result<Request, Errno> {
+    if flags & !(FOLD_THREADS | FOLD_STILL | FOLD_WITHOUT_IO) != 0 {
+        return Err(libc::EINVAL);
+    }
+    Ok(Request {
+        threads: (flags & FOLD_THREADS) as usize,
+        is_still: flags & FOLD_STILL != 0,
+        is_without_io: flags & FOLD_WITHOUT_IO != 0,
+    })
+}
+
+/// Gives the zero pages of a range back.
+///
+/// # Safety
+/// `result` is null or points to a `struct ksmith_folded`. The range stays mapped until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ksmith_fold(
+    start: *mut c_void,
+    length: usize,
+    flags: c_uint,
+    result: *mut Folded,
+) -> c_int {
+    let folded = fold_request(flags).and_then(|request| fold::fold(start as usize, length, request));
+    // SAFETY: as promised by the caller.
+    unsafe { told_of(folded, result) }
+}
+
+/// Gives the zero pages of all private memory back.
+///
+/// # Safety
+/// `result` is null or points to a `struct ksmith_folded`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ksmith_fold_all(flags: c_uint, result: *mut Folded) -> c_int {
+    let promised = flags & (FOLD_STILL | FOLD_WITHOUT_IO) != 0;
+    let request = if promised { Err(libc::EINVAL) } else { fold_request(flags) };
+    // SAFETY: as promised by the caller.
+    unsafe { told_of(request.and_then(fold::fold_all), result) }
+}
+
+/// # Safety
+/// `result` is null or points to a `struct ksmith_folded`.
+unsafe fn told_of(folded: Result<Folded, Errno>, result: *mut Folded) -> c_int {
+    match folded {
+        Ok(counts) => {
+            // SAFETY: as promised by the caller.
+            if let Some(result) = unsafe { result.as_mut() } {
+                *result = counts;
             }
             0
         }

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long, c_void};
 use crate::next::Next;
 use crate::state::{self, Mode};
 use crate::wishes::{self, Wish};
-use crate::{helper, marks};
+use crate::{fold, helper, marks, sys};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
@@ -112,11 +112,19 @@ fn added(start: usize, length: usize) {
 /// How often a mapping that the helper has divided is made one again. It may have begun another mark by then, and no more.
 const REJOINED: usize = 4;
 
-/// Whether the last call failed as it does for a mapping that is divided, and the helper may have divided it.
-fn is_divided() -> bool {
+/// How often a call is repeated that folding has refused, fifty microseconds after the other.
+const FOLDED: usize = 2000;
+
+/// Whether the last call failed as it does for a mapping that is divided.
+fn has_failed_by_division() -> bool {
     // SAFETY: libc's own variable of this thread.
     let errno = unsafe { *libc::__errno_location() };
-    errno == libc::EFAULT && matches!(state::mode(), Mode::Madvise | Mode::Guided)
+    errno == libc::EFAULT
+}
+
+/// Whether the last call failed for a mapping that the helper may have divided.
+fn is_divided() -> bool {
+    has_failed_by_division() && matches!(state::mode(), Mode::Madvise | Mode::Guided)
 }
 
 /// Calls the next mremap.
@@ -154,6 +162,15 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     // SAFETY: the arguments are the caller's.
     let mut moved = unsafe { remap(old, old_length, length, flags, address) };
+    // What is folded just now divides its mapping, for less than a millisecond.
+    for _ in 0..FOLDED {
+        if moved != libc::MAP_FAILED || !has_failed_by_division() || !fold::is_going_on() {
+            break;
+        }
+        sys::nap(50_000);
+        // SAFETY: the arguments are the caller's, and the call before has changed nothing.
+        moved = unsafe { remap(old, old_length, length, flags, address) };
+    }
     // The helper marks mappings that it has read of. Where one was unmapped meanwhile, the mark divides the one at its place,
     // and the kernel moves no mapping that is divided.
     if moved == libc::MAP_FAILED && is_divided() {

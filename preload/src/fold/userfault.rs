@@ -1,0 +1,205 @@
+//! A userfaultfd that keeps writers out of a range, and takes pages out of it (ioctl_userfaultfd(2)).
+//!
+//! With the events of unmapping, remapping and discarding the kernel refuses to move a page while such a change has not been
+//! read from the descriptor (`mmap_changing` in fs/userfaultfd.c). So the mapping that was looked at is the one that is changed.
+
+use core::ffi::{c_int, c_ulong};
+
+use super::count::Method;
+use crate::sys::{Descriptor, Errno};
+
+/// `UFFD_API` of include/uapi/linux/userfaultfd.h.
+const API: u64 = 0xAA;
+/// `UFFD_USER_MODE_ONLY`.
+const USER_MODE_ONLY: c_int = 1;
+
+const FEATURE_WP: u64 = 1;
+const FEATURE_EVENT_REMAP: u64 = 1 << 2;
+const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
+const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
+/// `UFFD_FEATURE_MOVE`, since 6.8.
+const FEATURE_MOVE: u64 = 1 << 16;
+const FEATURES: u64 = FEATURE_WP | FEATURE_EVENT_REMAP | FEATURE_EVENT_REMOVE | FEATURE_EVENT_UNMAP | FEATURE_MOVE;
+
+const REGISTER_MISSING: u64 = 1;
+const REGISTER_WP: u64 = 1 << 1;
+const PROTECT: u64 = 1;
+const MOVE_ALLOW_SRC_HOLES: u64 = 1 << 1;
+const EVENT_REMAP: u8 = 0x14;
+const EVENT_REMOVE: u8 = 0x15;
+const EVENT_UNMAP: u8 = 0x16;
+
+const fn request(direction: c_ulong, kind: u8, number: u8, size: usize) -> c_ulong {
+    direction << 30 | (size as c_ulong) << 16 | (kind as c_ulong) << 8 | number as c_ulong
+}
+
+const READ: c_ulong = 2;
+const READ_WRITE: c_ulong = 3;
+const IOC_API: c_ulong = request(READ_WRITE, 0xAA, 0x3F, size_of::<Api>());
+const IOC_REGISTER: c_ulong = request(READ_WRITE, 0xAA, 0, size_of::<Register>());
+const IOC_UNREGISTER: c_ulong = request(READ, 0xAA, 1, size_of::<Span>());
+const IOC_MOVE: c_ulong = request(READ_WRITE, 0xAA, 5, size_of::<Move>());
+const IOC_WRITEPROTECT: c_ulong = request(READ_WRITE, 0xAA, 6, size_of::<Protect>());
+/// `USERFAULTFD_IOC_NEW` of /dev/userfaultfd, since 6.1.
+const IOC_NEW: c_ulong = request(0, 0xAA, 0, 0);
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// A range of addresses (`struct uffdio_range`).
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Span {
+    /// Its first byte.
+    pub start: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+impl Span {
+    /// The range from `start` to before `end`.
+    pub fn between(start: usize, end: usize) -> Self {
+        Self { start: start as u64, length: end.saturating_sub(start) as u64 }
+    }
+}
+
+#[repr(C)]
+struct Register {
+    range: Span,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Protect {
+    range: Span,
+    mode: u64,
+}
+
+#[repr(C)]
+struct Move {
+    to: u64,
+    from: u64,
+    length: u64,
+    mode: u64,
+    moved: i64,
+}
+
+/// `struct uffd_msg`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Message {
+    event: u8,
+    reserved: [u8; 7],
+    /// Of a remapping: from, to, length.
+    values: [u64; 3],
+}
+
+/// A change of a mapping by another thread, which waits until it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Memory was moved, with what is registered.
+    Moved {
+        /// Where it was.
+        from: u64,
+        /// Where it is.
+        to: u64,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// The contents from the first address to before the second are gone, or about to go.
+    Gone(u64, u64),
+}
+
+/// A userfaultfd of this process.
+#[derive(Debug)]
+pub struct Userfault {
+    descriptor: Descriptor,
+}
+
+impl Userfault {
+    /// Opens one. `takes_user_mode`: one that only knows writes in user mode will do.
+    ///
+    /// # Errors
+    /// `EPERM`: this process may not have a full one. `ENOSYS`: the kernel can't move pages.
+    pub fn open(takes_user_mode: bool) -> Result<(Self, Method), Errno> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let full = Descriptor::of_call(libc::SYS_userfaultfd, flags).or_else(|_| {
+            let device = Descriptor::open_to_write(c"/dev/userfaultfd")?;
+            device.control_new(IOC_NEW, flags)
+        });
+        let (descriptor, method) = match full {
+            Ok(descriptor) => (descriptor, Method::Full),
+            Err(_) if takes_user_mode => {
+                (Descriptor::of_call(libc::SYS_userfaultfd, flags | USER_MODE_ONLY)?, Method::User)
+            }
+            Err(libc::ENOSYS) => return Err(libc::ENOSYS),
+            Err(_) => return Err(libc::EPERM),
+        };
+        let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
+        // A kernel without one of the features refuses all.
+        descriptor.control(IOC_API, &mut api).map_err(|_| libc::ENOSYS)?;
+        Ok((Self { descriptor }, method))
+    }
+
+    /// Watches the range: writes to what is protected wait, and pages can be moved into it.
+    pub fn watch(&self, range: Span) -> Result<(), Errno> {
+        self.descriptor.control(IOC_REGISTER, &mut Register { range, mode: REGISTER_WP, ioctls: 0 }).map(drop)
+    }
+
+    /// Has each access to a page of the range that is not there wait too.
+    pub fn watch_holes(&self, range: Span) -> Result<(), Errno> {
+        let mode = REGISTER_WP | REGISTER_MISSING;
+        self.descriptor.control(IOC_REGISTER, &mut Register { range, mode, ioctls: 0 }).map(drop)
+    }
+
+    /// Ends the watch, also a protection, and wakes all that wait.
+    pub fn unwatch(&self, mut range: Span) -> Result<(), Errno> {
+        self.descriptor.control(IOC_UNREGISTER, &mut range).map(drop)
+    }
+
+    /// Has all writes to the range wait.
+    pub fn protect(&self, range: Span) -> Result<(), Errno> {
+        self.descriptor.control(IOC_WRITEPROTECT, &mut Protect { range, mode: PROTECT }).map(drop)
+    }
+
+    /// Moves pages: returns how many bytes were moved, and the reason why not all.
+    pub fn move_pages(&self, from: usize, to: usize, length: usize) -> (usize, Option<Errno>) {
+        let mut order =
+            Move { to: to as u64, from: from as u64, length: length as u64, mode: MOVE_ALLOW_SRC_HOLES, moved: 0 };
+        match self.descriptor.control(IOC_MOVE, &mut order) {
+            Ok(_) => (length, None),
+            // Partly done, or refused because of a change: then `moved` is no count.
+            Err(errno) => (usize::try_from(order.moved).unwrap_or(0), Some(errno)),
+        }
+    }
+
+    /// Reads the next change, so that the thread that made it goes on. `None`: there is none.
+    pub fn change(&self) -> Option<Change> {
+        let mut message = Message { event: 0, reserved: [0; 7], values: [0; 3] };
+        while self.descriptor.read_into(&mut message) == Ok(size_of::<Message>()) {
+            let [first, second, length] = message.values;
+            match message.event {
+                EVENT_REMAP => return Some(Change::Moved { from: first, to: second, length }),
+                EVENT_REMOVE | EVENT_UNMAP => return Some(Change::Gone(first, second)),
+                // An access that waits: it goes on when the watch ends.
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Reads all changes. Memory that was moved away is not watched any more.
+    pub fn read_changes(&self) {
+        while let Some(change) = self.change() {
+            if let Change::Moved { to, length, .. } = change {
+                // It may be unmapped by now.
+                let _ = self.unwatch(Span { start: to, length });
+            }
+        }
+    }
+}

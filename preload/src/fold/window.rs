@@ -1,0 +1,390 @@
+//! Folding one window: a part of one mapping.
+//!
+//! The states of a page, and who may do what in each:
+//!
+//! | state | the program | a device | the folding thread |
+//! |---|---|---|---|
+//! | free | reads and writes | writes to what is pinned | reads it: the first look is a hint |
+//! | protected | reads; a write waits | writes to what was pinned before | reads it: the second look |
+//! | taken out | any access waits | none: what is pinned can't be taken out | reads it: the third look |
+//! | folded | reads zero; a write makes a new page | pins a new page | has discarded it |
+//! | put back | as free | as free | is done with it |
+//!
+//! * The second look is final for what threads and system calls write: they wait from then on.
+//! * A device may write to a page that was pinned before, and let it go after the second look. The third look sees that: the
+//!   kernel refuses to take out a page that is pinned (`move_present_ptes` in mm/userfaultfd.c), and no new pin is had on a page
+//!   that is not there. Such a page is put back.
+//! * A page that another page table has, by fork or by KSM, can't be taken out.
+//! * A child of a fork in between lacks what is taken out, and so reads zero there. That is right but for a device's write in
+//!   that very moment, which open(2) forbids beside a fork (`O_DIRECT`, notes).
+//! * The kernel takes out nothing while a change of a mapping by another thread was not read, and none is read between the
+//!   protection and the last page. Such a thread waits: unmapping has taken place, discarding has not.
+//!
+//! From the protection to the end of the watch this thread takes no signal and no lock, and touches nothing but its own stack and
+//! the scratch memory, which are not in the range.
+
+use super::count::{Folded, Method, Stop};
+use super::own::Own;
+use super::resident::{Pagemap, Run};
+use super::userfault::{Change, Span, Userfault};
+use super::zero::{MOST_PAGES, Pages};
+use crate::sys::{self, Errno};
+
+/// Bytes that are protected at once at most: what an ordinary huge page has.
+pub const CHUNK: usize = 2 << 20;
+
+/// Bytes of a window. What is moved away is discarded at its end.
+pub const WINDOW: usize = 32 << 20;
+
+/// Bytes that are copied at once where memory may go away.
+const PIECE: usize = 256 << 10;
+
+/// How memory is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// In its place: the caller has promised that it stays mapped.
+    InPlace,
+    /// By copies: other threads may unmap it.
+    Copied,
+}
+
+/// One thread that folds.
+#[derive(Debug)]
+pub struct Folder {
+    pagemap: Pagemap,
+    own: Own,
+    reads: Reads,
+    /// Whether the caller promised that nothing writes.
+    is_still: bool,
+    takes_user_mode: bool,
+    page: usize,
+    /// Where pages are moved to, at the same offset from a boundary of huge pages as they come from; and after it the place
+    /// for copies.
+    scratch: usize,
+    /// What was found.
+    pub counts: Folded,
+}
+
+/// What there is to do in one window.
+struct Window {
+    /// `None`: no zero page was found yet.
+    userfault: Option<Userfault>,
+}
+
+impl Folder {
+    /// Makes one for this thread.
+    pub fn new(reads: Reads, is_still: bool, takes_user_mode: bool, page: usize) -> Result<Self, Errno> {
+        let scratch = sys::map(SCRATCH)?;
+        let pagemap = Pagemap::open().inspect_err(|_| sys::unmap(scratch, SCRATCH))?;
+        let own = Own::of_this_thread();
+        Ok(Self { pagemap, own, reads, is_still, takes_user_mode, page, scratch, counts: Folded::default() })
+    }
+
+    /// Folds a window, `WINDOW` bytes at most, which does not cross a multiple of that.
+    ///
+    /// # Errors
+    /// The kernel refuses for good, so that other windows are of no use either.
+    pub fn fold(&mut self, start: usize, end: usize) -> Result<(), Errno> {
+        let mut at = start;
+        while let Some((first, last)) = self.own.part_of(at, end) {
+            self.counts.own = self.counts.own.saturating_add(first.saturating_sub(at) as u64);
+            self.fold_part(first, last)?;
+            at = last;
+        }
+        self.counts.own = self.counts.own.saturating_add(end.saturating_sub(at) as u64);
+        Ok(())
+    }
+
+    fn fold_part(&mut self, start: usize, end: usize) -> Result<(), Errno> {
+        let mut window = Window { userfault: None };
+        let mut at = start;
+        let mut result = Ok(());
+        while at < end {
+            let chunk_end = (at | CHUNK.wrapping_sub(1)).saturating_add(1).min(end);
+            result = self.fold_chunk(&mut window, at, chunk_end);
+            if result.is_err() {
+                break;
+            }
+            at = chunk_end;
+        }
+        self.leave(window);
+        let left = end.saturating_sub(at) as u64;
+        match result {
+            Ok(()) => Ok(()),
+            Err(Stop::Changed) => {
+                self.counts.changed = self.counts.changed.saturating_add(left);
+                Ok(())
+            }
+            Err(Stop::Taken) => {
+                self.counts.taken = self.counts.taken.saturating_add(left);
+                Ok(())
+            }
+            Err(Stop::Failed(errno)) => Err(errno),
+        }
+    }
+
+    fn fold_chunk(&mut self, window: &mut Window, start: usize, end: usize) -> Result<(), Stop> {
+        let mut resident = Pages::NONE;
+        let mut huge = Pages::NONE;
+        let page = self.page;
+        let each = |run: Run| {
+            let pages = (run.start.saturating_sub(start) / page)..(run.end.saturating_sub(start) / page);
+            pages.for_each(|page| {
+                resident.add(page);
+                if run.is_huge {
+                    huge.add(page);
+                }
+            });
+            true
+        };
+        self.pagemap.runs(start, end, each).map_err(|_| Stop::Changed)?;
+        let bytes = |pages: &Pages| pages.count().saturating_mul(page) as u64;
+        self.counts.looked = self.counts.looked.saturating_add(bytes(&resident));
+        let mut zero = self.look(start, &resident)?;
+        if huge.count() > 0 && zero.count().saturating_mul(2) <= resident.count() {
+            // To split a huge page that is in use costs more than it gives back.
+            let kept = zero.and(&huge);
+            self.counts.huge = self.counts.huge.saturating_add(bytes(&kept));
+            zero = zero.without(&huge);
+        }
+        let Some((first, last)) = zero.bounds() else { return Ok(()) };
+        if self.is_still {
+            return self.discard(start, &zero);
+        }
+        self.enter(window)?;
+        let Some(userfault) = &window.userfault else { return Err(Stop::Changed) };
+        let address = |page_number: usize| start.saturating_add(page_number.saturating_mul(page));
+        let span = Span::between(address(first), address(last));
+        match userfault.watch(span) {
+            Ok(()) => {}
+            Err(libc::EBUSY) => return Err(Stop::Taken),
+            Err(libc::ENOMEM) => return Err(Stop::Failed(libc::ENOMEM)),
+            Err(_) => return Err(Stop::Changed),
+        }
+        let taken = sys::without_signals(|| {
+            let taken = self.fold_watched(userfault, span, start, &zero);
+            release(userfault, span, page);
+            taken
+        });
+        userfault.read_changes();
+        self.counts.add(&taken?);
+        Ok(())
+    }
+
+    /// Folds those of the pages that are zero, in a span that is watched.
+    fn fold_watched(&self, userfault: &Userfault, span: Span, start: usize, zero: &Pages) -> Result<Folded, Stop> {
+        userfault.protect(span).map_err(|_| Stop::Changed)?;
+        let zero = self.look(start, zero)?;
+        userfault.watch_holes(span).map_err(|_| Stop::Changed)?;
+        let (mut counts, taken) = self.take_out(userfault, start, &zero)?;
+        let target = self.target_of(start);
+        let at = |number: usize| {
+            core::ptr::with_exposed_provenance(target.saturating_add(number.saturating_mul(self.page)))
+        };
+        let written = taken.without(&Pages::zero_of(&taken, self.page, at));
+        let bytes = |pages: &Pages| pages.count().saturating_mul(self.page) as u64;
+        counts.folded = bytes(&taken).saturating_sub(bytes(&written));
+        counts.pinned = counts.pinned.saturating_add(bytes(&written));
+        put_back(userfault, &written, start, target, self.page);
+        Ok(counts)
+    }
+
+    /// Those of `pages` that are zero.
+    fn look(&self, start: usize, pages: &Pages) -> Result<Pages, Stop> {
+        let page = self.page;
+        let read = |address: usize| core::ptr::with_exposed_provenance::<u64>(address);
+        if self.reads == Reads::InPlace {
+            let at = |number: usize| read(start.saturating_add(number.saturating_mul(page)));
+            return Ok(Pages::zero_of(pages, page, at));
+        }
+        let copy = self.scratch.saturating_add(COPY);
+        let mut zero = Pages::NONE;
+        let mut from = 0_usize;
+        while let Some((first, end)) = pages.run(from) {
+            let end = end.min(first.saturating_add(PIECE / page));
+            let length = end.saturating_sub(first).saturating_mul(page);
+            let address = start.saturating_add(first.saturating_mul(page));
+            if sys::copy_own(address, copy, length) != Ok(length) {
+                return Err(Stop::Changed);
+            }
+            let at = |number: usize| read(copy.saturating_add(number.saturating_sub(first).saturating_mul(page)));
+            zero = zero.or(&Pages::zero_of(&Pages::between(first, end), page, at));
+            from = end;
+        }
+        Ok(zero)
+    }
+
+    /// Takes pages out of a watched chunk. Returns which were.
+    fn take_out(&self, userfault: &Userfault, start: usize, zero: &Pages) -> Result<(Folded, Pages), Stop> {
+        let page = self.page;
+        let target = self.target_of(start);
+        let mut counts = Folded::default();
+        let mut taken = Pages::NONE;
+        let mut from = 0_usize;
+        while let Some((first, end)) = zero.run(from) {
+            let offset = first.saturating_mul(page);
+            let address = start.saturating_add(offset);
+            let length = end.saturating_sub(first).saturating_mul(page);
+            let (moved, why) = userfault.move_pages(address, target.saturating_add(offset), length);
+            let next = first.saturating_add(moved / page);
+            taken = taken.or(&Pages::between(first, next));
+            // Which page is refused is seen when it is the first.
+            from = match why {
+                None => end,
+                Some(_) if moved > 0 => next,
+                Some(libc::EBUSY) => {
+                    let reason = match self.pagemap.is_exclusive(address, page) {
+                        Some(false) => &mut counts.shared,
+                        _ => &mut counts.pinned,
+                    };
+                    *reason = reason.saturating_add(page as u64);
+                    first.saturating_add(1)
+                }
+                Some(libc::EINVAL) => {
+                    counts.locked = counts.locked.saturating_add(length as u64);
+                    end
+                }
+                // A change of the mapping waits, or has taken place; or there is no memory for a page table.
+                Some(_) => {
+                    counts.changed = counts.changed.saturating_add(length as u64);
+                    break;
+                }
+            };
+        }
+        Ok((counts, taken))
+    }
+
+    /// Discards zero pages of memory that nothing writes to.
+    fn discard(&mut self, start: usize, zero: &Pages) -> Result<(), Stop> {
+        let page = self.page;
+        let mut from = 0_usize;
+        while let Some((first, end)) = zero.run(from) {
+            let address = start.saturating_add(first.saturating_mul(page));
+            let length = end.saturating_sub(first).saturating_mul(page);
+            match sys::madvise(address, length, libc::MADV_DONTNEED) {
+                Ok(()) => self.counts.folded = self.counts.folded.saturating_add(length as u64),
+                Err(libc::EINVAL) => self.counts.locked = self.counts.locked.saturating_add(length as u64),
+                Err(_) => return Err(Stop::Changed),
+            }
+            from = end;
+        }
+        Ok(())
+    }
+
+    /// Opens the userfaultfd of the window, at its first zero page.
+    fn enter(&self, window: &mut Window) -> Result<(), Stop> {
+        if window.userfault.is_none() {
+            let (userfault, _) = Userfault::open(self.takes_user_mode).map_err(Stop::Failed)?;
+            let target = self.target();
+            userfault.watch(Span::between(target, target.saturating_add(WINDOW))).map_err(Stop::Failed)?;
+            window.userfault = Some(userfault);
+        }
+        Ok(())
+    }
+
+    /// Ends the window, and gives back what was taken out.
+    fn leave(&self, window: Window) {
+        let Some(userfault) = window.userfault else { return };
+        let target = self.target();
+        let _ = userfault.unwatch(Span::between(target, target.saturating_add(WINDOW)));
+        userfault.read_changes();
+        let _ = sys::madvise(target, WINDOW, libc::MADV_DONTNEED);
+        // Closing it ends whatever is left of it.
+    }
+
+    /// Where a page of the window goes to.
+    fn target_of(&self, address: usize) -> usize {
+        self.target().saturating_add(address % WINDOW)
+    }
+
+    /// The part of the scratch memory that begins at a boundary of windows.
+    fn target(&self) -> usize {
+        self.scratch.next_multiple_of(WINDOW)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        sys::unmap(self.scratch, SCRATCH);
+    }
+}
+
+/// Where copies are made within the scratch memory: behind the place for pages, wherever that begins.
+const COPY: usize = 2 * WINDOW;
+const SCRATCH: usize = COPY + PIECE;
+
+/// Puts pages back that a device wrote to at the last moment, wherever their memory is by now.
+fn put_back(userfault: &Userfault, written: &Pages, start: usize, target: usize, page: usize) {
+    let mut from = 0_usize;
+    while let Some((first, _)) = written.run(from) {
+        let offset = first.saturating_mul(page);
+        put_one_back(userfault, start.saturating_add(offset), target.saturating_add(offset), page);
+        from = first.saturating_add(1);
+    }
+}
+
+fn put_one_back(userfault: &Userfault, home: usize, target: usize, page: usize) {
+    let mut home = home as u64;
+    loop {
+        match userfault.move_pages(target, home as usize, page).1 {
+            // It is back; or its memory was unmapped.
+            None | Some(libc::ENOENT | libc::EINVAL) => return,
+            Some(libc::EEXIST) => {
+                let (from, to) = (
+                    core::ptr::with_exposed_provenance::<u8>(target),
+                    core::ptr::with_exposed_provenance_mut(home as usize),
+                );
+                // SAFETY: a page of the scratch memory, and one of the program's that is mapped and was zero a moment ago.
+                unsafe { core::ptr::copy_nonoverlapping(from, to, page) };
+                return;
+            }
+            _ => {}
+        }
+        match userfault.change() {
+            Some(Change::Moved { from, to, length }) if (from..from.saturating_add(length)).contains(&home) => {
+                home = home.saturating_sub(from).saturating_add(to);
+                // The rest of that memory may be used again. This page is there as soon as it can be.
+                let moved = userfault.move_pages(target, home as usize, page).1;
+                let _ = userfault.unwatch(Span { start: to, length });
+                if moved.is_none() {
+                    return;
+                }
+            }
+            Some(Change::Moved { to, length, .. }) => {
+                let _ = userfault.unwatch(Span { start: to, length });
+            }
+            // Its contents are not wanted any more.
+            Some(Change::Gone(first, end)) if (first..end).contains(&home) => return,
+            Some(Change::Gone(..)) => {}
+            // Short of memory for a page table: the kernel makes some.
+            None => sys::nap(100_000),
+        }
+    }
+}
+
+/// Ends the watch of a range. Where a part of it is another mapping by now, all other parts are let go.
+fn release(userfault: &Userfault, span: Span, step: usize) {
+    if userfault.unwatch(span).is_ok() {
+        return;
+    }
+    let end = span.start.saturating_add(span.length);
+    let mut at = span.start;
+    while at < end {
+        let length = (step as u64).min(end.saturating_sub(at));
+        let _ = userfault.unwatch(Span { start: at, length });
+        at = at.saturating_add(step as u64);
+    }
+}
+
+/// How writers will be kept out in this process.
+///
+/// # Errors
+/// There is no way: `EPERM` without the right to a userfaultfd, `ENOSYS` where the kernel can't move pages.
+pub fn method(is_still: bool, takes_user_mode: bool) -> Result<Method, Errno> {
+    match is_still {
+        true => Ok(Method::Still),
+        false => Userfault::open(takes_user_mode).map(|(_, method)| method),
+    }
+}
+
+const _: () = assert!(CHUNK / 4096 <= MOST_PAGES && WINDOW.is_multiple_of(CHUNK));

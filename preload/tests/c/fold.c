@@ -1,0 +1,494 @@
+/* Folds memory while everything that may write to it does, and sees that no byte is lost. The first argument says which test;
+ * the last line that it prints is "ok". */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <linux/userfaultfd.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+
+#include "ksmith.h"
+
+#define PAGE 4096ul
+#define MIB (1ul << 20)
+
+static struct ksmith_folded result;
+
+static unsigned char *map(size_t length) {
+    /* With a page on each side that keeps the kernel from joining it with other mappings. */
+    unsigned char *memory = mmap(NULL, length + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(memory != MAP_FAILED && mprotect(memory + PAGE, length, PROT_READ | PROT_WRITE) == 0);
+    assert(madvise(memory + PAGE, length, MADV_NOHUGEPAGE) == 0);
+    return memory + PAGE;
+}
+
+/* Bytes of the range that are resident in pages of their own, by the page map: neither holes nor the kernel's zero page. */
+static size_t resident(const void *memory, size_t length) {
+    char line[512];
+    size_t found = 0, start = 0, end = 0, a, b;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    size_t kib;
+    while (fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "%zx-%zx ", &a, &b) == 2)
+            start = a, end = b;
+        else if (sscanf(line, "Anonymous: %zu kB", &kib) == 1 && start >= (size_t)memory && end <= (size_t)memory + length)
+            found += kib << 10;
+    }
+    fclose(smaps);
+    return found;
+}
+
+static unsigned long random_of(unsigned long *state) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return *state;
+}
+
+/* Every page gets a content by its number: zero if its bit in the pattern is set. */
+static void fill(unsigned char *memory, size_t pages, unsigned run) {
+    for (size_t page = 0; page < pages; page++)
+        if (page / run % 2)
+            memset(memory + page * PAGE, 0, PAGE), memory[page * PAGE] = 1, memory[page * PAGE] = 0;
+        else
+            memset(memory + page * PAGE, 1 + page % 251, PAGE);
+}
+
+static void check(const unsigned char *memory, size_t pages, unsigned run) {
+    for (size_t page = 0; page < pages; page++) {
+        unsigned char expected = page / run % 2 ? 0 : 1 + page % 251;
+        for (size_t at = 0; at < PAGE; at++)
+            assert(memory[page * PAGE + at] == expected);
+    }
+}
+
+static void contents(unsigned flags) {
+    const size_t pages = 64 * MIB / PAGE;
+    for (unsigned run = 1; run <= 600; run = run * 5 + 2) {
+        unsigned char *memory = map(pages * PAGE);
+        fill(memory, pages, run);
+        assert(resident(memory, pages * PAGE) == pages * PAGE);
+        size_t zero = 0;
+        for (size_t page = 0; page < pages; page++)
+            zero += page / run % 2;
+        errno = 4711;
+        int code = ksmith_fold(memory, pages * PAGE, flags, &result);
+        assert(errno == 4711);
+        if (code != 0) {
+            printf("code %d\n", code);
+            return;
+        }
+        assert(result.folded_bytes == zero * PAGE && result.looked_bytes == pages * PAGE);
+        assert(resident(memory, pages * PAGE) == (pages - zero) * PAGE);
+        /* Nothing is left to fold. */
+        assert(ksmith_fold(memory, pages * PAGE, flags, &result) == 0);
+        assert(result.folded_bytes == 0 && result.looked_bytes == (pages - zero) * PAGE);
+        check(memory, pages, run);
+        munmap(memory, pages * PAGE);
+    }
+    printf("method %u threads %u\n", result.method, result.threads);
+}
+
+/* Writers: each has slots of its own all over the memory, and notes what it wrote there last. */
+#define WRITERS 3
+#define WRITTEN_PAGES (8 * MIB / PAGE)
+static unsigned char *common;
+static atomic_int ends;
+static unsigned values[WRITERS][WRITTEN_PAGES];
+
+static void *writer(void *number) {
+    unsigned long own = (unsigned long)number, state = 88172645463325252ul + own;
+    for (unsigned long turn = 0; !ends; turn++) {
+        unsigned long page = random_of(&state) % WRITTEN_PAGES;
+        /* Zero again and again, so that pages become zero and are folded. */
+        unsigned value = turn % 3 ? 0 : (unsigned)random_of(&state);
+        ((volatile unsigned *)(common + page * PAGE))[own * 300] = value;
+        values[own][page] = value;
+    }
+    return NULL;
+}
+
+static void check_writers(void) {
+    for (unsigned own = 0; own < WRITERS; own++)
+        for (size_t page = 0; page < WRITTEN_PAGES; page++)
+            assert(((unsigned *)(common + page * PAGE))[own * 300] == values[own][page]);
+}
+
+static void writers(unsigned flags, unsigned rounds) {
+    pthread_t threads[WRITERS];
+    common = map(WRITTEN_PAGES * PAGE);
+    for (unsigned long own = 0; own < WRITERS; own++)
+        pthread_create(&threads[own], NULL, writer, (void *)own);
+    size_t folded = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        assert(ksmith_fold(common, WRITTEN_PAGES * PAGE, flags, &result) == 0);
+        folded += result.folded_bytes;
+    }
+    ends = 1;
+    for (unsigned own = 0; own < WRITERS; own++)
+        pthread_join(threads[own], NULL);
+    assert(ksmith_fold(common, WRITTEN_PAGES * PAGE, flags, &result) == 0);
+    check_writers();
+    assert(folded > 0);
+    printf("folded %zu while written to\n", folded);
+}
+
+/* System calls that write: reads of a file of known bytes, by page, plain or past the cache. */
+static int file;
+static const char *path;
+static void *reader(void *direct) {
+    unsigned long state = 4711;
+    int descriptor = open(path, O_RDONLY | (direct ? O_DIRECT : 0));
+    assert(descriptor >= 0);
+    for (unsigned turn = 0; !ends; turn++) {
+        size_t page = random_of(&state) % WRITTEN_PAGES, from = random_of(&state) % 64;
+        assert(pread(descriptor, common + page * PAGE, PAGE, from * PAGE) == (ssize_t)PAGE);
+        for (size_t at = 0; at < PAGE; at += 64)
+            assert(common[page * PAGE + at] == (unsigned char)(from % 5 ? from : 0));
+        if (turn % 2)
+            memset(common + page * PAGE, 0, PAGE);
+    }
+    close(descriptor);
+    return NULL;
+}
+
+static void reads(int direct, unsigned rounds) {
+    char name[] = "fold-XXXXXX";
+    static unsigned char bytes[PAGE] __attribute__((aligned(4096)));
+    path = name;
+    file = mkstemp(name);
+    for (unsigned page = 0; page < 64; page++) {
+        memset(bytes, page % 5 ? page : 0, PAGE);
+        assert(write(file, bytes, PAGE) == (ssize_t)PAGE);
+    }
+    fsync(file);
+    if (direct) {
+        int probe = open(name, O_RDONLY | O_DIRECT);
+        if (probe < 0 || pread(probe, bytes, PAGE, 0) != (ssize_t)PAGE) {
+            printf("no O_DIRECT here\n");
+            unlink(name);
+            return;
+        }
+        close(probe);
+    }
+    common = map(WRITTEN_PAGES * PAGE);
+    memset(common, 0, WRITTEN_PAGES * PAGE);
+    pthread_t thread;
+    pthread_create(&thread, NULL, reader, (void *)(long)direct);
+    size_t folded = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        assert(ksmith_fold(common, WRITTEN_PAGES * PAGE, 0, &result) == 0);
+        folded += result.folded_bytes;
+    }
+    ends = 1;
+    pthread_join(thread, NULL);
+    unlink(name);
+    assert(folded > 0);
+}
+
+/* Memory that must be left alone, and is named. */
+static void kinds(void) {
+    const size_t length = 4 * MIB;
+    unsigned char *shared = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(shared, 0, length);
+    assert(ksmith_fold(shared, length, 0, &result) == 0);
+    assert(result.folded_bytes == 0 && result.other_bytes == length);
+
+    unsigned char *read_only = map(length);
+    memset(read_only, 0, length);
+    mprotect(read_only, length, PROT_READ);
+    assert(ksmith_fold(read_only, length, 0, &result) == 0);
+    assert(result.folded_bytes == 0 && result.other_bytes == length);
+
+    for (unsigned flags = 0; flags <= KSMITH_FOLD_STILL; flags += KSMITH_FOLD_STILL) {
+        unsigned char *locked = map(length);
+        memset(locked, 0, length);
+        if (mlock(locked, length) == 0) {
+            assert(ksmith_fold(locked, length, flags, &result) == 0);
+            assert(result.folded_bytes == 0 && result.locked_bytes == length && resident(locked, length) == length);
+        } else {
+            printf("no mlock here\n");
+        }
+    }
+
+    /* Another userfaultfd has it: of a debugger, or of a virtual machine that migrates. */
+    unsigned char *taken = map(length);
+    memset(taken, 0, length);
+    int other = syscall(SYS_userfaultfd, O_CLOEXEC);
+    struct uffdio_api api = {.api = UFFD_API};
+    assert(other >= 0 && ioctl(other, UFFDIO_API, &api) == 0);
+    struct uffdio_register registered = {.range = {(size_t)taken, length}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    assert(ioctl(other, UFFDIO_REGISTER, &registered) == 0);
+    assert(ksmith_fold(taken, length, 0, &result) == 0);
+    assert(result.folded_bytes == 0 && result.taken_bytes == length);
+    close(other);
+    assert(ksmith_fold(taken, length, 0, &result) == 0 && result.folded_bytes == length);
+
+    /* A child of fork has the same pages; when it has ended and the parent has written, they are the parent's own. */
+    unsigned char *forked = map(length);
+    memset(forked, 0, length);
+    int ready[2];
+    assert(pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(ready[1]);
+        assert(read(ready[0], &byte, 1) == 0);
+        for (size_t at = 0; at < length; at++)
+            if (forked[at])
+                _exit(1);
+        _exit(0);
+    }
+    assert(ksmith_fold(forked, length, 0, &result) == 0);
+    assert(result.folded_bytes == 0 && result.shared_bytes == length);
+    int status;
+    close(ready[1]);
+    assert(waitpid(child, &status, 0) == child && status == 0);
+    for (size_t at = 0; at < length; at += PAGE)
+        ((volatile unsigned char *)forked)[at] = 0;
+    assert(ksmith_fold(forked, length, 0, &result) == 0 && result.folded_bytes == length);
+
+    /* Huge pages: one that is in use stays whole, one that is not is given back. */
+    unsigned char *area = mmap(NULL, 3 * 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *huge = (unsigned char *)(((size_t)area + 2 * MIB - 1) & ~(2 * MIB - 1));
+    if (madvise(huge, 4 * MIB, MADV_HUGEPAGE) == 0) {
+        memset(huge, 0, 4 * MIB);
+        memset(huge, 7, MIB + PAGE);
+        assert(ksmith_fold(huge, 4 * MIB, 0, &result) == 0);
+        printf("huge: folded %lu, left %lu\n", (unsigned long)result.folded_bytes, (unsigned long)result.huge_bytes);
+        assert(result.folded_bytes + result.huge_bytes == 3 * MIB - PAGE);
+        for (size_t at = 0; at < 4 * MIB; at++)
+            assert(huge[at] == (at < MIB + PAGE ? 7 : 0));
+    }
+
+    /* What was never written to, or is the kernel's zero page already, costs nothing. */
+    unsigned char *empty = map(length);
+    unsigned sum = 0;
+    for (size_t at = 0; at < length; at += 2 * PAGE)
+        sum += ((volatile unsigned char *)empty)[at];
+    assert(sum == 0 && ksmith_fold(empty, length, 0, &result) == 0);
+    assert(result.looked_bytes == 0 && result.folded_bytes == 0);
+
+    assert(ksmith_fold(empty, length, 0x400, NULL) == -EINVAL);
+    assert(ksmith_fold(empty + 1, PAGE, 0, NULL) == -EINVAL);
+    assert(ksmith_fold_all(KSMITH_FOLD_STILL, NULL) == -EINVAL);
+    /* Only whole pages within the range. */
+    memset(empty, 0, length);
+    assert(ksmith_fold(empty + 1, 3 * PAGE - 2, 0, &result) == 0 && result.folded_bytes == PAGE);
+}
+
+/* Memory that is pinned for I/O: buffers that io_uring has registered. */
+static void pinned(void) {
+    const size_t length = 4 * MIB;
+    unsigned char *memory = map(length);
+    memset(memory, 0, length);
+    struct io_uring_params parameters;
+    memset(&parameters, 0, sizeof parameters);
+    int ring = syscall(SYS_io_uring_setup, 4, &parameters);
+    if (ring < 0) {
+        printf("no io_uring here: %s\n", strerror(errno));
+        return;
+    }
+    struct iovec buffer = {memory + MIB, MIB};
+    if (syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1) != 0) {
+        printf("no registered buffers here: %s\n", strerror(errno));
+        return;
+    }
+    assert(ksmith_fold(memory, length, KSMITH_FOLD_THREADS(2), &result) == 0);
+    assert(result.pinned_bytes == MIB && result.folded_bytes == 3 * MIB);
+    assert(resident(memory, length) == MIB);
+    /* What the device writes to is what the program reads. */
+    char name[] = "fold-XXXXXX";
+    file = mkstemp(name);
+    unlink(name);
+    unsigned char bytes[PAGE];
+    memset(bytes, 0x5a, PAGE);
+    assert(write(file, bytes, PAGE) == (ssize_t)PAGE);
+    size_t size = parameters.sq_off.array + parameters.sq_entries * sizeof(unsigned);
+    unsigned char *queue = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entries = mmap(NULL, parameters.sq_entries * sizeof *entries, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                        ring, IORING_OFF_SQES);
+    assert(queue != MAP_FAILED && entries != MAP_FAILED);
+    memset(&entries[0], 0, sizeof entries[0]);
+    entries[0].opcode = IORING_OP_READ_FIXED, entries[0].fd = file, entries[0].addr = (size_t)(memory + MIB + 8 * PAGE);
+    entries[0].len = PAGE;
+    ((unsigned *)(queue + parameters.sq_off.array))[0] = 0;
+    atomic_store((_Atomic unsigned *)(queue + parameters.sq_off.tail), 1);
+    assert(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1);
+    assert(memcmp(memory + MIB + 8 * PAGE, bytes, PAGE) == 0);
+}
+
+/* Another thread maps, unmaps, moves and discards memory, while all memory is folded. */
+static void *changer(void *number) {
+    unsigned long state = 1234567 + (unsigned long)number;
+    while (!ends) {
+        size_t length = (1 + random_of(&state) % 512) * PAGE;
+        unsigned char value = random_of(&state) % 4 ? 0 : 1 + random_of(&state) % 255;
+        unsigned char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(memory, value, length);
+        switch (random_of(&state) % 5) {
+        case 0: {
+            unsigned char *moved = mremap(memory, length, 2 * length, MREMAP_MAYMOVE);
+            for (size_t at = 0; at < 2 * length; at += 64)
+                assert(moved[at] == (at < length ? value : 0));
+            memset(moved, 9, 2 * length);
+            for (size_t at = 0; at < 2 * length; at += 64)
+                assert(moved[at] == 9);
+            munmap(moved, 2 * length);
+            continue;
+        }
+        case 1:
+            madvise(memory, length / 2 & ~(PAGE - 1), MADV_DONTNEED);
+            memset(memory, 8, length);
+            for (size_t at = 0; at < length; at += 64)
+                assert(memory[at] == 8);
+            break;
+        case 2: {
+            /* Malloc's memory too, which is trimmed and grows. */
+            unsigned char *block = malloc(length);
+            memset(block, 3, length);
+            for (size_t at = 0; at < length; at += 64)
+                assert(block[at] == 3);
+            free(block);
+            break;
+        }
+        default:
+            for (size_t at = 0; at < length; at += 64)
+                assert(memory[at] == value);
+        }
+        munmap(memory, length);
+    }
+    return NULL;
+}
+
+static void *forker(void *unused) {
+    (void)unused;
+    while (!ends) {
+        pid_t child = fork();
+        if (child == 0) {
+            /* A child has what the parent had, and may write. */
+            volatile unsigned sum = 0;
+            for (size_t at = 0; at < MIB; at += PAGE)
+                sum += common[at], common[at] = 5;
+            _exit(0);
+        }
+        int status;
+        assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    return NULL;
+}
+
+static atomic_ulong signals;
+static void on_signal(int number) {
+    (void)number;
+    /* Writes to memory that may be protected just now. */
+    common[(signals++ * 7919 * PAGE) % (WRITTEN_PAGES * PAGE) + 8] = 0;
+}
+
+static void all(unsigned rounds, int with_forks) {
+    pthread_t threads[WRITERS + 3];
+    unsigned count = 0;
+    common = map(WRITTEN_PAGES * PAGE);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval often = {{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (unsigned long own = 0; own < WRITERS; own++)
+        pthread_create(&threads[count++], NULL, writer, (void *)own);
+    pthread_create(&threads[count++], NULL, changer, (void *)1);
+    pthread_create(&threads[count++], NULL, changer, (void *)2);
+    if (with_forks)
+        pthread_create(&threads[count++], NULL, forker, NULL);
+    size_t folded = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        assert(ksmith_fold_all(KSMITH_FOLD_THREADS(1 + round % 3), &result) == 0);
+        folded += result.folded_bytes;
+    }
+    ends = 1;
+    for (unsigned thread = 0; thread < count; thread++)
+        pthread_join(threads[thread], NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
+    check_writers();
+    assert(folded > 0);
+    printf("folded %zu, %lu signals\n", folded, (unsigned long)signals);
+}
+
+/* Without rights: only by a promise. */
+static void unprivileged(void) {
+    assert(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+    prctl(PR_SET_DUMPABLE, 1);
+    unsigned char *memory = map(4 * MIB);
+    memset(memory, 0, 4 * MIB);
+    int code = ksmith_fold(memory, 4 * MIB, 0, &result);
+    printf("none %d\n", code);
+    assert(code == -EPERM && ksmith_fold_all(0, &result) == -EPERM);
+    assert(ksmith_fold(memory, 2 * MIB, KSMITH_FOLD_WITHOUT_IO, &result) == 0);
+    assert(result.method == KSMITH_FOLD_BY_USER && result.folded_bytes == 2 * MIB);
+    assert(ksmith_fold(memory, 4 * MIB, KSMITH_FOLD_STILL, &result) == 0);
+    assert(result.method == KSMITH_FOLD_BY_STILL && result.folded_bytes == 2 * MIB);
+}
+
+/* In a sandbox that refuses the call. */
+static void sandboxed(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
+    /* By its number: the library steps back from a program that calls prctl for it. */
+    assert(syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    assert(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    unsigned char *memory = map(4 * MIB);
+    memset(memory, 0, 4 * MIB);
+    int code = ksmith_fold(memory, 4 * MIB, 0, &result);
+    /* /dev/userfaultfd may still be there for root. */
+    printf("sandboxed %d\n", code);
+    assert(code == 0 || code == -EPERM);
+    assert(ksmith_fold(memory, 4 * MIB, KSMITH_FOLD_STILL, &result) == 0);
+}
+
+int main(int count, char **words) {
+    assert(count >= 2);
+    const char *test = words[1];
+    unsigned rounds = count > 2 ? strtoul(words[2], NULL, 0) : 200;
+    if (!strcmp(test, "contents"))
+        contents(rounds);
+    else if (!strcmp(test, "writers"))
+        writers(KSMITH_FOLD_THREADS(2), rounds);
+    else if (!strcmp(test, "reads"))
+        reads(0, rounds);
+    else if (!strcmp(test, "direct"))
+        reads(1, rounds);
+    else if (!strcmp(test, "kinds"))
+        kinds();
+    else if (!strcmp(test, "pinned"))
+        pinned();
+    else if (!strcmp(test, "all"))
+        all(rounds, 0);
+    else if (!strcmp(test, "forks"))
+        all(rounds, 1);
+    else if (!strcmp(test, "unprivileged"))
+        unprivileged();
+    else if (!strcmp(test, "sandboxed"))
+        sandboxed();
+    else
+        return 2;
+    printf("ok\n");
+    return 0;
+}
