@@ -24,7 +24,7 @@ const PRIVATE: &str = "wit-ness, wit-nesses, err-and, err-ands, squ-eal, squ-eal
      se-t out, se-ts out, se-tting out, i-n vain, a-t rest, th-e house";
 
 /// Tracked files with words that are not ours, or are history.
-const EXEMPT: [&str; 10] = [
+const EXEMPT: [&str; 11] = [
     "CHANGELOG.md",
     "LICENSE",
     "testdata/",
