@@ -45,13 +45,15 @@ def list_sketches(where: str) -> list[str]:
 
 
 def read_sketch(path: str) -> Sketch:
-    """Reads and checks one file. Raises `BadSketchError` with the reason."""
+    """Reads and checks one file. Raises `BadSketchError` with the reason, or `FileNotFoundError`."""
     try:
         with fsspec.open(path, "rb") as file:
-            parquet = pq.ParquetFile(file)
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)
             meta = _metadata(parquet.schema_arrow)
             _check_columns(parquet.schema_arrow)
             table = parquet.read(columns=list(schema.COLUMNS))
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise BadSketchError(f"it is damaged or no Parquet file ({_first_line(error)})") from error
     for name in schema.COLUMNS:

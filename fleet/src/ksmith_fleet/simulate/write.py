@@ -81,4 +81,4 @@ def write_sketch(host: MadeHost, path: Path) -> None:
         schema.META_GUESTS: json.dumps(said_guests),
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.replace_schema_metadata(meta), path, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(meta), path, compression="zstd", write_page_checksum=True)
