@@ -69,8 +69,13 @@ class Cluster:
         import pyspark
 
         home = Path(pyspark.__file__).parent
-        env = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(directory / "work"),
-                            "SPARK_LOCAL_DIRS": str(directory / "local"), "PYSPARK_PYTHON": sys.executable}
+        env = os.environ | {
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(directory / "work"),
+            "SPARK_LOCAL_DIRS": str(directory / "local"),
+            "PYSPARK_PYTHON": sys.executable,
+        }
         os.environ.update(env)
         self.master = "spark://127.0.0.1:17077"
         spark = str(home / "bin" / "spark-class")
@@ -79,8 +84,19 @@ class Cluster:
         self.processes = [subprocess.Popen(start, stdout=log, stderr=log, env=env)]
         time.sleep(8)
         for number in (1, 2):
-            worker = [spark, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", str(17080 + number),
-                      "--cores", "1", "--memory", "3g", self.master]
+            worker = [
+                spark,
+                "org.apache.spark.deploy.worker.Worker",
+                "--host",
+                "127.0.0.1",
+                "--webui-port",
+                str(17080 + number),
+                "--cores",
+                "1",
+                "--memory",
+                "3g",
+                self.master,
+            ]
             self.processes.append(subprocess.Popen(worker, stdout=log, stderr=log, env=env))
         time.sleep(8)
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Protocol, cast
 
-from ksmith_fleet.cli import overlap, plan
+from ksmith_fleet.cli import apply, check, overlap, plan, report, simulate
 from ksmith_fleet.files import BadSketchError
 from ksmith_fleet.plan_file import BadPlanError
 from ksmith_fleet.rules import BadRulesError
@@ -25,6 +25,10 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "overlap": cast(Command, overlap),
     "plan": cast(Command, plan),
+    "apply": cast(Command, apply),
+    "check": cast(Command, check),
+    "simulate": cast(Command, simulate),
+    "report": cast(Command, report),
 }
 
 

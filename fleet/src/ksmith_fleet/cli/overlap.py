@@ -69,7 +69,5 @@ def run(options: argparse.Namespace) -> int:
     for pair in found.pairs[: options.top]:
         size = pair.pages.times(page)
         where = "one host" if pair.same_host else "two hosts"
-        print(
-            f"{names[pair.a]} and {names[pair.b]} ({where}): {common.mib(size.expected)} ({common.mib(size.low)} to {common.mib(size.high)})"
-        )
+        print(f"{names[pair.a]} and {names[pair.b]} ({where}): {common.mib(size.expected)} ({common.mib(size.low)} to {common.mib(size.high)})")
     return 0

@@ -216,8 +216,6 @@ def _allowed(guest: Guest, rule: GuestRule, fleet: Fleet, rules: Rules, bins: li
         said = rules.hosts.get(host.name, HostRule())
         stays = guest.host == host.name
         row[number] = (
-            (rule.host is None or rule.host == host.name)
-            and (said.classes is None or guest.klass in said.classes)
-            and (not said.exclude or stays)
+            (rule.host is None or rule.host == host.name) and (said.classes is None or guest.klass in said.classes) and (not said.exclude or stays)
         )
     return row

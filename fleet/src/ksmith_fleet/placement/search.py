@@ -8,18 +8,28 @@ import numpy as np
 from ksmith_fleet.placement.state import State
 
 
-def improve(state: State, seconds: float, seed: int = 1, clock: Callable[[], float] = time.monotonic, rounds: int = 20) -> int:
-    """Moves items to where they share more, and swaps two where a move does not fit. Gives the number of changes."""
+def improve(
+    state: State,
+    seconds: float,
+    seed: int = 1,
+    clock: Callable[[], float] = time.monotonic,
+    rounds: int = 20,
+    most: int | None = None,
+) -> int:
+    """Moves items to where they share more, and swaps two where a move does not fit. Gives the number of changes.
+
+    With `most` only so many items are tried in each round, drawn at random.
+    """
     random = np.random.default_rng(seed)
     end = clock() + seconds
     changes = 0
     for _ in range(rounds):
         before = changes
-        for item in random.permutation(state.problem.items):
+        items = np.flatnonzero((state.bin_of >= 0) & state.problem.movable)
+        for item in random.permutation(items)[:most]:
             if clock() > end:
                 return changes
-            if state.problem.movable[item] and state.bin_of[item] >= 0:
-                changes += _one(state, int(item))
+            changes += _one(state, int(item))
         if changes == before:
             break
     return changes
