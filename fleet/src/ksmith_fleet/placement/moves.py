@@ -1,5 +1,6 @@
 """Moves: from one placement to another without a host that overflows on the way."""
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,20 +44,38 @@ def order_moves(problem: Problem, target: Ints) -> tuple[list[Move], State]:
     waiting = {int(item) for item in np.flatnonzero((target != problem.current) & (target >= 0) & (problem.current >= 0))}
     moves: list[Move] = []
     parked: set[int] = set()
+    worth = {item: _delta(state, item, int(target[item])) / float(problem.arrival[item]) for item in waiting}
+    queue: dict[int, list[int]] = {}
+    for item in sorted(waiting, key=lambda i: (-worth[i], i)):
+        queue.setdefault(int(target[item]), []).append(item)
+    # Only a bin that an item left can take one that it could not take before.
+    changed = sorted(queue, key=lambda b: -worth[queue[b][0]])
     while waiting:
-        fitting = [item for item in waiting if may_arrive(state, item)[target[item]]]
-        if fitting:
-            item = max(fitting, key=lambda i: (_delta(state, i, int(target[i])) / problem.arrival[i], -i))
-            moves.append(_do(state, item, int(target[item]), False))
-            waiting.discard(item)
-            continue
+        while changed:
+            where = changed.pop(0)
+            for item in list(queue.get(where, ())):
+                if _arrives_at(state, item, where):
+                    moves.append(_do(state, item, where, False))
+                    waiting.discard(item)
+                    queue[where].remove(item)
+                    changed.append(moves[-1].source)
         item = _park(state, waiting - parked, moves)
         if item < 0:
             break
         parked.add(item)
+        changed.append(moves[-1].source)
     if waiting & parked:
         _bring_back(problem, state, waiting & parked, moves)
     return moves, state
+
+
+def _arrives_at(state: State, item: int, where: int) -> bool:
+    problem = state.problem
+    here = state.take(item)
+    room = state.need[where] + problem.arrival[item] <= problem.capacity[where] + SLACK
+    ok = bool(room) and state.fits_at(item, where, state.gain(item, where))
+    state.put(item, here)
+    return ok
 
 
 def _delta(state: State, item: int, where: int) -> float:
@@ -102,20 +121,20 @@ def best_moves(problem: Problem, most: int, most_pages: float, least_gain: float
     state = State(problem, problem.current)
     moves: list[Move] = []
     moved = 0.0
-    known = {int(i): np.inf for i in np.flatnonzero(problem.movable & (problem.current >= 0))}
-    while len(moves) < most and known:
+    heap = [(-np.inf, int(i)) for i in np.flatnonzero(problem.movable & (problem.current >= 0))]
+    while len(moves) < most and heap:
         # A stale score is mostly an upper bound: take the largest, score it again, and act if it is still the largest.
-        item = max(known, key=lambda i: known[i])
-        if known[item] <= 0:
-            break
-        score, where = _score(state, item, least_gain)
+        _, item = heapq.heappop(heap)
         if moved + problem.arrival[item] > most_pages:
-            score = 0.0
-        known[item] = score
-        if score > 0 and score >= max(known.values()) - 1e-12:
-            moves.append(_do(state, item, where, False))
-            moved += float(problem.arrival[item])
-            del known[item]
+            continue
+        score, where = _score(state, item, least_gain)
+        if score <= 0:
+            continue
+        if heap and score < -heap[0][0] - 1e-12:
+            heapq.heappush(heap, (-score, item))
+            continue
+        moves.append(_do(state, item, where, False))
+        moved += float(problem.arrival[item])
     return moves, state
 
 

@@ -61,6 +61,20 @@ class State:
             ok &= self.apart[group] == 0
         return ok
 
+    def fits_at(self, item: int, where: int, gain: float) -> bool:
+        """Says whether an item that is nowhere may go to one bin."""
+        problem = self.problem
+        if self.need[where] + problem.own[item] - gain > problem.capacity[where] + SLACK:
+            return False
+        if self.cpu[where] + problem.cpu[item] > problem.cpu_capacity[where] + SLACK:
+            return False
+        domain = problem.domain[item]
+        if domain != ANY and self.load[where] and (domain == ALONE or self.domain[where] != domain):
+            return False
+        if problem.allowed is not None and not problem.allowed[item, where]:
+            return False
+        return all(self.apart[group, where] == 0 for group in self._groups[item])
+
     def put(self, item: int, where: int) -> None:
         """Puts an item that is nowhere on a bin."""
         problem = self.problem
