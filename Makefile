@@ -223,7 +223,8 @@ FLEET := target/fleet-venv
 $(FLEET)/installed: fleet/pyproject.toml
 	@$(call install,python3:python3)
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'ksmith-fleet needs Python 3.11 or later' >&2; exit 1; }
-	@python3 -m venv $(FLEET) || { $(call install,no-venv:python3-venv); python3 -m venv $(FLEET); }
+	@python3 -c 'import ensurepip' 2> /dev/null || { $(call install,ensurepip-of-python:python3-venv); }
+	@python3 -m venv $(FLEET)
 	@$(FLEET)/bin/pip install --quiet --disable-pip-version-check -e 'fleet[dev]' && touch $@
 
 fleet-test: $(FLEET)/installed ## Check and test ksmith-fleet, the package in Python that plans over many hosts
