@@ -140,8 +140,8 @@ def _promises(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome) -> lis
         bins_of.setdefault(where.host, []).append(number)
     result = []
     for at, host in enumerate(fleet.hosts):
-        before, count_before = _saved(fleet, built, alone, outcome.before, bins_of[at], at)
-        after, count_after = _saved(fleet, built, alone, outcome.after, bins_of[at], at)
+        before, count_before = _saved(fleet, built, alone, outcome.before, bins_of[at])
+        after, count_after = _saved(fleet, built, alone, outcome.after, bins_of[at])
         result.append(
             HostPromise(
                 host=host.name,
@@ -156,15 +156,15 @@ def _promises(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome) -> lis
     return result
 
 
-def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[int], at: int) -> tuple[Estimate, int]:
-    """Estimates in bytes all that KSM saves on a host: zero pages, copies within guests, and contents across guests.
+def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[int]) -> tuple[Estimate, int]:
+    """Estimates in bytes what KSM saves on a host: copies within guests, and contents across guests.
 
-    The variance is that of the frames which remain, as if each content that is held were one frame.
+    Zero pages are left out. They are freed on whichever host a guest is, and from Linux 6.12 on KSM's account lacks those
+    that lie in a huge page which KSM splits. The variance is that of the frames which remain, as if each content that is
+    held were one frame.
     """
-    host = fleet.hosts[at]
     items = np.flatnonzero(np.isin(state.bin_of, bins))
     guests = [g for item in items for g in built.items[item]]
-    zeros = zero_saved(sum(fleet.guests[g].zero_pages for g in guests), host.use_zero_pages, host.max_page_sharing)
     inside = float(alone.saved[guests].sum())
     across = float(built.problem.own[items].sum() - state.need[bins].sum()) / max(built.problem.kept, 1e-9)
     for item in items:
@@ -174,7 +174,7 @@ def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[in
     frames = max(0.0, float(alone.contents[guests].sum()) - across) * rate
     variance = frames * (1 - rate) / rate**2
     nonzero = float(sum(fleet.guests[g].pages - fleet.guests[g].zero_pages for g in guests))
-    return normal_interval(zeros + inside + across, variance, zeros + nonzero).times(fleet.page_size), len(guests)
+    return normal_interval(inside + across, variance, nonzero).times(fleet.page_size), len(guests)
 
 
 def _inner(built: Built, item: int, fleet: Fleet, alone: Alone) -> float:
