@@ -132,7 +132,7 @@ def test_rules_that_contradict_each_other_or_name_strangers_are_refused(tmp_path
     two_images(tmp_path)
     for rules in (
         Rules(apart=(("a", "b"),), together=(("a", "b"),)),
-        Rules(apart=(("a", "nobody-there"),)),
+        Rules(apart=(("a", "no-such-guest"),)),
         Rules(hosts={"h9": HostRule()}),
     ):
         with pytest.raises(BadRulesError):

@@ -14,7 +14,7 @@ from ksmith_fleet.rules import BadRulesError, GuestRule, HostRule, Rules
 
 @dataclass(frozen=True)
 class Bin:
-    """A host, or one NUMA node of a host whose KSM merges within nodes only."""
+    """A host, or one NUMA node of a host with a KSM that merges within nodes only."""
 
     host: int
     node: int | None
