@@ -106,7 +106,7 @@ def _park(state: State, candidates: set[int], moves: list[Move]) -> int:
 
 
 def _bring_back(problem: Problem, state: State, parked: set[int], moves: list[Move]) -> None:
-    """Brings items home that were parked in vain, where they fit."""
+    """Brings items home that were parked for nothing, where they fit."""
     for item in sorted(parked):
         home = int(problem.current[item])
         if state.bin_of[item] != home and may_arrive(state, item)[home]:
