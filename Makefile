@@ -32,7 +32,8 @@ MATRIX := target/matrix
 
 .PHONY: deb rpm tarball image package package-test reproducible
 .PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
-        page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test
+        page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
+        fleet-test fleet-spark-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -217,6 +218,22 @@ docs: rust build-tools ## Build the documentation as a site in target/docs, and 
 
 tutorial-test: deb ## Run the tutorial from start to end in a Debian guest with systemd, emulated; needs root (some minutes)
 	packaging/tests/tutorial target/package/ksmith_*.deb
+# The fleet's package in Python lives in an environment of its own. Spark is a large download, so its test is a target of its own.
+FLEET := target/fleet-venv
+$(FLEET)/installed: fleet/pyproject.toml
+	@$(call install,python3:python3)
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'ksmith-fleet needs Python 3.11 or later' >&2; exit 1; }
+	@python3 -c 'import ensurepip' 2> /dev/null || { $(call install,ensurepip-of-python:python3-venv); }
+	@python3 -m venv $(FLEET)
+	@$(FLEET)/bin/pip install --quiet --disable-pip-version-check -e 'fleet[dev]' && touch $@
+
+fleet-test: $(FLEET)/installed ## Check and test ksmith-fleet, the package in Python that plans over many hosts
+	cd fleet && ../$(FLEET)/bin/ruff check . && ../$(FLEET)/bin/ruff format --check . && ../$(FLEET)/bin/mypy && ../$(FLEET)/bin/pytest
+
+fleet-spark-test: $(FLEET)/installed ## Compare Spark's answers with DuckDB's; needs Java and downloads Spark (456 MB)
+	@$(call install,java:default-jre-headless)
+	$(FLEET)/bin/pip install --quiet --disable-pip-version-check -e 'fleet[spark]'
+	cd fleet && ../$(FLEET)/bin/pytest -m spark
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

@@ -1,0 +1,46 @@
+"""What `apply` needs of a virtualization platform."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ksmith_fleet.plan_file import Step
+
+Run = Callable[[Sequence[str], str | None], str]
+"""Runs a command with a text on its standard input, and gives its output. Raises `ApplyError` if it fails."""
+
+
+class ApplyError(Exception):
+    """A move cannot be carried out; the text says why."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One command of a move."""
+
+    argv: Sequence[str]
+    stdin: str | None = None
+
+    def shell(self) -> str:
+        """Writes the command as one would type it."""
+        text = shlex.join(self.argv)
+        return text if self.stdin is None else f"{text} <<'EOF'\n{self.stdin}EOF"
+
+
+class Backend(Protocol):
+    """A platform: how a guest is moved, and where it is."""
+
+    def actions(self, step: Step) -> list[Action]:
+        """Gives the commands of a move."""
+
+    def where(self, step: Step, run: Run) -> str | None:
+        """Gives the host on which the guest is: `step.source`, `step.target` or `None` for neither."""
+
+    def free_bytes(self, host: str, run: Run) -> int | None:
+        """Gives the memory that a host has free, or `None` where the platform does not say."""
+
+
+def reverse(step: Step) -> Step:
+    """Gives the move that undoes a move."""
+    return replace(step, source=step.target, target=step.source, gain_bytes=-step.gain_bytes)

@@ -1,0 +1,49 @@
+"""libvirt: `virsh migrate --live`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ksmith_fleet.apply.backend import Action, ApplyError, Run
+from ksmith_fleet.plan_file import Step
+
+
+@dataclass(frozen=True)
+class Libvirt:
+    """Hosts that libvirt manages, each with a URI."""
+
+    uris: Mapping[str, str] = field(default_factory=dict)
+    template: str = "qemu+ssh://{host}/system"
+    options: Sequence[str] = ()
+    """More options of `virsh migrate`, such as --copy-storage-all."""
+
+    def uri(self, host: str) -> str:
+        """Gives the URI of a host."""
+        return self.uris.get(host) or self.template.format(host=host)
+
+    def actions(self, step: Step) -> list[Action]:
+        """Gives the command of a move. The guest is named by its UUID, which its own user cannot choose."""
+        source, target = self.uri(step.source), self.uri(step.target)
+        words = ["virsh", "-c", source, "migrate", "--live", "--persistent", "--undefinesource", "--abort-on-error"]
+        return [Action([*words, *self.options, self._name(step), target])]
+
+    def where(self, step: Step, run: Run) -> str | None:
+        """Asks both hosts for their running guests."""
+        found = []
+        for host in (step.source, step.target):
+            names = run(["virsh", "-c", self.uri(host), "list", "--state-running", "--uuid", "--name"], None)
+            for line in names.splitlines():
+                if self._name(step) in line.split():
+                    found.append(host)
+        if len(found) > 1:
+            raise ApplyError(f"{step.guest} runs on {step.source} and on {step.target}: stop one of them by hand")
+        return found[0] if found else None
+
+    def free_bytes(self, host: str, run: Run) -> int | None:
+        """Asks libvirt for the memory of the host: free, buffers and cache."""
+        said = run(["virsh", "-c", self.uri(host), "nodememstats"], None)
+        kib = {line.split(":")[0].strip(): int(line.split(":")[1].split()[0]) for line in said.splitlines() if ":" in line}
+        return sum(kib.get(key, 0) for key in ("free", "buffers", "cached")) * 1024 if kib else None
+
+    @staticmethod
+    def _name(step: Step) -> str:
+        return step.guest if "/" in step.guest_id else step.guest_id

@@ -1,0 +1,28 @@
+"""OpenStack: `openstack server migrate --live-migration`."""
+
+from dataclasses import dataclass
+
+from ksmith_fleet.apply.backend import Action, Run
+from ksmith_fleet.plan_file import Step
+
+HOST = "OS-EXT-SRV-ATTR:host"
+
+
+@dataclass(frozen=True)
+class OpenStack:
+    """An OpenStack cloud by its command-line client. Naming a target host needs the administrator's role."""
+
+    def actions(self, step: Step) -> list[Action]:
+        """Gives the command of a move, which waits for its end."""
+        words = ["openstack", "--os-compute-api-version", "2.30", "server", "migrate", "--live-migration", "--host", step.target, "--wait"]
+        return [Action([*words, step.guest_id])]
+
+    def where(self, step: Step, run: Run) -> str | None:
+        """Asks for the server's host."""
+        host = run(["openstack", "server", "show", step.guest_id, "-f", "value", "-c", HOST], None).strip()
+        return host if host in (step.source, step.target) else None
+
+    def free_bytes(self, host: str, run: Run) -> int | None:
+        """Asks for the memory of the hypervisor."""
+        said = run(["openstack", "hypervisor", "show", host, "-f", "value", "-c", "free_ram_mb"], None).strip()
+        return int(said) * 2**20 if said.lstrip("-").isdigit() else None

@@ -1,0 +1,69 @@
+"""`ksmith-fleet apply` carries out a plan."""
+
+import argparse
+from pathlib import Path
+
+from ksmith_fleet.apply import run as runner
+from ksmith_fleet.apply.backend import ApplyError, Backend
+from ksmith_fleet.apply.journal import Journal
+from ksmith_fleet.apply.kubevirt import KubeVirt
+from ksmith_fleet.apply.libvirt import Libvirt
+from ksmith_fleet.apply.openstack import OpenStack
+from ksmith_fleet.apply.proxmox import Proxmox
+from ksmith_fleet.plan_file import read_plan
+
+HELP = "print the moves of a plan as commands, or run them (--run)"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("plan", help="file that `plan --out` wrote")
+    parser.add_argument("--on", choices=("libvirt", "proxmox", "kubevirt", "openstack"), default="libvirt", help="the platform (libvirt)")
+    parser.add_argument("--run", action="store_true", help="run the commands; without it they are only printed")
+    parser.add_argument("--undo", action="store_true", help="move all guests back that were moved; with --run")
+    parser.add_argument("--journal", help="file that remembers what was done (default: PLAN.journal)")
+    parser.add_argument("--settle", type=float, default=60.0, metavar="S", help="seconds for KSM after each move (60)")
+    parser.add_argument("--wait", type=float, default=600.0, metavar="S", help="seconds to wait for room on a target (600)")
+    parser.add_argument("--uri", action="append", default=[], metavar="HOST=URI", help="libvirt: URI of a host (qemu+ssh://HOST/system)")
+    parser.add_argument("--option", action="append", default=[], metavar="OPTION", help="libvirt: one more option of virsh migrate")
+    parser.add_argument("--id", action="append", default=[], metavar="GUEST=ID", help="Proxmox: the VMID of a guest; KubeVirt: its namespace")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints or runs the moves."""
+    plan = read_plan(options.plan)
+    backend = _backend(options)
+    if not options.run:
+        print("\n".join(runner.script(plan, backend)))
+        return 0
+    journal = Journal(Path(options.journal or options.plan + ".journal"), plan)
+    try:
+        if options.undo:
+            made = runner.undo(plan, backend, journal, wait_s=options.wait)
+        else:
+            made = runner.apply(plan, backend, journal, settle_s=options.settle, wait_s=options.wait)
+    except ApplyError as error:
+        raise RuntimeError(f"{error}\nRun the same command again to go on, or with --undo to go back.") from error
+    print(f"{made} moves made")
+    return 0
+
+
+def _backend(options: argparse.Namespace) -> Backend:
+    ids = _pairs(options.id)
+    backends: dict[str, Backend] = {
+        "libvirt": Libvirt(uris=_pairs(options.uri), options=options.option),
+        "proxmox": Proxmox(ids),
+        "kubevirt": KubeVirt(namespaces=ids),
+        "openstack": OpenStack(),
+    }
+    return backends[options.on]
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"{word} has no =: give NAME=VALUE")
+        pairs[key] = value
+    return pairs

@@ -1,0 +1,66 @@
+"""Options and steps that several commands have in common."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ksmith_fleet.consistency import Rules as JoinRules
+from ksmith_fleet.dataset import EngineChoice, engine_over, read_fleet
+from ksmith_fleet.engines import Engine, Settings
+from ksmith_fleet.estimate import Alone, alone
+from ksmith_fleet.files import Sketch
+from ksmith_fleet.incidence import Incidence, from_answer
+from ksmith_fleet.model import Fleet
+
+
+@dataclass(frozen=True)
+class Read:
+    """A fleet that was read, with what planning needs."""
+
+    fleet: Fleet
+    incidence: Incidence
+    alone: Alone
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say which sketches are read, and by which engine."""
+    parser.add_argument("sketches", help="directory, file or URL (s3://bucket/prefix) of the sketches")
+    parser.add_argument("--engine", choices=("duckdb", "spark"), default="duckdb", help="what runs the queries (default: duckdb)")
+    parser.add_argument("--master", help="URL of the Spark master (default: local[*])")
+    parser.add_argument("--memory", help="memory limit of the engine, such as 4GB")
+    parser.add_argument("--work-dir", help="directory for rows on their way; workers of Spark must reach it")
+    parser.add_argument("--max-apart", type=float, default=3600, metavar="S", help="leave out sketches further from the median (3600)")
+    parser.add_argument("--common-rate", action="store_true", help="thin finer sketches to the coarsest rate")
+    parser.add_argument("--popular-above", type=int, default=200, metavar="N", help="count contents of more guests apart (200)")
+    parser.add_argument("--min-common", type=int, default=8, metavar="N", help="list pairs from so many sampled contents on (8)")
+
+
+def settings(options: argparse.Namespace) -> Settings:
+    """Gives the values that the questions take."""
+    return Settings(popular_above=options.popular_above, min_common=options.min_common)
+
+
+@contextmanager
+def opened(options: argparse.Namespace) -> Iterator[tuple[Fleet, list[Sketch], Engine]]:
+    """Reads the sketches, names what is left out on standard error, and opens the engine."""
+    rules = JoinRules(max_apart_s=options.max_apart, common_rate=options.common_rate)
+    fleet, sketches = read_fleet(options.sketches, rules)
+    for left in fleet.left_out:
+        print(f"left out: {left}", file=sys.stderr)
+    choice = EngineChoice(options.engine, options.master, options.memory, options.work_dir)
+    with engine_over(sketches, choice, settings(options)) as engine:
+        yield fleet, sketches, engine
+
+
+def read(options: argparse.Namespace) -> Read:
+    """Reads all that planning needs."""
+    with opened(options) as (fleet, _, engine):
+        incidence = from_answer(engine.ask("incidence"), len(fleet.guests), fleet.rate)
+        return Read(fleet, incidence, alone(fleet.guests, engine.ask("alone"), fleet.rate))
+
+
+def mib(value: float) -> str:
+    """Writes bytes as MiB."""
+    return f"{value / 2**20:,.1f} MiB"

@@ -1,0 +1,35 @@
+"""`ksmith-fleet report` writes a page and metrics."""
+
+import argparse
+from pathlib import Path
+
+from ksmith_fleet.cli import common
+from ksmith_fleet.overlap import overlap
+from ksmith_fleet.plan_file import read_plan
+from ksmith_fleet.report.html import report
+from ksmith_fleet.report.metrics import metrics
+
+HELP = "write an HTML report with plots, and metrics for Prometheus"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    common.add_source(parser)
+    parser.add_argument("--plan", help="plan to show too")
+    parser.add_argument("--html", type=Path, help="write the report to this file")
+    parser.add_argument("--metrics", type=Path, help="write metrics to this file, such as one of the text file collector")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the files. A file is replaced as a whole, so that no reader sees half of it."""
+    if not options.html and not options.metrics:
+        raise ValueError("name a file with --html or --metrics")
+    plan = read_plan(options.plan) if options.plan else None
+    with common.opened(options) as (fleet, _, engine):
+        found = overlap(fleet, engine, common.settings(options))
+    for path, text in ((options.html, report), (options.metrics, metrics)):
+        if path:
+            part = path.with_name(path.name + ".part")
+            part.write_text(text(fleet, found, plan), encoding="utf-8")
+            part.replace(path)
+    return 0

@@ -1,0 +1,146 @@
+"""Checks that sketches fit together: one key, one rate, one time, one host for each guest."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ksmith_fleet.files import BadSketchError, Sketch
+from ksmith_fleet.model import Fleet, LeftOut
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What sketches of one fleet may differ in."""
+
+    max_apart_s: float = 3600.0
+    """The longest time between a sketch and the median of all."""
+    now_ms: int | None = None
+    """The time now. Sketches from later than this are left out; `None` checks nothing."""
+    max_age_s: float = 86400.0
+    """The age up to which a sketch is used, if `now_ms` is there."""
+    common_rate: bool = False
+    """Whether finer sketches are thinned to the coarsest rate, instead of being left out."""
+
+
+def join(sketches: Sequence[Sketch], rules: Rules, left_out: Sequence[LeftOut] = ()) -> tuple[Fleet, list[Sketch]]:
+    """Keeps the sketches that belong together, and names the others.
+
+    A property on which hosts differ is decided by more than half of them. Without such a majority the fleet is refused.
+    """
+    fleet = Fleet(left_out=list(left_out))
+    kept = _one_per_host(list(sketches), fleet)
+    kept = _majority(kept, fleet, "key", lambda sketch: sketch.host.key_id, "its fingerprints have another key")
+    kept = _majority(kept, fleet, "page size", lambda sketch: sketch.host.page_size, "its pages have another size")
+    if rules.common_rate and kept:
+        bits = max(sketch.host.rate_bits for sketch in kept)
+        kept = [thin(sketch, bits) for sketch in kept]
+    kept = _majority(kept, fleet, "rate", lambda sketch: sketch.host.rate_bits, "it was sampled at another rate")
+    kept = _times(kept, fleet, rules)
+    kept = _one_host_per_guest(kept, fleet)
+    if not kept:
+        reasons = "".join(f"\n  {left}" for left in fleet.left_out)
+        raise BadSketchError(f"no sketch can be used{reasons}")
+    fleet.hosts = [sketch.host for sketch in kept]
+    fleet.guests = [guest for sketch in kept for guest in sketch.guests]
+    fleet.rate_bits = kept[0].host.rate_bits
+    fleet.page_size = kept[0].host.page_size
+    for sketch in kept:
+        fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest}", "the host skipped it") for guest in sketch.host.skipped]
+    return fleet, kept
+
+
+def thin(sketch: Sketch, bits: int) -> Sketch:
+    """Keeps the contents that a lower rate would have sampled. Samples are nested, so the result is unbiased."""
+    if bits == sketch.host.rate_bits:
+        return sketch
+    keep = sketch.fingerprints.view(np.uint64) < np.uint64(1 << (64 - bits))
+    return replace(
+        sketch,
+        host=replace(sketch.host, rate_bits=bits),
+        guest_of_row=sketch.guest_of_row[keep],
+        fingerprints=sketch.fingerprints[keep],
+        copies=sketch.copies[keep],
+    )
+
+
+def _one_per_host(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
+    """Takes the newest sketch of each host. Two of one time contradict each other, so neither is taken."""
+    by_host: dict[str, list[Sketch]] = {}
+    for sketch in sketches:
+        by_host.setdefault(sketch.host.name, []).append(sketch)
+    kept = []
+    for name, same in by_host.items():
+        same.sort(key=lambda sketch: sketch.host.time_ms)
+        newest = [sketch for sketch in same if sketch.host.time_ms == same[-1].host.time_ms]
+        fleet.left_out += [LeftOut(old.path, f"{name} has a newer sketch") for old in same[: len(same) - len(newest)]]
+        if len(newest) == 1:
+            kept.append(newest[0])
+        else:
+            fleet.left_out += [LeftOut(two.path, f"two sketches of {name} have one time") for two in newest]
+    return kept
+
+
+def _majority(sketches: list[Sketch], fleet: Fleet, what: str, key: Callable[[Sketch], object], why: str) -> list[Sketch]:
+    votes = Counter(key(sketch) for sketch in sketches)
+    if len(votes) < 2:
+        return sketches
+    winner, count = votes.most_common(1)[0]
+    if 2 * count <= len(sketches):
+        parties = "; ".join(", ".join(sketch.host.name for sketch in sketches if key(sketch) == value) for value, _ in votes.most_common())
+        raise BadSketchError(f"the hosts disagree on the {what}, and no {what} has a majority: {parties}")
+    fleet.left_out += [LeftOut(sketch.host.name, why) for sketch in sketches if key(sketch) != winner]
+    return [sketch for sketch in sketches if key(sketch) == winner]
+
+
+def _times(sketches: list[Sketch], fleet: Fleet, rules: Rules) -> list[Sketch]:
+    if not sketches:
+        return sketches
+    middle = float(np.median([sketch.host.time_ms for sketch in sketches]))
+    kept = []
+    for sketch in sketches:
+        apart = (sketch.host.time_ms - middle) / 1000
+        age = None if rules.now_ms is None else (rules.now_ms - sketch.host.time_ms) / 1000
+        if abs(apart) > rules.max_apart_s:
+            side = "after" if apart > 0 else "before"
+            why = f"its time is {abs(apart):.0f} s {side} the fleet's median: take a new sketch, or set its clock"
+        elif age is not None and age < -60:
+            why = f"its time is {-age:.0f} s in the future: set its clock"
+        elif age is not None and age > rules.max_age_s:
+            why = f"it is {age:.0f} s old: take a new one"
+        else:
+            kept.append(sketch)
+            continue
+        fleet.left_out.append(LeftOut(sketch.host.name, why))
+    return kept
+
+
+def _one_host_per_guest(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
+    """Leaves out guests that two hosts claim: one of the hosts is wrong, or the guest is on its way."""
+    seen = Counter(guest.id for sketch in sketches for guest in sketch.guests)
+    double = {identity for identity, count in seen.items() if count > 1 and "/" not in identity}
+    names = {identity for identity, count in seen.items() if count > 1 and "/" in identity}
+    if not double and not names:
+        return sketches
+    kept = []
+    for sketch in sketches:
+        wrong = [guest for guest in sketch.guests if guest.id in double]
+        fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest.name}", "two hosts claim this guest") for guest in wrong]
+        good = [guest for guest in sketch.guests if guest.id not in double]
+        number = {guest.id: at for at, guest in enumerate(good)}
+        # Without a UUID an id is unique on its host only. The host's name makes it unique in the fleet.
+        good_named = [replace(g, id=f"{sketch.host.name}/{g.id}") if g.id in names else g for g in good]
+        moved = np.array([number.get(guest.id, -1) for guest in sketch.guests], dtype=np.int32)
+        at = moved[sketch.guest_of_row] if len(sketch.guest_of_row) else sketch.guest_of_row
+        keep = at >= 0
+        kept.append(
+            replace(
+                sketch,
+                guests=good_named,
+                guest_of_row=at[keep],
+                fingerprints=sketch.fingerprints[keep],
+                copies=sketch.copies[keep],
+            )
+        )
+    return kept

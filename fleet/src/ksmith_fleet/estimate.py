@@ -1,0 +1,82 @@
+"""What guests share and what hosts save, estimated from coordinated samples of contents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ksmith_fleet.interval import Estimate, normal_interval, score_interval
+from ksmith_fleet.model import Guest
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """For each guest what KSM saves if the guest is alone, in pages without zero pages."""
+
+    contents: Numbers
+    saved: Numbers
+
+
+def common_pages(common: int, rate: float) -> Estimate:
+    """Estimates the contents that two guests both hold: one frame is saved for each if they share a host."""
+    return score_interval(common / rate, common * (1 - rate) / rate**2, rate)
+
+
+def steady_pages(guests: Sequence[Guest]) -> Numbers:
+    """Gives the nonzero pages of each guest that stay as they are between two looks."""
+    return np.array([(guest.pages - guest.zero_pages) * (1.0 - guest.changing) for guest in guests])
+
+
+def alone(guests: Sequence[Guest], answer: pa.Table, rate: float) -> Alone:
+    """Estimates what each guest saves by itself, from the question `alone`.
+
+    `saved = steady_pages - frames / rate`. The surplus copies are not summed directly, since one content with many copies
+    would decide the sum and may be missing from the sample.
+    """
+    contents = np.zeros(len(guests))
+    frames = np.zeros(len(guests))
+    pages = np.zeros(len(guests))
+    which = answer.column("guest").to_numpy()
+    contents[which] = answer.column("contents").to_numpy()
+    frames[which] = answer.column("frames").to_numpy()
+    pages[which] = answer.column("pages").to_numpy()
+    known = pages if rate >= 1 else steady_pages(guests)
+    return Alone(contents / rate, np.maximum(0.0, known - frames / rate))
+
+
+def zero_saved(zero_pages: float, use_zero_pages: bool, max_sharing: int) -> float:
+    """Gives the frames that merging zero pages frees: all with the kernel's zero page, else one of each full chain stays."""
+    if zero_pages <= 0 or use_zero_pages:
+        return max(0.0, zero_pages)
+    return zero_pages - ceil(zero_pages / max_sharing)
+
+
+def saved_together(
+    guests: Sequence[Guest],
+    frames: float,
+    frames2: float,
+    rate: float,
+    use_zero_pages: bool,
+    max_sharing: int,
+    sampled_pages: float | None = None,
+) -> Estimate:
+    """Estimates what KSM saves on one host with these guests, in pages.
+
+    `saved = zeros + steady_pages - frames / rate`, where `frames` sums `ceil(copies / max_sharing)` over the sampled
+    contents and `frames2` the squares. The second look adds a binomial variance.
+    """
+    zeros = zero_saved(float(sum(guest.zero_pages for guest in guests)), use_zero_pages, max_sharing)
+    steady = float(steady_pages(guests).sum())
+    if rate >= 1 and sampled_pages is not None:
+        steady = sampled_pages
+    variance = frames2 * (1 - rate) / rate**2
+    if rate < 1:
+        for guest in guests:
+            nonzero = guest.pages - guest.zero_pages
+            variance += nonzero**2 * guest.changing * (1 - guest.changing) / max(guest.looked_at, 1)
+    return normal_interval(zeros + steady - frames / rate, variance, zeros + steady)

@@ -1,0 +1,86 @@
+"""Hosts and guests as plain data: what sketches say of them, without their fingerprints."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Guest:
+    """One guest of a sketch. Numbers of pages are in pages of `Host.page_size`."""
+
+    id: str
+    name: str
+    host: str
+    kind: str
+    domain: str | None
+    klass: str
+    pages: int
+    zero_pages: int
+    changing: float
+    """The part of the nonzero pages that changed between two looks, from 0 to 1."""
+    memory_bytes: int | None
+    """The memory that the guest believes to have."""
+    rss_bytes: int | None
+    saved_bytes: int | None
+    """What KSM saves of this guest now, by the host's account."""
+    verified: bool
+    """Whether name and id are the hypervisor's word, and not that of the guest's user."""
+    time_ms: int
+    looked_at: int = 0
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host of a sketch, with the size of its memory and what else bounds a placement."""
+
+    name: str
+    boot: str
+    time_ms: int
+    page_size: int
+    rate_bits: int
+    key_id: str
+    memory_bytes: int
+    available_bytes: int | None
+    reserved_bytes: int
+    cpus: int | None
+    numa_bytes: tuple[int, ...]
+    merge_across_nodes: bool
+    use_zero_pages: bool
+    max_page_sharing: int
+    saved_bytes: int | None
+    skipped: tuple[str, ...]
+    """Guests that the sketch leaves out. Their memory still fills the host."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file, a host or a guest that no plan uses, and the reason."""
+
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        """Says both on one line."""
+        return f"{self.what}: {self.why}"
+
+
+@dataclass
+class Fleet:
+    """All hosts and guests that passed every check, and what was left out."""
+
+    hosts: list[Host] = field(default_factory=list)
+    guests: list[Guest] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    rate_bits: int = 0
+    page_size: int = 4096
+
+    @property
+    def rate(self) -> float:
+        """The part of all contents that the sketches hold."""
+        return float(2.0**-self.rate_bits)
+
+    def host(self, name: str) -> Host:
+        """Finds the host of that name."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise KeyError(name)

@@ -1,0 +1,132 @@
+"""A placement as it is being made, with the memory that each bin needs."""
+
+import numpy as np
+import numpy.typing as npt
+
+from ksmith_fleet.placement.problem import Floats, Ints, Problem
+
+ALONE = -1
+"""The domain of an item that shares a bin with none."""
+ANY = -2
+"""The domain of an item where no domains are in force."""
+SLACK = 1e-6
+
+
+class State:
+    """Items on bins. `put` and `take` keep all sums up to date; neither checks a constraint."""
+
+    def __init__(self, problem: Problem, bins: Ints | None = None) -> None:
+        """Begins with an empty placement, or with the given one."""
+        self.problem = problem
+        self.bin_of = np.full(problem.items, -1, dtype=np.int64)
+        self.counts = np.zeros((problem.incidence.number, problem.bins), dtype=np.uint16)
+        self.need: Floats = np.zeros(problem.bins)
+        self.cpu: Floats = np.zeros(problem.bins)
+        self.load = np.zeros(problem.bins, dtype=np.int64)
+        self.domains: list[dict[int, int]] = [{} for _ in range(problem.bins)]
+        self.domain: Ints = np.full(problem.bins, ANY, dtype=np.int64)
+        self._groups: list[list[int]] = [[] for _ in range(problem.items)]
+        self.apart = np.zeros((len(problem.apart), problem.bins), dtype=np.int32)
+        for number, group in enumerate(problem.apart):
+            for item in group:
+                self._groups[int(item)].append(number)
+        if bins is not None:
+            for item, where in enumerate(bins):
+                if where >= 0:
+                    self.put(item, int(where))
+
+    def gains(self, item: int) -> Floats:
+        """Gives for each bin the pages that the item would share there."""
+        rows = self.counts[self.problem.incidence.of(item)]
+        shared: Floats = np.count_nonzero(rows, axis=0) * self.problem.page_value
+        return shared
+
+    def gain(self, item: int, where: int) -> float:
+        """Gives the pages that the item shares, or would share, with the other items of a bin."""
+        least = 1 if self.bin_of[item] == where else 0
+        rows = self.counts[self.problem.incidence.of(item), where]
+        return float(np.count_nonzero(rows > least)) * self.problem.page_value
+
+    def fits(self, item: int, gains: Floats) -> npt.NDArray[np.bool_]:
+        """Says for each bin whether the item may go there."""
+        problem = self.problem
+        ok: npt.NDArray[np.bool_] = self.need + problem.own[item] - gains <= problem.capacity + SLACK
+        ok &= self.cpu + problem.cpu[item] <= problem.cpu_capacity + SLACK
+        domain = problem.domain[item]
+        if domain != ANY:
+            ok &= (self.load == 0) | ((self.domain == domain) & (domain != ALONE))
+        if problem.allowed is not None:
+            ok &= problem.allowed[item]
+        for group in self._groups[item]:
+            ok &= self.apart[group] == 0
+        return ok
+
+    def fits_at(self, item: int, where: int, gain: float) -> bool:
+        """Says whether an item that is nowhere may go to one bin."""
+        problem = self.problem
+        if self.need[where] + problem.own[item] - gain > problem.capacity[where] + SLACK:
+            return False
+        if self.cpu[where] + problem.cpu[item] > problem.cpu_capacity[where] + SLACK:
+            return False
+        domain = problem.domain[item]
+        if domain != ANY and self.load[where] and (domain == ALONE or self.domain[where] != domain):
+            return False
+        if problem.allowed is not None and not problem.allowed[item, where]:
+            return False
+        return all(self.apart[group, where] == 0 for group in self._groups[item])
+
+    def put(self, item: int, where: int) -> None:
+        """Puts an item that is nowhere on a bin."""
+        problem = self.problem
+        gain = self.gain(item, where)
+        self.counts[problem.incidence.of(item), where] += 1
+        self.need[where] += problem.own[item] - gain
+        self._book(item, where, 1)
+        self.bin_of[item] = where
+
+    def take(self, item: int) -> int:
+        """Takes an item off its bin, and gives that bin."""
+        problem = self.problem
+        where = int(self.bin_of[item])
+        gain = self.gain(item, where)
+        self.counts[problem.incidence.of(item), where] -= 1
+        self.need[where] -= problem.own[item] - gain
+        self._book(item, where, -1)
+        self.bin_of[item] = -1
+        return where
+
+    def _book(self, item: int, where: int, sign: int) -> None:
+        problem = self.problem
+        self.cpu[where] += sign * problem.cpu[item]
+        self.load[where] += sign
+        domain = int(problem.domain[item])
+        held = self.domains[where]
+        held[domain] = held.get(domain, 0) + sign
+        if not held[domain]:
+            del held[domain]
+        self.domain[where] = next(iter(held)) if len(held) == 1 else (ANY if not held else -3)
+        for group in self._groups[item]:
+            self.apart[group, where] += sign
+
+    def shared(self) -> float:
+        """Sums the pages that all bins share, as far as they are relied on."""
+        placed = self.bin_of >= 0
+        return float(self.problem.own[placed].sum() - self.need.sum())
+
+    def faults(self) -> list[str]:
+        """Names every constraint that this placement breaks."""
+        problem = self.problem
+        found = [
+            f"bin {where} needs {self.need[where]:.0f} pages and has {problem.capacity[where]:.0f}"
+            for where in np.flatnonzero(self.need > problem.capacity + 1e-3)
+        ]
+        found += [f"bin {where} lacks CPU" for where in np.flatnonzero(self.cpu > problem.cpu_capacity + SLACK)]
+        for where, held in enumerate(self.domains):
+            if len([domain for domain in held if domain != ANY]) > 1 or held.get(ALONE, 0) > 1:
+                found.append(f"bin {where} mixes trust domains")
+        if problem.allowed is not None:
+            placed = np.flatnonzero(self.bin_of >= 0)
+            bad = placed[~problem.allowed[placed, self.bin_of[placed]]]
+            found += [f"item {item} may not be on bin {self.bin_of[item]}" for item in bad]
+        found += [f"bin {where} has two items that must be apart" for where in np.flatnonzero((self.apart > 1).any(axis=0))]
+        return found

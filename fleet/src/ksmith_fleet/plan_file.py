@@ -1,0 +1,210 @@
+"""The plan as a file: JSON that `apply`, `check` and `report` read."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ksmith_fleet.estimate import Alone, zero_saved
+from ksmith_fleet.interval import Estimate, normal_interval
+from ksmith_fleet.model import Fleet
+from ksmith_fleet.placement.build import Built
+from ksmith_fleet.placement.state import State
+from ksmith_fleet.planner import Outcome
+
+FORMAT = 1
+
+
+class BadPlanError(Exception):
+    """A file is no plan; the text says why."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One live migration."""
+
+    number: int
+    guest: str
+    guest_id: str
+    kind: str
+    source: str
+    target: str
+    bytes: int
+    gain_bytes: int
+    gain_per_gib: float
+    """MiB that are saved for each GiB moved."""
+    temporary: bool
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class HostPromise:
+    """What a host saves and needs before and after the plan, in bytes."""
+
+    host: str
+    guests_before: int
+    guests_after: int
+    saved_before: Estimate
+    saved_after: Estimate
+    need_after: int
+    room: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole plan."""
+
+    mode: str
+    key_id: str
+    time_ms: int
+    rate: float
+    divergence: float
+    steps: list[Step]
+    hosts: list[HostPromise]
+    gain_bytes: int
+    """What all hosts save more than now, in bytes."""
+    bound_bytes: int
+    """The most that any placement of these guests shares across guests."""
+    shared_bytes: int
+    """What this placement shares across guests."""
+    refused: list[str]
+    left_out: list[str]
+    seconds: float
+    placement: dict[str, str] = field(default_factory=dict)
+    """The host of each guest after the plan, by id."""
+    faults: list[str] = field(default_factory=list)
+    """Constraints that hosts break now and that no order of moves repairs."""
+
+    @property
+    def distance(self) -> float:
+        """Gives the part of the bound that this placement does not reach."""
+        return 1.0 - self.shared_bytes / self.bound_bytes if self.bound_bytes else 0.0
+
+
+def make_plan(mode: str, fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, divergence: float) -> Plan:
+    """Turns an outcome of the planner into a plan with names and bytes."""
+    page = fleet.page_size
+    kept = max(built.problem.kept, 1e-9)
+    steps: list[Step] = []
+    for move in outcome.moves:
+        for g in built.items[move.item]:
+            guest = fleet.guests[g]
+            source, target = built.bins[move.source], built.bins[move.target]
+            part = 1.0 / len(built.items[move.item])
+            moved = int(built.problem.arrival[move.item] * part * page)
+            gain = int(move.gain * part * page / kept)
+            steps.append(
+                Step(
+                    number=len(steps) + 1,
+                    guest=guest.name,
+                    guest_id=guest.id,
+                    kind=guest.kind,
+                    source=fleet.hosts[source.host].name,
+                    target=fleet.hosts[target.host].name,
+                    bytes=moved,
+                    gain_bytes=gain,
+                    gain_per_gib=gain / 2**20 / (moved / 2**30) if moved else 0.0,
+                    temporary=move.temporary,
+                    node=target.node,
+                )
+            )
+    hosts = _promises(fleet, built, alone, outcome)
+    placement = {
+        fleet.guests[g].id: fleet.hosts[built.bins[int(outcome.after.bin_of[number])].host].name
+        for number, item in enumerate(built.items)
+        for g in item
+    }
+    return Plan(
+        mode=mode,
+        key_id=fleet.hosts[0].key_id,
+        time_ms=max(host.time_ms for host in fleet.hosts),
+        rate=fleet.rate,
+        divergence=divergence,
+        steps=steps,
+        hosts=hosts,
+        gain_bytes=int((outcome.after.shared() - outcome.before.shared()) * page / kept),
+        bound_bytes=int(outcome.most_shared * page / kept),
+        shared_bytes=int(outcome.after.shared() * page / kept),
+        refused=[fleet.guests[g].name for number in outcome.refused for g in built.items[number]],
+        left_out=[str(left) for left in (*fleet.left_out, *built.left_out)],
+        seconds=outcome.seconds,
+        placement=placement,
+        faults=outcome.after.faults(),
+    )
+
+
+def _promises(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome) -> list[HostPromise]:
+    bins_of: dict[int, list[int]] = {}
+    for number, where in enumerate(built.bins):
+        bins_of.setdefault(where.host, []).append(number)
+    result = []
+    for at, host in enumerate(fleet.hosts):
+        before, count_before = _saved(fleet, built, alone, outcome.before, bins_of[at])
+        after, count_after = _saved(fleet, built, alone, outcome.after, bins_of[at])
+        result.append(
+            HostPromise(
+                host=host.name,
+                guests_before=count_before,
+                guests_after=count_after,
+                saved_before=before,
+                saved_after=after,
+                need_after=int(outcome.after.need[bins_of[at]].sum() * fleet.page_size),
+                room=int(built.problem.capacity[bins_of[at]].sum() * fleet.page_size),
+            )
+        )
+    return result
+
+
+def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[int]) -> tuple[Estimate, int]:
+    """Estimates in bytes what KSM saves on a host: copies within guests, and contents across guests.
+
+    Zero pages are left out. They are freed on whichever host a guest is, and from Linux 6.12 on KSM's account lacks those
+    that lie in a huge page which KSM splits. The variance is that of the frames which remain, as if each content that is
+    held were one frame.
+    """
+    items = np.flatnonzero(np.isin(state.bin_of, bins))
+    guests = [g for item in items for g in built.items[item]]
+    inside = float(alone.saved[guests].sum())
+    across = float(built.problem.own[items].sum() - state.need[bins].sum()) / max(built.problem.kept, 1e-9)
+    for item in items:
+        if len(built.items[item]) > 1:
+            across += _inner(built, int(item), fleet, alone)
+    rate = fleet.rate
+    frames = max(0.0, float(alone.contents[guests].sum()) - across) * rate
+    variance = frames * (1 - rate) / rate**2
+    nonzero = float(sum(fleet.guests[g].pages - fleet.guests[g].zero_pages for g in guests))
+    return normal_interval(inside + across, variance, nonzero).times(fleet.page_size), len(guests)
+
+
+def _inner(built: Built, item: int, fleet: Fleet, alone: Alone) -> float:
+    """Gives what the guests of one item share with each other."""
+    saved = 0.0
+    for g in built.items[item]:
+        guest = fleet.guests[g]
+        host = fleet.host(guest.host)
+        zeros = zero_saved(guest.zero_pages, host.use_zero_pages, host.max_page_sharing)
+        rest = max(0.0, (guest.rss_bytes or 0) / fleet.page_size - guest.pages)
+        saved += guest.pages + rest - built.problem.kept * (alone.saved[g] + zeros)
+    return (saved - float(built.problem.own[item])) / max(built.problem.kept, 1e-9)
+
+
+def write_plan(plan: Plan, path: str) -> None:
+    """Writes the plan."""
+    Path(path).write_text(json.dumps({"format": FORMAT} | asdict(plan), indent=1) + "\n", encoding="utf-8")
+
+
+def read_plan(path: str) -> Plan:
+    """Reads a plan, or says why the file is none."""
+    try:
+        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        if said.pop("format") != FORMAT:
+            raise BadPlanError(f"{path} is a plan of another format")
+        said["steps"] = [Step(**step) for step in said["steps"]]
+        for host in said["hosts"]:
+            for key in ("saved_before", "saved_after"):
+                host[key] = Estimate(**host[key])
+        said["hosts"] = [HostPromise(**host) for host in said["hosts"]]
+        return Plan(**said)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadPlanError(f"{path} cannot be read as a plan: {error}") from error

@@ -1,0 +1,1 @@
+"""Reports: one HTML file without references to other files, and metrics for Prometheus."""

@@ -1,0 +1,84 @@
+"""Writes sketches of made-up hosts in the format of `ksmith sketch`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ksmith_fleet import schema
+
+
+@dataclass(frozen=True)
+class MadeGuest:
+    """A guest to write: its sampled contents, and what its sketch says besides."""
+
+    id: str
+    name: str
+    fingerprints: npt.NDArray[np.int64]
+    copies: npt.NDArray[np.int32]
+    pages: int
+    zero_pages: int = 0
+    domain: str | None = None
+    klass: str = "silver"
+    changing: float | None = None
+    verified: bool = True
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MadeHost:
+    """A host to write."""
+
+    name: str
+    guests: Sequence[MadeGuest]
+    memory_bytes: int = 64 << 30
+    rate_bits: int = 0
+    key_id: str = "0" * 32
+    time_ms: int = 1_790_000_000_000
+    page_size: int = 4096
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def write_sketch(host: MadeHost, path: Path) -> None:
+    """Writes one host's file."""
+    columns: dict[str, list[Any]] = {name: [] for name in schema.COLUMNS}
+    for guest in host.guests:
+        order = np.argsort(guest.fingerprints)
+        rows = 1 + len(order)
+        same = {
+            "host": host.name, "boot": "boot-" + host.name, "time": host.time_ms, "guest_id": guest.id,
+            "guest_name": guest.name, "kind": "qemu", "domain": guest.domain, "class": guest.klass, "pages": guest.pages,
+            "zero_pages": guest.zero_pages, "changing": guest.changing, "rate": 2.0**-host.rate_bits,
+        }  # fmt: skip
+        for key, value in same.items():
+            columns[key] += [value] * rows
+        columns["fingerprint"] += [None, *guest.fingerprints[order].tolist()]
+        columns["copies"] += [None, *guest.copies[order].tolist()]
+        columns["steady"] += [None] * rows
+    table = pa.table({name: pa.array(columns[name], kind) for name, kind in schema.COLUMNS.items()})
+    used = sum(guest.pages for guest in host.guests) * host.page_size
+    said_host = {
+        "host": host.name, "boot": "boot-" + host.name, "time_ms": host.time_ms, "memory_bytes": host.memory_bytes,
+        "available_bytes": max(0, host.memory_bytes - used), "reserved_bytes": None, "cpus": 16, "numa": [],
+        "ksm": {"merge_across_nodes": 1, "use_zero_pages": 1, "max_page_sharing": 256, "saved_bytes": 0}, "skipped": [],
+    } | host.more  # fmt: skip
+    said_guests = [
+        {
+            "guest_id": guest.id, "name": guest.name, "verified": guest.verified, "memory_bytes": guest.pages * host.page_size,
+            "rss_bytes": guest.pages * host.page_size, "saved_bytes": 0, "looked_at": len(guest.fingerprints),
+        } | guest.more
+        for guest in host.guests
+    ]  # fmt: skip
+    meta = {
+        schema.META_FORMAT: schema.FORMAT, schema.META_KEY: host.key_id, schema.META_RATE_BITS: str(host.rate_bits),
+        schema.META_PAGE: str(host.page_size), schema.META_COMPLETE: "true", schema.META_HOST: json.dumps(said_host),
+        schema.META_GUESTS: json.dumps(said_guests),
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.replace_schema_metadata(meta), path, compression="zstd", write_page_checksum=True)
