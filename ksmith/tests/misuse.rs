@@ -73,7 +73,7 @@ const CONFIGURATIONS: [(&str, &str); 14] = [
     ("[[balance.rule]]\nname = \"db\"\nclass = \"platinum\"", "gives the class \"platinum\" no weight"),
     ("[balance]\nlow_percent = 30", "low_percent must be less than"),
     ("[daemon]\nksmd_cpus = \"all\"", "is no list of CPUs"),
-    ("[daemon]\nksmd_cpus = \"0-9999\"", "[daemon] ksmd_cpus: there is no CPU 9999 here"),
+    ("[daemon]\nksmd_cpus = \"0-1023\"", "[daemon] ksmd_cpus: there is no CPU 1023 here"),
     ("[domains]\nmode = \"node\"\nnodes = { a = 99 }", "there is no NUMA node 99 here"),
     ("[optin]\ncpu_seconds_per_hour = 4000", "an hour has 0 to 3600 seconds"),
     ("[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"", "no libvirt URI"),
@@ -156,7 +156,7 @@ fn a_name_of_two_guests_is_asked_back_with_kind_and_pid() {
         .unwrap()
         .iter()
         .filter(|guest| guest["kind"] == "qemu")
-        .map(|guest| guest["pid"].to_string())
+        .map(|guest| guest["pids"][0].to_string())
         .collect();
     assert_eq!(machines.len(), 2, "{report}");
     for pid in &machines {
