@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
 const ARGUMENTS: [(&[&str], u8, &str); 33] = [
-    (&[], 2, "Usage: ksmith"),
+    (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
     (&["status", "--root", "/nonexistent"], 2, "--root /nonexistent: there is no such directory"),
