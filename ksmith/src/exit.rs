@@ -23,7 +23,7 @@ pub const FAILED: Code = Code { number: 1, name: "failed", meaning: "failed, or 
 /// The command line or the configuration is not valid.
 pub const USAGE: Code = Code { number: 2, name: "usage", meaning: "wrong command line or configuration" };
 
-/// The command is not possible on this host, whoever asks.
+/// The command is not possible on this host for any user.
 pub const IMPOSSIBLE: Code = Code {
     number: 3,
     name: "impossible",

@@ -42,10 +42,10 @@ const ARGUMENTS: [(&[&str], u8, &str); 33] = [
     (&["guests", "--root", "TREE", "--filter", "savd>1M"], 2, "there is no figure `savd`"),
     (&["doctor", "--seconds", "-1", "1"], 2, "unexpected argument '-1'"),
     (&["doctor", "--seconds=nan", "1"], 2, "--seconds takes a number of seconds"),
-    (&["doctor", "--root", "TREE", "nobody-is-called-so"], 4, "there is no guest and no process \"nobody-is-called-so\""),
+    (&["doctor", "--root", "TREE", "no-guest-is-called-so"], 4, "there is no guest and no process \"no-guest-is-called-so\""),
     (&["doctor", "--root", "TREE", "uml:alpha"], 4, "name one by name, UUID, PID or kind:name"),
     (&["doctor", "4194305"], 4, "there is no guest and no process \"4194305\""),
-    (&["estimate", "nobody-is-called-so"], 4, "there is no guest and no process"),
+    (&["estimate", "no-guest-is-called-so"], 4, "there is no guest and no process"),
     (&["estimate", "--sample", "0", "1"], 2, "more than 0 and at most 100 %"),
     (&["estimate", "--max-rate", "0.1", "1"], 2, "is no rate: give bytes per second"),
     (&["estimate", "--root", "TREE"], 2, "leave out --root"),
@@ -112,7 +112,7 @@ fn each_bad_configuration_is_refused_with_its_file_and_place() {
 fn an_error_under_json_is_one_object_on_standard_error() {
     let tree = tree("linux-6.18");
     for (arguments, code) in [
-        (&["doctor", "nobody-is-called-so", "--json", "--root", &tree][..], exit::UNKNOWN_GUEST),
+        (&["doctor", "no-guest-is-called-so", "--json", "--root", &tree][..], exit::UNKNOWN_GUEST),
         (&["status", "--json", "--root", "/nonexistent"], exit::USAGE),
         (&["status", "--json", "--nonsense"], exit::USAGE),
     ] {

@@ -93,7 +93,7 @@ pub struct Global {
     /// Read this configuration instead of /etc/ksmith.toml.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module
+    /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Colours in text
