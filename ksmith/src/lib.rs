@@ -3,6 +3,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;
+pub mod exit;
 pub mod log;
 pub mod manual;
 pub mod report;

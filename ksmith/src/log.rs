@@ -8,14 +8,26 @@ use ksmith_core::printable::OneLine;
 use tracing::Level;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::{self, FormatFields, Writer};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
-/// Starts the log. `verbose` also shows what led to a decision.
-pub fn start(verbose: bool, colours: bool) {
-    let level = if verbose { Level::DEBUG } else { Level::INFO };
+/// Starts the log. `verbose` 1 also shows what led to a decision, and 2 everything. The variable RUST_LOG says so for each
+/// module, as in `warn,ksmith_service=debug`, unless `verbose` is given.
+pub fn start(verbose: u8, colours: bool) {
+    let level = match verbose {
+        0 => Level::INFO,
+        1 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| verbose == 0 && !text.is_empty());
+    let targets: Option<Result<Targets, _>> = asked.as_deref().map(str::parse);
+    let is_wrong = matches!(targets, Some(Err(_)));
+    let targets = targets.and_then(Result::ok).unwrap_or_else(|| Targets::new().with_default(level));
     let builder = fmt()
-        .with_max_level(level)
+        .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
         .with_target(false)
         // It would report a log that can't be written by panicking.
@@ -24,10 +36,15 @@ pub fn start(verbose: bool, colours: bool) {
         .fmt_fields(fields());
     // journald notes the time itself. A second subscriber can only be a test's: it may stay.
     let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
-        builder.without_time().try_init()
+        builder.without_time().finish().with(targets).try_init()
     } else {
-        builder.try_init()
+        builder.finish().with(targets).try_init()
     };
+    if is_wrong {
+        tracing::warn!(
+            "RUST_LOG is not understood, and means nothing: write it as debug, or warn,ksmith_service=debug"
+        );
+    }
 }
 
 /// Events on one line each: names and errors of others break no line, and move no cursor.

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             cli::tell(&error);
-            ExitCode::from(cli::code_of(&error))
+            cli::code_of(&error).into()
         }
     }
 }

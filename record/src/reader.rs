@@ -8,6 +8,7 @@ mod together;
 
 use std::path::{Path, PathBuf};
 
+use ksmith_core::guest::{NotOne, describe, find_all};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
@@ -150,18 +151,29 @@ impl Reader {
         all().map_err(|error| fault(&self.path, error))
     }
 
-    /// The guest of that key, UUID, PID or name, in this order: a guest may be given another's UUID as its name. Of several lives
-    /// the last one that began before the end.
+    /// The guest that a person names, by the convention of [`ksmith_core::guest::find`]. Of several lives one after the
+    /// other, the last one that began before the end. Of guests that lived at the same time, none.
     fn find(&self, name: &str, query: &Query) -> Result<GuestLife> {
         let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
                    WHERE first <= ?2 \
-                   AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR (key >= ?1 || ':' AND key < ?1 || ';')) \
-                   ORDER BY key = ?1 DESC, uuid IS lower(?1) DESC, key >= ?1 || ':' AND key < ?1 || ';' DESC, \
-                   first DESC, id DESC LIMIT 1";
-        let found = self.connection.query_row(sql, params![name, query.until], life);
-        match found {
-            Err(rusqlite::Error::QueryReturnedNoRows) => Err(ReadError::NoGuest(name.to_owned())),
-            other => other.map_err(|error| fault(&self.path, error)),
+                   AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR kind || ':' || name = ?1 \
+                        OR (key >= ?1 || ':' AND key < ?1 || ';')) \
+                   ORDER BY first DESC, id DESC";
+        let lives = || {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let lives = statement.query_map(params![name, query.until], life)?;
+            lives.collect::<rusqlite::Result<Vec<GuestLife>>>()
+        };
+        let lives = lives().map_err(|error| fault(&self.path, error))?;
+        let found = find_all(&lives, name);
+        let Some((newest, older)) = found.split_first() else { return Err(NotOne::None(name.to_owned()).into()) };
+        let is_same = |life: &GuestLife| life.uuid.is_some() && life.uuid == newest.uuid;
+        let lived_then = |life: &GuestLife| life.last.is_none_or(|last| last > newest.first);
+        let others = older.iter().copied().filter(|life| lived_then(life) && !is_same(life));
+        let which: Vec<String> = [*newest].into_iter().chain(others).map(describe).collect();
+        match which[..] {
+            [_] => Ok((*newest).clone()),
+            _ => Err(NotOne::Several { wanted: name.to_owned(), which }.into()),
         }
     }
 }

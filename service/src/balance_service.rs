@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use ksmith_core::balance::{Action, BalanceConfig, KsmStep, PoolView, shortness};
 use tracing::{debug, info, warn};
 
-use crate::balance::{Balancer, Holds, Ledger};
+use crate::balance::{Balancer, Holds, Ledger, OrderError};
 use crate::control::{Answer, Hold, Resize, ResizedAnswer};
 use crate::registry::Published;
 use ksmith_core::model::BalanceStatus;
@@ -184,6 +184,15 @@ pub enum StartError {
 /// That the peer has gone meanwhile is its own affair.
 fn answer(reply: &Sender<Answer>, outcome: Result<Answer, String>) {
     let _ = reply.try_send(outcome.unwrap_or_else(|message| Answer::Error { message }));
+}
+
+/// The answer to an order that is refused.
+fn refusal(why: OrderError) -> Answer {
+    let message = why.to_string();
+    match why {
+        OrderError::NotOne(_) => Answer::NoGuest { message },
+        OrderError::Refused(_) => Answer::Error { message },
+    }
 }
 
 /// A resize that a person waits for.
@@ -377,13 +386,27 @@ impl Worker {
                     outcome.and_then(|()| self.balancer.report().ok_or_else(|| "nothing was seen yet".to_owned()));
                 answer(&reply, report.map(|report| Answer::Balance(Box::new(report))));
             }
-            Ask::Hold(Hold { guest, release }) => {
-                let outcome = self.balancer.hold(&guest, !release);
-                answer(&reply, outcome.map(|message| Answer::Done { message }));
+            Ask::Hold(Hold { guest, release, dry_run }) => {
+                let outcome = match dry_run {
+                    true => self.balancer.plan_hold(&guest, !release),
+                    false => self.balancer.hold(&guest, !release),
+                };
+                answer(&reply, Ok(outcome.map_or_else(refusal, |message| Answer::Done { message })));
             }
-            Ask::Resize(Resize { guest, give, bytes }) => {
+            Ask::Resize(Resize { guest, give, bytes, dry_run }) => {
                 if !self.config.enabled {
                     self.balancer.look(PATIENCE);
+                }
+                if dry_run {
+                    let planned = self.balancer.plan_order(&guest, give, bytes);
+                    let planned = planned.map(|it| ResizedAnswer {
+                        guest: it.name,
+                        from_bytes: it.from_bytes,
+                        wanted_bytes: it.wanted_bytes,
+                        given_bytes: it.from_bytes,
+                    });
+                    answer(&reply, Ok(planned.map_or_else(refusal, Answer::Resized)));
+                    return;
                 }
                 match self.balancer.order(&guest, give, bytes) {
                     Ok(ordered) => self.orders_under_way.push(Waiting {
@@ -393,7 +416,7 @@ impl Worker {
                         wanted_bytes: ordered.wanted_bytes,
                         reply,
                     }),
-                    Err(message) => answer(&reply, Err(message)),
+                    Err(why) => answer(&reply, Ok(refusal(why))),
                 }
             }
         }

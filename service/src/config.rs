@@ -13,6 +13,7 @@ use ksmith_core::balance::BalanceConfig;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
 use ksmith_core::field::KernelVersion;
+use ksmith_core::kernel::nodes;
 use serde::Deserialize;
 
 use crate::notifier::NotifyConfig;
@@ -161,7 +162,7 @@ impl Config {
             |message: String| ConfigError::from(BadFile::Meaningless { path: path.to_owned(), message });
         let config: Self =
             toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
-        let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
+        let no_list = |cpus: &&String| nodes(cpus).is_none();
         if let Some(cpus) = config.daemon.ksmd_cpus.as_ref().filter(no_list) {
             return Err(meaningless(format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4")));
         }
@@ -170,6 +171,14 @@ impl Config {
         }
         if config.optin.passes_per_hour == PassLimit::Unlimited && !config.domains.declares_one_domain() {
             return Err(meaningless(NEEDS_ONE_DOMAIN.to_owned()));
+        }
+        let profit = &config.policy.profit;
+        if profit.pressed_price_mib_per_cpu_second > profit.price_mib_per_cpu_second {
+            return Err(meaningless(
+                "[policy.profit] pressed_price_mib_per_cpu_second is over price_mib_per_cpu_second: ksmd would scan less \
+                 while memory is short; name a price that is not over the other"
+                    .to_owned(),
+            ));
         }
         config
             .domains
@@ -188,6 +197,26 @@ impl Config {
         let release = root.text("proc/sys/kernel/osrelease");
         let kernel = release.value().and_then(|text| KernelVersion::parse(text));
         self.domains.refused_on(kernel).map_or(Ok(()), |why| Err(ConfigError::Kernel(why)))
+    }
+
+    /// What the configuration names and this host does not have: CPUs and NUMA nodes. A host that does not show which it
+    /// has refuses none.
+    pub fn missing_on(&self, root: &Root) -> Vec<String> {
+        let listed = |file: &str| root.text(file).value().and_then(|text| nodes(text.trim()));
+        let mut missing = Vec::new();
+        let cpus = listed("sys/devices/system/cpu/present");
+        if let (Some(here), Some(wanted)) = (cpus, self.daemon.ksmd_cpus.as_deref().and_then(nodes)) {
+            let lacking =
+                wanted.difference(&here).map(|cpu| format!("[daemon] ksmd_cpus: there is no CPU {cpu} here"));
+            missing.extend(lacking);
+        }
+        if let Some(here) = listed("sys/devices/system/node/online") {
+            let lacking = self.domains.nodes.iter().filter(|(_, node)| !here.contains(node));
+            missing.extend(lacking.map(|(domain, node)| {
+                format!("[domains] nodes: {domain} = {node}: there is no NUMA node {node} here")
+            }));
+        }
+        missing
     }
 
     /// The policy in charge, ready to decide.

@@ -237,6 +237,12 @@ impl BalanceConfig {
         if self.urgent_step_percent < self.step_percent {
             return Some("balance.urgent_step_percent must not be less than balance.step_percent".to_owned());
         }
+        let is_crossed = |rule: &&GuestRule| {
+            rule.floor_bytes().zip(rule.ceiling_bytes()).is_some_and(|(floor, ceiling)| floor > ceiling)
+        };
+        if let Some((number, _)) = (1..).zip(&self.rule).find(|(_, rule)| is_crossed(rule)) {
+            return Some(format!("[[balance.rule]] number {number}: floor_mib must not be over ceiling_mib"));
+        }
         let named = self.rule.iter().filter_map(GuestRule::class).chain([self.default_class.as_str()]);
         let unknown = named.into_iter().find(|class| !self.classes.contains_key(*class))?;
         Some(format!("balance.classes gives the class {unknown:?} no weight"))

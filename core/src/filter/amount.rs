@@ -42,6 +42,13 @@ impl Amount {
     }
 }
 
+/// A number of whole bytes as people write it: `4096`, `100MiB`, `1.5 G`.
+pub fn size(text: &str) -> Option<u64> {
+    let Amount(millionths) = Amount::parse(text.trim(), Unit::Bytes)?;
+    let is_whole = millionths % MILLION == 0;
+    u64::try_from(millionths / MILLION).ok().filter(|_| is_whole)
+}
+
 /// Whether the word is a unit of bytes.
 pub fn is_unit(word: &str) -> bool {
     factor(word, Unit::Bytes).is_some()

@@ -1,41 +1,84 @@
-//! Finds the guest that a person means.
+//! Finds the guest that a person means: the one convention for naming a guest, in every command.
 
 use super::{Guest, Kind};
+
+/// The ways to name a guest, for the help of commands.
+pub const WAYS: &str = "name, UUID, PID or kind:name, such as web, 4242 or qemu:web";
 
 /// Why it is not exactly one guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotOne {
     /// None has this name, UUID or PID.
-    #[error("there is no guest {0:?}: `ksmith guests` lists them, by name, UUID and PID")]
+    #[error("there is no guest {0:?}: `ksmith guests` lists them; name one by name, UUID, PID or kind:name")]
     None(String),
     /// Several have this name.
-    #[error("{} guests are called {wanted:?}; say which by PID or UUID: {}", .which.len(), .which.join(", "))]
+    #[error("{} guests are called {wanted:?}: name one by its PID or UUID: {}", .which.len(), .which.join(", "))]
     Several {
-        /// What was asked for.
+        /// The name that was given.
         wanted: String,
-        /// `pid 12 (uuid …)` each.
+        /// `kind:name pid 12 (uuid …)` each.
         which: Vec<String>,
     },
 }
 
-/// The guest with this UUID, PID (of any of its processes) or name. A name that is a number finds its guest,
-/// unless the number is another guest's PID. A guest that was given the name comes before a plain process with a program
-/// of this name. A verified guest comes before all that only claim its name or UUID.
+/// What a guest can be named by.
+pub trait Named {
+    /// The guest's name, which need not be unique.
+    fn name(&self) -> &str;
+    /// The kind of the guest.
+    fn kind(&self) -> &str;
+    /// The UUID, where there is one.
+    fn uuid(&self) -> Option<&str>;
+    /// The PID of the first process, where that is known.
+    fn pid(&self) -> Option<u32>;
+    /// The key of the guest in files and answers: `PID:START`, or `cgroup:PATH`.
+    fn key(&self) -> String;
+    /// Whether name and UUID are verified.
+    fn is_verified(&self) -> bool;
+    /// Whether one of its processes has this PID.
+    fn has_pid(&self, pid: u32) -> bool {
+        self.pid() == Some(pid)
+    }
+}
+
+impl Named for Guest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &str {
+        self.kind.word()
+    }
+
+    fn uuid(&self) -> Option<&str> {
+        self.uuid.as_deref()
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.id().pid())
+    }
+
+    fn key(&self) -> String {
+        self.id().to_string()
+    }
+
+    fn is_verified(&self) -> bool {
+        self.is_verified
+    }
+
+    fn has_pid(&self, pid: u32) -> bool {
+        self.processes.iter().any(|process| process.pid == pid)
+    }
+}
+
+/// The guest with this key, UUID, PID (of any of its processes), name or `kind:name`. A name that is a number finds its
+/// guest, unless the number is another guest's PID. A guest that was given the name comes before a plain process with a
+/// program of this name. A verified guest comes before all that only claim its name or UUID.
 ///
 /// # Errors
 /// There is none, or several have this name.
-pub fn find<'a>(guests: &'a [Guest], wanted: &str) -> Result<&'a Guest, NotOne> {
-    let uuid = |guest: &&Guest| guest.uuid.as_deref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
-    let pid = wanted.parse::<u32>().ok();
-    let has_pid = |guest: &&Guest| guest.processes.iter().any(|process| Some(process.pid) == pid);
-    let name = |guest: &&Guest| guest.name == wanted;
-    let given = |guest: &&Guest| name(guest) && guest.kind != Kind::PROCESS;
-    let is_verified = |guest: &&Guest| guest.is_verified;
-    let verified_uuid = |guest: &&Guest| is_verified(guest) && uuid(guest);
-    let verified_name = |guest: &&Guest| is_verified(guest) && given(guest);
-    let ways: [&dyn Fn(&&Guest) -> bool; 6] = [&verified_uuid, &has_pid, &verified_name, &uuid, &given, &name];
-    let mut found = ways.into_iter().map(|way| guests.iter().filter(way).collect::<Vec<_>>());
-    let found = found.find(|found| !found.is_empty()).unwrap_or_default();
+pub fn find<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &str) -> Result<&'a G, NotOne> {
+    let found = find_all(guests, wanted);
     match found[..] {
         [] => Err(NotOne::None(wanted.to_owned())),
         [guest] => Ok(guest),
@@ -43,9 +86,32 @@ pub fn find<'a>(guests: &'a [Guest], wanted: &str) -> Result<&'a Guest, NotOne> 
     }
 }
 
-fn describe(guest: &Guest) -> String {
-    let uuid = guest.uuid.as_ref().map_or(String::new(), |uuid| format!(", uuid {uuid}"));
-    format!("pid {} ({}{uuid})", guest.id().pid(), guest.kind)
+/// All guests that [`find`] would choose from.
+pub fn find_all<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &str) -> Vec<&'a G> {
+    let guests: Vec<&G> = guests.into_iter().collect();
+    let uuid = |guest: &G| guest.uuid().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
+    let number = wanted.parse::<u32>().ok();
+    let pid = |guest: &G| number.is_some_and(|pid| guest.has_pid(pid));
+    let key = |guest: &G| guest.key() == wanted;
+    let name = |guest: &G| guest.name() == wanted;
+    let given = |guest: &G| name(guest) && guest.kind() != Kind::PROCESS.word();
+    let (kind, rest) = wanted.split_once(':').unwrap_or_default();
+    let of_kind = |guest: &G| !kind.is_empty() && guest.kind() == kind && guest.name() == rest;
+    let verified_uuid = |guest: &G| guest.is_verified() && uuid(guest);
+    let verified_name = |guest: &G| guest.is_verified() && given(guest);
+    let verified_of_kind = |guest: &G| guest.is_verified() && of_kind(guest);
+    let ways: [&dyn Fn(&G) -> bool; 9] =
+        [&verified_uuid, &pid, &key, &verified_name, &verified_of_kind, &uuid, &given, &of_kind, &name];
+    let mut found =
+        ways.into_iter().map(|way| guests.iter().copied().filter(|guest| way(guest)).collect::<Vec<_>>());
+    found.find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// What tells a guest from others of its name: `qemu:web pid 12 (uuid …)`, or its key where no PID is known.
+pub fn describe<G: Named>(guest: &G) -> String {
+    let uuid = guest.uuid().map_or(String::new(), |uuid| format!(" (uuid {uuid})"));
+    let which = guest.pid().map_or_else(|| guest.key(), |pid| format!("pid {pid}"));
+    format!("{}:{} {which}{uuid}", guest.kind(), guest.name())
 }
 
 #[cfg(test)]
@@ -89,7 +155,20 @@ mod tests {
     fn a_name_of_two_guests_is_asked_back_with_what_tells_them_apart() {
         let guests = [named("web", 10, Some("aa")), named("web", 11, None)];
         let error = find(&guests, "web").unwrap_err().to_string();
-        assert!(error.contains("pid 10 (process, uuid aa), pid 11 (process)"), "{error}");
+        assert!(error.contains("process:web pid 10 (uuid aa), process:web pid 11"), "{error}");
         assert_eq!(find(&guests, "aa").unwrap().id().pid(), 10);
+    }
+
+    #[test]
+    fn a_kind_tells_guests_of_one_name_apart() {
+        let kind = |word, pid| Guest { kind: Kind::new(word), ..named("web", pid, None) };
+        let guests = [kind("qemu", 10), kind("container", 11), named("web", 12, None), named("a:b", 13, None)];
+        let pid = |wanted| find(&guests, wanted).map(|guest| guest.id().pid());
+        assert_eq!([pid("qemu:web"), pid("container:web"), pid("process:web")], [Ok(10), Ok(11), Ok(12)]);
+        let key = guests[1].id().to_string();
+        assert_eq!([pid("a:b"), pid("process:a:b"), pid(&key)], [Ok(13), Ok(13), Ok(11)]);
+        assert_eq!(pid("uml:web"), Err(NotOne::None("uml:web".to_owned())));
+        let error = pid("web").unwrap_err().to_string();
+        assert!(error.contains("qemu:web pid 10, container:web pid 11"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ mod kind;
 
 pub use efficiency::Efficiency;
 pub use figures::{Figures, Memory};
-pub use find::{NotOne, find};
+pub use find::{Named, NotOne, WAYS, describe, find, find_all};
 pub use group::group;
 pub use id::{BadGuestId, GuestId};
 pub use identity::Identity;

@@ -25,6 +25,16 @@ pub enum NoPatient {
     /// We may not look at its mappings.
     #[error("the mappings of process {0} may not be read: run ksmith as root, or as the process's user")]
     Denied(u32),
+    /// A captured tree lacks one of its files.
+    #[error(
+        "the captured tree has no proc/{pid}/{file}, which the examination needs: capture it, or name another process"
+    )]
+    Uncaptured {
+        /// The process.
+        pid: u32,
+        /// The file that is missing.
+        file: String,
+    },
     /// It ended meanwhile.
     #[error("process {0} has ended")]
     Exited(u32),
@@ -102,6 +112,7 @@ impl Patient {
         match reading {
             Reading::Denied => NoPatient::Denied(self.pid),
             Reading::Malformed(why) => NoPatient::Malformed { pid: self.pid, why: format!("{file}: {why}") },
+            Reading::Absent if !self.is_on_host => NoPatient::Uncaptured { pid: self.pid, file: file.to_owned() },
             Reading::Absent | Reading::Value(_) => NoPatient::Exited(self.pid),
         }
     }

@@ -19,7 +19,7 @@ pub enum Unreadable {
     #[error("it has ended")]
     Exited,
     /// We may not read its memory.
-    #[error("its memory may not be read: run ksmith as root, or with CAP_SYS_PTRACE")]
+    #[error("its memory may not be read: {}", right())]
     Denied,
     /// A file of its /proc directory is not what it should be.
     #[error("its /proc file {file} is not understood: {why}")]
@@ -74,14 +74,11 @@ pub struct Skipped {
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
     /// None of the processes may be read.
-    #[error("none of the {0} processes may be read: run ksmith as root, or with CAP_SYS_PTRACE")]
+    #[error("none of the {0} processes may be read: {right}", right = right())]
     NoPrivilege(usize),
     /// Nothing to read.
     #[error("no process has mergeable memory and no virtual machine runs here: name the PIDs to look at")]
     NothingFound,
-    /// A name that no guest has.
-    #[error("no guest is called {0:?}; see ksmith guests")]
-    NoSuchGuest(String),
     /// Only processes that can't be read were named.
     #[error("nothing is left to estimate{}", .0.iter().map(|it| format!("; process {}: {}", it.pid, it.why)).collect::<String>())]
     NoneLeft(Vec<Skipped>),
@@ -101,14 +98,14 @@ pub enum EstimateError {
     },
 }
 
-impl EstimateError {
-    /// The exit code: 2 for a mistake in what was asked, 3 where it is not possible here, else 1.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            Self::NoPrivilege(_) | Self::NotHost | Self::NothingFound => 3,
-            _ => 1,
+/// What lets this user read other processes' memory. Root may lack the right too.
+fn right() -> &'static str {
+    match rustix::process::geteuid().is_root() {
+        true => {
+            "this root lacks the right too: the process is in another user namespace, or a container or a security module \
+             withholds CAP_SYS_PTRACE; ask on the host"
         }
+        false => "run ksmith as root, or with CAP_SYS_PTRACE",
     }
 }
 

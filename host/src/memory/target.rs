@@ -13,8 +13,6 @@ use crate::users::user_name;
 pub struct Selection {
     /// The PIDs of processes to read.
     pub pids: Vec<u32>,
-    /// Guests by name.
-    pub guests: Vec<String>,
     /// Every process with mergeable memory, or every virtual machine if there is none. So it is, too, if nothing
     /// else is asked for.
     pub all: bool,
@@ -99,18 +97,7 @@ impl Targets {
                 Err(why) => found.skipped.push(Skipped { pid, why }),
             }
         }
-        if !selection.guests.is_empty() {
-            let all = every_process();
-            for name in &selection.guests {
-                let before = processes.len();
-                let named = all.iter().filter(|process| *process.name == **name).map(|process| process.pid);
-                processes.extend(named.filter_map(|pid| Process::open(pid).ok()));
-                if processes.len() == before {
-                    return Err(EstimateError::NoSuchGuest(name.clone()));
-                }
-            }
-        }
-        if selection.all || (selection.pids.is_empty() && selection.guests.is_empty()) {
+        if selection.all || selection.pids.is_empty() {
             processes.extend(mergeable_or_machines()?);
         }
         processes.sort_by_key(|process| process.pid);

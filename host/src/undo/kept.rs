@@ -58,6 +58,11 @@ impl<E: Entry> Kept<E> {
         Ok(Self(Arc::new(Mutex::new(Inner { store, entries, is_written }))))
     }
 
+    /// Whether changes are written: not for a process that only reads.
+    pub fn is_written(&self) -> bool {
+        self.lock().is_written
+    }
+
     /// A copy of the entries.
     pub fn entries(&self) -> Vec<E> {
         self.lock().entries.clone()

@@ -4,25 +4,27 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use ksmith_core::filter::size;
 use ksmith_core::units::Bytes;
 use serde_json::json;
 
 use super::{Failure, Global, print};
+use crate::exit;
 use crate::show;
 use ksmith_host::act::{Lock, LockError, StateDir};
 use ksmith_host::guests::{Guests, Kind};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Balancer, Holds, Ledger};
+use ksmith_service::balance::{Balancer, Holds, Ledger, OrderError, Ordered};
 use ksmith_service::config::Config;
-use ksmith_service::control::{Client, ClientError, ResizedAnswer};
+use ksmith_service::control::{Client, ClientError, Hold, Resize, ResizedAnswer};
 
 /// Show the pool that guests share, what each has and could do without, and the plan.
 ///
 /// A running daemon tells what it saw and decided last, and has done lately; without one, or with --dry-run, ksmith
 /// looks itself. This command takes and gives no memory: plans are carried out by `ksmith daemon` with `enabled = true`
-/// under [balance] in the configuration. It does switch on the statistics of QEMU's balloons that are still
-/// off; they stay on. `least` is what a guest would not be taken below now: what it uses, with a reserve.
+/// under [balance] in the configuration. It changes nothing: a QEMU guest without balloon statistics shows none until
+/// a daemon that balances, or give and take, switch them on. `least` is what a guest would not be taken below now: what it uses, with a reserve.
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
     /// Look anew and make a plan, whatever a daemon does
@@ -36,11 +38,14 @@ pub struct BalanceArgs {
 /// host forgets it; for good there is `hold = true` in a [[balance.rule]].
 #[derive(Debug, Args)]
 pub struct HoldArgs {
-    /// The guest's name, UUID, PID or key
+    /// The guest, by name, UUID, PID or kind:name
     guest: String,
     /// Balance it again
     #[arg(long)]
     release: bool,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Give a guest memory back that was taken from it.
@@ -48,11 +53,14 @@ pub struct HoldArgs {
 /// Up to what it was started with. The policy may take it again: see `ksmith hold`.
 #[derive(Debug, Args)]
 pub struct GiveArgs {
-    /// The guest's name, UUID, PID or key
+    /// The guest, by name, UUID, PID or kind:name
     guest: String,
-    /// How much: 256M, 1G or 1048576
+    /// How much: 256M, 1.5G or 1048576
     #[arg(value_parser = amount)]
     amount: u64,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Take memory from a guest, and give it to the host.
@@ -61,11 +69,14 @@ pub struct GiveArgs {
 /// gives back what was taken, and so does a daemon that balances, when there is plenty.
 #[derive(Debug, Args)]
 pub struct TakeArgs {
-    /// The guest's name, UUID, PID or key
+    /// The guest, by name, UUID, PID or kind:name
     guest: String,
-    /// How much: 256M, 1G or 1048576
+    /// How much: 256M, 1.5G or 1048576
     #[arg(value_parser = amount)]
     amount: u64,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// How long hypervisors and guests are waited for.
@@ -77,26 +88,10 @@ const BETWEEN: Duration = Duration::from_millis(500);
 /// A guest that gives gigabytes in small steps takes its time.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
-/// A number of bytes as people write it.
+/// A number of bytes as people write it: at least one, and less than 2^60.
 fn amount(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not an amount such as 256M, 1G or 1048576");
-    let text = text.trim();
-    let text = text.strip_suffix("iB").or_else(|| text.strip_suffix(['B', 'b'])).unwrap_or(text).trim_end();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].trim() {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        "T" | "t" => 40,
-        _ => return Err(wrong()),
-    };
-    let bytes = digits
-        .parse::<u64>()
-        .ok()
-        .filter(|_| !digits.starts_with('+'))
-        .and_then(|number| number.checked_mul(1 << shift));
-    bytes.filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
+    let wrong = || format!("{text:?} is not an amount such as 256M, 1.5G or 1048576");
+    size(text).filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
 }
 
 impl BalanceArgs {
@@ -112,7 +107,8 @@ impl BalanceArgs {
                 balancer.pool().map_err(impossible)?;
                 std::thread::sleep(BETWEEN);
                 balancer.decide(PATIENCE).map_err(impossible)?;
-                let mut report = balancer.report().ok_or_else(|| Failure::with_code(1, "nothing was seen"))?;
+                let mut report =
+                    balancer.report().ok_or_else(|| Failure::with_code(exit::FAILED, "nothing was seen"))?;
                 // No daemon carries this plan out.
                 report.is_enabled = false;
                 report
@@ -130,17 +126,23 @@ impl BalanceArgs {
 impl HoldArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let (root, config) = (require(global)?, Config::load(global.config.as_deref())?);
+        let hold = Hold { guest: self.guest.clone(), release: self.release, dry_run: self.dry_run };
         let message = match daemon(&config)? {
-            Some(mut client) => client.hold(&self.guest, self.release).map_err(refused)?,
+            Some(mut client) => client.hold(hold).map_err(refused)?,
+            None if self.dry_run => {
+                let balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
+                balancer.plan_hold(&self.guest, !self.release).map_err(not_ordered)?
+            }
             None => {
                 let _lock = lock(&root)?;
-                look(&root, &config, Ledger::open(&StateDir::of(&root))?)?
-                    .hold(&self.guest, !self.release)
-                    .map_err(Failure::usage)?
+                let mut balancer = look(&root, &config, Ledger::open(&StateDir::of(&root))?)?;
+                balancer.hold(&self.guest, !self.release).map_err(not_ordered)?
             }
         };
         if global.json {
-            print::json(&json!({ "guest": self.guest, "held": !self.release, "message": message }))?;
+            print::json(&json!({
+                "guest": self.guest, "held": !self.release, "message": message, "dry_run": self.dry_run,
+            }))?;
         } else {
             print::line(message)?;
         }
@@ -150,20 +152,26 @@ impl HoldArgs {
 
 impl GiveArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        resize(global, &self.guest, true, self.amount)
+        resize(global, &self.guest, true, self.amount, self.dry_run)
     }
 }
 
 impl TakeArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        resize(global, &self.guest, false, self.amount)
+        resize(global, &self.guest, false, self.amount, self.dry_run)
     }
 }
 
-fn resize(global: &Global, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ExitCode> {
+fn resize(global: &Global, guest: &str, gives: bool, bytes: u64, dry_run: bool) -> anyhow::Result<ExitCode> {
     let (root, config) = (require(global)?, Config::load(global.config.as_deref())?);
+    let wanted = Resize { guest: guest.to_owned(), give: gives, bytes, dry_run };
     let answer = match daemon(&config)? {
-        Some(mut client) => client.resize(guest, gives, bytes).map_err(refused)?,
+        Some(mut client) => client.resize(wanted).map_err(refused)?,
+        None if dry_run => {
+            let balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
+            let planned = balancer.plan_order(guest, gives, bytes).map_err(not_ordered)?;
+            resized(planned, None)
+        }
         None => {
             let _lock = lock(&root)?;
             let ledger = Ledger::open(&StateDir::of(&root))?;
@@ -173,6 +181,10 @@ fn resize(global: &Global, guest: &str, gives: bool, bytes: u64) -> anyhow::Resu
     let ResizedAnswer { guest, from_bytes, wanted_bytes, given_bytes } = &answer;
     if global.json {
         print::json(&answer)?;
+    } else if dry_run {
+        let (from, to) = (Bytes::from(*from_bytes), Bytes::from(*wanted_bytes));
+        let least = if gives { "" } else { ", and ends at the least that it needs (`ksmith balance` shows it)" };
+        print::line(format_args!("{guest}: would go from {from} to {to} in steps{least}"))?;
     } else {
         let (from, given) = (Bytes::from(*from_bytes), Bytes::from(*given_bytes));
         let rest = match () {
@@ -182,22 +194,34 @@ fn resize(global: &Global, guest: &str, gives: bool, bytes: u64) -> anyhow::Resu
         };
         print::line(format_args!("{guest}: {from} -> {given}{rest}"))?;
     }
-    let has_moved = given_bytes != from_bytes || from_bytes == wanted_bytes;
-    Ok(if has_moved { ExitCode::SUCCESS } else { ExitCode::from(super::exit::FAILED) })
+    let has_moved = dry_run || given_bytes != from_bytes || from_bytes == wanted_bytes;
+    Ok(if has_moved { ExitCode::SUCCESS } else { exit::FAILED.into() })
 }
 
 fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ResizedAnswer> {
-    let ordered = balancer.order(guest, gives, bytes).map_err(Failure::impossible)?;
+    let ordered = balancer.order(guest, gives, bytes).map_err(not_ordered)?;
     let deadline = Instant::now() + LONG_PATIENCE;
     let answers = balancer.answers();
     let given_bytes = loop {
         if let Some(outcome) = balancer.ordered(&ordered.key) {
-            break outcome.map_err(|why| Failure::with_code(1, format!("{}: {why}", ordered.name)))?;
+            break outcome.map_err(|why| Failure::with_code(exit::FAILED, format!("{}: {why}", ordered.name)))?;
         }
         balancer.accept(answers.recv_deadline(deadline)?);
     };
-    let ksmith_service::balance::Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
-    Ok(ResizedAnswer { guest: name, from_bytes, wanted_bytes, given_bytes })
+    Ok(resized(ordered, Some(given_bytes)))
+}
+
+/// What came of an order. `None`: it was only planned.
+fn resized(ordered: Ordered, given_bytes: Option<u64>) -> ResizedAnswer {
+    let Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
+    ResizedAnswer { guest: name, from_bytes, wanted_bytes, given_bytes: given_bytes.unwrap_or(from_bytes) }
+}
+
+fn not_ordered(why: OrderError) -> Failure {
+    match why {
+        OrderError::NotOne(why) => why.into(),
+        OrderError::Refused(why) => Failure::impossible(why),
+    }
 }
 
 /// All guests, looked at once.
@@ -224,6 +248,7 @@ fn daemon(config: &Config) -> Result<Option<Client>, ClientError> {
 fn refused(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::Refused(why) => Failure::impossible(why).into(),
+        ClientError::NoGuest(why) => Failure::with_code(exit::UNKNOWN_GUEST, why).into(),
         error => error.into(),
     }
 }
@@ -232,7 +257,7 @@ fn refused(error: ClientError) -> anyhow::Error {
 fn require(global: &Global) -> Result<Root, Failure> {
     let root = global.live_root()?;
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::impossible("changing what guests have needs root: run it with sudo"));
+        return Err(Failure::no_privilege("changing what guests have needs root: run it with sudo"));
     }
     Ok(root)
 }
@@ -252,10 +277,10 @@ mod tests {
     #[test]
     fn amounts_read_as_written() {
         assert_eq!(
-            ["256M", "256MiB", "1G", "2 k", "7"].map(amount),
-            [256 << 20, 256 << 20, 1 << 30, 2048, 7].map(Ok)
+            ["256M", "256MiB", "1G", "1.5G", "2 k", "7"].map(amount),
+            [256 << 20, 256 << 20, 1 << 30, 3 << 29, 2048, 7].map(Ok)
         );
-        for text in ["", "M", "-1M", "1.5G", "0", "9999999T", "1X", "ä", "1MBB", "1iBiB", "+1M"] {
+        for text in ["", "M", "-1M", "1.5", "0", "9999999T", "1X", "ä", "1MBB", "1iBiB", "+1M"] {
             assert!(amount(text).is_err(), "{text}");
         }
     }

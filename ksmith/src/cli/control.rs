@@ -17,7 +17,7 @@ pub fn require(global: &Global) -> Result<Root, Failure> {
         ));
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::impossible("changing KSM's settings needs root: run it with sudo"));
+        return Err(Failure::no_privilege("changing KSM's settings needs root: run it with sudo"));
     }
     Ok(root)
 }

@@ -65,7 +65,7 @@ impl DemoArgs {
         };
         print(global, &report)?;
         let is_good = report.restored && report.wrong_pages == 0 && report.missed.is_none();
-        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(super::exit::FAILED) })
+        Ok(if is_good { ExitCode::SUCCESS } else { crate::exit::FAILED.into() })
     }
 
     fn why_simulated(&self, root: &Root) -> Option<&'static str> {

@@ -12,14 +12,14 @@ use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 
 use super::progress::Ticking;
-use super::{Failure, Global, exit, patience, print};
+use super::{Failure, Global, naming, patience, print};
+use crate::exit;
 use crate::show::controllers;
 use ksmith_host::act::{Journal, StateDir, UndoError};
-use ksmith_host::doctor::{NoPatient, Options, Patient, examine, find};
-use ksmith_host::guests::{Guest, Guests, Uri};
+use ksmith_host::doctor::{Options, examine, find};
+use ksmith_host::guests::{Guest, Guests};
 use ksmith_host::observe::Observer;
 use ksmith_host::other_controllers::survey;
-use ksmith_host::root::Root;
 use ksmith_service::balance::Ledger;
 use ksmith_service::config::Config;
 use ksmith_service::control::{Client, ClientError};
@@ -31,22 +31,26 @@ use ksmith_service::domains::sharing;
 /// sees its pages, and compares some of them with all mergeable memory of the host. Other users are told what
 /// they can't see.
 ///
-/// Only reads: no page is faulted in, and merged pages stay merged. Ends with 0, also when something is found,
-/// and with 1 when a finding stops KSM from working or endangers the host.
+/// Only reads: no page is faulted in, and merged pages stay merged. Ends with 0, also when something is found, and
+/// with 6 when a finding stops KSM from working or endangers the host.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A process, or a guest by its name or UUID
-    #[arg(value_name = "GUEST|PID")]
+    /// A guest or a process, by name, UUID, PID or kind:name
+    #[arg(value_name = "GUEST")]
     subject: Option<String>,
     /// The longest time to watch a process: three passes of ksmd make most answers certain
     #[arg(long, value_name = "SECONDS", default_value = "10", requires = "subject")]
     seconds: f64,
+    /// Say it in one line, and end with the code of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    #[arg(long, conflicts_with_all = ["subject", "json"])]
+    check: bool,
 }
 
 impl DoctorArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         patience::watch();
         match &self.subject {
+            None if self.check => check(global),
             Some(subject) => self.examine(global, subject),
             None => of_host(global),
         }
@@ -57,7 +61,10 @@ impl DoctorArgs {
             .map_err(|_| Failure::usage("--seconds takes a number of seconds, such as 30"))?;
         let root = global.root();
         let mut reports = Vec::new();
-        for patient in patients(&root, subject)? {
+        let config = Config::load(global.config.as_deref())?;
+        let processes = naming::processes(&root, &config, subject)?.into_iter();
+        let found = processes.map(|pid| find(&root, &pid.to_string()).map_err(Failure::from));
+        for patient in found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let (subject, end) = (format!("{} (pid {})", patient.name, patient.pid), Instant::now() + longest);
             let watching = Ticking::start(move || {
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
@@ -65,7 +72,7 @@ impl DoctorArgs {
             });
             let report = examine(&root, &patient, Options { longest });
             drop(watching);
-            reports.push(report.map_err(failure)?);
+            reports.push(report.map_err(Failure::from)?);
         }
         if global.json {
             print::json(&serde_json::json!({ "processes": reports }))?;
@@ -78,26 +85,8 @@ impl DoctorArgs {
     }
 }
 
-/// Finds the processes of a guest by its name, its UUID or any of its PIDs, or another process by its PID.
-fn patients(root: &Root, subject: &str) -> Result<Vec<Patient>, Failure> {
-    let unknown = match find(root, subject) {
-        Err(error @ NoPatient::Unknown(_)) => error,
-        found => return found.map_err(failure),
-    };
-    let sample = Observer::new(root.clone()).sample();
-    let list = Guests::new(root.clone(), Uri::default()).list_within(&sample, PATIENCE);
-    let Ok(guest) = ksmith_core::guest::find(&list.guests, subject) else { return Err(failure(unknown)) };
-    let found = guest.processes.iter().map(|id| find(root, &id.pid.to_string()));
-    Ok(found.collect::<Result<Vec<_>, _>>().map_err(failure)?.into_iter().flatten().collect())
-}
-
 /// The longest wait for hypervisors to report their UUID.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-fn failure(error: NoPatient) -> Failure {
-    let code = if matches!(error, NoPatient::Denied(_)) { exit::IMPOSSIBLE } else { exit::FAILED };
-    Failure::with_code(code, error.to_string())
-}
 
 /// What is found on this host now.
 pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
@@ -113,7 +102,7 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     // Only a hypervisor that answers shows what is switched off.
     let is_enforced = config.domains.is_enforced();
     let patience = if is_enforced { PATIENCE } else { Duration::ZERO };
-    let guests = Guests::new(root.clone(), Uri::default()).list_within(&sample, patience).guests;
+    let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, patience).guests;
     let mut domains = DomainsReport::of(&config.domains, &guests, None);
     // A user without access to frames is told what is possible, not what is shared now.
     let across = sharing(&root, &config.domains, &guests).ok().map(|sharing| sharing.across_bytes);
@@ -145,6 +134,36 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     Ok(diagnose(&sample, &circumstances))
 }
 
+/// Says in one line what is found, as a Nagios plugin does. What can't be examined is UNKNOWN.
+fn check(global: &Global) -> anyhow::Result<ExitCode> {
+    let [ok, warning, critical, unknown] = exit::CHECK;
+    let findings = match findings(global) {
+        Ok(findings) => findings,
+        Err(error) => {
+            print::line(format_args!("KSM {} - {}", unknown.name, super::sentence(&error)))?;
+            return Ok(unknown.into());
+        }
+    };
+    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).collect::<Vec<_>>();
+    let (problems, warnings) = (of(Severity::Problem), of(Severity::Warning));
+    let (code, named) = match (problems.is_empty(), warnings.is_empty()) {
+        (false, _) => (critical, &problems),
+        (true, false) => (warning, &warnings),
+        (true, true) => (ok, &warnings),
+    };
+    let what: Vec<String> = named.iter().map(|finding| format!("{} [{}]", finding.what, finding.code)).collect();
+    let what = if what.is_empty() { "KSM can do its work here".to_owned() } else { what.join("; ") };
+    // A bar begins the plugin's figures.
+    let what = what.replace('|', "/");
+    print::line(format_args!(
+        "KSM {} - {what} | problems={} warnings={}",
+        code.name,
+        problems.len(),
+        warnings.len()
+    ))?;
+    Ok(code.into())
+}
+
 fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     let findings = findings(global)?;
     if global.json {
@@ -155,7 +174,7 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
         print::page(&page(&findings))?;
     }
     let is_ill = findings.iter().any(|finding| finding.severity == Severity::Problem);
-    Ok(if is_ill { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+    Ok(if is_ill { exit::PROBLEM.into() } else { ExitCode::SUCCESS })
 }
 
 /// The findings as text, problems and warnings in their tones.

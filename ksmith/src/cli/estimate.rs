@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use ksmith_core::filter::size;
 use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
-use super::{Failure, Global, heat_map, patience, print, progress};
+use super::{Failure, Global, heat_map, naming, patience, print, progress};
+use crate::exit;
 use crate::show;
-use ksmith_host::estimate::{By, EstimateError, Mode, Options, Selection, estimate};
+use ksmith_host::estimate::{By, EstimateError, Mode, Options, Selection, Unreadable, estimate};
 use ksmith_host::guests::Guests;
 use ksmith_host::observe::Observer;
 use ksmith_service::config::{Config, DEFAULT_PATH};
@@ -23,15 +25,15 @@ use ksmith_service::config::{Config, DEFAULT_PATH};
 /// changing, what KSM would save and cost, and whether to use it. It disturbs nothing: merged pages stay merged,
 /// no page is faulted in, no guest is stopped, and no content is kept.
 ///
-/// Without PIDs, --guest or --all it reads every process with mergeable memory, or every virtual machine if there
+/// Without guests or --all it reads every process with mergeable memory, or every virtual machine if there
 /// is none. It needs root or CAP_SYS_PTRACE, but no KSM.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
-    /// Processes to read, opted in or not
-    #[arg(value_name = "PID")]
-    pids: Vec<u32>,
-    /// Read the guest of this name; may be given several times
-    #[arg(long, value_name = "NAME")]
+    /// Guests and processes to read, opted in or not, by name, UUID, PID or kind:name
+    #[arg(value_name = "GUEST")]
+    guests: Vec<String>,
+    /// The same as an option; may be given several times
+    #[arg(long, value_name = "GUEST", hide = true)]
     guest: Vec<String>,
     /// Read every process with mergeable memory, or every virtual machine if there is none
     #[arg(long)]
@@ -88,6 +90,24 @@ impl EstimateArgs {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The PIDs of all that is named. A PID that no process has is among them: the report names it.
+    fn pids(&self, global: &Global) -> anyhow::Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        let mut config = None;
+        for wanted in self.guests.iter().chain(&self.guest) {
+            if let Ok(pid) = wanted.parse() {
+                pids.push(pid);
+                continue;
+            }
+            let config = match &config {
+                Some(config) => config,
+                None => config.insert(Config::load(global.config.as_deref())?),
+            };
+            pids.extend(naming::processes(&global.root(), config, wanted)?);
+        }
+        Ok(pids)
+    }
+
     fn options(&self, global: &Global) -> anyhow::Result<Options> {
         let by = match self.by {
             None => By::Process,
@@ -97,8 +117,7 @@ impl EstimateArgs {
             Some(Grouping::Domain) => By::Domain,
         };
         let domains = if by == By::Domain { domains(global)? } else { BTreeMap::new() };
-        let selection =
-            Selection { pids: self.pids.clone(), guests: self.guest.clone(), all: self.all, by, domains };
+        let selection = Selection { pids: self.pids(global)?, all: self.all, by, domains };
         let mut options = Options::new(selection);
         options.mode = match self.sample {
             Some(per_cent) => Mode::Sample(per_cent / 100.0),
@@ -146,23 +165,22 @@ fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn failure(error: &EstimateError) -> Failure {
-    Failure::with_code(error.exit_code(), error.to_string())
+    let code = match error {
+        EstimateError::Usage(_) | EstimateError::NotHost => exit::USAGE,
+        EstimateError::NoPrivilege(_) => exit::NO_PRIVILEGE,
+        EstimateError::NothingFound => exit::IMPOSSIBLE,
+        EstimateError::NoneLeft(skipped) if skipped.iter().all(|it| it.why == Unreadable::NoSuchProcess) => {
+            exit::UNKNOWN_GUEST
+        }
+        EstimateError::NoneLeft(_) | EstimateError::System { .. } => exit::FAILED,
+    };
+    Failure::with_code(code, error.to_string())
 }
 
-/// Parses a rate such as `500M`: digits and one of K, M, G, T, in powers of 1024.
+/// Parses a rate such as `500M` or `1.5G`.
 fn rate(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no rate: give bytes per second, such as 500M or 2G");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[digits.len()..].trim_end_matches("iB").trim_end_matches('B') {
-        "" => 1,
-        "K" | "k" => 1 << 10,
-        "M" | "m" => 1 << 20,
-        "G" | "g" => 1 << 30,
-        "T" | "t" => 1_u64 << 40,
-        _ => return Err(wrong()),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)?;
-    if bytes == 0 { Err(wrong()) } else { Ok(bytes) }
+    let wrong = || format!("{text:?} is no rate: give bytes per second, such as 500M or 1.5G");
+    size(text).filter(|bytes| *bytes > 0).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -173,8 +191,9 @@ mod tests {
     fn rates_have_units() {
         assert_eq!(rate("500M"), Ok(500 << 20));
         assert_eq!(rate("2GiB"), Ok(2 << 30));
+        assert_eq!(rate("1.5G"), Ok(3 << 29));
         assert_eq!(rate("4096"), Ok(4096));
-        for wrong in ["", "0", "M", "2X", "-1", "99999999T"] {
+        for wrong in ["", "0", "M", "2X", "-1", "99999999T", "0.1"] {
             assert!(rate(wrong).is_err(), "{wrong}");
         }
     }

@@ -23,7 +23,7 @@ pub struct HistoryArgs {
     /// The end, in the same forms
     #[arg(long, default_value = "now", value_name = "TIME")]
     until: String,
-    /// Show one guest: by name, UUID, PID or key
+    /// Show one guest, by name, UUID, PID or kind:name
     #[arg(long, value_name = "GUEST")]
     guest: Option<String>,
     /// The figures to show, by their columns: saved_bytes,full_scans

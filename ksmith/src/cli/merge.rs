@@ -30,7 +30,7 @@ pub struct MergeArgs {
     /// On or off
     #[arg(value_enum, value_name = "on|off")]
     to: OnOff,
-    /// The guest's name, UUID or PID
+    /// The guest, by name, UUID, PID or kind:name
     guest: String,
     /// Also from its next start on (libvirt: <nosharepages/> in its definition)
     #[arg(long)]
@@ -61,7 +61,7 @@ impl MergeArgs {
         let config = Config::load(global.config.as_deref())?;
         let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
         let list = guests.list(&Observer::new(root.clone()).sample());
-        let guest = find(&list.guests, &self.guest).map_err(|why| Failure::usage(why.to_string()))?;
+        let guest = find(&list.guests, &self.guest).map_err(Failure::from)?;
         let gone = || Failure::impossible(format!("{} has ended meanwhile", guest.name));
         let target = guests.target(guest).ok_or_else(gone)?;
         let on = self.to == OnOff::On;

@@ -17,6 +17,7 @@ mod lab;
 mod memory_guest;
 mod merge;
 mod metrics;
+mod naming;
 mod optin;
 mod overview;
 mod patience;
@@ -36,28 +37,22 @@ mod top;
 mod unmerge;
 mod watch;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use ksmith_core::guest::{NotOne, WAYS};
 use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_record::ReadError;
 use ksmith_service::config::ConfigError;
+use ksmith_service::control::ClientError;
 
+use crate::exit::{self, Code};
 use print::Colour;
-
-/// Exit codes, as documented in the help.
-pub mod exit {
-    /// The command failed.
-    pub const FAILED: u8 = 1;
-    /// The command line or the configuration is not valid.
-    pub const USAGE: u8 = 2;
-    /// The command is not possible here: no KSM, no privilege, or another program controls KSM.
-    pub const IMPOSSIBLE: u8 = 3;
-}
 
 /// Make Linux memory merging (KSM) worth using.
 ///
@@ -67,7 +62,7 @@ pub mod exit {
 /// Without a command it shows what KSM does here, what it could, and the next command. `ksmith setup` sets a host up;
 /// `ksmith doctor` reads and changes nothing; `ksmith demo` shows merging on four small guests.
 #[derive(Debug, Parser)]
-#[command(name = "ksmith", version, after_help = AFTER_HELP)]
+#[command(name = "ksmith", version, after_help = after_help())]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -75,13 +70,21 @@ pub struct Cli {
     command: Option<Command>,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 not possible here (no KSM, no \
-                          privilege, another program controls KSM).\nReading needs no root; acting does.";
+/// What follows the help: the exit codes, and what needs root.
+fn after_help() -> String {
+    let codes: Vec<String> = exit::lines().collect();
+    format!(
+        "Exit codes:\n{}\n`ksmith run` ends with its program's code, `ksmith doctor --check` with those of Nagios: 0, 1, 2, 3.\n\n\
+         A guest is named by its {}.\nReading needs no root; acting does.",
+        codes.join("\n"),
+        WAYS
+    )
+}
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// Print JSON with stable keys: bytes and seconds as plain numbers.
+    /// Print JSON with stable keys: bytes and seconds as plain numbers. An error is one JSON object on standard error
     #[arg(long, global = true)]
     pub json: bool,
     /// Read a captured tree (with proc and sys in it) instead of this host
@@ -90,15 +93,33 @@ pub struct Global {
     /// Read this configuration instead of /etc/ksmith.toml.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Log more: each change of a setting, with its reason.
-    #[arg(short, long, global = true)]
-    pub verbose: bool,
+    /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
     /// Colours in text
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     color: Colour,
 }
 
 impl Global {
+    /// Refuses a `--root` that is no directory: its files would all be absent, which says nothing of a kernel.
+    fn check_root(&self) -> Result<(), Failure> {
+        let Some(root) = self.root.as_deref() else { return Ok(()) };
+        let refuse = |why: String| {
+            let shown = root.display();
+            Err(Failure::usage(format!("--root {shown}: {why}; name a captured tree, with proc and sys in it")))
+        };
+        match std::fs::metadata(root) {
+            Err(error) if error.kind() == ErrorKind::NotFound => refuse("there is no such directory".to_owned()),
+            Err(error) => refuse(format!("it can't be read: {error}")),
+            Ok(found) if !found.is_dir() => refuse("it is no directory".to_owned()),
+            Ok(_) if !root.join("proc").is_dir() && !root.join("sys").is_dir() => {
+                refuse("it has neither proc nor sys in it".to_owned())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
     /// The host to read.
     pub fn root(&self) -> Root {
         self.root.as_ref().map_or_else(Root::host, Root::at)
@@ -170,9 +191,15 @@ pub fn main() -> anyhow::Result<ExitCode> {
         }
         Err(misuse) => {
             let mut page = Page::new();
-            page.lines(misuse.render().to_string().lines());
-            print::aside(&page);
-            return Ok(ExitCode::from(exit::USAGE));
+            let text = misuse.render().to_string();
+            if std::env::args_os().any(|argument| argument == "--json") {
+                let summary = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+                tell_json(exit::USAGE, summary);
+            } else {
+                page.lines(text.lines());
+                print::aside(&page);
+            }
+            return Ok(exit::USAGE.into());
         }
     };
     print::choose(cli.global.color);
@@ -180,7 +207,22 @@ pub fn main() -> anyhow::Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Top(_))) {
         crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
     }
-    cli.run()
+    match cli.run() {
+        Err(error) if cli.global.json => {
+            let code = code_of(&error);
+            tell_json(code, &sentence(&error));
+            Ok(code.into())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Prints an error on standard error as one line of JSON.
+fn tell_json(code: Code, message: &str) {
+    let error = serde_json::json!({ "error": { "code": code.number, "kind": code.name, "message": message } });
+    let mut page = Page::new();
+    page.line(error);
+    print::aside(&page);
 }
 
 /// An error as a sentence with its causes. Each cause is named once, because many errors name their cause
@@ -213,6 +255,10 @@ impl Cli {
     /// A [`Failure`] carries its own exit code; any other error means 1.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let global = &self.global;
+        // `optin` writes into an image, which need hold no captured tree.
+        if !matches!(self.command, Some(Command::Optin(_))) {
+            global.check_root()?;
+        }
         let Some(command) = &self.command else { return overview::run(global) };
         match command {
             Command::Overview(_) => overview::run(global),
@@ -256,24 +302,35 @@ impl Cli {
 #[error("{message}")]
 pub struct Failure {
     /// Exit code of the process.
-    pub code: u8,
+    pub code: Code,
     message: String,
 }
 
 impl Failure {
-    /// Makes an error with exit code 2.
+    /// Makes an error of the command line or the configuration.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: exit::USAGE, message: message.into() }
     }
 
     /// Makes an error with this exit code.
-    pub fn with_code(code: u8, message: impl Into<String>) -> Self {
+    pub fn with_code(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// Makes an error with exit code 3.
+    /// Makes an error of what this host can't do.
     pub fn impossible(message: impl Into<String>) -> Self {
         Self { code: exit::IMPOSSIBLE, message: message.into() }
+    }
+
+    /// Makes an error of a right that this user lacks.
+    pub fn no_privilege(message: impl Into<String>) -> Self {
+        Self { code: exit::NO_PRIVILEGE, message: message.into() }
+    }
+}
+
+impl From<NotOne> for Failure {
+    fn from(error: NotOne) -> Self {
+        Self::with_code(exit::UNKNOWN_GUEST, error.to_string())
     }
 }
 
@@ -281,15 +338,16 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let code = match error {
             ReadError::Absent { .. } => exit::IMPOSSIBLE,
-            ReadError::NoColumn { .. } | ReadError::NoGuest(_) => exit::USAGE,
+            ReadError::NoColumn { .. } => exit::USAGE,
+            ReadError::NoGuest(_) => exit::UNKNOWN_GUEST,
             ReadError::Foreign { .. } | ReadError::Damaged { .. } | ReadError::Sqlite { .. } => exit::FAILED,
         };
         Self::with_code(code, error.to_string())
     }
 }
 
-/// Exit code of an error.
-pub fn code_of(error: &anyhow::Error) -> u8 {
+/// The exit code of an error.
+pub fn code_of(error: &anyhow::Error) -> Code {
     use ksmith_host::act::{LockError, TakeError, UndoError};
 
     for cause in error.chain() {
@@ -304,6 +362,9 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
             Some(ConfigError::Kernel(_)) => return exit::IMPOSSIBLE,
             Some(_) => return exit::USAGE,
             None => {}
+        }
+        if let Some(ClientError::NoGuest(_)) = cause.downcast_ref() {
+            return exit::UNKNOWN_GUEST;
         }
         let held = cause.downcast_ref::<TakeError>();
         if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {

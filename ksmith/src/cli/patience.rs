@@ -5,7 +5,8 @@ use std::time::Duration;
 use ksmith_core::printable::Page;
 use ksmith_host::memory::under_way;
 
-use super::{exit, print};
+use super::print;
+use crate::exit;
 
 /// A process that holds a read up for longer does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ pub(super) fn watch() {
                     LONGEST.as_secs()
                 ));
                 print::aside(&page);
-                std::process::exit(exit::FAILED.into());
+                std::process::exit(exit::FAILED.number.into());
             }
         }
     };

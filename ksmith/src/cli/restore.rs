@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Failure, Global, control, exit, print};
+use super::{Failure, Global, control, print};
+use crate::exit;
 use ksmith_host::act::{
     Journal, Lock, LockError, RestoreError, Restored, StateDir, UndoError, Unmerge, Writer, restore_within,
 };

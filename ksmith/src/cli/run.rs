@@ -11,6 +11,7 @@ use ksmith_core::units::Bytes;
 
 use super::run_scans::{ScanWhen, Scanner, Scans};
 use super::{Failure, Global, print};
+use crate::exit;
 use ksmith_host::job::{JobReport, Launch, LaunchError, Outcome, Watch, block_signals, nanoseconds_per_copy, wait};
 use ksmith_host::ksmd;
 use ksmith_service::config::Config;
@@ -145,9 +146,9 @@ impl RunArgs {
 
 fn failure(error: LaunchError) -> anyhow::Error {
     let code = match &error {
-        LaunchError::NotFound(_) => 127,
-        LaunchError::Unusable { .. } => 126,
-        _ => super::exit::IMPOSSIBLE,
+        LaunchError::NotFound(_) => exit::NO_PROGRAM,
+        LaunchError::Unusable { .. } => exit::UNUSABLE_PROGRAM,
+        _ => exit::IMPOSSIBLE,
     };
     Failure::with_code(code, error.to_string()).into()
 }

@@ -213,6 +213,7 @@ fn hold() -> Value {
         ("guest", "string", "The guest as it was named."),
         ("held", "boolean", "Whether balance leaves it alone now."),
         ("message", "string", "What was done, in a sentence."),
+        DRY_RUN,
     ];
     document("ksmith hold --json", plains(&keys, []))
 }
@@ -292,6 +293,10 @@ fn restore() -> Value {
 }
 
 fn config_check() -> Value {
-    let keys = [("path", "string", "Path of the configuration."), ("policy", "string", "Policy that it chooses.")];
+    let keys = [
+        ("path", "string", "Path of the configuration."),
+        ("policy", "string", "Policy that it chooses."),
+        ("is_there", "boolean", "Whether the file is there; without it the defaults hold."),
+    ];
     document("ksmith config check --json", plains(&keys, []))
 }

@@ -238,9 +238,9 @@ fn report(service: &BalanceService) -> BalanceReport {
 }
 
 fn resize(service: &BalanceService, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, String> {
-    match ask(service, Ask::Resize(Resize { guest: guest.to_owned(), give, bytes })) {
+    match ask(service, Ask::Resize(Resize { guest: guest.to_owned(), give, bytes, dry_run: false })) {
         Answer::Resized(answer) => Ok(answer),
-        Answer::Error { message } => Err(message),
+        Answer::Error { message } | Answer::NoGuest { message } => Err(message),
         other => panic!("{other:?}"),
     }
 }
@@ -356,7 +356,7 @@ fn people_take_give_and_hold_and_are_told_what_came_of_it() {
     let answer = resize(&service, &guest.id.pid.to_string(), true, 2 * WHOLE).unwrap();
     assert_eq!((answer.given_bytes, guest.taken()), (WHOLE, 0));
     assert!(resize(&service, "missing", true, MIB).unwrap_err().contains("there is no guest \"missing\""));
-    let hold = |release| ask(&service, Ask::Hold(Hold { guest: "u".to_owned(), release }));
+    let hold = |release| ask(&service, Ask::Hold(Hold { guest: "u".to_owned(), release, dry_run: false }));
     assert!(matches!(hold(false), Answer::Done { message } if message.contains("left alone")));
     service.configure(always_short());
     wait_until("the pool is short", || ["short", "urgent"].contains(&report(&service).state.as_str()));

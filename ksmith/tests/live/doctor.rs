@@ -351,8 +351,8 @@ fn a_guest_with_a_vfio_device_is_told_from_its_files() {
     let report: Value = serde_json::from_slice(&run("4242").stdout).unwrap();
     assert_eq!(report["processes"][0]["main"], "unseen", "without the device its pages would have to be seen");
     let output = run("no-guest-is-called-so");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no process has the PID or the guest name"));
+    assert_eq!(output.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no guest and no process"));
 }
 
 /// As another user the program can't look into root's processes, and says so; of its own it sees the mappings.
@@ -372,7 +372,7 @@ fn an_unprivileged_doctor_says_what_it_can_not_see() {
         command
     };
     let output = unprivileged(&["doctor", "1"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stderr).contains("run ksmith as root, or as the process's user"));
     let own = unprivileged(&["memory-guest", "unique:64"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut own = own.unwrap();
@@ -393,7 +393,7 @@ fn a_process_is_found_by_name_or_pid() {
     let guest: MemoryGuest = guest(&[Part::Unique { pages: 16 }]);
     assert_eq!(doctor(guest.pid(), LONG)["pid"], guest.pid());
     let output = Command::new(KSMITH).args(["doctor", "4194305"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(4));
     assert!(Path::new("/proc/2/stat").exists());
     let output = Command::new(KSMITH).args(["doctor", "2"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("kernel thread"));

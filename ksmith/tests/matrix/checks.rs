@@ -176,9 +176,9 @@ pub fn judge(name: &str, ksm: Ksm, said: &Said) -> Result<String, String> {
     let Some(version) = ksm else { return without_ksm(name, said).ok_or_else(wrong) };
     match name {
         "status" => fine(lacks(text).ok_or_else(wrong)?),
-        // With a problem found its exit code is 1.
+        // With a problem found its exit code is 6.
         "doctor" => {
-            if said.code <= 1 && text.contains("[switched-off]") {
+            if matches!(said.code, 0 | 6) && text.contains("[switched-off]") {
                 Ok(findings(text))
             } else {
                 Err(wrong())
@@ -236,7 +236,7 @@ fn without_ksm(name: &str, said: &Said) -> Option<String> {
         "status" => {
             (said.code == 0 && says("this kernel has none")).then(|| "says that there is no KSM".to_owned())
         }
-        "doctor" => (said.code == 1 && says("[no-ksm]")).then(|| "says that there is no KSM".to_owned()),
+        "doctor" => (said.code == 6 && says("[no-ksm]")).then(|| "says that there is no KSM".to_owned()),
         "run" => {
             let is_told = says("this kernel has no KSM") && says("no memory marked, and unharmed");
             (said.code == 0 && is_told).then(|| "program unharmed; says that there is no KSM".to_owned())

@@ -1,5 +1,6 @@
 //! Why a history can't be read.
 
+use ksmith_core::guest::NotOne;
 use std::path::{Path, PathBuf};
 
 use crate::fault::is_damage;
@@ -39,9 +40,9 @@ pub enum ReadError {
         /// All names.
         known: String,
     },
-    /// The question names a guest that was not recorded.
-    #[error("the history has no guest {0}")]
-    NoGuest(String),
+    /// The question names no guest that was recorded, or several.
+    #[error("the history: {0}")]
+    NoGuest(#[from] NotOne),
     /// SQLite refuses an operation.
     #[error("{path}: {source}")]
     Sqlite {

@@ -1,5 +1,6 @@
 //! What a history answers.
 
+use ksmith_core::guest::Named;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -74,6 +75,33 @@ pub struct GuestLife {
     /// Its row in the table of guests.
     #[serde(skip)]
     pub(super) row: i64,
+}
+
+impl Named for GuestLife {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn uuid(&self) -> Option<&str> {
+        self.uuid.as_deref()
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.id.split_once(':').and_then(|(pid, _)| pid.parse().ok())
+    }
+
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+
+    fn is_verified(&self) -> bool {
+        // The history does not tell.
+        false
+    }
 }
 
 /// A guest with its last figures in a stretch of time.

@@ -23,7 +23,7 @@ mod members;
 mod orders;
 mod report;
 
-pub use orders::Ordered;
+pub use orders::{OrderError, Ordered};
 
 /// The number of resizes that are kept for reports.
 const REMEMBERED: usize = 32;

@@ -135,6 +135,16 @@ fn clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Has the driver of this device send statistics, where it sends none.
+fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) {
+    let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
+    if ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
+        let wanted = json!({ "path": path, "property": "guest-stats-polling-interval", "value": POLLING });
+        // It has a balloon even without statistics.
+        let _ = ask(monitor, "qom-set", wanted);
+    }
+}
+
 impl Balloon {
     /// Creates the actuator of this guest. Asks its QEMU.
     pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
@@ -144,13 +154,8 @@ impl Balloon {
         // The operator may have given it less than its RAM. That is not ksmith's to give back.
         let account = Account::of_guest(ledger, key, target, actual);
         let device = find(monitor);
-        if let Some(path) = &device {
-            let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
-            if ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
-                let wanted = json!({ "path": path, "property": "guest-stats-polling-interval", "value": POLLING });
-                // It has a balloon even without statistics.
-                let _ = ask(monitor, "qom-set", wanted);
-            }
+        if let Some(path) = device.as_ref().filter(|_| !ledger.is_to_read()) {
+            switch_statistics_on(monitor, path);
         }
         // Another ksmith may have taken that a moment ago, and the statistics may be older.
         let mut takes = Takes::default();

@@ -109,6 +109,11 @@ impl Ledger {
         Kept::open_to_read(directory).map(Self)
     }
 
+    /// Whether its process only reads, and so changes no guest.
+    pub fn is_to_read(&self) -> bool {
+        !self.0.is_written()
+    }
+
     /// The guests that have less than they were started with.
     pub fn entries(&self) -> Vec<Entry> {
         self.0.entries()

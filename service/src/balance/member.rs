@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ksmith_core::balance::{BalanceConfig, GuestView, Inside, Terms};
-use ksmith_core::guest::{Guest, Kind};
+use ksmith_core::guest::{Guest, Kind, Named};
 
 use ksmith_host::fair_pool::Accountable;
 use ksmith_host::hypervisor::proxmox;
@@ -106,13 +106,31 @@ impl Candidate {
         let why = || "it is not verified, and its user is not in [balance] users".to_owned();
         GuestView { can_take: false, can_give: false, trouble: view.trouble.or_else(|| Some(why())), ..view }
     }
+}
 
-    /// Whether the operator means it by this text.
-    pub(super) fn is_meant(&self, wanted: &str) -> bool {
-        self.key == wanted
-            || self.name == wanted
-            || self.pid.is_some_and(|pid| wanted.parse() == Ok(pid))
-            || self.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted))
+impl Named for Candidate {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &str {
+        self.kind.word()
+    }
+
+    fn uuid(&self) -> Option<&str> {
+        self.uuid.as_deref()
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    fn key(&self) -> String {
+        self.key.clone()
+    }
+
+    fn is_verified(&self) -> bool {
+        self.is_verified
     }
 }
 

@@ -24,7 +24,7 @@ mod worker;
 
 pub use actuator::{Abilities, Actuator, ActuatorError, Look};
 pub use actuators::{actuator, cgroup_actuator};
-pub use balancer::{Balancer, Ordered, Turn};
+pub use balancer::{Balancer, OrderError, Ordered, Turn};
 pub use given_back::{GivenBack, Lacking};
 pub use holds::Holds;
 pub use ledger::{CgroupWas, Entry, Ledger};

@@ -39,6 +39,9 @@ pub enum ClientError {
     /// It ended while a scan was in progress.
     #[error("{STOPPED}")]
     Stopped,
+    /// The name that was given means no guest, or several.
+    #[error("{0}")]
+    NoGuest(String),
     /// It can't do it.
     #[error("the daemon refuses: {0}")]
     Refused(String),
@@ -127,8 +130,8 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer, or refuses.
-    pub fn hold(&mut self, guest: &str, release: bool) -> Result<String, ClientError> {
-        match self.ask(Request::Hold(Hold { guest: guest.to_owned(), release }))? {
+    pub fn hold(&mut self, hold: Hold) -> Result<String, ClientError> {
+        match self.ask(Request::Hold(hold))? {
             Answer::Done { message } => Ok(message),
             other => Err(self.unexpected(&other)),
         }
@@ -138,9 +141,9 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer, or refuses.
-    pub fn resize(&mut self, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, ClientError> {
+    pub fn resize(&mut self, resize: Resize) -> Result<ResizedAnswer, ClientError> {
         self.stream.get_ref().set_read_timeout(Some(LONG_PATIENCE)).map_err(|source| self.broken(source))?;
-        match self.ask(Request::Resize(Resize { guest: guest.to_owned(), give, bytes }))? {
+        match self.ask(Request::Resize(resize))? {
             Answer::Resized(answer) => Ok(answer),
             other => Err(self.unexpected(&other)),
         }
@@ -176,6 +179,7 @@ impl Client {
         let answer = self.exchange(request).map_err(|source| self.broken(source))?;
         match answer {
             Answer::Error { message } => Err(ClientError::Refused(message)),
+            Answer::NoGuest { message } => Err(ClientError::NoGuest(message)),
             answer => Ok(answer),
         }
     }

@@ -54,6 +54,9 @@ pub struct Hold {
     pub guest: String,
     /// Whether it is let go.
     pub release: bool,
+    /// Whether it is only said what would be done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub dry_run: bool,
 }
 
 /// The memory that an operator gives a guest, or takes.
@@ -66,6 +69,15 @@ pub struct Resize {
     pub give: bool,
     /// The amount of memory.
     pub bytes: u64,
+    /// Whether it is only said what would be done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub dry_run: bool,
+}
+
+/// Keeps a field out of requests that do without it, for a daemon that does not know it.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Why a scan that finds nothing to do is refused.
@@ -108,6 +120,11 @@ pub enum Answer {
     },
     /// The answer to [`Request::Resize`].
     Resized(ResizedAnswer),
+    /// The answer to a request for a guest that is none, or several.
+    NoGuest {
+        /// Why not, with the candidates.
+        message: String,
+    },
     /// The answer to anything that can't be done.
     Error {
         /// Why not.

@@ -1,8 +1,9 @@
 //! Orders of the operator: hold a guest, give it memory or take it.
 
 use ksmith_core::balance::ResizeRange;
+use ksmith_core::guest::{NotOne, find};
 
-use super::super::member::{Candidate, Order};
+use super::super::member::Order;
 use super::super::worker::Worker;
 use super::Balancer;
 
@@ -22,39 +23,36 @@ pub struct Ordered {
     pub wanted_bytes: u64,
 }
 
+/// Why an order is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The name means no guest, or several.
+    #[error(transparent)]
+    NotOne(#[from] NotOne),
+    /// The guest can't do it.
+    #[error("{0}")]
+    Refused(String),
+}
+
 impl Balancer {
     /// Finds the key and the name of the one guest that the operator means.
     ///
     /// # Errors
-    /// A sentence: there is none, or there are several.
-    pub fn find(&self, wanted: &str) -> Result<(String, String), String> {
-        let meant: Vec<&Candidate> =
-            self.members.values().map(|member| &member.candidate).filter(|it| it.is_meant(wanted)).collect();
-        // One that only claims the name or the UUID never stands in the way of the verified guest.
-        let verified: Vec<&Candidate> = meant.iter().copied().filter(|it| it.is_verified).collect();
-        let meant = if verified.is_empty() { meant } else { verified };
-        // A UUID or key goes before a name, as in `ksmith guests`.
-        let exact: Vec<&&Candidate> = meant.iter().filter(|it| it.name != wanted).collect();
-        match (&exact[..], &meant[..]) {
-            ([it], _) => Ok((it.key.clone(), it.name.clone())),
-            (_, [it]) => Ok((it.key.clone(), it.name.clone())),
-            (_, []) => Err(format!("there is no guest {wanted:?} to balance: `ksmith balance` lists them")),
-            _ => {
-                let keys: Vec<&str> = meant.iter().map(|it| it.key.as_str()).collect();
-                Err(format!("{} guests are called {wanted:?}; say which: {}", keys.len(), keys.join(", ")))
-            }
-        }
+    /// There is none, or there are several.
+    pub fn find(&self, wanted: &str) -> Result<(String, String), NotOne> {
+        let candidates = self.members.values().map(|member| &member.candidate);
+        find(candidates, wanted).map(|found| (found.key.clone(), found.name.clone()))
     }
 
     /// Holds a guest, or ends that.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn hold(&mut self, wanted: &str, is_held: bool) -> Result<String, String> {
+    /// There is no such guest, or the list of held guests can't be written.
+    pub fn hold(&mut self, wanted: &str, is_held: bool) -> Result<String, OrderError> {
         let (key, name) = self.find(wanted)?;
         let names: Vec<String> =
             self.members.get(&key).map(|member| member.candidate.names_in_holds().collect()).unwrap_or_default();
-        let is_new = self.holds.set(&names, is_held).map_err(|error| error.to_string())?;
+        let is_new = self.holds.set(&names, is_held).map_err(|error| OrderError::Refused(error.to_string()))?;
         Ok(match (is_held, is_new) {
             (true, true) => format!("{name} is left alone from now on; `ksmith hold --release` ends that"),
             (true, false) => format!("{name} is left alone already"),
@@ -63,36 +61,57 @@ impl Balancer {
         })
     }
 
+    /// What [`hold`](Self::hold) would do, without doing it.
+    ///
+    /// # Errors
+    /// There is no such guest.
+    pub fn plan_hold(&self, wanted: &str, is_held: bool) -> Result<String, OrderError> {
+        let (_, name) = self.find(wanted)?;
+        Ok(if is_held { format!("{name} would be left alone") } else { format!("{name} would be balanced again") })
+    }
+
     /// Gives or takes memory in steps because the operator wants it: down to the guest's floor, or up to its whole.
     /// [`ordered`](Self::ordered) tells when it is done.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn order(&mut self, wanted: &str, gives: bool, bytes: u64) -> Result<Ordered, String> {
-        let (key, name) = self.find(wanted)?;
+    /// There is no such guest, or it can't be resized.
+    pub fn order(&mut self, wanted: &str, gives: bool, bytes: u64) -> Result<Ordered, OrderError> {
+        let ordered = self.plan_order(wanted, gives, bytes)?;
         let now = self.now();
-        let member = self.members.get_mut(&key).ok_or_else(|| format!("{name} has ended"))?;
+        let Ordered { key, wanted_bytes, .. } = &ordered;
+        if let Some(member) = self.members.get_mut(key) {
+            member.ordered = Some(Order { gives, wanted_bytes: *wanted_bytes });
+            if !member.is_busy() {
+                member.looking = member.worker.as_ref().is_some_and(Worker::look);
+            }
+        }
+        self.bounds.note(key, now);
+        Ok(ordered)
+    }
+
+    /// What [`order`](Self::order) would begin, without beginning it.
+    ///
+    /// # Errors
+    /// As [`order`](Self::order).
+    pub fn plan_order(&self, wanted: &str, gives: bool, bytes: u64) -> Result<Ordered, OrderError> {
+        let (key, name) = self.find(wanted)?;
+        let refuse = |why: String| Err(OrderError::Refused(why));
+        let Some(member) = self.members.get(&key) else { return refuse(format!("{name} has ended")) };
         if let Some(error) = &member.error {
-            return Err(format!("{name}: {error}"));
+            return refuse(format!("{name}: {error}"));
         }
         if member.ordered.is_some() {
-            return Err(format!("{name} is being given or taken memory already"));
+            return refuse(format!("{name} is being given or taken memory already"));
         }
-        let Some((look, abilities)) = &member.known else { return Err(format!("{name} gives no answer")) };
+        let Some((look, abilities)) = &member.known else { return refuse(format!("{name} gives no answer")) };
         if !(if gives { abilities.can_give } else { abilities.can_take }) {
             let why = abilities.why_not.clone().unwrap_or_else(|| "it has no means for it".to_owned());
-            return Err(format!("{name}: {why}"));
+            return refuse(format!("{name}: {why}"));
         }
         let to =
             if gives { look.given_bytes.saturating_add(bytes) } else { look.given_bytes.saturating_sub(bytes) };
         let wanted_bytes = to.min(look.whole_bytes);
-        let ordered = Ordered { key: key.clone(), name, from_bytes: look.given_bytes, wanted_bytes };
-        member.ordered = Some(Order { gives, wanted_bytes });
-        if !member.is_busy() {
-            member.looking = member.worker.as_ref().is_some_and(Worker::look);
-        }
-        self.bounds.note(&key, now);
-        Ok(ordered)
+        Ok(Ordered { key, name, from_bytes: look.given_bytes, wanted_bytes })
     }
 
     /// The amount that a guest has after its order. `None`: the order is under way.

@@ -130,7 +130,7 @@ impl Stage {
     }
 
     fn ordered(&mut self, name: &str, gives: bool, mib: u64) -> Result<u64, String> {
-        let ordered = self.balancer.order(name, gives, mib * MIB)?;
+        let ordered = self.balancer.order(name, gives, mib * MIB).map_err(|why| why.to_string())?;
         let answers = self.balancer.answers();
         loop {
             if let Some(outcome) = self.balancer.ordered(&ordered.key) {

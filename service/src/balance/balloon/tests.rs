@@ -225,3 +225,33 @@ fn a_clock_that_is_set_hides_no_memory_of_a_guest() {
         assert_eq!(inside.available_bytes, Some(50 * MIB), "the clock was set by {step} s");
     }
 }
+
+/// A monitor that notes what it is told to set.
+struct Noting(Vec<String>, u64);
+
+impl Monitor for Noting {
+    fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
+        if command == "qom-get" {
+            return Ok(json!(self.1));
+        }
+        self.0.push(format!("{command} {}", arguments["property"].as_str().unwrap()));
+        Ok(json!({}))
+    }
+}
+
+#[test]
+fn statistics_are_switched_on_once() {
+    for (interval, told) in [(0, 1), (2, 0)] {
+        let mut monitor = Noting(Vec::new(), interval);
+        switch_statistics_on(&mut monitor, "/machine/balloon");
+        assert_eq!(monitor.0, vec!["qom-set guest-stats-polling-interval"; told]);
+    }
+}
+
+#[test]
+fn a_ledger_to_read_says_so_and_no_guest_is_written_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = ksmith_host::act::StateDir::at(directory.path());
+    assert!(Ledger::open_to_read(&state).unwrap().is_to_read());
+    assert!(!Ledger::open(&state).unwrap().is_to_read());
+}

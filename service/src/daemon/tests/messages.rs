@@ -66,8 +66,9 @@ fn guests_are_answered_by_the_registry() {
 #[test]
 fn balance_answers_through_the_daemon() {
     let mut scene = Scene::new(HELD);
-    let (answers, _waiting) = scene.ask_at(3, Request::Hold(Hold { guest: "none".to_owned(), release: false }));
+    let (answers, _waiting) =
+        scene.ask_at(3, Request::Hold(Hold { guest: "none".to_owned(), release: false, dry_run: false }));
     scene.run().unwrap();
-    let Answer::Error { message } = answers.recv().unwrap() else { panic!("another answer") };
+    let Answer::NoGuest { message } = answers.recv().unwrap() else { panic!("another answer") };
     assert!(message.contains("there is no guest \"none\""), "{message}");
 }

@@ -1,0 +1,71 @@
+//! The processes that a person names: those of a guest, by the convention of [`ksmith_core::guest::find`], or any other
+//! program's.
+
+use std::time::Duration;
+
+use ksmith_core::guest::{Guest, NotOne, WAYS, find};
+use ksmith_host::doctor::{self, NoPatient};
+use ksmith_host::guests::Guests;
+use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
+use ksmith_service::config::Config;
+
+use super::Failure;
+use crate::exit;
+
+/// The longest wait for hypervisors to report their UUID.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The PIDs of the guest, the process or the program that `wanted` names. A PID means this process alone.
+///
+/// # Errors
+/// There is none, or several have this name.
+pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Vec<u32>, Failure> {
+    if let Ok(pid) = wanted.parse::<u32>()
+        && root.path(format!("proc/{pid}")).is_dir()
+    {
+        return Ok(vec![pid]);
+    }
+    match find(&guests(root, config), wanted) {
+        Ok(guest) => return Ok(guest.processes.iter().map(|process| process.pid).collect()),
+        Err(NotOne::None(_)) => {}
+        Err(several) => return Err(several.into()),
+    }
+    // A program that is no guest: nothing of it may merge.
+    let name = wanted.strip_prefix("process:").unwrap_or(wanted);
+    let found = match doctor::find(root, name) {
+        Ok(found) => found,
+        Err(NoPatient::Unknown(_)) => {
+            let why = format!(
+                "there is no guest and no process {wanted:?}: `ksmith guests` lists the guests; name one by {WAYS}"
+            );
+            return Err(Failure::with_code(exit::UNKNOWN_GUEST, why));
+        }
+        Err(error) => return Err(Failure::from(error)),
+    };
+    match &found[..] {
+        [one] => Ok(vec![one.pid]),
+        _ => {
+            let which = found.iter().map(|it| format!("process:{name} pid {}", it.pid)).collect();
+            Err(NotOne::Several { wanted: wanted.to_owned(), which }.into())
+        }
+    }
+}
+
+/// The guests of the host, with what their hypervisors say within a second.
+fn guests(root: &Root, config: &Config) -> Vec<Guest> {
+    let sample = Observer::new(root.clone()).sample();
+    Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests
+}
+
+impl From<NoPatient> for Failure {
+    fn from(error: NoPatient) -> Self {
+        let code = match error {
+            NoPatient::Unknown(_) => exit::UNKNOWN_GUEST,
+            NoPatient::Denied(_) => exit::NO_PRIVILEGE,
+            NoPatient::KernelThread(_) | NoPatient::Uncaptured { .. } => exit::IMPOSSIBLE,
+            NoPatient::Exited(_) | NoPatient::Malformed { .. } => exit::FAILED,
+        };
+        Self::with_code(code, error.to_string())
+    }
+}

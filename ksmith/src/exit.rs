@@ -1,0 +1,103 @@
+//! The exit codes of all commands: one table, from which the help and the manual are made.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// An exit code with its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    /// The number that the process ends with.
+    pub number: u8,
+    /// One word for programs, as under `--json`.
+    pub name: &'static str,
+    /// The meaning in words.
+    pub meaning: &'static str,
+}
+
+/// The command did what it was asked for.
+pub const DONE: Code = Code { number: 0, name: "done", meaning: "done" };
+
+/// The command failed.
+pub const FAILED: Code = Code { number: 1, name: "failed", meaning: "failed, or only partly done" };
+
+/// The command line or the configuration is not valid.
+pub const USAGE: Code = Code { number: 2, name: "usage", meaning: "wrong command line or configuration" };
+
+/// The command is not possible on this host for any user.
+pub const IMPOSSIBLE: Code = Code {
+    number: 3,
+    name: "impossible",
+    meaning: "not possible here: no KSM, too little memory, or another program controls KSM",
+};
+
+/// The name of a guest means none, or several.
+pub const UNKNOWN_GUEST: Code =
+    Code { number: 4, name: "unknown-guest", meaning: "no guest has that name, or several have it" };
+
+/// The user lacks a right.
+pub const NO_PRIVILEGE: Code = Code {
+    number: 5,
+    name: "no-privilege",
+    meaning: "no privilege: run it as root, or as the user of the process",
+};
+
+/// The command did its work, and found a problem of the host.
+pub const PROBLEM: Code = Code { number: 6, name: "problem", meaning: "a problem was found (ksmith doctor)" };
+
+/// All exit codes, in their order. `ksmith run` ends with the code of its program instead, and `ksmith doctor --check`
+/// with one of [`CHECK`].
+pub const CODES: [Code; 7] = [DONE, FAILED, USAGE, IMPOSSIBLE, UNKNOWN_GUEST, NO_PRIVILEGE, PROBLEM];
+
+/// The exit codes of `ksmith doctor --check`, which are those of Nagios' plugins.
+pub const CHECK: [Code; 4] = [
+    Code { number: 0, name: "OK", meaning: "nothing found, or notes only" },
+    Code { number: 1, name: "WARNING", meaning: "a warning was found" },
+    Code { number: 2, name: "CRITICAL", meaning: "a problem was found" },
+    Code { number: 3, name: "UNKNOWN", meaning: "the host could not be examined" },
+];
+
+/// `ksmith run` could not start the program.
+pub const UNUSABLE_PROGRAM: Code =
+    Code { number: 126, name: "unusable-program", meaning: "the program can't be run" };
+
+/// `ksmith run` found no such program.
+pub const NO_PROGRAM: Code = Code { number: 127, name: "no-program", meaning: "the program does not exist" };
+
+/// The exit codes of `ksmith run`, where they are not those of its program. After a signal it ends with 128 and the
+/// signal's number.
+pub const RUN: [Code; 2] = [UNUSABLE_PROGRAM, NO_PROGRAM];
+
+/// The table as lines for the help: the number, two spaces, the meaning.
+pub fn lines() -> impl Iterator<Item = String> {
+    CODES.iter().map(|code| format!("  {}  {}", code.number, code.meaning))
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_numbered_in_their_order_and_named_once() {
+        for codes in [&CODES[..], &CHECK] {
+            let numbers: Vec<usize> = codes.iter().map(|code| code.number.into()).collect();
+            assert_eq!(numbers, (0..codes.len()).collect::<Vec<_>>());
+            let mut names: Vec<&str> = codes.iter().map(|code| code.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), codes.len());
+        }
+        assert!(lines().any(|line| line == "  4  no guest has that name, or several have it"));
+    }
+}

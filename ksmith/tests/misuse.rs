@@ -1,0 +1,212 @@
+//! The table of bad inputs: for each the exit code and the words that say what to do. Nothing here changes the host.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use ksmith::exit;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
+
+fn tree(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata").join(name).display().to_string()
+}
+
+fn ksmith(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The outcome of bad arguments: code and words. TREE stands for a captured tree.
+#[rustfmt::skip]
+const ARGUMENTS: [(&[&str], u8, &str); 33] = [
+    (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
+    (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
+    (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
+    (&["status", "--root", "/nonexistent"], 2, "--root /nonexistent: there is no such directory"),
+    (&["doctor", "--root", "/nonexistent"], 2, "there is no such directory"),
+    (&["guests", "--root", "/dev/null"], 2, "it is no directory"),
+    (&["status", "--root", "/dev"], 2, "it has neither proc nor sys in it"),
+    (&["status", "--config", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
+    (&["config", "check", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
+    (&["config", "check", "/dev"], 2, "can't read the configuration /dev"),
+    (&["status", "--watch=0"], 2, "no number of seconds from 0.1 to 86400"),
+    (&["guests", "--sort", "nonsense"], 2, "invalid value 'nonsense'"),
+    (&["guests", "--by", "nonsense"], 2, "invalid value 'nonsense'"),
+    (&["guests", "--limit", "0"], 2, "invalid value '0'"),
+    (&["guests", "--root", "TREE", "--filter", "savd>1M"], 2, "there is no figure `savd`"),
+    (&["doctor", "--seconds", "-1", "1"], 2, "unexpected argument '-1'"),
+    (&["doctor", "--seconds=nan", "1"], 2, "--seconds takes a number of seconds"),
+    (&["doctor", "--root", "TREE", "no-guest-is-called-so"], 4, "there is no guest and no process \"no-guest-is-called-so\""),
+    (&["doctor", "--root", "TREE", "uml:alpha"], 4, "name one by name, UUID, PID or kind:name"),
+    (&["doctor", "4194305"], 4, "there is no guest and no process \"4194305\""),
+    (&["estimate", "no-guest-is-called-so"], 4, "there is no guest and no process"),
+    (&["estimate", "--sample", "0", "1"], 2, "more than 0 and at most 100 %"),
+    (&["estimate", "--max-rate", "0.1", "1"], 2, "is no rate: give bytes per second"),
+    (&["estimate", "--root", "TREE"], 2, "leave out --root"),
+    (&["merge", "maybe", "web"], 2, "invalid value 'maybe'"),
+    (&["give", "web", "much"], 2, "is not an amount such as 256M, 1.5G"),
+    (&["take", "web", "1.5"], 2, "is not an amount such as 256M, 1.5G"),
+    (&["set", "pages_to_scan"], 2, "a setting is NAME=VALUE"),
+    (&["set", "pages_shared=1"], 2, "pages_shared"),
+    (&["scan", "--max-cpu", "50", "--root", "TREE"], 2, "such as \"20%\""),
+    (&["scan", "--root", "TREE"], 2, "this command acts on a live kernel"),
+    (&["history", "--since", "yesterday"], 2, "yesterday"),
+    (&["report", "-o", "report.pdf"], 2, "ends with neither .html, .md nor .svg"),
+];
+
+/// Bad configurations: the words that say where and why. The exit code of each is 2.
+#[rustfmt::skip]
+const CONFIGURATIONS: [(&str, &str); 14] = [
+    ("polcy = 1", "line 1, column 1"),
+    ("[policy]\nkind = \"best\"", "line 2, column 8"),
+    ("[limits]\nmax_cpu = \"120%\"", "line 2, column 11"),
+    ("[limits]\nmax_cpu = 50", "line 2, column 11"),
+    ("[limits\n", "unclosed table"),
+    ("[policy.profit]\nprice_mib_per_cpu_second = 1\npressed_price_mib_per_cpu_second = 2", "is over price_mib_per_cpu_second"),
+    ("[[balance.rule]]\nname = \"db\"\nfloor_mib = 512\nceiling_mib = 256", "number 1: floor_mib must not be over ceiling_mib"),
+    ("[[balance.rule]]\nname = \"db\"\nclass = \"platinum\"", "gives the class \"platinum\" no weight"),
+    ("[balance]\nlow_percent = 30", "low_percent must be less than"),
+    ("[daemon]\nksmd_cpus = \"all\"", "is no list of CPUs"),
+    ("[daemon]\nksmd_cpus = \"0-1023\"", "[daemon] ksmd_cpus: there is no CPU 1023 here"),
+    ("[domains]\nmode = \"node\"\nnodes = { a = 99 }", "there is no NUMA node 99 here"),
+    ("[optin]\ncpu_seconds_per_hour = 4000", "an hour has 0 to 3600 seconds"),
+    ("[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"", "no libvirt URI"),
+];
+
+#[test]
+fn each_bad_argument_has_its_code_and_its_words() {
+    assert!(ARGUMENTS.len() + CONFIGURATIONS.len() >= 40);
+    let tree = tree("linux-6.18");
+    for (arguments, code, words) in ARGUMENTS {
+        let arguments: Vec<&str> =
+            arguments.iter().map(|word| if *word == "TREE" { tree.as_str() } else { word }).collect();
+        let output = ksmith(&arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(i32::from(code)), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn each_bad_configuration_is_refused_with_its_file_and_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ksmith.toml");
+    let path = file.display().to_string();
+    for (content, words) in CONFIGURATIONS {
+        fs::write(&file, content).unwrap();
+        let output = ksmith(&["config", "check", &path]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{content}: {said}");
+        assert!(said.starts_with(&format!("ksmith: {path}: ")) && said.contains(words), "{content}: {said}");
+    }
+}
+
+#[test]
+fn an_error_under_json_is_one_object_on_standard_error() {
+    let tree = tree("linux-6.18");
+    for (arguments, code) in [
+        (&["doctor", "no-guest-is-called-so", "--json", "--root", &tree][..], exit::UNKNOWN_GUEST),
+        (&["status", "--json", "--root", "/nonexistent"], exit::USAGE),
+        (&["status", "--json", "--nonsense"], exit::USAGE),
+    ] {
+        let output = ksmith(arguments);
+        assert_eq!(output.status.code(), Some(i32::from(code.number)), "{arguments:?}");
+        assert_eq!(text(&output.stdout), "");
+        let said: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one object");
+        assert_eq!((&said["error"]["code"], &said["error"]["kind"]), (&code.number.into(), &code.name.into()));
+        assert!(!said["error"]["message"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_missing_configuration_is_not_called_good() {
+    if Path::new("/etc/ksmith.toml").exists() {
+        return;
+    }
+    let output = ksmith(&["config", "check"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stdout)
+            .starts_with("/etc/ksmith.toml: there is no such file, so the defaults hold; policy profit")
+    );
+}
+
+/// A tree with two more processes named as the guest alpha: one is a guest of that name too.
+#[test]
+fn a_name_of_two_guests_is_asked_back_with_kind_and_pid() {
+    let copy = tempfile::tempdir().unwrap();
+    let to = copy.path().join("tree");
+    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&to).status().unwrap().success());
+    let named = |name: &str| {
+        let line = format!("qemu-system-x86_64\0-name\0{name}\0");
+        move |pid: &str, to: &Path| fs::write(to.join("proc").join(pid).join("cmdline"), &line).unwrap()
+    };
+    let root = to.display().to_string();
+    let listed = ksmith(&["guests", "--json", "--root", &root]);
+    let report: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let machines: Vec<String> = report["guests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|guest| guest["kind"] == "qemu")
+        .map(|guest| guest["pids"][0].to_string())
+        .collect();
+    assert_eq!(machines.len(), 2, "{report}");
+    for pid in &machines {
+        named("twin")(pid, &to);
+    }
+    for wanted in ["twin", "qemu:twin"] {
+        let output = ksmith(&["doctor", wanted, "--root", &root]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        for pid in &machines {
+            assert!(said.contains(&format!("qemu:twin pid {pid}")), "{said}");
+        }
+    }
+    let output = ksmith(&["doctor", &machines[0], "--root", &root]);
+    assert!(!text(&output.stderr).contains("has ended"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_process_without_its_files_in_a_tree_has_not_ended() {
+    let copy = tempfile::tempdir().unwrap();
+    let process = copy.path().join("proc/4242");
+    fs::create_dir_all(&process).unwrap();
+    fs::write(process.join("stat"), format!("4242 (gpu) S {}", "1 ".repeat(49))).unwrap();
+    let output = ksmith(&["doctor", "4242", "--root", &copy.path().display().to_string()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("the captured tree has no proc/4242/smaps"), "{said}");
+}
+
+#[test]
+fn a_check_is_one_line_with_the_code_of_a_plugin() {
+    let check = |name: &str| {
+        let output = ksmith(&["doctor", "--check", "--root", &tree(name)]);
+        assert_eq!(text(&output.stdout).lines().count(), 1, "{}", text(&output.stdout));
+        (output.status.code().unwrap(), text(&output.stdout))
+    };
+    let (code, said) = check("no-ksm");
+    assert!(code == 2 && said.starts_with("KSM CRITICAL - ") && said.contains("[no-ksm]"), "{said}");
+    assert!(said.contains(" | problems=1 warnings="), "{said}");
+    let (code, said) = check("linux-6.18");
+    assert!(code == 1 && said.starts_with("KSM WARNING - "), "{said}");
+    let output = ksmith(&["doctor", "--check", "--config", "/nonexistent.toml"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).starts_with("KSM UNKNOWN - can't read the configuration"));
+}
+
+#[test]
+fn the_help_has_the_table_of_exit_codes() {
+    let help = text(&ksmith(&["--help"]).stdout);
+    for line in exit::lines() {
+        assert!(help.contains(&line), "{line} is not in\n{help}");
+    }
+}
