@@ -1,17 +1,18 @@
 //! Reads the guests of this host once.
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use ksmith_host::memory::error::Unreadable;
 use ksmith_host::memory::scan::page_size;
 use serde::Serialize;
 
+use crate::clock::Clock;
 use crate::file::{HostSketch, WriteError, write_file};
 use crate::host_facts::{HostFacts, Skipped};
 use crate::key::FleetKey;
 use crate::rate::{Rate, RateRule};
-use crate::reading::{Buffers, Finished, Now, Opened, Reading, Step};
+use crate::reading::{Buffers, Finished, Opened, Reading, Step};
 use crate::subject::{Subject, identify};
 
 /// What is read, and how.
@@ -61,23 +62,6 @@ pub struct Summary {
     pub skipped: Vec<Skipped>,
 }
 
-/// The clock that never steps and the time of the day.
-#[derive(Debug)]
-pub struct Clock(Instant);
-
-impl Clock {
-    /// A clock that starts now.
-    pub fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    /// The time on both clocks.
-    pub fn now(&self) -> Now {
-        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { at: self.0.elapsed(), day_clock: i64::try_from(day.as_millis()).unwrap_or(i64::MAX) }
-    }
-}
-
 /// Reads all guests once, and waits for the second look.
 ///
 /// # Errors
@@ -124,7 +108,7 @@ fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut
                     }
                     Step::Done => {
                         let guest = reading.finish(clock.now());
-                        rate = rate.max(guest.sketch.rate());
+                        rate = rate.max(guest.sketch.rate);
                         finished.push(guest);
                         break;
                     }
@@ -152,9 +136,10 @@ impl Capture {
     /// # Errors
     /// It can't be written.
     pub fn write(self, path: &Path, mut facts: HostFacts, key: &FleetKey) -> Result<Summary, WriteError> {
-        facts.skipped = self.skipped;
+        facts.skipped.extend(self.skipped);
         let key_id = key.id();
-        let sketch = HostSketch { facts: &facts, guests: &self.guests, key_id: &key_id, page_size: page_size() };
+        let guests = self.guests.iter().map(|guest| (&guest.subject, guest)).collect();
+        let sketch = HostSketch { facts: &facts, guests, key_id: &key_id, page_size: page_size() };
         let bytes = write_file(path, &sketch)?;
         let rate = sketch.rate();
         let sum = |of: fn(&Finished) -> u64| self.guests.iter().map(of).sum();
@@ -163,7 +148,7 @@ impl Capture {
             guests: self.guests.len() as u64,
             pages: sum(|guest| guest.sketch.pages),
             zero_pages: sum(|guest| guest.sketch.zero_pages),
-            contents: self.guests.iter().map(|guest| guest.sketch.rows(rate).len() as u64).sum(),
+            contents: self.guests.iter().map(|guest| guest.sketch.rows(rate).count() as u64).sum(),
             bytes,
             skipped: facts.skipped,
         })

@@ -40,8 +40,8 @@ pub struct Row {
     pub fingerprint: u64,
     /// Pages with this content.
     pub copies: u32,
-    /// Of these, pages that had it at both looks. `None`: looked at once.
-    pub steady: Option<u32>,
+    /// Of these, pages that had it at both looks.
+    pub steady: u32,
 }
 
 impl GuestSketch {
@@ -116,35 +116,61 @@ impl GuestSketch {
         }
     }
 
-    /// The kept contents as rows at a rate that is this sketch's or lower, in the order of the file: as signed numbers.
-    pub fn rows(&self, rate: Rate) -> Vec<Row> {
-        let kept = self.contents.iter().filter(|(fingerprint, _)| rate.keeps(**fingerprint));
-        let mut rows: Vec<Row> = kept
-            .map(|(&fingerprint, content)| Row {
-                fingerprint,
-                copies: content.copies,
-                steady: self.looked_twice.then(|| content.steady()),
-            })
-            .collect();
+    /// What is kept of it once the guest is read: 16 bytes for each content.
+    pub fn finish(self) -> Sketched {
+        let Self { rate, pages, zero_pages, contents, looked_twice } = self;
+        let sum = |of: fn(&Content) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
+        let (copies, steady) = (sum(|content| content.copies), sum(|content| content.steady()));
+        let rows = contents.iter().map(|(&fingerprint, content)| Row {
+            fingerprint,
+            copies: content.copies,
+            steady: content.steady(),
+        });
+        let mut rows: Box<[Row]> = rows.collect();
         rows.sort_unstable_by_key(|row| row.fingerprint.cast_signed());
-        rows
+        Sketched {
+            rate,
+            pages,
+            zero_pages,
+            looked_at: sum(|content| content.looked),
+            changing: (looked_twice && copies > 0).then(|| 1.0 - steady as f64 / copies as f64),
+            rows,
+            looked_twice,
+        }
     }
+}
 
-    /// The part of the sampled pages that had another content at the second look. `None`: looked at once, or nothing seen.
-    pub fn changing(&self) -> Option<f64> {
-        let copies: u64 = self.contents.values().map(|content| u64::from(content.copies)).sum();
-        let steady: u64 = self.contents.values().map(|content| u64::from(content.steady())).sum();
-        (self.looked_twice && copies > 0).then(|| 1.0 - steady as f64 / copies as f64)
-    }
-
+/// The sketch of a guest that has been read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sketched {
+    /// The rate at which it was read.
+    pub rate: Rate,
+    /// Pages read that KSM could merge, zero pages included.
+    pub pages: u64,
+    /// Of these, pages of zeros.
+    pub zero_pages: u64,
     /// Pages that the second look has seen.
-    pub fn looked_at(&self) -> u64 {
-        self.contents.values().map(|content| u64::from(content.looked)).sum()
+    pub looked_at: u64,
+    /// The part of the sampled pages that had another content at the second look. `None`: looked at once, or nothing seen.
+    pub changing: Option<f64>,
+    rows: Box<[Row]>,
+    looked_twice: bool,
+}
+
+impl Sketched {
+    /// The kept contents at this rate or a lower one, in the order of the file: as signed numbers.
+    pub fn rows(&self, rate: Rate) -> impl Iterator<Item = Row> {
+        self.rows.iter().copied().filter(move |row| rate.keeps(row.fingerprint))
+    }
+
+    /// Whether each content was looked at twice: else none of its pages is known to be steady.
+    pub fn looked_twice(&self) -> bool {
+        self.looked_twice
     }
 
     /// The bytes that it holds.
     pub fn bytes(&self) -> usize {
-        self.contents.capacity() * 8 / 7 * (size_of::<(u64, Content)>() + 1)
+        size_of::<Self>() + size_of_val(&*self.rows)
     }
 }
 
@@ -177,7 +203,7 @@ mod tests {
     }
 
     fn fingerprints(sketch: &GuestSketch, rate: Rate) -> Vec<(u64, u32)> {
-        sketch.rows(rate).iter().map(|row| (row.fingerprint, row.copies)).collect()
+        sketch.clone().finish().rows(rate).map(|row| (row.fingerprint, row.copies)).collect()
     }
 
     #[test]
@@ -187,7 +213,8 @@ mod tests {
         assert_eq!((sketch.pages, sketch.zero_pages), (15, 12));
         let rows = fingerprints(&sketch, Rate::default());
         assert_eq!(rows, [(u64::MAX, 1), (7, 2)], "in the order of signed numbers");
-        assert_eq!((sketch.changing(), sketch.rows(Rate::default())[0].steady), (None, None));
+        let sketched = sketch.finish();
+        assert_eq!((sketched.changing, sketched.looked_twice()), (None, false));
     }
 
     #[test]
@@ -204,10 +231,18 @@ mod tests {
         sketch.look_again(6, None);
         sketch.look_again(7, Some(7));
         sketch.look_again(8, Some(8));
-        let steady: Vec<_> = sketch.rows(Rate::default()).iter().map(|row| row.steady).collect();
-        assert_eq!(steady, [Some(15), Some(0), Some(1)]);
-        assert_eq!(sketch.changing(), Some(1.0 - 16.0 / 22.0));
-        assert_eq!(sketch.looked_at(), 10);
+        let sketched = sketch.finish();
+        let steady: Vec<_> = sketched.rows(Rate::default()).map(|row| row.steady).collect();
+        assert_eq!(steady, [15, 0, 1]);
+        assert_eq!(sketched.changing, Some(1.0 - 16.0 / 22.0));
+        assert_eq!((sketched.looked_at, sketched.looked_twice()), (10, true));
+    }
+
+    #[test]
+    fn a_guest_with_4096_contents_takes_64_kib() {
+        let sketched = sketch((0..4096).map(mix), Rate::default()).finish();
+        assert_eq!(size_of_val(&*sketched.rows), 64 << 10);
+        assert!(sketched.bytes() < (64 << 10) + 128);
     }
 
     #[test]
@@ -249,8 +284,9 @@ mod tests {
         for key in 0..KEYS {
             let keyed = |list: &[u64]| sketch(list.iter().map(|content| mix(content ^ mix(key))), rate);
             let (one, other) = (keyed(&one), keyed(&other));
-            let rows: std::collections::BTreeSet<u64> = other.rows(rate).iter().map(|row| row.fingerprint).collect();
-            let common = one.rows(rate).iter().filter(|row| rows.contains(&row.fingerprint)).count() as f64;
+            let (one, other) = (one.finish(), other.finish());
+            let rows: std::collections::BTreeSet<u64> = other.rows(rate).map(|row| row.fingerprint).collect();
+            let common = one.rows(rate).filter(|row| rows.contains(&row.fingerprint)).count() as f64;
             let estimate = common / rate.part();
             let deviation = (common * (1.0 - rate.part())).sqrt() / rate.part();
             covered += u32::from((estimate - truth).abs() <= 1.96 * deviation);

@@ -54,8 +54,8 @@ const MODE: u32 = 0o640;
 pub struct HostSketch<'a> {
     /// The host.
     pub facts: &'a HostFacts,
-    /// Its guests, each with an identity of its own.
-    pub guests: &'a [Finished],
+    /// Its guests, each with an identity of its own, and what was found in them.
+    pub guests: Vec<(&'a Subject, &'a Finished)>,
     /// The name of the key.
     pub key_id: &'a str,
     /// Bytes in a page.
@@ -85,13 +85,13 @@ struct GuestEntry<'a> {
 }
 
 impl<'a> GuestEntry<'a> {
-    fn of(guest: &'a Finished) -> Self {
-        let Finished { subject, sketch, first_ms, last_ms } = guest;
+    fn of(subject: &'a Subject, found: &Finished) -> Self {
+        let Finished { sketch, first_ms, last_ms, .. } = found;
         Self {
             subject,
             pages: sketch.pages,
             zero_pages: sketch.zero_pages,
-            looked_at: sketch.looked_at(),
+            looked_at: sketch.looked_at,
             first_ms: *first_ms,
             last_ms: *last_ms,
         }
@@ -100,7 +100,8 @@ impl<'a> GuestEntry<'a> {
 
 /// A guest with its rows.
 struct Rows<'a> {
-    guest: &'a Finished,
+    subject: &'a Subject,
+    found: &'a Finished,
     rows: Vec<Row>,
 }
 
@@ -113,12 +114,12 @@ impl Rows<'_> {
 impl HostSketch<'_> {
     /// The rate of the file: the lowest of its guests.
     pub fn rate(&self) -> Rate {
-        self.guests.iter().map(|guest| guest.sketch.rate()).max().unwrap_or_default()
+        self.guests.iter().map(|(_, found)| found.sketch.rate).max().unwrap_or_default()
     }
 
     fn metadata(&self) -> Result<Vec<KeyValue>, ParquetError> {
         let json = |text: serde_json::Result<String>| text.map_err(|why| ParquetError::General(why.to_string()));
-        let guests: Vec<GuestEntry<'_>> = self.guests.iter().map(GuestEntry::of).collect();
+        let guests: Vec<GuestEntry<'_>> = self.guests.iter().map(|(subject, found)| GuestEntry::of(subject, found)).collect();
         let entries = [
             ("format", FORMAT.to_owned()),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -142,14 +143,14 @@ impl HostSketch<'_> {
             .set_key_value_metadata(Some(self.metadata()?))
             .build();
         let rate = self.rate();
-        let rows = |guest: &'_ Finished| guest.sketch.rows(rate);
         let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         let mut column = 0;
         while let Some(mut open) = group.next_column()? {
             // The rows of one guest at a time: a host may have a thousand.
-            for guest in self.guests {
-                self.write_column(column, &mut open, &Rows { guest, rows: rows(guest) })?;
+            for &(subject, found) in &self.guests {
+                let rows = found.sketch.rows(rate).collect();
+                self.write_column(column, &mut open, &Rows { subject, found, rows })?;
             }
             open.close()?;
             column += 1;
@@ -160,7 +161,7 @@ impl HostSketch<'_> {
     }
 
     fn write_column(&self, column: usize, to: &mut SerializedColumnWriter<'_>, of: &Rows<'_>) -> Result<(), ParquetError> {
-        let Finished { subject, sketch, first_ms, .. } = of.guest;
+        let Rows { subject, found: Finished { sketch, first_ms, .. }, .. } = of;
         let count = of.count();
         match column {
             0 => text(to, Some(&self.facts.host), count),
@@ -173,14 +174,14 @@ impl HostSketch<'_> {
             7 => text(to, Some(&subject.class), count),
             8 => same::<Int64Type>(to, signed(sketch.pages), count),
             9 => same::<Int64Type>(to, signed(sketch.zero_pages), count),
-            10 => match sketch.changing() {
+            10 => match sketch.changing {
                 Some(part) => optional::<DoubleType>(to, &vec![part; count], &vec![1; count]),
                 None => optional::<DoubleType>(to, &[], &vec![0; count]),
             },
             11 => same::<DoubleType>(to, self.rate().part(), count),
             12 => own::<Int64Type>(to, &of.rows, |row| Some(row.fingerprint.cast_signed())),
             13 => own::<Int32Type>(to, &of.rows, |row| Some(count_of(row.copies))),
-            _ => own::<Int32Type>(to, &of.rows, |row| row.steady.map(count_of)),
+            _ => own::<Int32Type>(to, &of.rows, |row| sketch.looked_twice().then(|| count_of(row.steady))),
         }
     }
 }

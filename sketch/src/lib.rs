@@ -7,20 +7,24 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod capture;
+mod clock;
 mod contents;
 mod file;
 mod host_facts;
 mod key;
 mod rate;
 mod reading;
+mod rotation;
 mod secret;
 mod subject;
 
 pub use capture::{Capture, CaptureError, CaptureOptions, Summary, capture};
-pub use contents::GuestSketch;
+pub use clock::{Clock, Now};
+pub use contents::{GuestSketch, Row, Sketched};
 pub use file::{FORMAT, Finished, HostSketch, WriteError, write_file};
 pub use host_facts::{HostFacts, KsmFacts, NodeFacts, Skipped};
 pub use key::FleetKey;
 pub use rate::{Rate, RateError, RateRule};
+pub use rotation::{Rotation, RotationOptions, Turn};
 pub use secret::{SecretError, new_secret, read_secret};
 pub use subject::Subject;

@@ -11,7 +11,8 @@ use ksmith_host::memory::pinned::Quiet;
 use ksmith_host::memory::process::{Detail, Memory, Process};
 use ksmith_host::memory::scan::{Context, Scratch, page_size};
 
-use crate::contents::GuestSketch;
+use crate::clock::Now;
+use crate::contents::{GuestSketch, Sketched};
 use crate::key::FleetKey;
 use crate::rate::Rate;
 use crate::subject::Subject;
@@ -144,15 +145,6 @@ impl Buffers {
     }
 }
 
-/// The two clocks: one that never steps, and the time of the day in milliseconds since 1970.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// Time since any fixed moment.
-    pub at: Duration,
-    /// Milliseconds since 1970.
-    pub day_clock: i64,
-}
-
 impl Reading {
     /// Does a small part of what is left.
     pub fn step(&mut self, buffers: &mut Buffers, now: Now) -> Step {
@@ -204,12 +196,17 @@ impl Reading {
         Step::Read
     }
 
+    /// Whether all pages were read once, and only second looks are left.
+    pub fn is_read(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     /// Ends the reading.
     pub fn finish(mut self, now: Now) -> Finished {
         let merged: u64 = self.memories.iter().map(|memory| memory.ksm.zero_pages.unwrap_or(0)).sum();
         self.sketch.add_merged_zero_pages(merged);
         let (first_ms, last_ms) = self.times.unwrap_or((now.day_clock, now.day_clock));
-        Finished { subject: self.subject, sketch: self.sketch, first_ms, last_ms }
+        Finished { subject: self.subject, sketch: self.sketch.finish(), first_ms, last_ms }
     }
 
     /// The guest that is read.
@@ -229,7 +226,7 @@ pub struct Finished {
     /// The guest.
     pub subject: Subject,
     /// What it holds.
-    pub sketch: GuestSketch,
+    pub sketch: Sketched,
     /// When its first page was read, in milliseconds since 1970.
     pub first_ms: i64,
     /// When its last page was read.

@@ -38,7 +38,7 @@ pub struct SketchArgs {
     /// Write this Parquet file
     #[arg(long, value_name = "FILE", required_unless_present = "new_secret")]
     out: Option<PathBuf>,
-    /// The fleet's secret: a file that only its owner may read [default: secret of [sketch]]
+    /// The fleet's secret: a file that only its owner may read [default: the configuration's, /etc/ksmith/fleet.key]
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
     /// Make a new secret for the fleet in this file, and do nothing else
@@ -47,13 +47,13 @@ pub struct SketchArgs {
     /// Keep this part of all contents, such as 1/64: give all hosts of a fleet the same
     #[arg(long, value_name = "1/N", value_parser = rate)]
     rate: Option<Rate>,
-    /// Choose the rate so that the largest guest has at most about this many contents [default: 4096]
+    /// Choose the rate so that the largest guest has at most about this many contents [default: the configuration's, 4096]
     #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     per_guest: Option<u64>,
     /// Look at the sampled pages again after this many seconds; 0 looks once
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     again: Duration,
-    /// The host's name in the fleet [default: the kernel's]
+    /// The host's name in the fleet [default: the configuration's, or the kernel's]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// Read the guest of this name, UUID or PID; may be given several times
@@ -83,12 +83,12 @@ impl SketchArgs {
             let why = "memory can only be read on the running host, not in a captured tree: leave out --root";
             return Err(Failure::impossible(why).into());
         }
-        let (Some(out), Some(secret)) = (&self.out, self.secret.as_deref()) else {
-            let why = "name the fleet's secret with --secret, or make one with --new-secret FILE";
-            return Err(Failure::usage(why).into());
+        let Some(out) = &self.out else {
+            return Err(Failure::usage("name the file to write with --out FILE").into());
         };
-        let key = read_secret(secret).map_err(|error| Failure::usage(error.to_string()))?;
         let config = Config::load(global.config.as_deref())?;
+        let secret = self.secret.as_deref().unwrap_or(&config.sketch.secret);
+        let key = read_secret(secret).map_err(|error| Failure::usage(error.to_string()))?;
         patience::watch();
         let sample = Observer::new(root.clone()).sample();
         let guests =
@@ -97,13 +97,15 @@ impl SketchArgs {
             subjects: self.subjects(&guests, &config)?,
             rate: match (self.rate, self.per_guest) {
                 (Some(rate), _) => RateRule::Stated(rate),
-                (None, contents) => RateRule::PerGuest(contents.unwrap_or(PER_GUEST)),
+                (None, Some(contents)) => RateRule::PerGuest(contents),
+                (None, None) => config.sketch.rate_rule(),
             },
             again: (!self.again.is_zero()).then_some(self.again),
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-        let facts = HostFacts::read(&root, &sample, self.host.as_deref(), None, now);
+        let host = self.host.as_deref().or(config.sketch.host.as_deref());
+        let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
         let found = capture(&options, &key).map_err(|error| Failure::impossible(error.to_string()))?;
         let summary = found.write(out, facts, &key)?;
         if global.json { print::json(&summary)? } else { print::page(&page(&summary, out, sample.page_size))? }
@@ -134,9 +136,6 @@ impl SketchArgs {
         Ok(subjects)
     }
 }
-
-/// Contents of the largest guest, unless the command says otherwise.
-const PER_GUEST: u64 = 4096;
 
 fn page(summary: &Summary, out: &Path, page_size: u64) -> Page {
     let mut page = Page::new();
