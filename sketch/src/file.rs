@@ -119,7 +119,8 @@ impl HostSketch<'_> {
 
     fn metadata(&self) -> Result<Vec<KeyValue>, ParquetError> {
         let json = |text: serde_json::Result<String>| text.map_err(|why| ParquetError::General(why.to_string()));
-        let guests: Vec<GuestEntry<'_>> = self.guests.iter().map(|(subject, found)| GuestEntry::of(subject, found)).collect();
+        let guests: Vec<GuestEntry<'_>> =
+            self.guests.iter().map(|(subject, found)| GuestEntry::of(subject, found)).collect();
         let entries = [
             ("format", FORMAT.to_owned()),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -160,7 +161,12 @@ impl HostSketch<'_> {
         Ok(())
     }
 
-    fn write_column(&self, column: usize, to: &mut SerializedColumnWriter<'_>, of: &Rows<'_>) -> Result<(), ParquetError> {
+    fn write_column(
+        &self,
+        column: usize,
+        to: &mut SerializedColumnWriter<'_>,
+        of: &Rows<'_>,
+    ) -> Result<(), ParquetError> {
         let Rows { subject, found: Finished { sketch, first_ms, .. }, .. } = of;
         let count = of.count();
         match column {
@@ -206,7 +212,11 @@ fn same<T: DataType>(to: &mut SerializedColumnWriter<'_>, value: T::T, count: us
     to.typed::<T>().write_batch(&vec![value; count], None, None).map(|_| ())
 }
 
-fn optional<T: DataType>(to: &mut SerializedColumnWriter<'_>, values: &[T::T], levels: &[i16]) -> Result<(), ParquetError> {
+fn optional<T: DataType>(
+    to: &mut SerializedColumnWriter<'_>,
+    values: &[T::T],
+    levels: &[i16],
+) -> Result<(), ParquetError> {
     let typed = to.typed::<T>();
     let levels = (typed.get_descriptor().max_def_level() > 0).then_some(levels);
     typed.write_batch(values, levels, None).map(|_| ())

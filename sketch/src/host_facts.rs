@@ -78,8 +78,15 @@ pub struct Skipped {
 
 impl HostFacts {
     /// Reads them. `host` is the name in the fleet: the kernel's node name where it is `None`.
-    pub fn read(root: &Root, sample: &Sample, host: Option<&str>, reserved_bytes: Option<u64>, time_ms: i64) -> Self {
-        let line = |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    pub fn read(
+        root: &Root,
+        sample: &Sample,
+        host: Option<&str>,
+        reserved_bytes: Option<u64>,
+        time_ms: i64,
+    ) -> Self {
+        let line =
+            |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let memory = sample.memory.value().copied().unwrap_or(Meminfo::default());
         let totals = Totals::of(sample);
         let ksm = &sample.ksm;
@@ -120,7 +127,10 @@ fn numa(root: &Root) -> Vec<NodeFacts> {
             node,
             memory_bytes: kilobytes(&meminfo, "MemTotal:"),
             free_bytes: kilobytes(&meminfo, "MemFree:"),
-            cpus: text(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default().trim().to_owned(),
+            cpus: text(&format!("sys/devices/system/node/node{node}/cpulist"))
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
         }
     };
     online.into_iter().map(node).collect()
@@ -153,7 +163,8 @@ mod tests {
         let root = Root::at(directory.path());
         let facts = HostFacts::read(&root, &Sample::default(), Some("h1"), Some(7), 5);
         assert_eq!((facts.host.as_str(), facts.cpus, facts.reserved_bytes), ("h1", Some(5), Some(7)));
-        let first = NodeFacts { node: 0, memory_bytes: Some(102_400), free_bytes: Some(40_960), cpus: "0-3".to_owned() };
+        let first =
+            NodeFacts { node: 0, memory_bytes: Some(102_400), free_bytes: Some(40_960), cpus: "0-3".to_owned() };
         let second = NodeFacts { node: 1, memory_bytes: None, free_bytes: None, cpus: String::new() };
         assert_eq!(facts.numa, [first, second]);
         assert_eq!((facts.memory_bytes, facts.headroom_bytes, facts.ksm.run), (None, None, None));

@@ -122,7 +122,8 @@ impl Rotation {
             }
             (None, _) => {
                 self.round = Some((now.at, false));
-                self.queue = self.subjects.iter().filter_map(|subject| subject.processes.first().copied()).collect();
+                self.queue =
+                    self.subjects.iter().filter_map(|subject| subject.processes.first().copied()).collect();
                 Turn::Worked
             }
         }

@@ -56,7 +56,9 @@ pub enum SecretError {
     #[error("the fleet's secret {0:?} is no regular file: name one, or make it with ksmith sketch --new-secret")]
     NoFile(PathBuf),
     /// It is too short or too long.
-    #[error("the fleet's secret {path:?} has {bytes} bytes: it takes {FEWEST} to {MOST}; make one with ksmith sketch --new-secret")]
+    #[error(
+        "the fleet's secret {path:?} has {bytes} bytes: it takes {FEWEST} to {MOST}; make one with ksmith sketch --new-secret"
+    )]
     Size {
         /// The file.
         path: PathBuf,

@@ -85,7 +85,8 @@ impl Process {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory =
             open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| Unreadable::NoSuchProcess)?;
-        let mut process = Self { pid, name: "".into(), program: "".into(), is_vm: false, start_ticks: 0, directory };
+        let mut process =
+            Self { pid, name: "".into(), program: "".into(), is_vm: false, start_ticks: 0, directory };
         let text = process.text("stat").map_err(Unreadable::of)?;
         let stat = PidStat::parse(&text).map_err(|why| Unreadable::Malformed { file: "stat", why })?;
         if stat.is_kernel_thread {

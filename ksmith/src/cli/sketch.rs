@@ -108,7 +108,11 @@ impl SketchArgs {
         let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
         let found = capture(&options, &key).map_err(|error| Failure::impossible(error.to_string()))?;
         let summary = found.write(out, facts, &key)?;
-        if global.json { print::json(&summary)? } else { print::page(&page(&summary, out, sample.page_size))? }
+        if global.json {
+            print::json(&summary)?
+        } else {
+            print::page(&page(&summary, out, sample.page_size))?
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -76,7 +76,7 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(recorder) = &mut self.recorder {
             recorder.configure(config.domains.clone());
         }
-        if let Some(sketcher) = &self.sketcher {
+        if let Some(sketcher) = &mut self.sketcher {
             sketcher.configure(config.domains.clone(), config.balance.clone());
         }
         if let Some(guests) = &mut self.guests {

@@ -61,7 +61,9 @@ impl SketchConfig {
             Self { secret, .. } if !secret.is_absolute() => "secret: name an absolute path",
             Self { directory, .. } if !directory.is_absolute() => "directory: name an absolute path",
             Self { host: Some(host), .. } if !is_name(host) => "host: name it without / and without a dot in front",
-            Self { per_guest, .. } if !(1..=1 << 20).contains(per_guest) => "per_guest: it takes 1 to 1048576 contents",
+            Self { per_guest, .. } if !(1..=1 << 20).contains(per_guest) => {
+                "per_guest: it takes 1 to 1048576 contents"
+            }
             Self { every_minutes: 0, .. } => "every_minutes: it must be over 0",
             Self { max_cpu_percent, .. } if !(*max_cpu_percent > 0.0 && *max_cpu_percent <= 100.0) => {
                 "max_cpu_percent: it must be over 0 and at most 100"

@@ -34,10 +34,12 @@ const WAITING: usize = 4;
 /// How long the end of the daemon waits for the thread. A guest or a disk that hangs delays no end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What assigns guests to domains and classes.
+type Terms = (DomainsConfig, BalanceConfig);
+
 #[derive(Debug)]
 enum Order {
-    Take(Box<Sample>),
-    Configure(Box<(DomainsConfig, BalanceConfig)>),
+    Take(Box<Sample>, Arc<Terms>),
     End,
 }
 
@@ -48,6 +50,7 @@ pub struct Sketcher {
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     status: Arc<Mutex<SketchStatus>>,
+    terms: Arc<Terms>,
     last: Option<Duration>,
 }
 
@@ -59,21 +62,21 @@ impl Sketcher {
     pub fn start(
         root: &Root,
         config: &SketchConfig,
-        terms: (DomainsConfig, BalanceConfig),
+        terms: Terms,
         guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
     ) -> io::Result<Self> {
         let (orders, inbox) = bounded(WAITING);
         let (end, ended) = bounded(1);
         let status = SketchStatus { path: config.file(root).display().to_string(), ..SketchStatus::default() };
         let status = Arc::new(Mutex::new(status));
-        let worker = Worker::new(root, config, terms, Box::new(guests), Arc::clone(&status));
+        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status));
         let work = move || {
             worker.work(&inbox);
             // The daemon may have ended without waiting.
             let _ = end.send(());
         };
         let thread = std::thread::Builder::new().name("sketch".to_owned()).spawn(work)?;
-        Ok(Self { orders, ended, thread: Some(thread), status, last: None })
+        Ok(Self { orders, ended, thread: Some(thread), status, terms: Arc::new(terms), last: None })
     }
 
     /// Takes a sample in, if one is due. Never waits: a thread that is busy gets a later one.
@@ -81,15 +84,14 @@ impl Sketcher {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
         if is_due && !self.orders.is_full() {
             self.last = Some(sample.at);
-            let _ = self.orders.try_send(Order::Take(Box::new(sample.clone())));
+            let _ = self.orders.try_send(Order::Take(Box::new(sample.clone()), Arc::clone(&self.terms)));
         }
     }
 
-    /// Takes other trust domains and classes over.
-    pub fn configure(&self, domains: DomainsConfig, balance: BalanceConfig) {
-        if self.orders.try_send(Order::Configure(Box::new((domains, balance)))).is_err() {
-            warn!("the sketch file keeps the domains and classes from before: its thread does not answer");
-        }
+    /// Takes other trust domains and classes over, from the next sample on.
+    pub fn configure(&mut self, domains: DomainsConfig, balance: BalanceConfig) {
+        self.terms = Arc::new((domains, balance));
+        self.last = None;
     }
 
     /// The state of the sketch file.

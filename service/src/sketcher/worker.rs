@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ksmith_core::balance::BalanceConfig;
-use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::SketchStatus;
 use ksmith_core::sample::Sample;
@@ -19,7 +17,7 @@ use ksmith_sketch::{Clock, HostFacts, Rotation, Subject, Turn, read_secret};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{info, warn};
 
-use super::{Order, SketchConfig};
+use super::{Order, SketchConfig, Terms};
 
 /// The pause after a fault, at least.
 const RETRY: Duration = Duration::from_secs(60);
@@ -28,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// What follows a piece of work.
-enum Pause {
+pub(super) enum Pause {
     /// Only the pause that its CPU time asks for.
     None,
     /// The same, and a child has worked too.
@@ -43,7 +41,6 @@ pub(super) struct Worker {
     root: Root,
     config: SketchConfig,
     path: PathBuf,
-    terms: (DomainsConfig, BalanceConfig),
     guests: Guests,
     status: Arc<Mutex<SketchStatus>>,
     clock: Clock,
@@ -51,15 +48,16 @@ pub(super) struct Worker {
     sample: Option<Box<Sample>>,
     /// When the file was last written, or could not be.
     written: Option<Instant>,
-    /// When the next turn may begin.
-    free: Instant,
+    /// Until when the thread sleeps for the CPU time that it has used.
+    pub(super) free: Instant,
+    /// Until when there is nothing to do, as far as is known.
+    idle: Instant,
 }
 
 impl Worker {
     pub(super) fn new(
         root: &Root,
         config: &SketchConfig,
-        terms: (DomainsConfig, BalanceConfig),
         guests: Guests,
         status: Arc<Mutex<SketchStatus>>,
     ) -> Self {
@@ -67,7 +65,6 @@ impl Worker {
             root: root.clone(),
             path: config.file(root),
             config: config.clone(),
-            terms,
             guests,
             status,
             clock: Clock::start(),
@@ -75,6 +72,7 @@ impl Worker {
             sample: None,
             written: None,
             free: Instant::now(),
+            idle: Instant::now(),
         }
     }
 
@@ -83,12 +81,11 @@ impl Worker {
         be_humble();
         loop {
             let wait = match self.sample {
-                Some(_) => self.free.saturating_duration_since(Instant::now()).min(LONGEST),
+                Some(_) => self.free.max(self.idle).saturating_duration_since(Instant::now()).min(LONGEST),
                 None => LONGEST,
             };
             match inbox.recv_timeout(wait) {
-                Ok(Order::Take(sample)) => self.paid(|worker| worker.meet(sample)),
-                Ok(Order::Configure(terms)) => self.terms = *terms,
+                Ok(Order::Take(sample, terms)) => self.paid(|worker| worker.meet(sample, &terms)),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => self.paid(Self::turn),
             }
@@ -96,7 +93,7 @@ impl Worker {
     }
 
     /// Does some work, and then keeps the thread asleep until its share of the CPU is not exceeded.
-    fn paid(&mut self, work: impl FnOnce(&mut Self) -> Pause) {
+    pub(super) fn paid(&mut self, work: impl FnOnce(&mut Self) -> Pause) {
         let (began, cpu_before) = (Instant::now(), thread_seconds());
         let pause = work(self);
         // A child's CPU time is not the thread's. It is at most the time that the thread has waited.
@@ -110,7 +107,9 @@ impl Worker {
         };
         let share = self.config.max_cpu_percent / 100.0;
         let owed = Duration::try_from_secs_f64(spent / share).unwrap_or(LONGEST);
-        self.free = (self.free.max(began) + owed).max(Instant::now() + idle);
+        self.free = self.free.max(began) + owed;
+        // A sample that comes meanwhile may bring work.
+        self.idle = Instant::now() + idle;
         if let Ok(mut status) = self.status.lock() {
             status.cpu_seconds += spent;
             if let Some(rotation) = &self.rotation {
@@ -122,8 +121,7 @@ impl Worker {
     }
 
     /// Takes in which guests there are.
-    fn meet(&mut self, sample: Box<Sample>) -> Pause {
-        let (domains, balance) = &self.terms;
+    pub(super) fn meet(&mut self, sample: Box<Sample>, (domains, balance): &Terms) -> Pause {
         let of = |guest: &Guest| Subject::of(guest, domains, balance);
         let subjects = (self.guests)(&sample).iter().map(of).collect();
         self.sample = Some(sample);
@@ -132,7 +130,7 @@ impl Worker {
                 Ok(key) => self.rotation = Some(Rotation::new(key, self.config.rotation())),
                 Err(error) => {
                     self.fail(error.to_string());
-                    return Pause::Idle(RETRY);
+                    return Pause::Idle(LONGEST);
                 }
             }
         }
@@ -160,7 +158,8 @@ impl Worker {
         }
         match turn {
             Turn::Idle(until) => {
-                let next = self.written.map_or(LONGEST, |written| self.config.every().saturating_sub(written.elapsed()));
+                let next =
+                    self.written.map_or(LONGEST, |written| self.config.every().saturating_sub(written.elapsed()));
                 Pause::Idle(until.saturating_sub(now.at).min(next))
             }
             Turn::Opened => Pause::Opened,
@@ -168,13 +167,17 @@ impl Worker {
         }
     }
 
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         let (Some(rotation), Some(sample)) = (&self.rotation, &self.sample) else { return };
         let reserved = self.config.reserved_bytes();
         let time = self.clock.now().day_clock;
         let facts = HostFacts::read(&self.root, sample, self.config.host.as_deref(), reserved, time);
-        let made = self.path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o750).create(parent));
-        let made = made.map_err(|why: io::Error| format!("can't make the directory of {}: {why}", self.path.display()));
+        let made = self
+            .path
+            .parent()
+            .map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o750).create(parent));
+        let made =
+            made.map_err(|why: io::Error| format!("can't make the directory of {}: {why}", self.path.display()));
         let written = made.and_then(|()| rotation.write(&self.path, facts).map_err(|error| error.to_string()));
         match written {
             Ok(bytes) => {
@@ -205,7 +208,7 @@ impl Worker {
 }
 
 /// CPU time that this thread has used, in seconds.
-fn thread_seconds() -> f64 {
+pub(super) fn thread_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -4,7 +4,9 @@ use ksmith_core::balance::{Class, GuestView, Inside, KsmStep, PoolView};
 use ksmith_core::decide::domains::{DomainFigures, DomainMode, DomainsReport};
 use ksmith_core::guest::{Figures, Guest, Kind};
 use ksmith_core::kernel::{KsmStat, Meminfo, Vmstat};
-use ksmith_core::model::{BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, HistoryStatus, SketchStatus, Status};
+use ksmith_core::model::{
+    BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, HistoryStatus, SketchStatus, Status,
+};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{Process, ProcessId, Sample};
 use ksmith_record::HistoryReport;
