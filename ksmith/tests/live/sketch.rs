@@ -16,7 +16,8 @@ fn saved() -> f64 {
 
 /// Pages that merging would save, and the standard error, by the sketches of all guests together: as a planner computes it.
 fn foretold(guests: &[MemoryGuest], bits: u32, rules: &MergeRules) -> (f64, f64) {
-    let of = |guest: &MemoryGuest| Subject::of_process(&Process::open(guest.pid()).unwrap(), &BalanceConfig::default());
+    let of =
+        |guest: &MemoryGuest| Subject::of_process(&Process::open(guest.pid()).unwrap(), &BalanceConfig::default());
     let rate = Rate::of_bits(bits);
     let options = CaptureOptions {
         subjects: guests.iter().map(of).collect(),
@@ -48,7 +49,9 @@ fn what_clean_passes_merge_is_what_the_sketches_foretell() {
     let strangers = saved();
     let equal = |seed, pages| Part::Equal { seed, pages };
     let guests: Vec<MemoryGuest> = (0..4)
-        .map(|at| guest(&[equal(at, 3000), equal(at + 1, 3000), Part::Zero { pages: 500 }, Part::Unique { pages: 1500 }]))
+        .map(|at| {
+            guest(&[equal(at, 3000), equal(at + 1, 3000), Part::Zero { pages: 500 }, Part::Unique { pages: 1500 }])
+        })
         .collect();
     let rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages: false };
     let (exact, none) = foretold(&guests, 0, &rules);
