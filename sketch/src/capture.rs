@@ -18,7 +18,7 @@ use crate::subject::{Subject, identify};
 /// What is read, and how.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// The guests.
+    /// The guests to read.
     pub subjects: Vec<Subject>,
     /// How the rate is chosen.
     pub rate: RateRule,

@@ -36,7 +36,7 @@ struct Content {
 /// One content of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The fingerprint.
+    /// The fingerprint of the content.
     pub fingerprint: u64,
     /// Pages with this content.
     pub copies: u32,

@@ -52,7 +52,7 @@ const MODE: u32 = 0o640;
 /// All that is written of a host.
 #[derive(Debug)]
 pub struct HostSketch<'a> {
-    /// The host.
+    /// The facts of the host.
     pub facts: &'a HostFacts,
     /// Its guests, each with an identity of its own, and what was found in them.
     pub guests: Vec<(&'a Subject, &'a Finished)>,
@@ -66,9 +66,9 @@ pub struct HostSketch<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("can't write the sketch file {path:?}: {why}")]
 pub struct WriteError {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why not.
+    /// The reason why it was not written.
     pub why: io::Error,
 }
 

@@ -31,7 +31,7 @@ pub struct HostFacts {
     pub headroom_bytes: Option<u64>,
     /// CPUs that are online.
     pub cpus: Option<u64>,
-    /// NUMA nodes.
+    /// The NUMA nodes of the host.
     pub numa: Vec<NodeFacts>,
     /// KSM's settings and figures.
     pub ksm: KsmFacts,
@@ -44,7 +44,7 @@ pub struct HostFacts {
 pub struct NodeFacts {
     /// The node's number.
     pub node: u32,
-    /// Its memory.
+    /// The memory of the node.
     pub memory_bytes: Option<u64>,
     /// Of this, memory that is not in use.
     pub free_bytes: Option<u64>,
@@ -77,7 +77,7 @@ pub struct Skipped {
 }
 
 impl HostFacts {
-    /// Reads them. `host` is the name in the fleet: the kernel's node name where it is `None`.
+    /// Reads the facts of this host. `host` is the name in the fleet: the kernel's node name where it is `None`.
     pub fn read(
         root: &Root,
         sample: &Sample,

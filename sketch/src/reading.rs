@@ -223,7 +223,7 @@ impl Reading {
 /// A guest that has been read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// The guest.
+    /// The guest that was read.
     pub subject: Subject,
     /// What it holds.
     pub sketch: Sketched,

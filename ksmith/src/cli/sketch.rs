@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use ksmith_core::guest::{Guest, find};
@@ -13,7 +13,7 @@ use ksmith_host::memory::process::Process;
 use ksmith_host::observe::Observer;
 use ksmith_service::config::Config;
 use ksmith_sketch::{
-    CaptureOptions, HostFacts, Rate, RateRule, Subject, Summary, capture, new_secret, read_secret,
+    CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, new_secret, read_secret,
 };
 
 use super::{Failure, Global, patience, print};
@@ -102,8 +102,7 @@ impl SketchArgs {
             },
             again: (!self.again.is_zero()).then_some(self.again),
         };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+        let now = Clock::start().now().day_clock;
         let host = self.host.as_deref().or(config.sketch.host.as_deref());
         let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
         let found = capture(&options, &key).map_err(|error| Failure::impossible(error.to_string()))?;

@@ -40,6 +40,8 @@ fn own_process() -> Guest {
     Guest {
         name: "own".to_owned(),
         uuid: None,
+        manager: None,
+        number: None,
         is_verified: false,
         kind: Kind::PROCESS,
         processes: vec![ProcessId { pid: own.pid, start_ticks: own.start_ticks }],
