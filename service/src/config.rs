@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
+use crate::sketcher::SketchConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use crate::view_socket::ViewConfig;
 use ksmith_host::bad_file::BadFile;
@@ -49,6 +50,8 @@ pub struct Config {
     pub balance: BalanceConfig,
     /// What is recorded, and for how long.
     pub history: HistoryConfig,
+    /// The sketch file of this host.
+    pub sketch: SketchConfig,
     /// How an operator is told of alarms.
     pub notify: NotifyConfig,
 }
@@ -185,6 +188,7 @@ impl Config {
             .fault()
             .or_else(|| config.balance.fault())
             .or_else(|| config.history.fault())
+            .or_else(|| config.sketch.fault())
             .or_else(|| config.notify.fault())
             .map_or(Ok(config), |fault| Err(meaningless(fault)))
     }

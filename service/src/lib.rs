@@ -11,6 +11,7 @@ pub mod domains;
 pub mod notifier;
 pub mod recorder;
 pub mod registry;
+pub mod sketcher;
 pub mod socket;
 #[cfg(test)]
 mod testing;

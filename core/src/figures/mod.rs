@@ -24,5 +24,5 @@ pub use guest::{GUEST, labels};
 pub use host::{EFFICIENCY, HOST, HOST_IN_GUESTS, host, rows as host_rows};
 pub use process::PROCESS;
 pub use reference::reference;
-pub use running::{BALANCE, CONTROLLER, HISTORY, POLICY};
+pub use running::{BALANCE, CONTROLLER, HISTORY, POLICY, SKETCH};
 pub use value::{Held, Value};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::{
     BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, DOMAIN_SHARING, EFFICIENCY, Figure, GUEST, HISTORY, POLICY, POOL,
-    PROCESS, RESIZE, Row, host,
+    PROCESS, RESIZE, Row, SKETCH, host,
 };
 
 /// A part of the page: its heading, where the figures are shown, and the figures.
@@ -15,7 +15,7 @@ fn rows<M>(table: &'static [Figure<M>]) -> Vec<Row> {
     table.iter().map(Figure::row).collect()
 }
 
-fn sections() -> [Section; 9] {
+fn sections() -> [Section; 10] {
     let host = host::rows().chain(EFFICIENCY.iter().map(Figure::row)).collect();
     let domain = DOMAIN.iter().map(Figure::row).chain(DOMAIN_SHARING.iter().map(Figure::row)).collect();
     let policy = POLICY.iter().map(Figure::row).chain(BALANCE.iter().map(Figure::row)).collect();
@@ -31,6 +31,7 @@ fn sections() -> [Section; 9] {
         ("Policy", "`daemon` and `balance` of `ksmith status`", policy),
         ("Controller", "`daemon` of `ksmith status`", rows(CONTROLLER)),
         ("History", "`history` of `ksmith status`", rows(HISTORY)),
+        ("Sketch", "`sketch` of `ksmith status`", rows(SKETCH)),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Figures of a running daemon: its policy, the controller itself, and its balance.
 
 use super::figure::figures;
-use crate::model::{BalanceStatus, DaemonStatus, HistoryStatus};
+use crate::model::{BalanceStatus, DaemonStatus, HistoryStatus, SketchStatus};
 
 figures! {
     /// Figures of the policy in charge.
@@ -78,5 +78,35 @@ figures! {
         "problem": String, Text State (2 6), "SQLite and the kernel",
             "Why nothing can be recorded now, in a sentence.",
             |history| history.problem.clone();
+    }
+}
+
+figures! {
+    /// Figures of the sketch file in a daemon's status.
+    SKETCH of SketchStatus {
+        "path": String, Text State (2 6), "[sketch] in the configuration",
+            "The sketch file of this host.",
+            |sketch| sketch.path.clone();
+        "file_bytes": u64, Bytes Gauge (2 6), "the file",
+            "Size of the sketch file as it was last written.",
+            |sketch| sketch.bytes;
+        "guests": u64, Count Gauge (2 6), "the daemon",
+            "Guests with a sketch.",
+            |sketch| sketch.guests;
+        "missing_guests": u64, Count Gauge (2 6), "the daemon",
+            "Guests without a sketch: not read yet, or they can't be read.",
+            |sketch| sketch.missing;
+        "written_files": u64, Count Counter (2 6), "the daemon",
+            "Sketch files that this daemon wrote.",
+            |sketch| sketch.written;
+        "cpu_seconds": f64, Seconds Counter (2 6), "clock_gettime(2) of the thread",
+            "CPU time that sketches took.",
+            |sketch| sketch.cpu_seconds;
+        "memory_bytes": u64, Bytes Gauge (2 6), "the daemon",
+            "Memory of all sketches.",
+            |sketch| sketch.memory_bytes;
+        "problem": String, Text State (2 6), "the kernel",
+            "Why no sketch file is written now, in a sentence.",
+            |sketch| sketch.problem.clone();
     }
 }

@@ -3,9 +3,11 @@
 mod balance;
 mod guests;
 mod history;
+mod sketch;
 mod status;
 
 pub use balance::{BalanceReport, BalanceStatus, Done, GuestRow};
 pub use guests::GuestsReport;
 pub use history::HistoryStatus;
+pub use sketch::SketchStatus;
 pub use status::{DaemonStatus, ProcessStatus, Status};

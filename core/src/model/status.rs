@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BalanceStatus, HistoryStatus};
+use super::{BalanceStatus, HistoryStatus, SketchStatus};
 use crate::account::{self, Share};
 use crate::decide::domains::DomainsReport;
 use crate::reading::Reading;
@@ -27,6 +27,9 @@ pub struct Status {
     /// The state of the history. `None` where no daemon records.
     #[serde(default)]
     pub history: Option<HistoryStatus>,
+    /// The state of the sketch file. `None` where no daemon keeps one.
+    #[serde(default)]
+    pub sketch: Option<SketchStatus>,
 }
 
 /// The state of a running daemon and of its policy.
@@ -107,6 +110,8 @@ impl Status {
         errors.extend(sample.given_up.sentences());
         let problem = self.history.as_ref().and_then(|history| history.problem.as_ref());
         errors.extend(problem.map(|why| format!("the history is not recorded: {why}")));
+        let problem = self.sketch.as_ref().and_then(|sketch| sketch.problem.as_ref());
+        errors.extend(problem.map(|why| format!("no sketch file is written: {why}")));
         errors
     }
 }

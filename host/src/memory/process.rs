@@ -30,6 +30,8 @@ pub struct Process {
     pub program: Arc<str>,
     /// Whether it runs a virtual machine.
     pub is_vm: bool,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
     directory: OwnedFd,
 }
 
@@ -83,7 +85,8 @@ impl Process {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory =
             open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| Unreadable::NoSuchProcess)?;
-        let mut process = Self { pid, name: "".into(), program: "".into(), is_vm: false, directory };
+        let mut process =
+            Self { pid, name: "".into(), program: "".into(), is_vm: false, start_ticks: 0, directory };
         let text = process.text("stat").map_err(Unreadable::of)?;
         let stat = PidStat::parse(&text).map_err(|why| Unreadable::Malformed { file: "stat", why })?;
         if stat.is_kernel_thread {
@@ -92,6 +95,7 @@ impl Process {
         if stat.is_zombie {
             return Err(Unreadable::Exited);
         }
+        process.start_ticks = stat.start_ticks;
         let line = CommandLine::parse(&process.bytes("cmdline").unwrap_or_default());
         let named = GuestName::of(&stat.comm, &line);
         process.name = named.name.into();

@@ -1,16 +1,24 @@
 //! The salt of a run: fingerprints mean nothing without it, and it is never stored.
 
 use std::io;
+use std::sync::Arc;
 
 use ksmith_core::sketch::{ZERO, fingerprint, mix};
 use rustix::rand::{GetRandomFlags, getrandom};
 use twox_hash::XxHash3_64;
 
-/// XXH3's secret, drawn at random.
+/// Hashes a page under a key that outlives the run: fingerprints of several hosts can then be compared.
+pub trait PageHash: Send + Sync {
+    /// The hash of a page that is not all zeros.
+    fn hash(&self, page: &[u8]) -> u64;
+}
+
+/// XXH3's secret, drawn at random, or a hash with a key of its own.
 #[derive(Clone)]
 pub struct Salt {
     secret: [u8; Self::BYTES],
     seed: u64,
+    keyed: Option<Arc<dyn PageHash>>,
 }
 
 impl Salt {
@@ -29,7 +37,12 @@ impl Salt {
         }
         let mut seed = [0; 8];
         seed.copy_from_slice(&secret[..8]);
-        Ok(Self { secret, seed: u64::from_ne_bytes(seed) })
+        Ok(Self { secret, seed: u64::from_ne_bytes(seed), keyed: None })
+    }
+
+    /// The salt of another hash, which has a key of its own.
+    pub fn keyed(hash: Arc<dyn PageHash>) -> Self {
+        Self { keyed: Some(hash), ..Self::of_seed(0) }
     }
 
     /// The salt of this seed, the same at each call: for tests and benchmarks that repeat their draws.
@@ -38,7 +51,7 @@ impl Salt {
         for (at, word) in (1_u64..).zip(secret.as_chunks_mut::<8>().0) {
             *word = mix(seed.wrapping_add(at)).to_le_bytes();
         }
-        Self { secret, seed }
+        Self { secret, seed, keyed: None }
     }
 
     /// A page's fingerprint, or [`ZERO`].
@@ -46,6 +59,9 @@ impl Salt {
     pub fn fingerprint(&self, page: &[u8]) -> u64 {
         if is_zero(page) {
             return ZERO;
+        }
+        if let Some(keyed) = &self.keyed {
+            return fingerprint(keyed.hash(page));
         }
         match XxHash3_64::oneshot_with_seed_and_secret(self.seed, &self.secret, page) {
             Ok(hash) => fingerprint(hash),

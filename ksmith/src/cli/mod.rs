@@ -31,6 +31,7 @@ mod scan;
 mod schema;
 mod serve;
 mod setup;
+mod sketch;
 mod source;
 mod status;
 mod top;
@@ -147,6 +148,7 @@ enum Command {
     Top(top::TopArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
+    Sketch(sketch::SketchArgs),
     Demo(demo::DemoArgs),
     Setup(setup::SetupArgs),
     Daemon(daemon::DaemonArgs),
@@ -269,6 +271,7 @@ impl Cli {
             Command::Top(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
+            Command::Sketch(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Setup(args) => args.run(global),
             Command::Daemon(args) => args.run(global),

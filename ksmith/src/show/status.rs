@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use ksmith_core::account::Totals;
 use ksmith_core::figures::{
-    self, BALANCE, CONTROLLER, DOMAIN, Figure, HISTORY, HOST, PROCESS, Row, insert, schema,
+    self, BALANCE, CONTROLLER, DOMAIN, Figure, HISTORY, HOST, PROCESS, Row, SKETCH, insert, schema,
 };
 use ksmith_core::kernel::{self, FIELDS, Run};
 use ksmith_core::lease::is_leased;
@@ -40,6 +40,8 @@ pub fn json(status: &Status) -> Value {
     let balance = status.balance.as_ref().map(|balance| figures::object(BALANCE, balance));
     let history = status.history.as_ref().map(|history| figures::object(HISTORY, history));
     whole.insert("history".to_owned(), json!(history));
+    let sketch = status.sketch.as_ref().map(|sketch| figures::object(SKETCH, sketch));
+    whole.insert("sketch".to_owned(), json!(sketch));
     whole.insert("processes".to_owned(), json!(processes));
     whole.insert("daemon".to_owned(), json!(daemon));
     whole.insert("domains".to_owned(), json!(domains));
@@ -68,6 +70,7 @@ pub fn schema() -> Value {
         ("domains", schema::or_null(domains)),
         ("balance", schema::or_null(schema::object(BALANCE.iter().map(Figure::row), []))),
         ("history", schema::or_null(schema::object(HISTORY.iter().map(Figure::row), []))),
+        ("sketch", schema::or_null(schema::object(SKETCH.iter().map(Figure::row), []))),
         ("errors", schema::errors()),
     ];
     schema::document("ksmith status --json", schema::object(rows, parts))

@@ -20,7 +20,7 @@ use tree::Tree;
 pub type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// The crates, the lowest first.
-const CRATES: [&str; 7] = ["core", "record", "host", "service", "lab", "serve", "ksmith"];
+const CRATES: [&str; 8] = ["core", "record", "host", "sketch", "service", "lab", "serve", "ksmith"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -37,4 +37,5 @@ mod run;
 mod services;
 mod settings;
 mod sim_vs_kernel;
+mod sketch;
 mod top;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ksmith_core::field::Field;
 use ksmith_core::figures::{
-    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, POOL, Value,
+    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, POOL, SKETCH, Value,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::{GuestsReport, Status};
@@ -133,6 +133,9 @@ impl Families {
         }
         if let Some(history) = &status.history {
             self.table("history_", &[], HISTORY, &[(vec![], history)]);
+        }
+        if let Some(sketch) = &status.sketch {
+            self.table("sketch_", &[], SKETCH, &[(vec![], sketch)]);
         }
         if let Some(balance) = &status.balance {
             self.table("balance_", &[], BALANCE, &[(vec![], balance)]);

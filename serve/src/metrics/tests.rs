@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use ksmith_core::field::{Field, Type};
 use ksmith_core::figures::{
-    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, HOST, POOL,
+    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, HOST, POOL, SKETCH,
 };
 use ksmith_core::guest::{self, Guest, Kind};
 use ksmith_core::kernel::{FIELDS, Meminfo};
@@ -90,6 +90,7 @@ fn tables() -> Vec<(&'static str, &'static [&'static str], Vec<Field>)> {
         ("balance_", &["pool"], fields(POOL)),
         ("balance_", &[], fields(BALANCE)),
         ("history_", &[], fields(HISTORY)),
+        ("sketch_", &[], fields(SKETCH)),
         ("balanced_guest_", &[], fields(BALANCED_GUEST)),
     ]
 }

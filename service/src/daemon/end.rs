@@ -11,6 +11,7 @@ use crate::domains::switch_on_again;
 use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
+use crate::sketcher::Sketcher;
 
 /// What a daemon leaves to be restored at its end.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Ended<H = LiveHost> {
     pub(super) guests: Option<GuestRegistry>,
     pub(super) off: Option<OffList>,
     pub(super) recorder: Option<Recorder>,
+    pub(super) sketcher: Option<Sketcher>,
     pub(super) notifier: Option<Notifier>,
     /// The time of the end, in milliseconds since 1970.
     pub(super) day_clock: i64,
@@ -41,6 +43,7 @@ impl<H: DaemonHost> Ended<H> {
         if let Some(recorder) = self.recorder {
             recorder.end(self.day_clock);
         }
+        drop(self.sketcher);
         drop(self.notifier);
         match restored {
             Ok(notes) => Ok(notes.into_iter().chain(of_guests).collect()),

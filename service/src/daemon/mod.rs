@@ -36,6 +36,7 @@ use crate::domains::DomainGuard;
 use crate::notifier::Notifier;
 use crate::recorder::{Recorder, Seen};
 use crate::registry::GuestRegistry;
+use crate::sketcher::Sketcher;
 use crate::user_socket::{Budget, UserScans};
 use ksmith_core::alarm::{Alarms, Notice};
 use ksmith_core::controller::{Controller, Tick};
@@ -69,6 +70,7 @@ pub struct Daemon<H = LiveHost> {
     guests: Option<GuestRegistry>,
     balance: Option<BalanceService>,
     recorder: Option<Recorder>,
+    sketcher: Option<Sketcher>,
     alarms: Alarms,
     notifier: Option<Notifier>,
     /// When the domains were last looked at for an alarm, and what was found.
@@ -112,6 +114,9 @@ impl<H: DaemonHost> Daemon<H> {
         }
         let notices = self.watch_for_alarms(&tick.sample, &known);
         self.record(&tick, &notices);
+        if let Some(sketcher) = &mut self.sketcher {
+            sketcher.take(&tick.sample);
+        }
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
         self.last = Some(tick);

@@ -15,6 +15,7 @@ use super::{Daemon, DaemonHost};
 use crate::balance_service::{Ask, BalanceService};
 use crate::control::{self, Answer, Asked, Request};
 use crate::recorder::Recorder;
+use crate::sketcher::Sketcher;
 
 /// The greatest age of a status answer.
 const FRESH: Duration = Duration::from_millis(100);
@@ -103,6 +104,7 @@ impl<H: DaemonHost> Daemon<H> {
             domains: Some(domains),
             balance: self.balance.as_ref().and_then(BalanceService::status),
             history: self.recorder.as_ref().map(Recorder::status),
+            sketch: self.sketcher.as_ref().map(Sketcher::status),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

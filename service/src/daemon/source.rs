@@ -65,6 +65,9 @@ impl<H: DaemonHost> Daemon<H> {
         if config.history != self.config.history {
             warn!("[history] has changed; that takes effect when the daemon is restarted");
         }
+        if config.sketch != self.config.sketch {
+            warn!("[sketch] has changed; that takes effect when the daemon is restarted");
+        }
         self.alarms.configure(config.notify.profit_after());
         self.breach.0 = None;
         if let Some(notifier) = &mut self.notifier {
@@ -72,6 +75,9 @@ impl<H: DaemonHost> Daemon<H> {
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.configure(config.domains.clone());
+        }
+        if let Some(sketcher) = &mut self.sketcher {
+            sketcher.configure(config.domains.clone(), config.balance.clone());
         }
         if let Some(guests) = &mut self.guests {
             guests.configure(config.guests.clone(), config.domains.is_enforced());

@@ -22,6 +22,7 @@ use crate::domains::DomainGuard;
 use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
+use crate::sketcher::Sketcher;
 use crate::user_socket::{self, Budget, UserScans};
 use crate::view_socket;
 
@@ -62,6 +63,7 @@ impl<H: DaemonHost> Daemon<H> {
             guests: None,
             balance: None,
             recorder: None,
+            sketcher: None,
             alarms,
             notifier: None,
             breach: (None, None),
@@ -91,6 +93,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
         self.recorder = self.start_recorder();
+        self.sketcher = self.start_sketcher();
         let notifier = Notifier::start(self.config.notify.clone());
         self.notifier = notifier.inspect_err(|why| warn!("alarms are only logged: {why}")).ok();
         let is_host = self.controller.host().root().is_host();
@@ -123,6 +126,7 @@ impl<H: DaemonHost> Daemon<H> {
             guests: self.guests,
             off: self.off,
             recorder: self.recorder,
+            sketcher: self.sketcher,
             notifier: self.notifier,
         })
     }
@@ -157,6 +161,17 @@ impl<H: DaemonHost> Daemon<H> {
         let (root, clock) = (self.controller.host().root(), self.environment.day_clock());
         let started = Recorder::start(root, &self.config.history, self.config.domains.clone(), guests, clock);
         started.inspect_err(|why| warn!("no history is recorded: {why}")).ok()
+    }
+
+    fn start_sketcher(&self) -> Option<Sketcher> {
+        if !self.config.sketch.enabled {
+            return None;
+        }
+        let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
+        let guests = move |sample: &Sample| published.newest().name(sample).guests;
+        let terms = (self.config.domains.clone(), self.config.balance.clone());
+        let started = Sketcher::start(self.controller.host().root(), &self.config.sketch, terms, guests);
+        started.inspect_err(|why| warn!("no sketch file is kept: {why}")).ok()
     }
 
     /// Sets what is set once, before anything is scanned: ksmd's CPUs, and whether it merges across NUMA nodes.

@@ -4,7 +4,9 @@ use ksmith_core::balance::{Class, GuestView, Inside, KsmStep, PoolView};
 use ksmith_core::decide::domains::{DomainFigures, DomainMode, DomainsReport};
 use ksmith_core::guest::{Figures, Guest, Kind};
 use ksmith_core::kernel::{KsmStat, Meminfo, Vmstat};
-use ksmith_core::model::{BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, HistoryStatus, Status};
+use ksmith_core::model::{
+    BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, HistoryStatus, SketchStatus, Status,
+};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{Process, ProcessId, Sample};
 use ksmith_record::HistoryReport;
@@ -155,6 +157,16 @@ pub fn status() -> Status {
             recorded: 60,
             lost: 2,
             problem: Some("/var/lib/ksmith/history/history.db: database or disk is full".to_owned()),
+        }),
+        sketch: Some(SketchStatus {
+            path: "/var/lib/ksmith/sketch/one.parquet".to_owned(),
+            bytes: 48 << 10,
+            guests: 3,
+            missing: 1,
+            written: 7,
+            cpu_seconds: 1.5,
+            memory_bytes: 192 << 10,
+            problem: Some("can't write the sketch file: no space left on device".to_owned()),
         }),
     }
 }

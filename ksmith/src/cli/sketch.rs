@@ -1,0 +1,171 @@
+//! The command `ksmith sketch`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use ksmith_core::guest::{Guest, find};
+use ksmith_core::printable::Page;
+use ksmith_core::units::Bytes;
+use ksmith_host::guests::Guests;
+use ksmith_host::memory::process::Process;
+use ksmith_host::observe::Observer;
+use ksmith_service::config::Config;
+use ksmith_sketch::{
+    CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, new_secret, read_secret,
+};
+
+use super::{Failure, Global, patience, print};
+
+/// Write a sample of what the guests hold, for a fleet to find out which guests should share a host.
+///
+/// Reads the memory of guests once, disturbs nothing, and writes one Parquet file for this host. A content is in the
+/// sample or not by its keyed fingerprint alone: all hosts with the same secret sample the same contents. So what any two
+/// guests have in common is estimated without bias. Zero pages are counted apart, and after a pause the sampled pages are
+/// looked at again, for those that change never merge.
+///
+/// The file tells nothing to a reader without the secret but which guests have contents in common. With the secret one can test
+/// whether a guest holds a page that one knows: docs/reference/sketch-files.md.
+///
+/// Without PIDs and --guest it reads every virtual machine and every guest with mergeable memory. It needs root or
+/// CAP_SYS_PTRACE, but no KSM.
+#[derive(Debug, Args)]
+pub struct SketchArgs {
+    /// Processes to read, opted in or not
+    #[arg(value_name = "PID", conflicts_with = "new_secret")]
+    pids: Vec<u32>,
+    /// Write this Parquet file
+    #[arg(long, value_name = "FILE", required_unless_present = "new_secret")]
+    out: Option<PathBuf>,
+    /// The fleet's secret: a file that only its owner may read [default: the configuration's, /etc/ksmith/fleet.key]
+    #[arg(long, value_name = "FILE")]
+    secret: Option<PathBuf>,
+    /// Make a new secret for the fleet in this file, and do nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "secret"])]
+    new_secret: Option<PathBuf>,
+    /// Keep this part of all contents, such as 1/64: give all hosts of a fleet the same
+    #[arg(long, value_name = "1/N", value_parser = rate)]
+    rate: Option<Rate>,
+    /// Choose the rate so that the largest guest has at most about this many contents [default: the configuration's, 4096]
+    #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    per_guest: Option<u64>,
+    /// Look at the sampled pages again after this many seconds; 0 looks once
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    again: Duration,
+    /// The host's name in the fleet [default: the configuration's, or the kernel's]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Read the guest of this name, UUID or PID; may be given several times
+    #[arg(long, value_name = "NAME")]
+    guest: Vec<String>,
+}
+
+/// For hypervisors to report their UUID.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl SketchArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.new_secret {
+            new_secret(path)?;
+            if !global.json {
+                let mut page = Page::new();
+                page.line(format_args!(
+                    "made {}: copy it to all hosts of the fleet, each with mode 600, and keep it secret",
+                    path.display()
+                ));
+                print::page(&page)?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let root = global.root();
+        if !root.is_host() {
+            let why = "memory can only be read on the running host, not in a captured tree: leave out --root";
+            return Err(Failure::impossible(why).into());
+        }
+        let Some(out) = &self.out else {
+            return Err(Failure::usage("name the file to write with --out FILE").into());
+        };
+        let config = Config::load(global.config.as_deref())?;
+        let secret = self.secret.as_deref().unwrap_or(&config.sketch.secret);
+        let key = read_secret(secret).map_err(|error| Failure::usage(error.to_string()))?;
+        patience::watch();
+        let sample = Observer::new(root.clone()).sample();
+        let guests =
+            Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
+        let options = CaptureOptions {
+            subjects: self.subjects(&guests, &config)?,
+            rate: match (self.rate, self.per_guest) {
+                (Some(rate), _) => RateRule::Stated(rate),
+                (None, Some(contents)) => RateRule::PerGuest(contents),
+                (None, None) => config.sketch.rate_rule(),
+            },
+            again: (!self.again.is_zero()).then_some(self.again),
+        };
+        let now = Clock::start().now().day_clock;
+        let host = self.host.as_deref().or(config.sketch.host.as_deref());
+        let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
+        let found = capture(&options, &key).map_err(|error| Failure::impossible(error.to_string()))?;
+        let summary = found.write(out, facts, &key)?;
+        if global.json {
+            print::json(&summary)?
+        } else {
+            print::page(&page(&summary, out, sample.page_size))?
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn subjects(&self, guests: &[Guest], config: &Config) -> Result<Vec<Subject>, Failure> {
+        let of = |guest: &Guest| Subject::of(guest, &config.domains, &config.balance);
+        if self.guest.is_empty() && self.pids.is_empty() {
+            return Ok(guests.iter().map(of).collect());
+        }
+        let mut subjects = Vec::new();
+        for wanted in &self.guest {
+            subjects.push(of(find(guests, wanted).map_err(|error| Failure::usage(error.to_string()))?));
+        }
+        for &pid in &self.pids {
+            let guest = guests.iter().find(|guest| guest.processes.iter().any(|process| process.pid == pid));
+            let subject = match guest {
+                Some(guest) => of(guest),
+                None => Process::open(pid)
+                    .map(|process| Subject::of_process(&process, &config.balance))
+                    .map_err(|why| Failure::with_code(super::exit::FAILED, format!("process {pid}: {why}")))?,
+            };
+            subjects.push(subject);
+        }
+        subjects.sort_by_key(|subject| subject.pid);
+        subjects.dedup_by_key(|subject| subject.pid);
+        Ok(subjects)
+    }
+}
+
+fn page(summary: &Summary, out: &Path, page_size: u64) -> Page {
+    let mut page = Page::new();
+    let memory = Bytes::from(summary.pages.saturating_mul(page_size));
+    page.line(format_args!(
+        "wrote {}: {} guests with {memory}, {} contents at rate {}, {}",
+        out.display(),
+        summary.guests,
+        summary.contents,
+        summary.rate,
+        Bytes::from(summary.bytes)
+    ));
+    for skipped in &summary.skipped {
+        page.line(format_args!("left out {}: {}", skipped.guest, skipped.why));
+    }
+    page
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    text.parse::<Rate>().map_err(|error| error.to_string())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no number of seconds from 0 to 86400");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    match (0.0..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(wrong()),
+    }
+}

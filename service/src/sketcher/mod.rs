@@ -1,0 +1,114 @@
+//! The sketcher: a thread of its own reads guests slowly and keeps the sketch file of this host.
+//!
+//! [`Sketcher::take`] hands a sample over now and then by a channel that holds one. The thread measures its own CPU time and sleeps
+//! until its share is kept. A fault of the disk or of a guest ends nothing: it is tried again, and the status says so.
+
+mod config;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use ksmith_core::balance::BalanceConfig;
+use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::guest::Guest;
+use ksmith_core::model::SketchStatus;
+use ksmith_core::sample::Sample;
+use ksmith_host::root::Root;
+use tracing::warn;
+
+pub use self::config::SketchConfig;
+use self::worker::Worker;
+
+/// Time between two samples that are handed over: the thread learns so late of a new guest.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// Orders that may wait for the thread.
+const WAITING: usize = 4;
+
+/// How long the end of the daemon waits for the thread. A guest or a disk that hangs delays no end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What assigns guests to domains and classes.
+type Terms = (DomainsConfig, BalanceConfig);
+
+#[derive(Debug)]
+enum Order {
+    Take(Box<Sample>, Arc<Terms>),
+    End,
+}
+
+/// The handle of the thread. Dropping it ends the thread, and waits for that a short time.
+#[derive(Debug)]
+pub struct Sketcher {
+    orders: Sender<Order>,
+    ended: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+    status: Arc<Mutex<SketchStatus>>,
+    terms: Arc<Terms>,
+    last: Option<Duration>,
+}
+
+impl Sketcher {
+    /// Starts the thread. `guests` gives the guests of a sample, and `terms` assign them to domains and classes.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start(
+        root: &Root,
+        config: &SketchConfig,
+        terms: Terms,
+        guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = bounded(WAITING);
+        let (end, ended) = bounded(1);
+        let status = SketchStatus { path: config.file(root).display().to_string(), ..SketchStatus::default() };
+        let status = Arc::new(Mutex::new(status));
+        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status));
+        let work = move || {
+            worker.work(&inbox);
+            // The daemon may have ended without waiting.
+            let _ = end.send(());
+        };
+        let thread = std::thread::Builder::new().name("sketch".to_owned()).spawn(work)?;
+        Ok(Self { orders, ended, thread: Some(thread), status, terms: Arc::new(terms), last: None })
+    }
+
+    /// Takes a sample in, if one is due. Never waits: a thread that is busy gets a later one.
+    pub fn take(&mut self, sample: &Sample) {
+        let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
+        if is_due && !self.orders.is_full() {
+            self.last = Some(sample.at);
+            let _ = self.orders.try_send(Order::Take(Box::new(sample.clone()), Arc::clone(&self.terms)));
+        }
+    }
+
+    /// Takes other trust domains and classes over, from the next sample on.
+    pub fn configure(&mut self, domains: DomainsConfig, balance: BalanceConfig) {
+        self.terms = Arc::new((domains, balance));
+        self.last = None;
+    }
+
+    /// The state of the sketch file.
+    pub fn status(&self) -> SketchStatus {
+        self.status.lock().map(|status| status.clone()).unwrap_or_default()
+    }
+}
+
+impl Drop for Sketcher {
+    fn drop(&mut self) {
+        let is_told = self.orders.send_timeout(Order::End, PATIENCE).is_ok();
+        if is_told && self.ended.recv_timeout(PATIENCE).is_ok() {
+            if let Some(thread) = self.thread.take() {
+                let _ = thread.join();
+            }
+        } else {
+            warn!("the thread that reads guests for the sketch file does not answer and is left behind");
+        }
+    }
+}

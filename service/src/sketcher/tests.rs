@@ -1,0 +1,241 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ksmith_core::guest::{Figures, Kind};
+use ksmith_core::sample::ProcessId;
+use ksmith_host::memory::process::Process;
+use ksmith_sketch::{Clock, new_secret};
+use tempfile::TempDir;
+
+use super::worker::Pause;
+use super::*;
+use crate::config::Config;
+use crate::control::{Answer, Request};
+use crate::testing::Scene;
+
+/// A tree with a secret, and a configuration that spends all of a CPU.
+struct Rig {
+    tree: TempDir,
+    config: SketchConfig,
+}
+
+fn rig() -> Rig {
+    let tree = tempfile::tempdir().unwrap();
+    fs::create_dir_all(tree.path().join("etc/ksmith")).unwrap();
+    new_secret(&tree.path().join("etc/ksmith/fleet.key")).unwrap();
+    let config = SketchConfig {
+        enabled: true,
+        host: Some("node-1".to_owned()),
+        max_cpu_percent: 100.0,
+        again_seconds: 0,
+        ..SketchConfig::default()
+    };
+    Rig { tree, config }
+}
+
+/// This very process as a guest: its memory may be read by any user.
+fn own_process() -> Guest {
+    let own = Process::open(std::process::id()).unwrap();
+    Guest {
+        name: "own".to_owned(),
+        uuid: None,
+        manager: None,
+        number: None,
+        is_verified: false,
+        kind: Kind::PROCESS,
+        processes: vec![ProcessId { pid: own.pid, start_ticks: own.start_ticks }],
+        program: "tests".to_owned(),
+        memory_bytes: None,
+        cgroup: None,
+        user: None,
+        uid: None,
+        metadata: None,
+        domain: None,
+        mergeable: None,
+        offered: None,
+        has_remaining_mergeable: false,
+        obstacle: None,
+        figures: Figures::default(),
+        errors: Vec::new(),
+    }
+}
+
+impl Rig {
+    fn root(&self) -> Root {
+        Root::at(self.tree.path())
+    }
+
+    fn start(&self, guests: Vec<Guest>) -> Sketcher {
+        Sketcher::start(&self.root(), &self.config, Terms::default(), move |_| guests.clone()).unwrap()
+    }
+
+    fn worker(&self, guests: Vec<Guest>) -> (Worker, Arc<Mutex<SketchStatus>>) {
+        let status = Arc::new(Mutex::new(SketchStatus::default()));
+        let worker =
+            Worker::new(&self.root(), &self.config, Box::new(move |_| guests.clone()), Arc::clone(&status));
+        (worker, status)
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.tree.path().join("var/lib/ksmith/sketch/node-1.parquet")
+    }
+}
+
+/// Waits for what another thread does, however long that takes.
+fn wait_until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_file_is_written_after_the_first_round_and_told() {
+    let rig = rig();
+    let mut sketcher = rig.start(vec![own_process()]);
+    sketcher.take(&Sample::default());
+    wait_until(|| sketcher.status().written > 0);
+    let status = sketcher.status();
+    assert_eq!((status.guests, status.missing, status.problem), (1, 0, None));
+    let found = fs::metadata(rig.file()).unwrap();
+    assert_eq!((found.len(), found.permissions().mode() & 0o777), (status.bytes, 0o640));
+    assert_eq!(&fs::read(rig.file()).unwrap()[..4], b"PAR1");
+    assert!(status.path.ends_with("node-1.parquet") && status.memory_bytes > 0 && status.cpu_seconds > 0.0);
+}
+
+#[test]
+fn a_guest_that_can_not_be_read_is_named_and_the_others_are_written() {
+    let rig = rig();
+    let gone = Guest { processes: vec![ProcessId { pid: 1, start_ticks: u64::MAX }], ..own_process() };
+    let mut sketcher = rig.start(vec![own_process(), gone]);
+    sketcher.take(&Sample::default());
+    wait_until(|| sketcher.status().written > 0);
+    let status = sketcher.status();
+    assert_eq!((status.guests, status.missing, status.problem), (1, 1, None));
+    let bytes = fs::read(rig.file()).unwrap();
+    assert!(bytes.windows(17).any(|part| part == b"\"why\":\"it has end"), "the reason is in the file");
+}
+
+#[test]
+fn a_secret_that_others_may_read_stops_the_file_until_it_is_mended() {
+    let rig = rig();
+    let secret = rig.tree.path().join("etc/ksmith/fleet.key");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut sketcher = rig.start(vec![own_process()]);
+    sketcher.take(&Sample::default());
+    wait_until(|| sketcher.status().problem.is_some());
+    assert!(sketcher.status().problem.unwrap().contains("chmod 600"));
+    assert!(!rig.file().exists());
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    sketcher.take(&Sample { at: PERIOD, ..Sample::default() });
+    wait_until(|| sketcher.status().written > 0);
+    assert_eq!(sketcher.status().problem, None);
+}
+
+#[test]
+fn a_disk_that_refuses_the_file_is_told_and_tried_again() {
+    let rig = rig();
+    let parent = rig.tree.path().join("var/lib/ksmith");
+    fs::create_dir_all(&parent).unwrap();
+    fs::write(parent.join("sketch"), "a file where the directory is to be").unwrap();
+    let (mut worker, status) = rig.worker(vec![own_process()]);
+    worker.meet(Box::default(), &Terms::default());
+    worker.write();
+    let problem = status.lock().unwrap().problem.clone().unwrap();
+    assert!(problem.contains("node-1.parquet"), "{problem}");
+    fs::remove_file(parent.join("sketch")).unwrap();
+    worker.write();
+    let status = status.lock().unwrap().clone();
+    assert_eq!((status.problem, status.written), (None, 1));
+}
+
+#[test]
+fn work_is_paid_for_with_sleep() {
+    let rig = rig();
+    let config = SketchConfig { max_cpu_percent: 0.1, ..rig.config.clone() };
+    let (mut worker, status) = Rig { config, ..rig }.worker(Vec::new());
+    let clock = Clock::start();
+    let began = std::time::Instant::now();
+    for _ in 0..2 {
+        worker.paid(|_| {
+            let end = worker::thread_seconds() + 0.002;
+            while worker::thread_seconds() < end {}
+            Pause::None
+        });
+    }
+    let spent = status.lock().unwrap().cpu_seconds;
+    assert!(spent >= 0.004);
+    let free = worker.free.duration_since(began).as_secs_f64();
+    // A thousandth of a CPU: each millisecond costs a second, and two debts add up.
+    assert!(free >= spent * 1000.0 * 0.999, "{spent} s of work, free after {free} s");
+    assert!(clock.now().at < Duration::from_secs(60), "and none of that was waited for here");
+}
+
+#[test]
+fn a_daemon_keeps_its_turns_whatever_becomes_of_the_file() {
+    let turns = |config: &str, prepare: fn(&Path)| {
+        let mut scene = Scene::new(config);
+        prepare(scene.root());
+        let (answers, _waiting) = scene.ask_at(40, Request::Status);
+        scene.at(60, |_| {});
+        let outcome = scene.run().unwrap();
+        let Ok(Answer::Status(status)) = answers.recv() else { panic!("no status") };
+        (scene.world().turns.clone(), outcome.restored, status)
+    };
+    let (usual, restored, status) = turns("", |_| {});
+    assert_eq!(status.sketch, None, "off by default");
+    // No secret, and a file where the directory is to be.
+    let (others, restored_too, status) = turns("[sketch]\nenabled = true", |root| {
+        fs::create_dir_all(root.join("var/lib/ksmith")).unwrap();
+        fs::write(root.join("var/lib/ksmith/sketch"), "").unwrap();
+    });
+    assert_eq!((others, restored_too), (usual, restored));
+    let sketch = status.sketch.clone().unwrap();
+    // The thread may not have tried yet.
+    if let Some(problem) = sketch.problem {
+        assert!(status.errors().contains(&format!("no sketch file is written: {problem}")));
+    }
+}
+
+#[test]
+fn a_thread_that_does_not_answer_delays_no_turn() {
+    let rig = rig();
+    let (release, held) = bounded::<()>(0);
+    let guests = move |_: &Sample| {
+        // Like a guest that does not let its memory be read.
+        let _ = held.recv();
+        Vec::new()
+    };
+    let mut sketcher = Sketcher::start(&rig.root(), &rig.config, Terms::default(), guests).unwrap();
+    for at in 0..1000 {
+        sketcher.take(&Sample { at: PERIOD * at, ..Sample::default() });
+    }
+    assert!(sketcher.orders.len() <= WAITING && sketcher.status().written == 0);
+    sketcher.configure(DomainsConfig::default(), BalanceConfig::default());
+    drop(release);
+    wait_until(|| sketcher.status().written > 0);
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    for (text, why) in [
+        ("rate = \"1/63\"", "is no rate"),
+        ("rate = \"64\"", "is no rate"),
+        ("secret = \"fleet.key\"", "absolute"),
+        ("directory = \"sketch\"", "absolute"),
+        ("host = \"a/b\"", "without /"),
+        ("host = \"..\"", "dot"),
+        ("host = \"\"", "host"),
+        ("per_guest = 0", "1 to 1048576"),
+        ("every_minutes = 0", "over 0"),
+        ("max_cpu_percent = 0.0", "over 0"),
+        ("max_cpu_percent = nan", "over 0"),
+        ("speed = 1", "unknown field"),
+    ] {
+        let read = Config::parse(Path::new("ksmith.toml"), &format!("[sketch]\n{text}"));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    let config = Config::parse(Path::new("ksmith.toml"), "[sketch]\nrate = \"1/64\"").unwrap();
+    assert_eq!(config.sketch.rate_rule(), ksmith_sketch::RateRule::Stated("1/64".parse().unwrap()));
+}

@@ -1,0 +1,214 @@
+//! The sketcher's thread.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use ksmith_core::guest::Guest;
+use ksmith_core::model::SketchStatus;
+use ksmith_core::sample::Sample;
+use ksmith_host::memory::pace::be_humble;
+use ksmith_host::root::Root;
+use ksmith_sketch::{Clock, HostFacts, Rotation, Subject, Turn, read_secret};
+use rustix::time::{ClockId, clock_gettime};
+use tracing::{info, warn};
+
+use super::{Order, SketchConfig, Terms};
+
+/// The pause after a fault, at least.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The longest sleep: an order wakes the thread anyhow.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What follows a piece of work.
+pub(super) enum Pause {
+    /// Only the pause that its CPU time asks for.
+    None,
+    /// The same, and a child has worked too.
+    Opened,
+    /// There is nothing to do for so long.
+    Idle(Duration),
+}
+
+type Guests = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
+
+pub(super) struct Worker {
+    root: Root,
+    config: SketchConfig,
+    path: PathBuf,
+    guests: Guests,
+    status: Arc<Mutex<SketchStatus>>,
+    clock: Clock,
+    rotation: Option<Rotation>,
+    sample: Option<Box<Sample>>,
+    /// When the file was last written, or could not be.
+    written: Option<Instant>,
+    /// Until when the thread sleeps for the CPU time that it has used.
+    pub(super) free: Instant,
+    /// Until when there is nothing to do, as far as is known.
+    idle: Instant,
+}
+
+impl Worker {
+    pub(super) fn new(
+        root: &Root,
+        config: &SketchConfig,
+        guests: Guests,
+        status: Arc<Mutex<SketchStatus>>,
+    ) -> Self {
+        Self {
+            root: root.clone(),
+            path: config.file(root),
+            config: config.clone(),
+            guests,
+            status,
+            clock: Clock::start(),
+            rotation: None,
+            sample: None,
+            written: None,
+            free: Instant::now(),
+            idle: Instant::now(),
+        }
+    }
+
+    /// Works until it is told to end, or no sender is left.
+    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+        be_humble();
+        loop {
+            let wait = match self.sample {
+                Some(_) => self.free.max(self.idle).saturating_duration_since(Instant::now()).min(LONGEST),
+                None => LONGEST,
+            };
+            match inbox.recv_timeout(wait) {
+                Ok(Order::Take(sample, terms)) => self.paid(|worker| worker.meet(sample, &terms)),
+                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.paid(Self::turn),
+            }
+        }
+    }
+
+    /// Does some work, and then keeps the thread asleep until its share of the CPU is not exceeded.
+    pub(super) fn paid(&mut self, work: impl FnOnce(&mut Self) -> Pause) {
+        let (began, cpu_before) = (Instant::now(), thread_seconds());
+        let pause = work(self);
+        // A child's CPU time is not the thread's. It is at most the time that the thread has waited.
+        let spent = match pause {
+            Pause::Opened => began.elapsed().as_secs_f64(),
+            _ => thread_seconds() - cpu_before,
+        };
+        let idle = match pause {
+            Pause::Idle(idle) => idle,
+            Pause::None | Pause::Opened => Duration::ZERO,
+        };
+        let share = self.config.max_cpu_percent / 100.0;
+        let owed = Duration::try_from_secs_f64(spent / share).unwrap_or(LONGEST);
+        self.free = self.free.max(began) + owed;
+        // A sample that comes meanwhile may bring work.
+        self.idle = Instant::now() + idle;
+        if let Ok(mut status) = self.status.lock() {
+            status.cpu_seconds += spent;
+            if let Some(rotation) = &self.rotation {
+                status.guests = rotation.sketched() as u64;
+                status.missing = (rotation.known() - rotation.sketched()) as u64;
+                status.memory_bytes = rotation.bytes() as u64;
+            }
+        }
+    }
+
+    /// Takes in which guests there are.
+    pub(super) fn meet(&mut self, sample: Box<Sample>, (domains, balance): &Terms) -> Pause {
+        let of = |guest: &Guest| Subject::of(guest, domains, balance);
+        let subjects = (self.guests)(&sample).iter().map(of).collect();
+        self.sample = Some(sample);
+        if self.rotation.is_none() {
+            match read_secret(&self.secret()) {
+                Ok(key) => self.rotation = Some(Rotation::new(key, self.config.rotation())),
+                Err(error) => {
+                    self.fail(error.to_string());
+                    return Pause::Idle(LONGEST);
+                }
+            }
+        }
+        if let Some(rotation) = &mut self.rotation {
+            rotation.guests(subjects);
+        }
+        Pause::None
+    }
+
+    fn secret(&self) -> PathBuf {
+        match self.root.is_host() {
+            true => self.config.secret.clone(),
+            false => self.root.path(self.config.secret.strip_prefix("/").unwrap_or(&self.config.secret)),
+        }
+    }
+
+    fn turn(&mut self) -> Pause {
+        // The secret is read again with the next sample.
+        let Some(rotation) = &mut self.rotation else { return Pause::Idle(LONGEST) };
+        let now = self.clock.now();
+        let turn = rotation.turn(now);
+        let is_due = self.written.is_some_and(|written| written.elapsed() >= self.config.every());
+        if is_due || turn == Turn::Round && self.written.is_none() {
+            self.write();
+        }
+        match turn {
+            Turn::Idle(until) => {
+                let next =
+                    self.written.map_or(LONGEST, |written| self.config.every().saturating_sub(written.elapsed()));
+                Pause::Idle(until.saturating_sub(now.at).min(next))
+            }
+            Turn::Opened => Pause::Opened,
+            Turn::Worked | Turn::Round => Pause::None,
+        }
+    }
+
+    pub(super) fn write(&mut self) {
+        let (Some(rotation), Some(sample)) = (&self.rotation, &self.sample) else { return };
+        let reserved = self.config.reserved_bytes();
+        let time = self.clock.now().day_clock;
+        let facts = HostFacts::read(&self.root, sample, self.config.host.as_deref(), reserved, time);
+        let made = self
+            .path
+            .parent()
+            .map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o750).create(parent));
+        let made =
+            made.map_err(|why: io::Error| format!("can't make the directory of {}: {why}", self.path.display()));
+        let written = made.and_then(|()| rotation.write(&self.path, facts).map_err(|error| error.to_string()));
+        match written {
+            Ok(bytes) => {
+                self.written = Some(Instant::now());
+                let Ok(mut status) = self.status.lock() else { return };
+                if status.problem.take().is_some() {
+                    info!("the sketch file is written again");
+                }
+                status.bytes = bytes;
+                status.written += 1;
+            }
+            Err(why) => {
+                // It is tried again soon, however long a period is.
+                let soon = self.config.every().saturating_sub(RETRY.min(self.config.every()));
+                self.written = Instant::now().checked_sub(soon).or(Some(Instant::now()));
+                self.fail(why);
+            }
+        }
+    }
+
+    fn fail(&self, why: String) {
+        let Ok(mut status) = self.status.lock() else { return };
+        if status.problem.as_ref() != Some(&why) {
+            warn!("no sketch file is written: {why}");
+        }
+        status.problem = Some(why);
+    }
+}
+
+/// CPU time that this thread has used, in seconds.
+pub(super) fn thread_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

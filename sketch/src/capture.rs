@@ -1,0 +1,156 @@
+//! Reads the guests of this host once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ksmith_host::memory::error::Unreadable;
+use ksmith_host::memory::scan::page_size;
+use serde::Serialize;
+
+use crate::clock::Clock;
+use crate::file::{HostSketch, WriteError, write_file};
+use crate::host_facts::{HostFacts, Skipped};
+use crate::key::FleetKey;
+use crate::rate::{Rate, RateRule};
+use crate::reading::{Buffers, Finished, Opened, Reading, Step};
+use crate::subject::{Subject, identify};
+
+/// What is read, and how.
+#[derive(Debug, Clone)]
+pub struct CaptureOptions {
+    /// The guests to read.
+    pub subjects: Vec<Subject>,
+    /// How the rate is chosen.
+    pub rate: RateRule,
+    /// After what pause to look a second time at the sampled pages.
+    pub again: Option<Duration>,
+}
+
+/// What a capture has found.
+#[derive(Debug)]
+pub struct Capture {
+    /// The guests that were read.
+    pub guests: Vec<Finished>,
+    /// The guests that were not, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Why there is no capture at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// None of the guests may be read.
+    #[error("none of the {0} guests may be read: run ksmith as root, or with CAP_SYS_PTRACE")]
+    Denied(usize),
+}
+
+/// What a file says in short.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The rate, as `1/64`.
+    pub rate: String,
+    /// Guests in the file.
+    pub guests: u64,
+    /// Pages read that KSM could merge.
+    pub pages: u64,
+    /// Of these, pages of zeros.
+    pub zero_pages: u64,
+    /// Sampled contents, each counted in each guest that has it.
+    pub contents: u64,
+    /// The file's size.
+    pub bytes: u64,
+    /// Guests that are left out.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reads all guests once, and waits for the second look.
+///
+/// # Errors
+/// There are guests, and this process may read none of them.
+pub fn capture(options: &CaptureOptions, key: &FleetKey) -> Result<Capture, CaptureError> {
+    let mut subjects = options.subjects.clone();
+    identify(&mut subjects);
+    let (mut opened, mut skipped, mut denied) = (Vec::new(), Vec::new(), 0);
+    for subject in subjects {
+        let guest = format!("{} (pid {})", subject.name, subject.pid);
+        match Opened::of(subject) {
+            Ok(guest) => opened.push(guest),
+            Err(why) => {
+                denied += usize::from(why == Unreadable::Denied);
+                skipped.push(Skipped { guest, why: why.to_string() });
+            }
+        }
+    }
+    if opened.is_empty() && denied > 0 {
+        return Err(CaptureError::Denied(denied));
+    }
+    let rate = options.rate.rate(opened.iter().map(Opened::pages).max().unwrap_or(0));
+    let clock = Clock::start();
+    let readings = opened.into_iter().map(|guest| guest.begin(key, rate, options.again)).collect();
+    let guests = read(readings, rate, &clock, &mut skipped);
+    Ok(Capture { guests, skipped })
+}
+
+/// Steps through all readings, and sleeps only where none has anything to do.
+fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut Vec<Skipped>) -> Vec<Finished> {
+    let mut buffers = Buffers::new();
+    let mut finished = Vec::new();
+    while !readings.is_empty() {
+        let (mut next, mut waiting) = (Vec::new(), None::<Duration>);
+        for mut reading in readings {
+            reading.lower(rate);
+            loop {
+                match reading.step(&mut buffers, clock.now()) {
+                    Step::Read => {}
+                    Step::Wait(until) => {
+                        waiting = Some(waiting.map_or(until, |first| first.min(until)));
+                        next.push(reading);
+                        break;
+                    }
+                    Step::Done => {
+                        let guest = reading.finish(clock.now());
+                        rate = rate.max(guest.sketch.rate);
+                        finished.push(guest);
+                        break;
+                    }
+                    Step::Gone => {
+                        let Subject { name, pid, .. } = reading.subject();
+                        let guest = format!("{name} (pid {pid})");
+                        skipped.push(Skipped { guest, why: Unreadable::Exited.to_string() });
+                        break;
+                    }
+                }
+            }
+        }
+        readings = next;
+        if let Some(until) = waiting {
+            std::thread::sleep(until.saturating_sub(clock.now().at));
+        }
+    }
+    finished.sort_by(|one, other| one.subject.guest_id.cmp(&other.subject.guest_id));
+    finished
+}
+
+impl Capture {
+    /// Writes the file of this host.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn write(self, path: &Path, mut facts: HostFacts, key: &FleetKey) -> Result<Summary, WriteError> {
+        facts.skipped.extend(self.skipped);
+        let key_id = key.id();
+        let guests = self.guests.iter().map(|guest| (&guest.subject, guest)).collect();
+        let sketch = HostSketch { facts: &facts, guests, key_id: &key_id, page_size: page_size() };
+        let bytes = write_file(path, &sketch)?;
+        let rate = sketch.rate();
+        let sum = |of: fn(&Finished) -> u64| self.guests.iter().map(of).sum();
+        Ok(Summary {
+            rate: rate.to_string(),
+            guests: self.guests.len() as u64,
+            pages: sum(|guest| guest.sketch.pages),
+            zero_pages: sum(|guest| guest.sketch.zero_pages),
+            contents: self.guests.iter().map(|guest| guest.sketch.rows(rate).count() as u64).sum(),
+            bytes,
+            skipped: facts.skipped,
+        })
+    }
+}

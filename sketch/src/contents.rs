@@ -1,0 +1,303 @@
+//! The sketch of one guest: the contents that the rate keeps, with all their copies.
+
+use std::collections::HashMap;
+
+use ksmith_core::sketch::{SKIPPED, ZERO};
+
+use crate::rate::Rate;
+
+/// The most contents of one guest. A guest with more lowers the rate, so that memory stays bounded.
+const MOST: usize = 1 << 20;
+
+/// Copies of a content that are looked at a second time, at most.
+const LOOKS: u32 = 8;
+
+/// What a guest holds, as far as it was sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GuestSketch {
+    rate: Rate,
+    /// Pages read that KSM could merge, zero pages included.
+    pub pages: u64,
+    /// Of these, pages of zeros.
+    pub zero_pages: u64,
+    contents: HashMap<u64, Content>,
+    looked_twice: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Content {
+    copies: u32,
+    /// Copies that the second look is to see, those that it saw, and those that were as before.
+    noted: u32,
+    looked: u32,
+    same: u32,
+}
+
+/// One content of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The fingerprint of the content.
+    pub fingerprint: u64,
+    /// Pages with this content.
+    pub copies: u32,
+    /// Of these, pages that had it at both looks.
+    pub steady: u32,
+}
+
+impl GuestSketch {
+    /// Nothing seen yet.
+    pub fn new(rate: Rate) -> Self {
+        Self { rate, pages: 0, zero_pages: 0, contents: HashMap::new(), looked_twice: false }
+    }
+
+    /// The rate of this sketch.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Contents that are kept.
+    pub fn len(&self) -> usize {
+        self.contents.len()
+    }
+
+    /// Whether no content is kept.
+    pub fn is_empty(&self) -> bool {
+        self.contents.is_empty()
+    }
+
+    /// Takes one page in. Returns whether the second look is to see it.
+    pub fn add(&mut self, fingerprint: u64) -> bool {
+        if fingerprint == SKIPPED {
+            return false;
+        }
+        self.pages += 1;
+        if fingerprint == ZERO {
+            self.zero_pages += 1;
+            return false;
+        }
+        if !self.rate.keeps(fingerprint) {
+            return false;
+        }
+        let content = self.contents.entry(fingerprint).or_default();
+        content.copies = content.copies.saturating_add(1);
+        let is_noted = content.noted < LOOKS;
+        content.noted += u32::from(is_noted);
+        while self.contents.len() > MOST && self.rate.bits() < Rate::MOST_BITS {
+            self.lower(Rate::of_bits(self.rate.bits() + 1));
+        }
+        is_noted
+    }
+
+    /// Takes in zero pages that KSM has merged with the kernel's own.
+    pub fn add_merged_zero_pages(&mut self, pages: u64) {
+        self.pages = self.pages.saturating_add(pages);
+        self.zero_pages = self.zero_pages.saturating_add(pages);
+    }
+
+    /// From now on second looks count: without one a content is not steady.
+    pub fn look_twice(&mut self) {
+        self.looked_twice = true;
+    }
+
+    /// Takes in the second look at a page that had this content. `now`: its content now, `None` if it is gone.
+    pub fn look_again(&mut self, before: u64, now: Option<u64>) {
+        if let Some(content) = self.contents.get_mut(&before) {
+            content.looked += 1;
+            content.same += u32::from(now == Some(before));
+        }
+    }
+
+    /// Drops what a lower rate does not keep.
+    pub fn lower(&mut self, rate: Rate) {
+        if rate > self.rate {
+            self.rate = rate;
+            self.contents.retain(|fingerprint, _| rate.keeps(*fingerprint));
+            self.contents.shrink_to_fit();
+        }
+    }
+
+    /// What is kept of it once the guest is read: 16 bytes for each content.
+    pub fn finish(self) -> Sketched {
+        let Self { rate, pages, zero_pages, contents, looked_twice } = self;
+        let sum = |of: fn(&Content) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
+        let (copies, steady) = (sum(|content| content.copies), sum(|content| content.steady()));
+        let rows = contents.iter().map(|(&fingerprint, content)| Row {
+            fingerprint,
+            copies: content.copies,
+            steady: content.steady(),
+        });
+        let mut rows: Box<[Row]> = rows.collect();
+        rows.sort_unstable_by_key(|row| row.fingerprint.cast_signed());
+        Sketched {
+            rate,
+            pages,
+            zero_pages,
+            looked_at: sum(|content| content.looked),
+            changing: (looked_twice && copies > 0).then(|| 1.0 - steady as f64 / copies as f64),
+            rows,
+            looked_twice,
+        }
+    }
+}
+
+/// The sketch of a guest that has been read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sketched {
+    /// The rate at which it was read.
+    pub rate: Rate,
+    /// Pages read that KSM could merge, zero pages included.
+    pub pages: u64,
+    /// Of these, pages of zeros.
+    pub zero_pages: u64,
+    /// Pages that the second look has seen.
+    pub looked_at: u64,
+    /// The part of the sampled pages that had another content at the second look. `None`: looked at once, or nothing seen.
+    pub changing: Option<f64>,
+    rows: Box<[Row]>,
+    looked_twice: bool,
+}
+
+impl Sketched {
+    /// The kept contents at this rate or a lower one, in the order of the file: as signed numbers.
+    pub fn rows(&self, rate: Rate) -> impl Iterator<Item = Row> {
+        self.rows.iter().copied().filter(move |row| rate.keeps(row.fingerprint))
+    }
+
+    /// Whether each content was looked at twice: else none of its pages is known to be steady.
+    pub fn looked_twice(&self) -> bool {
+        self.looked_twice
+    }
+
+    /// The bytes that it holds.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.rows)
+    }
+}
+
+impl Content {
+    /// Copies that stayed, by those that were looked at. Without a second look none counts.
+    fn steady(self) -> u32 {
+        match self.looked {
+            0 => 0,
+            looked => {
+                let share = u64::from(self.copies) * u64::from(self.same);
+                u32::try_from((share + u64::from(looked) / 2) / u64::from(looked)).unwrap_or(u32::MAX)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::sketch::mix;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sketch(contents: impl IntoIterator<Item = u64>, rate: Rate) -> GuestSketch {
+        let mut sketch = GuestSketch::new(rate);
+        for content in contents {
+            sketch.add(content);
+        }
+        sketch
+    }
+
+    fn fingerprints(sketch: &GuestSketch, rate: Rate) -> Vec<(u64, u32)> {
+        sketch.clone().finish().rows(rate).map(|row| (row.fingerprint, row.copies)).collect()
+    }
+
+    #[test]
+    fn zero_pages_are_counted_apart_and_skipped_pages_not_at_all() {
+        let mut sketch = sketch([ZERO, ZERO, SKIPPED, 7, 7, u64::MAX], Rate::default());
+        sketch.add_merged_zero_pages(10);
+        assert_eq!((sketch.pages, sketch.zero_pages), (15, 12));
+        let rows = fingerprints(&sketch, Rate::default());
+        assert_eq!(rows, [(u64::MAX, 1), (7, 2)], "in the order of signed numbers");
+        let sketched = sketch.finish();
+        assert_eq!((sketched.changing, sketched.looked_twice()), (None, false));
+    }
+
+    #[test]
+    fn the_second_look_tells_what_stays() {
+        let mut sketch = GuestSketch::new(Rate::default());
+        sketch.look_twice();
+        let noted: Vec<bool> = (0..20).map(|_| sketch.add(5)).collect();
+        assert_eq!(noted.iter().filter(|noted| **noted).count(), 8);
+        assert!(sketch.add(6));
+        assert!(sketch.add(7));
+        for at in 0..8 {
+            sketch.look_again(5, Some(if at < 6 { 5 } else { 9 }));
+        }
+        sketch.look_again(6, None);
+        sketch.look_again(7, Some(7));
+        sketch.look_again(8, Some(8));
+        let sketched = sketch.finish();
+        let steady: Vec<_> = sketched.rows(Rate::default()).map(|row| row.steady).collect();
+        assert_eq!(steady, [15, 0, 1]);
+        assert_eq!(sketched.changing, Some(1.0 - 16.0 / 22.0));
+        assert_eq!((sketched.looked_at, sketched.looked_twice()), (10, true));
+    }
+
+    #[test]
+    fn a_guest_with_4096_contents_takes_64_kib() {
+        let sketched = sketch((0..4096).map(mix), Rate::default()).finish();
+        assert_eq!(size_of_val(&*sketched.rows), 64 << 10);
+        assert!(sketched.bytes() < (64 << 10) + 128);
+    }
+
+    #[test]
+    fn too_many_contents_lower_the_rate_and_keep_the_sample_whole() {
+        let contents: Vec<u64> = (0..3_000_000).map(mix).collect();
+        let sketch = sketch(contents.iter().copied(), Rate::default());
+        assert!(sketch.len() <= MOST && sketch.rate().bits() == 2, "{} at {}", sketch.len(), sketch.rate());
+        let kept = contents.iter().filter(|content| Rate::of_bits(2).keeps(**content)).count();
+        assert_eq!((sketch.len(), sketch.pages), (kept, 3_000_000));
+    }
+
+    proptest! {
+        /// Reading at a lower rate, lowering afterwards and leaving out rows are the same.
+        #[test]
+        fn a_lower_rate_can_be_had_afterwards(seeds in prop::collection::vec(0_u64..300, 0..600), high in 0_u32..6, more in 0_u32..6) {
+            let (high, low) = (Rate::of_bits(high), Rate::of_bits(high + more));
+            let contents: Vec<u64> = seeds.into_iter().map(mix).collect();
+            let mut at_high = sketch(contents.iter().copied(), high);
+            let at_low = sketch(contents.iter().copied(), low);
+            let left = fingerprints(&at_high, low);
+            at_high.lower(low);
+            prop_assert_eq!(&fingerprints(&at_high, low), &fingerprints(&at_low, low));
+            prop_assert_eq!(left, fingerprints(&at_low, low));
+            prop_assert_eq!(at_high.pages, contents.len() as u64);
+        }
+    }
+
+    /// What two guests have in common, estimated over many keys, against the truth: contents differ in their copies.
+    #[test]
+    fn intersections_are_estimated_without_bias() {
+        const KEYS: u64 = 400;
+        let one: Vec<u64> = (0..6000).map(|at| at % 3000).collect();
+        let other: Vec<u64> = (2000..9000).map(|at| at % 5000).collect();
+        // 0 to 2999 and 0 to 4999.
+        let distinct = |list: &[u64]| list.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        let truth = distinct(&one).intersection(&distinct(&other)).count() as f64;
+        let rate = Rate::of_bits(5);
+        let (mut sum, mut squares, mut covered) = (0.0, 0.0, 0);
+        for key in 0..KEYS {
+            let keyed = |list: &[u64]| sketch(list.iter().map(|content| mix(content ^ mix(key))), rate);
+            let (one, other) = (keyed(&one), keyed(&other));
+            let (one, other) = (one.finish(), other.finish());
+            let rows: std::collections::BTreeSet<u64> = other.rows(rate).map(|row| row.fingerprint).collect();
+            let common = one.rows(rate).filter(|row| rows.contains(&row.fingerprint)).count() as f64;
+            let estimate = common / rate.part();
+            let deviation = (common * (1.0 - rate.part())).sqrt() / rate.part();
+            covered += u32::from((estimate - truth).abs() <= 1.96 * deviation);
+            sum += estimate;
+            squares += (estimate - truth).powi(2);
+        }
+        let (mean, spread) = (sum / KEYS as f64, (squares / KEYS as f64).sqrt());
+        // Binomial: sqrt(truth (1-q)/q). The mean of 400 keys is within 3.3 standard errors of the truth.
+        let expected = (truth * (1.0 - rate.part()) / rate.part()).sqrt();
+        assert!((mean - truth).abs() < 3.3 * expected / (KEYS as f64).sqrt(), "{mean} instead of {truth}");
+        assert!((spread / expected - 1.0).abs() < 0.15, "{spread} instead of {expected}");
+        assert!(covered >= 360, "{covered} of {KEYS}");
+    }
+}

@@ -1,0 +1,172 @@
+//! What a planner must know of a host: its memory, its CPUs, and what KSM does there.
+
+use ksmith_core::account::Totals;
+use ksmith_core::kernel::{Meminfo, nodes};
+use ksmith_core::sample::Sample;
+use ksmith_host::root::Root;
+use serde::Serialize;
+
+/// The facts of one host. `None`: the kernel does not show it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostFacts {
+    /// The host's name, unique in the fleet.
+    pub host: String,
+    /// The boot id of its kernel.
+    pub boot: String,
+    /// The kernel's release.
+    pub kernel: Option<String>,
+    /// When this was read, in milliseconds since 1970.
+    pub time_ms: i64,
+    /// All usable memory.
+    pub memory_bytes: Option<u64>,
+    /// What could be had without swapping.
+    pub available_bytes: Option<u64>,
+    /// Swap space that is free.
+    pub swap_free_bytes: Option<u64>,
+    /// What is to stay free on this host, as its operator says.
+    pub reserved_bytes: Option<u64>,
+    /// What the host would need if every merged page were written to.
+    pub exposure_bytes: u64,
+    /// What it has for that: memory it can obtain, and free swap.
+    pub headroom_bytes: Option<u64>,
+    /// CPUs that are online.
+    pub cpus: Option<u64>,
+    /// The NUMA nodes of the host.
+    pub numa: Vec<NodeFacts>,
+    /// KSM's settings and figures.
+    pub ksm: KsmFacts,
+    /// Guests that are not in the file, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// One NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeFacts {
+    /// The node's number.
+    pub node: u32,
+    /// The memory of the node.
+    pub memory_bytes: Option<u64>,
+    /// Of this, memory that is not in use.
+    pub free_bytes: Option<u64>,
+    /// Its CPUs, as the kernel lists them.
+    pub cpus: String,
+}
+
+/// KSM's settings that decide how much merging saves, and what it saves now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are the kernel's, of the same names")]
+pub struct KsmFacts {
+    pub run: Option<u64>,
+    pub merge_across_nodes: Option<u64>,
+    pub use_zero_pages: Option<u64>,
+    pub max_page_sharing: Option<u64>,
+    pub pages_shared: Option<u64>,
+    pub pages_sharing: Option<u64>,
+    pub ksm_zero_pages: u64,
+    /// What all of it saves, in bytes.
+    pub saved_bytes: u64,
+}
+
+/// A guest that is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// The guest's name, with its first PID.
+    pub guest: String,
+    /// The reason, in a sentence.
+    pub why: String,
+}
+
+impl HostFacts {
+    /// Reads the facts of this host. `host` is the name in the fleet: the kernel's node name where it is `None`.
+    pub fn read(
+        root: &Root,
+        sample: &Sample,
+        host: Option<&str>,
+        reserved_bytes: Option<u64>,
+        time_ms: i64,
+    ) -> Self {
+        let line =
+            |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let memory = sample.memory.value().copied().unwrap_or(Meminfo::default());
+        let totals = Totals::of(sample);
+        let ksm = &sample.ksm;
+        Self {
+            host: host.map(str::to_owned).or_else(|| line("proc/sys/kernel/hostname")).unwrap_or_default(),
+            boot: line("proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            kernel: line("proc/sys/kernel/osrelease"),
+            time_ms,
+            memory_bytes: memory.total,
+            available_bytes: memory.obtainable(),
+            swap_free_bytes: memory.swap_free,
+            reserved_bytes,
+            exposure_bytes: totals.exposure_bytes,
+            headroom_bytes: totals.headroom_bytes,
+            cpus: line("sys/devices/system/cpu/online").and_then(|list| Some(nodes(&list)?.len() as u64)),
+            numa: numa(root),
+            ksm: KsmFacts {
+                run: ksm.run.get(),
+                merge_across_nodes: ksm.merge_across_nodes.get(),
+                use_zero_pages: ksm.use_zero_pages.get(),
+                max_page_sharing: ksm.max_page_sharing.get(),
+                pages_shared: ksm.pages_shared.get(),
+                pages_sharing: ksm.pages_sharing.get(),
+                ksm_zero_pages: ksm.zero_pages(),
+                saved_bytes: totals.saved_bytes,
+            },
+            skipped: Vec::new(),
+        }
+    }
+}
+
+fn numa(root: &Root) -> Vec<NodeFacts> {
+    let text = |path: &str| root.text(path).value().cloned();
+    let online = text("sys/devices/system/node/online").and_then(|list| nodes(&list)).unwrap_or_default();
+    let node = |node: u32| {
+        let meminfo = text(&format!("sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
+        NodeFacts {
+            node,
+            memory_bytes: kilobytes(&meminfo, "MemTotal:"),
+            free_bytes: kilobytes(&meminfo, "MemFree:"),
+            cpus: text(&format!("sys/devices/system/node/node{node}/cpulist"))
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+        }
+    };
+    online.into_iter().map(node).collect()
+}
+
+/// A figure of a node's `meminfo`, where a line is `Node 0 MemTotal: 24689308 kB` (`drivers/base/node.c`).
+fn kilobytes(meminfo: &str, key: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.split_ascii_whitespace().nth(2) == Some(key))?;
+    line.split_ascii_whitespace().nth(3)?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn nodes_are_read_and_what_is_not_there_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/devices/system/node/online", "0-1\n");
+        write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:  100 kB\nNode 0 MemFree:   40 kB\n");
+        write("sys/devices/system/node/node0/cpulist", "0-3\n");
+        write("sys/devices/system/cpu/online", "0-3,6\n");
+        let root = Root::at(directory.path());
+        let facts = HostFacts::read(&root, &Sample::default(), Some("h1"), Some(7), 5);
+        assert_eq!((facts.host.as_str(), facts.cpus, facts.reserved_bytes), ("h1", Some(5), Some(7)));
+        let first =
+            NodeFacts { node: 0, memory_bytes: Some(102_400), free_bytes: Some(40_960), cpus: "0-3".to_owned() };
+        let second = NodeFacts { node: 1, memory_bytes: None, free_bytes: None, cpus: String::new() };
+        assert_eq!(facts.numa, [first, second]);
+        assert_eq!((facts.memory_bytes, facts.headroom_bytes, facts.ksm.run), (None, None, None));
+    }
+}

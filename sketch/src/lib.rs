@@ -1,0 +1,30 @@
+//! Sketch files: samples of guests' contents that hosts of a fleet can compare.
+//!
+//! A page's fingerprint is a keyed hash of its content. A fingerprint is kept if its upper bits are 0, so that all hosts with
+//! one key keep the same contents: coordinated sampling. [`capture`] reads guests once, [`Rotation`] reads them again and again
+//! within a budget, and [`write_file`] writes what they found. `docs/reference/sketch-files.md` has the format.
+
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod capture;
+mod clock;
+mod contents;
+mod file;
+mod host_facts;
+mod key;
+mod rate;
+mod reading;
+mod rotation;
+mod secret;
+mod subject;
+
+pub use capture::{Capture, CaptureError, CaptureOptions, Summary, capture};
+pub use clock::{Clock, Now};
+pub use contents::{GuestSketch, Row, Sketched};
+pub use file::{FORMAT, Finished, HostSketch, WriteError, write_file};
+pub use host_facts::{HostFacts, KsmFacts, NodeFacts, Skipped};
+pub use key::FleetKey;
+pub use rate::{Rate, RateError, RateRule};
+pub use rotation::{Rotation, RotationOptions, Turn};
+pub use secret::{SecretError, new_secret, read_secret};
+pub use subject::Subject;

@@ -1,0 +1,234 @@
+//! Reads one guest from beginning to end, a few pages at each step, and looks at the sampled pages again after a pause.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use ksmith_host::memory::error::Unreadable;
+use ksmith_host::memory::frames::Frames;
+use ksmith_host::memory::pace::Pace;
+use ksmith_host::memory::pinned::Quiet;
+use ksmith_host::memory::process::{Detail, Memory, Process};
+use ksmith_host::memory::scan::{Context, Scratch, page_size};
+
+use crate::clock::Now;
+use crate::contents::{GuestSketch, Sketched};
+use crate::key::FleetKey;
+use crate::rate::Rate;
+use crate::subject::Subject;
+
+/// Addresses read at a step: 1 MiB, some 0.3 ms.
+const CHUNK: u64 = 1 << 20;
+
+/// Pages looked at again at a step.
+const LOOKS: usize = 256;
+
+/// The part of a guest that is read: the memory of its processes, opened.
+#[derive(Debug)]
+pub struct Opened {
+    subject: Subject,
+    memories: Vec<Memory>,
+}
+
+impl Opened {
+    /// Opens the memory of a guest. Processes that have ended meanwhile are left out, as long as one is left.
+    ///
+    /// # Errors
+    /// None of its processes can be read: the reason of the first.
+    pub fn of(subject: Subject) -> Result<Self, Unreadable> {
+        let (mut memories, mut why) = (Vec::new(), None);
+        for id in &subject.processes {
+            let opened = Process::open(id.pid).and_then(|process| match process.start_ticks == id.start_ticks {
+                true => process.memory(Detail::Figures),
+                false => Err(Unreadable::Exited),
+            });
+            match opened {
+                Ok(memory) => memories.push(memory),
+                Err(error) => why = why.or(Some(error)),
+            }
+        }
+        match (memories.is_empty(), why) {
+            (true, why) => Err(why.unwrap_or(Unreadable::Exited)),
+            (false, _) => Ok(Self { subject, memories }),
+        }
+    }
+
+    /// The pages that KSM could merge, as the kernel counts them.
+    pub fn pages(&self) -> u64 {
+        let bytes: u64 = self.memories.iter().map(|memory| memory.anonymous_bytes).sum();
+        bytes / page_size()
+    }
+
+    /// Begins to read. `again`: after what pause to look a second time at each sampled page.
+    pub fn begin(self, key: &FleetKey, rate: Rate, again: Option<Duration>) -> Reading {
+        let mut chunks = VecDeque::new();
+        for (at, memory) in self.memories.iter().enumerate() {
+            for stretch in &memory.stretches {
+                let starts = (stretch.start..stretch.end).step_by(CHUNK as usize);
+                chunks.extend(starts.map(|start| (at, start..(start + CHUNK).min(stretch.end))));
+            }
+        }
+        let mut sketch = GuestSketch::new(rate);
+        if again.is_some() {
+            sketch.look_twice();
+        }
+        Reading {
+            subject: self.subject,
+            has_exited: vec![false; self.memories.len()],
+            memories: self.memories,
+            chunks,
+            places: VecDeque::new(),
+            again,
+            sketch,
+            context: Context {
+                salt: key.salt(),
+                pace: Pace::new(None),
+                frames: Frames::open(),
+                quiet: Quiet::new(),
+                page_size: page_size(),
+            },
+            times: None,
+        }
+    }
+}
+
+/// What a step has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Pages were read, or there were none at these addresses.
+    Read,
+    /// Nothing is to be done until then.
+    Wait(Duration),
+    /// The guest is read.
+    Done,
+    /// The guest has ended.
+    Gone,
+}
+
+/// A place that is looked at again.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    due: Duration,
+    memory: u32,
+    address: u64,
+    fingerprint: u64,
+}
+
+/// A guest that is being read.
+#[derive(Debug)]
+pub struct Reading {
+    subject: Subject,
+    memories: Vec<Memory>,
+    has_exited: Vec<bool>,
+    chunks: VecDeque<(usize, Range<u64>)>,
+    places: VecDeque<Place>,
+    again: Option<Duration>,
+    sketch: GuestSketch,
+    context: Context,
+    /// When the first and the last page was read, in milliseconds since 1970.
+    times: Option<(i64, i64)>,
+}
+
+/// The buffers of a thread that reads.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    first: Scratch,
+    again: Scratch,
+}
+
+impl Buffers {
+    /// Buffers for one thread.
+    pub fn new() -> Self {
+        let mut buffers = Self::default();
+        buffers.again.look_again();
+        buffers
+    }
+}
+
+impl Reading {
+    /// Does a small part of what is left.
+    pub fn step(&mut self, buffers: &mut Buffers, now: Now) -> Step {
+        if self.places.front().is_some_and(|place| place.due <= now.at) {
+            return self.look_again(buffers, now);
+        }
+        let Some((at, addresses)) = self.chunks.pop_front() else {
+            return self.places.front().map_or(Step::Done, |place| Step::Wait(place.due));
+        };
+        let (Some(memory), Some(has_exited)) = (self.memories.get(at), self.has_exited.get_mut(at)) else {
+            return Step::Read;
+        };
+        if *has_exited {
+            return Step::Read;
+        }
+        let (sketch, places, again) = (&mut self.sketch, &mut self.places, self.again);
+        let scanned = buffers.first.scan(&self.context, memory, addresses, |address, fingerprint| {
+            if let (true, Some(again)) = (sketch.add(fingerprint), again) {
+                places.push_back(Place { due: now.at + again, memory: at as u32, address, fingerprint });
+            }
+        });
+        if scanned.is_err() {
+            *has_exited = true;
+            if self.has_exited.iter().all(|exited| *exited) {
+                return Step::Gone;
+            }
+        }
+        let first = self.times.map_or(now.day_clock, |(first, _)| first);
+        self.times = Some((first, now.day_clock));
+        Step::Read
+    }
+
+    fn look_again(&mut self, buffers: &mut Buffers, now: Now) -> Step {
+        for _ in 0..LOOKS {
+            let Some(place) = self.places.front().copied().filter(|place| place.due <= now.at) else { break };
+            self.places.pop_front();
+            // A lower rate may have dropped it meanwhile.
+            if !self.sketch.rate().keeps(place.fingerprint) {
+                continue;
+            }
+            let memory = self.memories.get(place.memory as usize);
+            let look = memory.map(|memory| buffers.again.look(&self.context, memory, place.address));
+            let content = match look {
+                Some(Ok((content, _))) => content,
+                _ => None,
+            };
+            self.sketch.look_again(place.fingerprint, content);
+        }
+        Step::Read
+    }
+
+    /// Whether all pages were read once, and only second looks are left.
+    pub fn is_read(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Ends the reading.
+    pub fn finish(mut self, now: Now) -> Finished {
+        let merged: u64 = self.memories.iter().map(|memory| memory.ksm.zero_pages.unwrap_or(0)).sum();
+        self.sketch.add_merged_zero_pages(merged);
+        let (first_ms, last_ms) = self.times.unwrap_or((now.day_clock, now.day_clock));
+        Finished { subject: self.subject, sketch: self.sketch.finish(), first_ms, last_ms }
+    }
+
+    /// The guest that is read.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Drops what a lower rate does not keep.
+    pub fn lower(&mut self, rate: Rate) {
+        self.sketch.lower(rate);
+    }
+}
+
+/// A guest that has been read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// The guest that was read.
+    pub subject: Subject,
+    /// What it holds.
+    pub sketch: Sketched,
+    /// When its first page was read, in milliseconds since 1970.
+    pub first_ms: i64,
+    /// When its last page was read.
+    pub last_ms: i64,
+}

@@ -1,0 +1,201 @@
+//! Reads the guests of a host again and again, a small part at each turn, and keeps the newest whole sketch of each.
+//!
+//! A guest's sketch is replaced only when it has been read from beginning to end. So each sketch is a sample of all its pages,
+//! and no page counts twice. How long a round takes depends on the budget alone: the caller waits between the turns.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::Duration;
+
+use ksmith_core::sample::ProcessId;
+use ksmith_host::memory::scan::page_size;
+
+use crate::clock::Now;
+use crate::file::{HostSketch, WriteError, write_file};
+use crate::host_facts::{HostFacts, Skipped};
+use crate::key::FleetKey;
+use crate::rate::RateRule;
+use crate::reading::{Buffers, Finished, Opened, Reading, Step};
+use crate::subject::{Subject, identify};
+
+/// Guests that may wait for their second look at the same time.
+const WAITING: usize = 8;
+
+/// What is read, and how.
+#[derive(Debug, Clone)]
+pub struct RotationOptions {
+    /// How the rate is chosen.
+    pub rate: RateRule,
+    /// After what pause to look a second time at the sampled pages.
+    pub again: Option<Duration>,
+    /// The shortest time between the beginnings of two rounds.
+    pub every: Duration,
+}
+
+/// What a turn has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// A small part was read.
+    Worked,
+    /// A guest was opened, or can't be: the kernel has walked its page tables, in a child of this process.
+    Opened,
+    /// A round is over: each guest that can be read has a sketch.
+    Round,
+    /// Nothing is to be done until then.
+    Idle(Duration),
+}
+
+/// The reading of all guests of a host, one after the other.
+#[derive(Debug)]
+pub struct Rotation {
+    key: FleetKey,
+    options: RotationOptions,
+    buffers: Buffers,
+    /// The guests of the host, as they were last told.
+    subjects: Vec<Subject>,
+    queue: VecDeque<ProcessId>,
+    current: Option<Reading>,
+    waiting: Vec<(Duration, Reading)>,
+    sketches: BTreeMap<ProcessId, Finished>,
+    failures: BTreeMap<ProcessId, String>,
+    /// When the round began, and whether its end was told.
+    round: Option<(Duration, bool)>,
+}
+
+impl Rotation {
+    /// Nothing is read yet.
+    pub fn new(key: FleetKey, options: RotationOptions) -> Self {
+        Self {
+            key,
+            options,
+            buffers: Buffers::new(),
+            subjects: Vec::new(),
+            queue: VecDeque::new(),
+            current: None,
+            waiting: Vec::new(),
+            sketches: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            round: None,
+        }
+    }
+
+    /// Takes in which guests there are now. What is known of others is forgotten; new ones are read in this round.
+    pub fn guests(&mut self, mut subjects: Vec<Subject>) {
+        identify(&mut subjects);
+        let first = |subject: &Subject| subject.processes.first().copied();
+        let is_there = |id: &ProcessId| subjects.iter().any(|subject| first(subject) == Some(*id));
+        self.sketches.retain(|id, _| is_there(id));
+        self.failures.retain(|id, _| is_there(id));
+        self.queue.retain(is_there);
+        let is_known = |id: &ProcessId| self.subjects.iter().any(|subject| first(subject) == Some(*id));
+        if self.round.is_some() {
+            self.queue.extend(subjects.iter().filter_map(first).filter(|id| !is_known(id)));
+        }
+        self.subjects = subjects;
+    }
+
+    /// Reads a small part of what is due.
+    pub fn turn(&mut self, now: Now) -> Turn {
+        if let Some(at) = self.waiting.iter().position(|(due, _)| *due <= now.at) {
+            let (_, reading) = self.waiting.swap_remove(at);
+            return self.step(reading, now);
+        }
+        if let Some(reading) = self.current.take() {
+            return self.step(reading, now);
+        }
+        let due = self.waiting.iter().map(|(due, _)| *due).min();
+        if let Some(due) = due.filter(|_| self.waiting.len() >= WAITING) {
+            return Turn::Idle(due);
+        }
+        if let Some(id) = self.queue.pop_front() {
+            self.open(id);
+            return Turn::Opened;
+        }
+        match (due, self.round) {
+            (Some(due), _) => Turn::Idle(due),
+            (None, Some((began, false))) => {
+                self.round = Some((began, true));
+                Turn::Round
+            }
+            (None, Some((began, true))) if now.at < began + self.options.every => {
+                Turn::Idle(began + self.options.every)
+            }
+            (None, _) => {
+                self.round = Some((now.at, false));
+                self.queue =
+                    self.subjects.iter().filter_map(|subject| subject.processes.first().copied()).collect();
+                Turn::Worked
+            }
+        }
+    }
+
+    fn open(&mut self, id: ProcessId) {
+        let subject = self.subjects.iter().find(|subject| subject.processes.first() == Some(&id));
+        let Some(subject) = subject.cloned() else { return };
+        // The file has one rate, which the largest guest sets. What is resident is known of all at once.
+        let most = self.subjects.iter().map(|subject| subject.rss_bytes / page_size()).max().unwrap_or(0);
+        let rate = self.options.rate.rate(most);
+        match Opened::of(subject) {
+            Ok(opened) => self.current = Some(opened.begin(&self.key, rate, self.options.again)),
+            Err(why) => self.fail(id, why.to_string()),
+        }
+    }
+
+    fn fail(&mut self, id: ProcessId, why: String) {
+        self.sketches.remove(&id);
+        self.failures.insert(id, why);
+    }
+
+    fn step(&mut self, mut reading: Reading, now: Now) -> Turn {
+        let id = reading.subject().processes.first().copied();
+        match (reading.step(&mut self.buffers, now), id) {
+            (Step::Read, _) if reading.is_read() => self.waiting.push((now.at, reading)),
+            (Step::Read, _) => self.current = Some(reading),
+            (Step::Wait(until), _) => self.waiting.push((until, reading)),
+            (Step::Done, Some(id)) => {
+                self.failures.remove(&id);
+                self.sketches.insert(id, reading.finish(now));
+            }
+            (Step::Gone, Some(id)) => self.fail(id, "it has ended".to_owned()),
+            (Step::Done | Step::Gone, None) => {}
+        }
+        Turn::Worked
+    }
+
+    /// Guests with a sketch.
+    pub fn sketched(&self) -> usize {
+        self.sketches.len()
+    }
+
+    /// Guests of the host, with a sketch or without.
+    pub fn known(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// Bytes of all sketches.
+    pub fn bytes(&self) -> usize {
+        self.sketches.values().map(|guest| guest.sketch.bytes()).sum()
+    }
+
+    /// Writes the file of this host: all guests with a sketch, and by name those without. Returns its size.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn write(&self, path: &Path, mut facts: HostFacts) -> Result<u64, WriteError> {
+        let mut guests = Vec::new();
+        for subject in &self.subjects {
+            let Some(id) = subject.processes.first() else { continue };
+            match self.sketches.get(id) {
+                // Its figures and its domain may have changed since it was read.
+                Some(found) => guests.push((subject, found)),
+                None => {
+                    let why = self.failures.get(id).map_or("it has not been read yet", String::as_str).to_owned();
+                    facts.skipped.push(Skipped { guest: format!("{} (pid {})", subject.name, subject.pid), why });
+                }
+            }
+        }
+        guests.sort_by(|one, other| one.0.guest_id.cmp(&other.0.guest_id));
+        let key_id = self.key.id();
+        write_file(path, &HostSketch { facts: &facts, guests, key_id: &key_id, page_size: page_size() })
+    }
+}

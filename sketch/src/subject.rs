@@ -1,0 +1,150 @@
+//! What is said of a guest besides its contents.
+
+use std::collections::BTreeMap;
+
+use ksmith_core::balance::BalanceConfig;
+use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::guest::{Guest, Kind};
+use ksmith_core::sample::ProcessId;
+use ksmith_host::memory::process::Process;
+use serde::Serialize;
+
+/// One guest that is sketched.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Subject {
+    /// The identity in the fleet: its UUID where it has one. See [`identify`].
+    pub guest_id: String,
+    /// The guest's name.
+    pub name: String,
+    /// Its UUID, in lower case with dashes.
+    pub uuid: Option<String>,
+    /// Whether name and UUID are verified. Else they are the word of the guest's own user.
+    pub verified: bool,
+    /// What it is.
+    pub kind: Kind,
+    /// The trust domain that the configuration assigns it to.
+    pub domain: Option<String>,
+    /// The class that the configuration assigns it to.
+    pub class: String,
+    /// The PID of its first process.
+    pub pid: u32,
+    /// The user of its first process.
+    pub user: Option<String>,
+    /// The memory that the guest believes to have, for virtual machines.
+    pub memory_bytes: Option<u64>,
+    /// Resident memory; merged pages count in full.
+    pub rss_bytes: u64,
+    /// Its part of what KSM saves now.
+    pub saved_bytes: u64,
+    /// Whether any of its memory is offered to KSM now.
+    pub mergeable: Option<bool>,
+    /// Its processes, the first one first.
+    #[serde(skip)]
+    pub processes: Vec<ProcessId>,
+}
+
+impl Subject {
+    /// A guest of the host, in the domain and the class that the configuration assigns it to.
+    pub fn of(guest: &Guest, domains: &DomainsConfig, classes: &BalanceConfig) -> Self {
+        let class = classes.terms(&guest.name, guest.uuid.as_deref(), guest.is_verified).class.name;
+        Self {
+            guest_id: String::new(),
+            name: guest.name.clone(),
+            uuid: guest.uuid.clone(),
+            verified: guest.is_verified,
+            kind: guest.kind,
+            domain: domains.domain_of(guest).map(str::to_owned),
+            class,
+            pid: guest.id().pid(),
+            user: guest.user.clone(),
+            memory_bytes: guest.memory_bytes,
+            rss_bytes: guest.figures.rss_bytes,
+            saved_bytes: guest.figures.saved_bytes,
+            mergeable: guest.mergeable,
+            processes: guest.processes.clone(),
+        }
+    }
+
+    /// A process that is no guest by itself: it has not offered memory, and is read because it was named.
+    pub fn of_process(process: &Process, classes: &BalanceConfig) -> Self {
+        Self {
+            guest_id: String::new(),
+            name: process.name.to_string(),
+            uuid: None,
+            verified: false,
+            kind: Kind::PROCESS,
+            domain: None,
+            class: classes.default_class.clone(),
+            pid: process.pid,
+            user: process.user().map(|user| user.to_string()),
+            memory_bytes: None,
+            rss_bytes: 0,
+            saved_bytes: 0,
+            mergeable: Some(process.is_involved()),
+            processes: vec![ProcessId { pid: process.pid, start_ticks: process.start_ticks }],
+        }
+    }
+}
+
+/// Gives each guest its identity: the UUID, else `kind/name`. Where two guests of a host claim the same, the process is added
+/// to those that are not verified, or to all of them.
+pub fn identify(subjects: &mut [Subject]) {
+    let plain = |subject: &Subject| match &subject.uuid {
+        Some(uuid) => uuid.clone(),
+        None => format!("{}/{}", subject.kind, subject.name),
+    };
+    let mut claims: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    for subject in subjects.iter() {
+        claims.entry(plain(subject)).or_default()[usize::from(subject.verified)] += 1;
+    }
+    for subject in subjects {
+        let id = plain(subject);
+        let [claimed, verified] = claims.get(&id).copied().unwrap_or_default();
+        let is_its_own = if subject.verified { verified == 1 } else { claimed + verified == 1 };
+        subject.guest_id = match subject.processes.first() {
+            Some(process) if !is_its_own => format!("{id}/{}.{}", process.pid, process.start_ticks),
+            _ => id,
+        };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn subject(name: &str, pid: u32, uuid: Option<&str>, verified: bool) -> Subject {
+        Subject {
+            guest_id: String::new(),
+            name: name.to_owned(),
+            uuid: uuid.map(str::to_owned),
+            verified,
+            kind: Kind::new("qemu"),
+            domain: None,
+            class: "silver".to_owned(),
+            pid,
+            user: None,
+            memory_bytes: Some(1 << 30),
+            rss_bytes: 1 << 20,
+            saved_bytes: 0,
+            mergeable: Some(true),
+            processes: vec![ProcessId { pid, start_ticks: 70 + u64::from(pid) }],
+        }
+    }
+
+    #[test]
+    fn each_guest_has_an_identity_of_its_own_and_none_can_take_anothers() {
+        let mut all = [
+            subject("web", 1, Some("u-1"), true),
+            subject("web", 2, Some("u-1"), false),
+            subject("db", 3, None, false),
+            subject("db", 4, None, false),
+            subject("mail", 5, None, false),
+            subject("twin", 6, Some("u-2"), true),
+            subject("twin", 7, Some("u-2"), true),
+        ];
+        identify(&mut all);
+        let ids = all.map(|subject| subject.guest_id);
+        let wanted = ["u-1", "u-1/2.72", "qemu/db/3.73", "qemu/db/4.74", "qemu/mail", "u-2/6.76", "u-2/7.77"];
+        assert_eq!(ids, wanted);
+    }
+}

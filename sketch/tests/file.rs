@@ -1,0 +1,308 @@
+//! Files as a reader finds them: captured from processes with known memory, and read back column by column.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ksmith_core::balance::BalanceConfig;
+use ksmith_core::sample::Sample;
+use ksmith_host::memory::process::Process;
+use ksmith_host::root::Root;
+use ksmith_sketch::{
+    CaptureOptions, Clock, FleetKey, HostFacts, Rate, RateRule, Rotation, RotationOptions, Subject, Turn, capture,
+};
+use parquet::basic::{Compression, LogicalType, TimeUnit};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
+
+/// A process with this memory: `contents` pages that depend on the seed and their number alone, each `copies` times, and `zero`
+/// pages of zeros. A line at its input has it rewrite the first half of the contents.
+struct Holder(Child);
+
+const SCRIPT: &str = r#"
+import ctypes, mmap, sys, threading, time
+seed, contents, copies, zero, offset = map(int, sys.argv[1:6])
+pages = contents * copies + zero
+memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def page(number, version):
+    word = (number * 0x9e3779b97f4a7c15 + seed * 0xbf58476d1ce4e5b9 + version * 0x94d049bb133111eb + 1) % 2**64
+    return word.to_bytes(8, 'little') * 512
+at = 0
+for number in range(contents):
+    for copy in range(copies):
+        memory[at:at + 4096] = page(number + offset, 0)
+        at += 4096
+for number in range(zero):
+    memory[at:at + 4096] = bytes(4096)
+    at += 4096
+libc = ctypes.CDLL(None, use_errno=True)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(pages * 4096), 14)  # no huge pages
+print('ready', flush=True)
+version = 0
+for line in sys.stdin:
+    # Half of the contents change.
+    version += 1
+    for number in range(contents // 2):
+        at = number * copies * 4096
+        memory[at:at + 4096 * copies] = page(number + offset, version) * copies
+    print('changed', flush=True)
+"#;
+
+impl Holder {
+    fn start([seed, contents, copies, zero, offset]: [u64; 5]) -> Self {
+        let numbers = [seed, contents, copies, zero, offset].map(|number| number.to_string());
+        let mut child = Command::new("python3")
+            .args(["-c", SCRIPT])
+            .args(numbers)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is installed");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::of_process(&Process::open(self.0.id()).unwrap(), &BalanceConfig::default())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn key() -> FleetKey {
+    FleetKey::of(b"a secret of the tests")
+}
+
+fn facts(host: &str) -> HostFacts {
+    HostFacts::read(&Root::host(), &Sample::default(), Some(host), Some(1 << 30), 1_795_000_000_000)
+}
+
+/// What a file says.
+struct Read {
+    metadata: BTreeMap<String, String>,
+    /// By guest: pages, zero pages, changing.
+    guests: BTreeMap<String, (i64, i64, Option<f64>)>,
+    /// By guest and fingerprint: copies, steady.
+    contents: BTreeMap<String, BTreeMap<i64, (i32, Option<i32>)>>,
+}
+
+fn read(path: &Path) -> Read {
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let file = reader.metadata();
+    let pairs = file.file_metadata().key_value_metadata().unwrap();
+    let metadata = pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect();
+    let mut read = Read { metadata, guests: BTreeMap::new(), contents: BTreeMap::new() };
+    for row in reader.get_row_iter(None).unwrap() {
+        let row = row.unwrap();
+        let guest = row.get_string(3).unwrap().clone();
+        assert_eq!((row.get_string(0).unwrap().as_str(), row.get_string(7).unwrap().as_str()), ("h1", "silver"));
+        if let Ok(fingerprint) = row.get_long(12) {
+            let before = read.contents.entry(guest).or_default();
+            assert!(before.keys().next_back().is_none_or(|last| *last < fingerprint), "in rising order");
+            before.insert(fingerprint, (row.get_int(13).unwrap(), row.get_int(14).ok()));
+        } else {
+            assert!(row.get_int(13).is_err() && row.get_int(14).is_err());
+            let figures = (row.get_long(8).unwrap(), row.get_long(9).unwrap(), row.get_double(10).ok());
+            assert_eq!(read.guests.insert(guest, figures), None, "one row for each guest");
+        }
+    }
+    read
+}
+
+fn options(holders: &[&Holder], rate: RateRule, again: Option<Duration>) -> CaptureOptions {
+    CaptureOptions { subjects: holders.iter().map(|holder| holder.subject()).collect(), rate, again }
+}
+
+fn write(options: &CaptureOptions, path: &Path) -> ksmith_sketch::Summary {
+    capture(options, &key()).unwrap().write(path, facts("h1"), &key()).unwrap()
+}
+
+fn stated(bits: u32) -> RateRule {
+    RateRule::Stated(Rate::of_bits(bits))
+}
+
+#[test]
+fn columns_are_those_of_the_reference() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("none.parquet");
+    let summary = write(&options(&[], stated(6), None), &path);
+    assert_eq!((summary.guests, summary.contents), (0, 0));
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let schema = reader.metadata().file_metadata().schema_descr_ptr();
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/sketch-files.md"))
+        .unwrap();
+    let listed: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let columns: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();
+    assert_eq!(listed.iter().filter(|name| !name.contains('.')).copied().collect::<Vec<_>>(), columns);
+    let keys: Vec<String> = read(&path).metadata.into_keys().collect();
+    let mut told: Vec<&str> = listed.into_iter().filter(|name| name.contains('.')).collect();
+    told.sort_unstable();
+    assert_eq!(keys, told);
+    let time = schema.column(2).logical_type_ref().cloned();
+    assert!(
+        matches!(time, Some(LogicalType::Timestamp(stamp)) if stamp.is_adjusted_to_u_t_c && stamp.unit == TimeUnit::MILLIS)
+    );
+    assert_eq!(reader.metadata().row_group(0).column(0).compression(), Compression::SNAPPY);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn at_rate_1_a_file_is_exact() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    // 600 contents twice and 100 zero pages; 400 once, of which 300 are the first one's.
+    let holders = [Holder::start([1, 600, 2, 100, 0]), Holder::start([1, 400, 1, 0, 300])];
+    let (one, other) = (holders[0].subject(), holders[1].subject());
+    write(&options(&[&holders[0], &holders[1]], stated(0), None), &path);
+    let found = read(&path);
+    let id = |subject: &Subject| format!("process/python3/{}.{}", subject.pid, subject.processes[0].start_ticks);
+    let (one, other) = (id(&one), id(&other));
+    // An interpreter has memory of its own besides.
+    let (pages, zero, changing) = found.guests[&one];
+    assert!(pages > 1300 && zero >= 100 && changing.is_none(), "{pages} {zero}");
+    let copies: i64 = found.contents[&one].values().map(|(copies, _)| i64::from(*copies)).sum();
+    assert_eq!(copies + zero, pages, "each page is a copy of a content or a zero page");
+    let common = |of: &dyn Fn(i32, i32) -> bool| {
+        let other = &found.contents[&other];
+        let both = found.contents[&one].iter().filter_map(|(content, (a, _))| Some((*a, other.get(content)?.0)));
+        both.filter(|(a, b)| of(*a, *b)).count()
+    };
+    assert_eq!(common(&|a, b| a == 2 && b == 1), 300);
+    assert!(found.contents[&one].values().all(|(_, steady)| steady.is_none()));
+}
+
+#[test]
+fn a_lower_rate_keeps_the_same_contents_and_other_keys_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let holder = Holder::start([5, 4000, 1, 0, 0]);
+    let path = |name: &str| directory.path().join(name);
+    write(&options(&[&holder], stated(1), None), &path("a"));
+    write(&options(&[&holder], stated(4), None), &path("b"));
+    let (high, low) = (read(&path("a")), read(&path("b")));
+    let only = |read: &Read| read.contents.values().next().unwrap().clone();
+    let (high, low) = (only(&high), only(&low));
+    assert!(low.len() > 200 && high.len() > 1800, "{} {}", low.len(), high.len());
+    // The rule for readers that the reference gives.
+    let limit = 1_i64 << 60;
+    let kept: Vec<i64> = high.keys().copied().filter(|content| (0..limit).contains(content)).collect();
+    // The interpreter itself may have changed a page of its own between the two.
+    let differing = kept.iter().filter(|content| !low.contains_key(content)).count();
+    assert!(differing <= 2 && low.len().abs_diff(kept.len()) <= 4, "{differing} of {}", kept.len());
+    let other = FleetKey::of(b"another secret of the tests");
+    let found = capture(&options(&[&holder], stated(1), None), &other).unwrap();
+    found.write(&path("c"), facts("h1"), &other).unwrap();
+    let foreign = read(&path("c"));
+    assert!(only(&foreign).keys().all(|content| !high.contains_key(content)));
+    assert_ne!(foreign.metadata["ksmith.key_id"], read(&path("a")).metadata["ksmith.key_id"]);
+}
+
+#[test]
+fn what_changes_between_the_looks_is_not_steady() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    let mut holder = Holder::start([9, 4000, 1, 0, 0]);
+    let mut rotation = Rotation::new(
+        key(),
+        RotationOptions {
+            rate: stated(0),
+            again: Some(Duration::from_secs(100)),
+            every: Duration::from_secs(1000),
+        },
+    );
+    rotation.guests(vec![holder.subject()]);
+    let clock = Clock::start();
+    let mut now = clock.now();
+    // Time passes only here.
+    while !matches!(rotation.turn(now), Turn::Idle(_)) {}
+    assert_eq!(rotation.sketched(), 0, "it waits for the second look");
+    holder.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    now.at += Duration::from_secs(101);
+    while rotation.turn(now) != Turn::Round {}
+    assert_eq!((rotation.sketched(), rotation.known()), (1, 1));
+    rotation.write(&path, facts("h1")).unwrap();
+    let found = read(&path);
+    let (pages, _, changing) = *found.guests.values().next().unwrap();
+    let contents = found.contents.values().next().unwrap();
+    let steady: i64 = contents.values().map(|(_, steady)| i64::from(steady.unwrap())).sum();
+    let copies: i64 = contents.values().map(|(copies, _)| i64::from(*copies)).sum();
+    // 2000 pages changed, and a few of the interpreter's.
+    assert!((2000..2600).contains(&(copies - steady)), "{copies} {steady} of {pages}");
+    assert!((changing.unwrap() - (copies - steady) as f64 / copies as f64).abs() < 1e-12);
+    let Turn::Idle(next) = rotation.turn(now) else { panic!("a round begins too soon") };
+    assert!(next > now.at && next <= now.at + Duration::from_secs(1000));
+    now.at = next;
+    assert_eq!(rotation.turn(now), Turn::Worked);
+    assert_eq!(rotation.turn(now), Turn::Opened);
+}
+
+#[test]
+fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    let (first, second) = (Holder::start([1, 500, 1, 0, 0]), Holder::start([2, 500, 1, 0, 0]));
+    let mut rotation =
+        Rotation::new(key(), RotationOptions { rate: stated(0), again: None, every: Duration::from_secs(1000) });
+    rotation.guests(vec![first.subject(), second.subject()]);
+    let now = Clock::start().now();
+    while rotation.sketched() == 0 {
+        rotation.turn(now);
+    }
+    rotation.write(&path, facts("h1")).unwrap();
+    let found = read(&path);
+    assert_eq!((found.guests.len(), found.metadata["ksmith.complete"].as_str()), (1, "false"));
+    assert!(found.metadata["ksmith.host"].contains("it has not been read yet"));
+    // The first one ends while the second one is read.
+    let left = second.subject();
+    drop(first);
+    rotation.guests(vec![left]);
+    while rotation.turn(now) != Turn::Round {}
+    rotation.write(&path, facts("h1")).unwrap();
+    let found = read(&path);
+    assert_eq!((found.guests.len(), found.metadata["ksmith.complete"].as_str()), (1, "true"));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside the file");
+}
+
+#[test]
+fn the_largest_guest_has_about_as_many_contents_as_were_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    let holders = [Holder::start([1, 9000, 1, 0, 0]), Holder::start([2, 500, 1, 0, 0])];
+    let summary = write(&options(&[&holders[0], &holders[1]], RateRule::PerGuest(1024), None), &path);
+    let found = read(&path);
+    let most = found.contents.values().map(BTreeMap::len).max().unwrap();
+    assert!((400..=1120).contains(&most), "{most} at {}", summary.rate);
+    assert!(summary.bytes < 64 << 10, "{}", summary.bytes);
+}
+
+#[test]
+fn a_place_that_can_not_be_written_is_an_error_and_leaves_the_file_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    fs::write(&path, "the file before").unwrap();
+    let found = || capture(&options(&[], stated(0), None), &key()).unwrap();
+    let error = found().write(&directory.path().join("none/h1.parquet"), facts("h1"), &key()).unwrap_err();
+    assert!(error.to_string().contains("none/h1.parquet"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "the file before");
+    found().write(&path, facts("h1"), &key()).unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[..4], b"PAR1");
+    // A directory is in the place of the file.
+    fs::create_dir(directory.path().join("h2.parquet")).unwrap();
+    assert!(found().write(&directory.path().join("h2.parquet"), facts("h1"), &key()).is_err());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no part of a file is left");
+}
