@@ -47,7 +47,7 @@ test: rust test-tools $(PEERS) $(TUNED) $(GUEST_KERNEL) ## Check format and lint
 	rustfmt --check --edition 2024 host/src/hypervisor/*/mod.rs # declared by a macro, which cargo fmt does not look into
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace --no-run
-	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test kubernetes-test
+	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test kubernetes-test fleet-test
 	@if [ -e $(PEERS)/usr/sbin/ksmtuned ]; then export KSMTUNED=$(CURDIR)/$(PEERS)/usr/sbin/ksmtuned; fi; \
 	export GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL); \
 	$(suite)

@@ -33,7 +33,15 @@ impl Source for Fake {
     fn status(&self) -> Result<Status, Unavailable> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let sample = Sample { page_size: 4096, ..Sample::default() };
-        Ok(Status { sample, ksmd_cpu_percent: None, daemon: None, domains: None, balance: None, history: None })
+        Ok(Status {
+            sample,
+            ksmd_cpu_percent: None,
+            daemon: None,
+            domains: None,
+            balance: None,
+            history: None,
+            sketch: None,
+        })
     }
 
     fn guests(&self) -> Result<GuestsReport, Unavailable> {

@@ -4,8 +4,9 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
 use super::commands::Page;
+use super::files;
 use super::settings::{Key, Settings};
-use super::{EXIT_CODES, files};
+use crate::exit::CODES;
 
 /// What stands at the top of each page, in the middle.
 const MANUAL: &str = "ksmith";
@@ -44,8 +45,8 @@ fn render(page: &Page<'_>, all: &[Page<'_>], date: &str, into: &mut Vec<u8>) -> 
         roff.control("TP", []).text([italic(*path)]).text([roman(*meaning)]);
     }
     roff.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in EXIT_CODES {
-        entry(&mut roff, &code.to_string(), meaning);
+    for code in CODES {
+        entry(&mut roff, &code.to_string(), code.meaning);
     }
     roff.control("SH", ["SEE ALSO"]);
     let mut seen = related(page, all);

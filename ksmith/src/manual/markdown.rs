@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use clap::{Arg, ArgAction, Command};
 
-use super::EXIT_CODES;
 use super::commands::Page;
 use super::settings::{Key, Settings};
+use crate::exit::CODES;
 
 const GENERATED: &str = "This page is generated: `cargo run -p ksmith -- manual --dir target/manual && cp target/manual/reference/*.md \
                          docs/reference/`.";
@@ -29,8 +29,8 @@ fn program(text: &mut String, page: &Page<'_>) {
     text.push_str("\n## Options of every command\n\n");
     arguments(text, page);
     text.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
-    for (code, meaning) in EXIT_CODES {
-        let _ = writeln!(text, "| {code} | {meaning} |");
+    for code in CODES {
+        let _ = writeln!(text, "| {code} | {} |", code.meaning);
     }
 }
 

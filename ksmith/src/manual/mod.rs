@@ -15,14 +15,6 @@ use clap_complete::Shell;
 use commands::pages;
 use settings::Settings;
 
-/// Exit codes, as every page lists them.
-const EXIT_CODES: [(u8, &str); 4] = [
-    (0, "The command did what it was asked for."),
-    (1, "The command failed, or it found something that needs attention."),
-    (2, "The command line or the configuration is not valid."),
-    (3, "The command is not possible here: no KSM, no privilege, or another program controls KSM."),
-];
-
 /// One file of the manual.
 #[derive(Debug)]
 pub struct File {

@@ -8,6 +8,7 @@
 mod budget;
 mod commands;
 mod doctor_page;
+mod exit_page;
 mod generated;
 mod json_page;
 mod links;

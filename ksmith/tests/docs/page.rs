@@ -12,10 +12,11 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 const NOT_FOR_USERS: [&str; 2] = ["docs/internals/", "docs/measurements/"];
 
 /// Pages that a command writes.
-pub const GENERATED: [&str; 8] = [
+pub const GENERATED: [&str; 9] = [
     "docs/reference/figures.md",
     "docs/reference/history.md",
     "docs/reference/doctor.md",
+    "docs/reference/exit-codes.md",
     "docs/reference/json.md",
     "docs/reference/messages.md",
     "docs/reference/commands.md",

@@ -67,6 +67,7 @@ fn status() -> Status {
         domains: None,
         balance: None,
         history: None,
+        sketch: None,
     }
 }
 
