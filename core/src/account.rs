@@ -22,6 +22,8 @@ pub struct Totals {
     pub exposure_bytes: u64,
     /// What the host has for that: memory it can obtain, and free swap. `None` where /proc/meminfo fails.
     pub headroom_bytes: Option<u64>,
+    /// Whether KSM's counters of merged pages can't be read, so that all figures above but the headroom say nothing.
+    pub is_unknown: bool,
 }
 
 impl Totals {
@@ -39,6 +41,7 @@ impl Totals {
             profit_bytes: difference(saved_bytes, overhead_bytes),
             exposure_bytes: saved_bytes,
             headroom_bytes,
+            is_unknown: !sample.ksm.shows_savings(),
         }
     }
 
@@ -57,6 +60,8 @@ pub struct Share {
     pub saved_bytes: u64,
     /// `saved_bytes` less the metadata for the pages that ksmd tracks in it.
     pub profit_bytes: i64,
+    /// Whether KSM's counters can't be read, so that the figures above say nothing.
+    pub is_unknown: bool,
 }
 
 /// Each process's share, in the order of `sample.processes`, and what can't be attributed because some
@@ -78,6 +83,7 @@ pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
             merged_bytes: merging[i].saturating_add(zero[i]).saturating_mul(page),
             saved_bytes,
             profit_bytes: difference(saved_bytes, overhead),
+            is_unknown: !sample.ksm.shows_savings(),
         }
     });
     (shares.collect(), merged_rest.saturating_add(zero_rest).saturating_mul(page))

@@ -147,7 +147,7 @@ fn cause(alarm: Alarm, facts: &Facts<'_>) -> Option<String> {
         Alarm::Exposure => totals.headroom_bytes.filter(|_| totals.is_overexposed()).map(|headroom| {
             format!(
                 "{} of memory are saved by merging, and the host has {} if guests write to all of it: give it swap or \
-                 memory, or merge less (ksmith status; docs/how-to/runbooks/KsmithExposureOverHeadroom.md)",
+                 memory, or merge less (ksmith status; /usr/share/doc/ksmith/docs/how-to/runbooks/KsmithExposureOverHeadroom.md)",
                 Bytes::from(totals.exposure_bytes),
                 Bytes::from(headroom)
             )
@@ -192,6 +192,7 @@ mod tests {
             profit_bytes: saved as i64 - overhead as i64,
             exposure_bytes: saved,
             headroom_bytes: Some(headroom),
+            is_unknown: false,
         }
     }
 

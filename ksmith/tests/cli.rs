@@ -207,11 +207,116 @@ fn a_kernel_without_ksm_is_said_so() {
     let status = json(&ksmith(&["--root", &tree, "status", "--json"]));
     assert_eq!(
         (&status["run"], &status["saved_bytes"], &status["errors"]),
-        (&Value::Null, &0.into(), &Value::Array(vec![]))
+        (&Value::Null, &Value::Null, &Value::Array(vec![]))
     );
     let output = ksmith(&["--root", &tree, "doctor"]);
     assert_eq!(code(&output), 6);
     assert!(out(&output).contains("CONFIG_KSM=y"), "{}", out(&output));
+}
+
+#[test]
+fn what_can_not_be_read_is_unknown_and_not_zero() {
+    for name in ["hostile", "no-ksm"] {
+        let tree = tree(name);
+        let status = json(&ksmith(&["--root", &tree, "status", "--json"]));
+        for key in ["saved_bytes", "profit_bytes", "exposure_bytes", "overhead_bytes", "tracked_bytes"] {
+            assert!(status.as_object().unwrap().contains_key(key) && status[key].is_null(), "{name}: {key}");
+        }
+        let guests = json(&ksmith(&["--root", &tree, "guests", "--json"]));
+        assert!(guests["saved_bytes"].is_null() && guests["profit_bytes"].is_null(), "{name}: {guests}");
+        for guest in guests["guests"].as_array().unwrap() {
+            assert!(guest["saved_bytes"].is_null() && guest["rss_bytes"].is_u64(), "{name}: {guest}");
+        }
+        assert!(json(&ksmith(&["--root", &tree, "--json"]))["saved_bytes"].is_null(), "{name}");
+        for command in ["status", "guests"] {
+            let text = out(&ksmith(&["--root", &tree, command]));
+            assert!(!text.contains("saved 0 B") && !text.contains("saved     0 B"), "{name}: {text}");
+        }
+    }
+    let known = json(&ksmith(&["--root", &tree("linux-6.18"), "status", "--json"]));
+    assert!(known["saved_bytes"].is_u64() && known["profit_bytes"].is_i64(), "{known}");
+}
+
+/// A copy of a captured tree in which one guest has another's name.
+fn twins() -> (tempfile::TempDir, String) {
+    let copy = tempfile::tempdir().unwrap();
+    let to = copy.path().join("tree");
+    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&to).status().unwrap().success());
+    for pid in ["13466", "13467"] {
+        fs::write(to.join(format!("proc/{pid}/cmdline")), "qemu-system-x86_64\0-name\0web\0").unwrap();
+    }
+    let tree = to.display().to_string();
+    (copy, tree)
+}
+
+#[test]
+fn a_name_of_two_guests_lists_both_and_a_pid_chooses_one() {
+    let (_copy, tree) = twins();
+    for name in ["web", "qemu:web"] {
+        let output = ksmith(&["doctor", name, "--root", &tree]);
+        assert_eq!((code(&output), out(&output).as_str()), (4, ""), "{}", err(&output));
+        for part in ["2 guests are called", "qemu:web pid 13466", "qemu:web pid 13467", "by its PID or UUID"] {
+            assert!(err(&output).contains(part), "{part}: {}", err(&output));
+        }
+    }
+    // What this tree lacks is said of the one that was chosen.
+    let chosen = ksmith(&["doctor", "13467", "--root", &tree]);
+    assert!(err(&chosen).contains("the captured tree has no proc/13467/smaps"), "{}", err(&chosen));
+}
+
+#[test]
+fn a_file_that_a_captured_tree_lacks_is_named_and_no_process_is_said_to_have_ended() {
+    let (_copy, tree) = twins();
+    fs::remove_file(Path::new(&tree).join("proc/13466/maps")).unwrap();
+    let output = ksmith(&["doctor", "13466", "--root", &tree]);
+    assert_eq!(code(&output), 3, "{}", err(&output));
+    assert!(err(&output).contains("the captured tree has no proc/13466/"), "{}", err(&output));
+    assert!(!err(&output).contains("has ended"), "{}", err(&output));
+}
+
+#[test]
+fn estimate_tells_root_not_to_become_root() {
+    let output = ksmith(&["estimate", "1"]);
+    if rustix::process::geteuid().is_root() {
+        assert!(!err(&output).contains("run ksmith as root"), "{}", err(&output));
+    } else {
+        assert_eq!(code(&output), 5, "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_check_is_one_line_with_the_codes_of_nagios() {
+    let check = |name: &str| {
+        let output = ksmith(&["doctor", "--check", "--root", &tree(name)]);
+        assert_eq!(out(&output).lines().count(), 1, "{}", out(&output));
+        (code(&output), out(&output))
+    };
+    let (code_of_none, line) = check("no-ksm");
+    assert_eq!(code_of_none, 2);
+    assert!(line.starts_with("KSM CRITICAL - this kernel has no KSM") && line.contains(" | problems=1 "), "{line}");
+    let (code_of_warnings, line) = check("linux-6.18");
+    assert_eq!(code_of_warnings, 1, "{line}");
+    assert!(line.starts_with("KSM WARNING - ") && line.contains(" | problems=0 warnings="), "{line}");
+    let (unknown, line) = check("there-is-none");
+    assert_eq!(unknown, 3);
+    assert!(line.starts_with("KSM UNKNOWN - --root "), "{line}");
+    let bad = tempfile::NamedTempFile::new().unwrap();
+    fs::write(bad.path(), "polcy = 1\n").unwrap();
+    let output = ksmith(&["doctor", "--check", "--config", &bad.path().display().to_string()]);
+    assert_eq!((code(&output), out(&output).lines().count()), (3, 1), "{}", out(&output));
+}
+
+#[test]
+fn no_help_names_a_page_of_the_source_tree() {
+    let help = out(&ksmith(&["--help"]));
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let names = commands.lines().filter_map(|line| line.trim().split(' ').next()).filter(|name| *name != "help");
+    let pages: Vec<String> = names.map(|name| out(&ksmith(&[name, "--help"]))).chain([help.clone()]).collect();
+    for page in pages {
+        for (at, _) in page.match_indices("docs/") {
+            assert!(page[..at].ends_with("/usr/share/doc/ksmith/"), "{page}");
+        }
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct PeerUrl {
 pub enum BadPeer {
     /// It asks for TLS.
     #[error(
-        "{0:?}: ksmith speaks no TLS itself: name a proxy on this host that does (docs/how-to/web-page.md), by http://"
+        "{0:?}: ksmith speaks no TLS itself: name a proxy on this host that does (/usr/share/doc/ksmith/docs/how-to/web-page.md), by http://"
     )]
     Tls(String),
     /// It is something else.

@@ -64,19 +64,19 @@ figures! {
             |guest| guest.figures.memory.shared_bytes;
         "merged_bytes" ["merged" 50]: u64, Bytes Gauge (5 19), "/proc/PID/ksm_stat: ksm_merging_pages + ksm_zero_pages",
             "Memory mapped to merged pages, zero pages included.",
-            |guest| guest.figures.merged_bytes;
+            |guest| guest.figures.known(guest.figures.merged_bytes);
         "zero_bytes" ["zero" 10]: u64, Bytes Gauge (6 10), "/proc/PID/ksm_stat: ksm_zero_pages",
             "The part of merged_bytes that maps the kernel's zero page.",
-            |guest| guest.figures.zero_bytes;
+            |guest| guest.figures.known(guest.figures.zero_bytes);
         "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",
             "The guest's part of what the host saves.",
-            |guest| guest.figures.saved_bytes;
+            |guest| guest.figures.known(guest.figures.saved_bytes);
         "metadata_bytes" ["metadata" 20]: u64, Bytes Gauge (6 4), "64 * /proc/PID/ksm_stat: ksm_rmap_items",
             "KSM's reverse mappings for the guest's pages.",
-            |guest| guest.figures.metadata_bytes;
+            |guest| guest.figures.known(guest.figures.metadata_bytes);
         "profit_bytes" ["profit" 80]: i64, Bytes Gauge (5 19), "saved_bytes - metadata_bytes",
             "Memory saved less metadata; negative for a guest that only costs.",
-            |guest| guest.figures.profit_bytes;
+            |guest| guest.figures.known(guest.figures.profit_bytes);
     }
 }
 

@@ -15,19 +15,24 @@ figures! {
             |status| status.sample.page_size;
         "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
             "Memory that is not needed because pages are merged.",
-            |status| Totals::of(&status.sample).saved_bytes;
+            |status| known(status, |totals| totals.saved_bytes);
         "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",
             "Mergeable memory that ksmd has visited; it grows in the first pass over new memory.",
-            |status| status.sample.ksm.tracked_pages().saturating_mul(status.sample.page_size);
+            |status| {
+                let ksm = &status.sample.ksm;
+                ksm.shows_tracked().then(|| ksm.tracked_pages().saturating_mul(status.sample.page_size))
+            };
         "overhead_bytes": u64, Bytes Gauge (2 6), "64 * (pages_shared + pages_sharing + pages_unshared + pages_volatile)",
             "KSM's own metadata: 64 bytes for each page that it tracks.",
-            |status| Totals::of(&status.sample).overhead_bytes;
+            |status| status.sample.ksm.shows_tracked().then(|| Totals::of(&status.sample).overhead_bytes);
         "profit_bytes": i64, Bytes Gauge (2 6), "saved_bytes - overhead_bytes",
             "Memory saved less KSM's metadata; negative when KSM costs memory.",
-            |status| Totals::of(&status.sample).profit_bytes;
+            |status| {
+                known(status, |totals| totals.profit_bytes).filter(|_| status.sample.ksm.shows_tracked())
+            };
         "exposure_bytes": u64, Bytes Gauge (2 6), "saved_bytes",
             "Memory that the host would need if every merged page were written to.",
-            |status| Totals::of(&status.sample).exposure_bytes;
+            |status| known(status, |totals| totals.exposure_bytes);
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
             "Memory and free swap that the host has to cover the exposure.",
             |status| Totals::of(&status.sample).headroom_bytes;
@@ -42,11 +47,17 @@ figures! {
             |status| status.sample.vmstat.value().and_then(|vm| vm.cow_ksm);
         "unattributed_bytes": u64, Bytes Gauge (2 6), "saved_bytes - sum of the processes' saved_bytes",
             "Memory saved in processes that hide their figures from this user.",
-            |status| status.processes().1;
+            |status| status.sample.ksm.shows_savings().then(|| status.processes().1);
         "hidden_processes": u64, Count Gauge (2 6), "/proc/PID/ksm_stat",
             "Processes that hide their KSM figures from this user.",
             |status| status.sample.hidden_processes;
     }
+}
+
+/// A figure of the host's totals, where KSM's counters of merged pages can be read.
+fn known<T>(status: &Status, read: impl Fn(Totals) -> T) -> Option<T> {
+    let totals = Totals::of(&status.sample);
+    (!totals.is_unknown).then(|| read(totals))
 }
 
 figures! {
@@ -70,9 +81,9 @@ figures! {
 
 /// Figures of the host that `guests` shows too, under the same keys.
 pub const HOST_IN_GUESTS: &[Figure<GuestsReport>] = &[
-    again("saved_bytes", |report| Some(report.saved_bytes).into()),
-    again("profit_bytes", |report| Some(report.profit_bytes).into()),
-    again("unattributed_bytes", |report| Some(report.unattributed_bytes).into()),
+    again("saved_bytes", |report| (!report.is_unknown).then_some(report.saved_bytes).into()),
+    again("profit_bytes", |report| (!report.is_unknown).then_some(report.profit_bytes).into()),
+    again("unattributed_bytes", |report| (!report.is_unknown).then_some(report.unattributed_bytes).into()),
     again("cow_ksm", |report| report.cow_ksm.into()),
 ];
 

@@ -17,12 +17,12 @@ figures! {
             |process| process.rss_bytes;
         "merged_bytes" ["merged" 50]: u64, Bytes Gauge (5 19), "/proc/PID/ksm_stat: ksm_merging_pages + ksm_zero_pages",
             "Memory mapped to merged pages, zero pages included.",
-            |process| process.share.merged_bytes;
+            |process| (!process.share.is_unknown).then_some(process.share.merged_bytes);
         "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",
             "The process's part of what the host saves.",
-            |process| process.share.saved_bytes;
+            |process| (!process.share.is_unknown).then_some(process.share.saved_bytes);
         "profit_bytes" ["profit" 80]: i64, Bytes Gauge (5 19), "saved_bytes - 64 * ksm_rmap_items",
             "Memory saved less KSM's metadata for the process; negative for one that only costs.",
-            |process| process.share.profit_bytes;
+            |process| (!process.share.is_unknown).then_some(process.share.profit_bytes);
     }
 }

@@ -24,6 +24,9 @@ pub struct Figures {
     pub metadata_bytes: u64,
     /// Saved less metadata.
     pub profit_bytes: i64,
+    /// Whether KSM's counters can't be read, so that the figures of merging say nothing.
+    #[serde(default)]
+    pub is_unknown: bool,
 }
 
 /// What only a walk over all page tables tells (`/proc/PID/smaps_rollup`): asked for rarely.
@@ -61,6 +64,11 @@ impl Memory {
 }
 
 impl Figures {
+    /// A figure of merging, where KSM's counters can be read.
+    pub fn known<T>(&self, figure: T) -> Option<T> {
+        (!self.is_unknown).then_some(figure)
+    }
+
     /// Adds savings of a process with memory that was counted already.
     pub fn add_saved(&mut self, saved_bytes: u64) {
         self.saved_bytes = self.saved_bytes.saturating_add(saved_bytes);
@@ -76,6 +84,7 @@ impl Figures {
         self.saved_bytes = self.saved_bytes.saturating_add(share.saved_bytes);
         self.metadata_bytes = self.metadata_bytes.saturating_add(metadata);
         self.profit_bytes = self.profit_bytes.saturating_add(share.profit_bytes);
+        self.is_unknown |= share.is_unknown;
     }
 }
 

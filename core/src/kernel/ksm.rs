@@ -225,12 +225,26 @@ impl Ksm {
         self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }
 
+    /// Whether the counters of merged pages were read: without KSM, and where a counter is no number, savings are unknown
+    /// and not zero. A kernel that counts no zero pages saves none by them.
+    pub fn shows_savings(&self) -> bool {
+        self.pages_sharing.get().is_some() && matches!(self.ksm_zero_pages, Reading::Value(_) | Reading::Absent)
+    }
+
+    /// Whether the counters of tracked pages were read: there are some, and none is denied or malformed.
+    pub fn shows_tracked(&self) -> bool {
+        let tracked = self.tracked();
+        let is_fine = |pages: &Reading<u64>| matches!(pages, Reading::Value(_) | Reading::Absent);
+        tracked.iter().any(|pages| pages.get().is_some()) && tracked.into_iter().all(is_fine)
+    }
+
+    fn tracked(&self) -> [&Reading<u64>; 4] {
+        [&self.pages_shared, &self.pages_sharing, &self.pages_unshared, &self.pages_volatile]
+    }
+
     /// Pages that ksmd keeps a reverse mapping for: everything it has looked at and still tracks.
     pub fn tracked_pages(&self) -> u64 {
-        [&self.pages_shared, &self.pages_sharing, &self.pages_unshared, &self.pages_volatile]
-            .into_iter()
-            .filter_map(Reading::get)
-            .fold(0, u64::saturating_add)
+        self.tracked().into_iter().filter_map(Reading::get).fold(0, u64::saturating_add)
     }
 }
 

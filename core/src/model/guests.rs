@@ -18,6 +18,9 @@ pub struct GuestsReport {
     pub saved_bytes: u64,
     /// The host's profit.
     pub profit_bytes: i64,
+    /// Whether KSM's counters can't be read, so that the savings above say nothing.
+    #[serde(default)]
+    pub is_unknown: bool,
     /// The host's ratios.
     pub efficiency: Efficiency,
     /// Merged pages of the host that writes broke since boot.
@@ -44,6 +47,7 @@ impl GuestsReport {
             unattributed_bytes,
             saved_bytes: totals.saved_bytes,
             profit_bytes: totals.profit_bytes,
+            is_unknown: totals.is_unknown,
             efficiency: Efficiency::of(&sample.ksm),
             cow_ksm: sample.vmstat.value().and_then(|vm| vm.cow_ksm),
             cow_ksm_per_second: None,

@@ -48,9 +48,14 @@ pub struct DoctorArgs {
 
 impl DoctorArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if self.check {
+            let [.., unknown] = exit::CHECK;
+            patience::watch_with(unknown);
+            return check(global);
+        }
+        global.check_root()?;
         patience::watch();
         match &self.subject {
-            None if self.check => check(global),
             Some(subject) => self.examine(global, subject),
             None => of_host(global),
         }
@@ -137,7 +142,7 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
 /// Says in one line what is found, as a Nagios plugin does. What can't be examined is UNKNOWN.
 fn check(global: &Global) -> anyhow::Result<ExitCode> {
     let [ok, warning, critical, unknown] = exit::CHECK;
-    let findings = match findings(global) {
+    let findings = match global.check_root().map_err(anyhow::Error::from).and_then(|()| findings(global)) {
         Ok(findings) => findings,
         Err(error) => {
             print::line(format_args!("KSM {} - {}", unknown.name, super::sentence(&error)))?;

@@ -33,7 +33,7 @@ pub enum LabCommand {
 
 /// Play scenarios under each policy and compare the results.
 ///
-/// A scenario is a TOML file with guests and a timeline: see `ksmith lab list` and docs/internals/lab.md. Each run starts
+/// A scenario is a TOML file with guests and a timeline: see `ksmith lab list` and /usr/share/doc/ksmith/docs/internals/lab.md. Each run starts
 /// from the same state of the host (nothing merged, the kernel's own settings), and all competitors take turns
 /// within each repeat. Each policy runs as a daemon of its own, and ksmtuned as the original script. At the end,
 /// and on Ctrl-C, everything is restored. The lab refuses a host where KSM is in use.
@@ -70,9 +70,20 @@ impl LabCommand {
     }
 }
 
-/// Directories of scenarios: `scenarios/` in the working directory, then those of packages.
+/// Directories of scenarios: `scenarios/` in the working directory, that of the package this program is of, then those of
+/// other packages.
 fn places() -> Vec<PathBuf> {
-    ["scenarios", "/usr/local/share/ksmith/scenarios", "/usr/share/ksmith/scenarios"].map(PathBuf::from).to_vec()
+    const SHARED: &str = "share/ksmith/scenarios";
+    let own = env::current_exe().ok();
+    let prefix = own.as_deref().and_then(Path::parent).and_then(Path::parent);
+    let installed = prefix.into_iter().chain(["/usr/local", "/usr"].map(Path::new));
+    let mut places = vec![PathBuf::from("scenarios")];
+    for place in installed.map(|prefix| prefix.join(SHARED)) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
 }
 
 impl LabRunArgs {
@@ -248,7 +259,9 @@ fn list(global: &Global) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if scenarios.is_empty() {
-        print::line("no scenarios here: name a TOML file, or go to a directory with scenarios/ in it")?;
+        print::line(
+            "no scenarios here: the package puts them in /usr/share/ksmith/scenarios; or name a TOML file",
+        )?;
     }
     for (_, short, long) in &scenarios {
         let times = format!("{}, long {}", Span(short.duration), Span(long.duration));

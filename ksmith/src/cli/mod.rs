@@ -194,9 +194,9 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Err(misuse) => {
             let mut page = Page::new();
             let text = misuse.render().to_string();
-            if std::env::args_os().any(|argument| argument == "--json") {
-                let summary = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-                tell_json(exit::USAGE, summary);
+            if asks_for_json() {
+                let first = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>();
+                tell_json(exit::USAGE, first.join(" ").trim_start_matches("error: "));
             } else {
                 page.lines(text.lines());
                 print::aside(&page);
@@ -217,6 +217,11 @@ pub fn main() -> anyhow::Result<ExitCode> {
         }
         outcome => outcome,
     }
+}
+
+/// Whether the command line asks for JSON, also one that is not understood. What follows `--` is another program's.
+fn asks_for_json() -> bool {
+    std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
 
 /// Prints an error on standard error as one line of JSON.
@@ -258,7 +263,8 @@ impl Cli {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let global = &self.global;
         // `optin` writes into an image, which need hold no captured tree.
-        if !matches!(self.command, Some(Command::Optin(_))) {
+        // A check of a monitoring system has exit codes of its own.
+        if !matches!(self.command, Some(Command::Optin(_) | Command::Doctor(_))) {
             global.check_root()?;
         }
         let Some(command) = &self.command else { return overview::run(global) };

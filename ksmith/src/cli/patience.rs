@@ -6,7 +6,7 @@ use ksmith_core::printable::Page;
 use ksmith_host::memory::under_way;
 
 use super::print;
-use crate::exit;
+use crate::exit::{self, Code};
 
 /// A process that holds a read up for longer does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -14,7 +14,12 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// From now on ends the command, with a message, when a process holds it up. A thread that waits for the process can't be
 /// woken, but ends with the command.
 pub(super) fn watch() {
-    let work = || {
+    watch_with(exit::FAILED);
+}
+
+/// As [`watch`], with another exit code.
+pub(super) fn watch_with(code: Code) {
+    let work = move || {
         loop {
             std::thread::sleep(LONGEST / 20);
             if let Some(pid) = under_way::stuck(LONGEST).first() {
@@ -24,7 +29,7 @@ pub(super) fn watch() {
                     LONGEST.as_secs()
                 ));
                 print::aside(&page);
-                std::process::exit(exit::FAILED.number.into());
+                std::process::exit(code.number.into());
             }
         }
     };

@@ -95,7 +95,7 @@ impl Scanner {
         match self {
             Self::Unavailable(why) if !is_running => Some(format!(
                 "ksmd is off and no daemon can be asked for scans ({why}): nothing will be merged. Start `ksmith daemon`; \
-                 this user must be in the group of its socket (docs/how-to/opt-in.md)"
+                 this user must be in the group of its socket (/usr/share/doc/ksmith/docs/how-to/opt-in.md)"
             )),
             Self::Unwanted if !is_running => {
                 Some("ksmd is off and no scan is wanted: nothing may be merged".to_owned())

@@ -36,6 +36,9 @@ pub struct ScanArgs {
     /// Pause ksmtuned, if it controls KSM, during the scan; with a running daemon this has no effect
     #[arg(long)]
     take_over: bool,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl ScanArgs {
@@ -43,6 +46,9 @@ impl ScanArgs {
         let root = control::require(global)?;
         let config = Config::load(global.config.as_deref())?;
         let limits = scan_limits(&config.limits, self.max_cpu);
+        if self.dry_run {
+            return self.plan(global, root, &config, limits);
+        }
         let started = Instant::now();
         let (before, after) = match Client::connect(&config.daemon.control_socket) {
             Ok(mut client) => {
@@ -84,6 +90,37 @@ impl ScanArgs {
             Err(error) => return Err(error.into()),
         };
         self.report(global, &before, &after, started)
+    }
+
+    /// Says which ksmith would scan, and the first settings that it would change.
+    fn plan(&self, global: &Global, root: Root, config: &Config, limits: Limits) -> anyhow::Result<ExitCode> {
+        let (by, changes) = match Client::connect(&config.daemon.control_socket) {
+            Ok(_) => ("the daemon", Vec::new()),
+            Err(error) if error.is_absent() && config.domains.needs_a_guard() => {
+                return Err(Failure::impossible(NEEDS_A_GUARD).into());
+            }
+            Err(error) if error.is_absent() => {
+                let host = LiveHost::new(Observer::new(root), control::take(global, true, self.take_over)?);
+                let job = ScanJob::all_pages(self.passes);
+                let tick = Controller::new(host, Box::new(OnDemand::new(job)), limits).tick();
+                if shows_mergeable(&Root::host()) && nothing_to_scan(&tick.sample) {
+                    return Err(Failure::impossible(NOTHING_TO_SCAN).into());
+                }
+                ("this command", tick.applied.changes)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if global.json {
+            print::json(
+                &serde_json::json!({ "dry_run": true, "passes": self.passes, "by": by, "changes": changes }),
+            )?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        print::line(format_args!("would scan all mergeable memory {} times, by {by}", self.passes))?;
+        for change in changes {
+            print::line(format_args!("would change {change}"))?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn report(

@@ -11,7 +11,7 @@ use crate::show::schemas::{SCHEMAS, of};
 /// Print the JSON Schema of what a command prints with --json.
 ///
 /// Each key is described with its unit, its kind (gauge, counter or state) and the first kernel that has it. Without a
-/// command, the commands that have a schema are listed. docs/reference/figures.md has all figures on one page.
+/// command, the commands that have a schema are listed. /usr/share/doc/ksmith/docs/reference/figures.md has all figures on one page.
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
     /// The command, such as status or lab run

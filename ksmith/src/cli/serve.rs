@@ -20,7 +20,7 @@ use super::{Failure, Global};
 ///
 /// The daemon itself has no network. This process needs no privilege: it asks the daemon at its read-only socket, which
 /// is open to the group in [view]. It answers GET requests, and changes nothing. It listens on loopback by default; a
-/// proxy adds TLS and other users (docs/how-to/web-page.md).
+/// proxy adds TLS and other users (/usr/share/doc/ksmith/docs/how-to/web-page.md).
 ///
 /// The page is at /, the metrics are at /metrics, and the JSON of `ksmith status`, `guests` and `balance` is under
 /// /api/v1/.

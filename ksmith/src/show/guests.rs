@@ -182,11 +182,16 @@ fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &
         bytes => format!("; {} of it in processes that are not shown", Bytes::from(bytes)),
     };
     page.line("");
-    page.line(format_args!(
-        "saved {} on this host (profit {}){unattributed}",
-        Bytes::from(report.saved_bytes),
-        Bytes::from(report.profit_bytes)
-    ));
+    match report.is_unknown {
+        true => {
+            page.line("saved on this host: unknown, because KSM's counters can't be read: `ksmith doctor` says why")
+        }
+        false => page.line(format_args!(
+            "saved {} on this host (profit {}){unattributed}",
+            Bytes::from(report.saved_bytes),
+            Bytes::from(report.profit_bytes)
+        )),
+    }
     for figure in EFFICIENCY {
         if let Some(value) = (figure.read)(report).number() {
             let name = figure.field.name.rsplit('.').next().unwrap_or_default().replace('_', " ");
@@ -272,7 +277,7 @@ fn remaining(guests: &[Guest]) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
             "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, across domains too: \
-             -machine mem-merge=off at their start ends that (docs/how-to/domains.md)",
+             -machine mem-merge=off at their start ends that (/usr/share/doc/ksmith/docs/how-to/domains.md)",
             names.join(", ")
         )
     })

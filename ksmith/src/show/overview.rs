@@ -48,8 +48,8 @@ pub struct Alike {
 pub struct Overview {
     /// What KSM does.
     pub state: State,
-    /// Memory that merging saves now.
-    pub saved_bytes: u64,
+    /// Memory that merging saves now. `None`: KSM's counters can't be read.
+    pub saved_bytes: Option<u64>,
     /// What controls KSM, one name each: ksmith first.
     pub controlled_by: Vec<String>,
     /// The number of guests with mergeable memory.
@@ -98,7 +98,8 @@ impl Overview {
             (_, Some(Run::Unmerged)) => State::Unmerged,
             (_, None) => State::Unknown,
         };
-        let saved_bytes = Totals::of(sample).saved_bytes;
+        let totals = Totals::of(sample);
+        let saved_bytes = (!totals.is_unknown).then_some(totals.saved_bytes);
         let (can, can_not): (Vec<&Guest>, Vec<&Guest>) =
             seen.guests.guests.iter().partition(|guest| guest.mergeable != Some(false) && guest.obstacle.is_none());
         let mergeable_bytes = can.iter().fold(0_u64, |sum, guest| sum.saturating_add(guest.figures.rss_bytes));
@@ -110,7 +111,7 @@ impl Overview {
             mergeable_bytes,
             not_mergeable_guests: can_not.len(),
             alike: alike(&can),
-            upper_bound_bytes: mergeable_bytes.saturating_sub(saved_bytes),
+            upper_bound_bytes: mergeable_bytes.saturating_sub(totals.saved_bytes),
             hidden_processes: sample.hidden_processes,
             has_unknown_guests: sample.has_unknown_figures(),
             next: String::new(),
@@ -173,10 +174,10 @@ const SHOWN: usize = 3;
 /// The text for people.
 pub fn text(overview: &Overview) -> Page {
     let mut page = Page::new();
-    let saved = Bytes::from(overview.saved_bytes);
+    let saved = overview.saved_bytes.map_or("an unknown amount".to_owned(), |bytes| Bytes::from(bytes).to_string());
     match overview.state {
         State::On => page.toned(Tone::Good, format_args!("KSM       on; saves {saved} now")),
-        State::Off if overview.saved_bytes == 0 => page.line("KSM       off; saves nothing"),
+        State::Off if overview.saved_bytes == Some(0) => page.line("KSM       off; saves nothing"),
         State::Off => page.line(format_args!("KSM       off; {saved} stay saved from before")),
         State::Unmerged => page.line("KSM       off; everything was unmerged"),
         State::Absent => page.toned(Tone::Problem, "KSM       this kernel has none: no memory can be merged here"),
@@ -248,7 +249,7 @@ pub fn schema() -> Value {
     );
     let keys = [
         ("state", "string", "KSM's state: on, off, unmerged, absent or unknown."),
-        ("saved_bytes", "integer", "Memory that merging saves now."),
+        ("saved_bytes", "integer?", "Memory that merging saves now; null where KSM's counters can't be read."),
         ("guests", "integer", "Number of guests with mergeable memory."),
         ("mergeable_bytes", "integer", "Resident memory of these guests."),
         ("not_mergeable_guests", "integer", "Number of guests that offer no memory to KSM."),

@@ -95,14 +95,19 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
     if status.sample.ksm.is_present() {
         let totals = Totals::of(&status.sample);
         let bytes = |bytes: u64| Bytes::from(bytes);
-        page.line(format_args!(
-            "saved     {}  (metadata {}, profit {})",
-            bytes(totals.saved_bytes),
-            bytes(totals.overhead_bytes),
-            Bytes::from(totals.profit_bytes)
-        ));
+        match totals.is_unknown {
+            true => page.line("saved     unknown: KSM's counters can't be read"),
+            false => page.line(format_args!(
+                "saved     {}  (metadata {}, profit {})",
+                bytes(totals.saved_bytes),
+                bytes(totals.overhead_bytes),
+                Bytes::from(totals.profit_bytes)
+            )),
+        }
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
-        let exposure = format!("exposure  {}  (headroom {headroom})", bytes(totals.exposure_bytes));
+        let exposed =
+            if totals.is_unknown { "unknown".to_owned() } else { bytes(totals.exposure_bytes).to_string() };
+        let exposure = format!("exposure  {exposed}  (headroom {headroom})");
         match totals.is_overexposed() {
             true => page.partly_toned(exposure + "  ", Tone::Problem, "WARNING: more than the host has", ""),
             false => page.line(exposure),

@@ -18,7 +18,7 @@ pub struct Series {
 impl Series {
     /// Takes in one look.
     pub fn push(&mut self, status: &Status) {
-        let saved = status.sample.ksm.is_present().then(|| Totals::of(&status.sample).saved_bytes);
+        let saved = status.sample.ksm.shows_savings().then(|| Totals::of(&status.sample).saved_bytes);
         // In thousandths of a CPU: a chart counts in whole numbers.
         let ksmd = status.ksmd_cpu_percent.map(|percent| (percent * 10.0).round() as u64);
         for (series, value) in [(&mut self.saved, saved), (&mut self.ksmd, ksmd)] {

@@ -355,8 +355,14 @@ fn people_take_give_and_hold_and_are_told_what_came_of_it() {
     assert!(answer.given_bytes > answer.wanted_bytes && answer.given_bytes < 48 * MIB, "{answer:?}");
     let answer = resize(&service, &guest.id.pid.to_string(), true, 2 * WHOLE).unwrap();
     assert_eq!((answer.given_bytes, guest.taken()), (WHOLE, 0));
+    let planned = Resize { guest: "u".to_owned(), give: false, bytes: 32 * MIB, dry_run: true };
+    let Answer::Resized(planned) = ask(&service, Ask::Resize(planned)) else { panic!("it is no plan") };
+    let amounts = (planned.from_bytes, planned.wanted_bytes, planned.given_bytes);
+    assert_eq!((amounts, guest.taken()), ((WHOLE, WHOLE - 32 * MIB, WHOLE), 0), "a dry run takes nothing");
     assert!(resize(&service, "missing", true, MIB).unwrap_err().contains("there is no guest \"missing\""));
     let hold = |release| ask(&service, Ask::Hold(Hold { guest: "u".to_owned(), release, dry_run: false }));
+    let planned = Hold { guest: "u".to_owned(), release: false, dry_run: true };
+    assert!(matches!(ask(&service, Ask::Hold(planned)), Answer::Done { message } if message.contains("would be")));
     assert!(matches!(hold(false), Answer::Done { message } if message.contains("left alone")));
     service.configure(always_short());
     wait_until("the pool is short", || ["short", "urgent"].contains(&report(&service).state.as_str()));

@@ -165,7 +165,11 @@ pub fn find(name: &str, places: &[PathBuf]) -> Result<PathBuf, ScenarioError> {
     named.ok_or_else(|| {
         let known: Vec<String> =
             list(places).iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
-        let known = if known.is_empty() { "none here".to_owned() } else { known.join(", ") };
+        let known = if known.is_empty() {
+            "none here; the package puts them in /usr/share/ksmith/scenarios".to_owned()
+        } else {
+            known.join(", ")
+        };
         ScenarioError::Unknown { name: name.to_owned(), known }
     })
 }

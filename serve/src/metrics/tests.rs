@@ -38,7 +38,8 @@ fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
 }
 
 fn report(guests: Vec<Guest>) -> GuestsReport {
-    GuestsReport::new(&Sample { page_size: 4096, ..Sample::default() }, guests, 0)
+    let report = GuestsReport::new(&Sample { page_size: 4096, ..Sample::default() }, guests, 0);
+    GuestsReport { is_unknown: false, ..report }
 }
 
 fn status() -> Status {

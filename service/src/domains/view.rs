@@ -15,7 +15,7 @@ use super::remaining::Remaining;
 
 /// Why a guest that says that it is off may merge all the same.
 const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable, and its own word does not count: it is not \
-                      verified (docs/reference/guests.md)";
+                      verified (/usr/share/doc/ksmith/docs/reference/guests.md)";
 
 /// Looks at guests, and remembers what takes long to find out.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Views {
                 Some(left) if !guest.is_verified => {
                     unswitchable = Some(format!(
                         "{} of its memory stays mergeable, and whether that is firmware can't be told: it is not verified \
-                         (docs/reference/guests.md)",
+                         (/usr/share/doc/ksmith/docs/reference/guests.md)",
                         Bytes::from(left)
                     ));
                 }

@@ -12,8 +12,7 @@ use super::switches::Done;
 use super::worker::Worker;
 
 /// Why a guest is not switched on.
-const REFUSED: &str =
-    "merged pages could need more memory than there is, so no more is offered (docs/how-to/balance.md)";
+const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (/usr/share/doc/ksmith/docs/how-to/balance.md)";
 
 impl Worker {
     pub(super) fn prune(&mut self, sample: &Sample, snapshot: &GuestSnapshot) {

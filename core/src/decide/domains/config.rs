@@ -117,7 +117,7 @@ impl DomainsConfig {
             "domains.mode = \"{mode}\" can't be kept on {running}: before Linux {MERGES_ON_SECOND_VISIT} a page that equals a \
              merged one merges when ksmd first visits it, and that may be before a new guest is looked at. Run Linux \
              {MERGES_ON_SECOND_VISIT} or later; or keep mode = \"report\" and offer the memory of one domain only \
-             (docs/how-to/domains.md)"
+             (/usr/share/doc/ksmith/docs/how-to/domains.md)"
         ))
     }
 

@@ -6,7 +6,7 @@ use crate::units::Bytes;
 pub(super) fn side_channel(circumstances: &Circumstances) -> Option<Finding> {
     let meaning = circumstances.side_channel.as_ref()?;
     let remedy = "if their owners do not trust each other: [domains] with mode = \"one\" or \"node\" in \
-                  /etc/ksmith.toml (docs/how-to/domains.md)";
+                  /etc/ksmith.toml (/usr/share/doc/ksmith/docs/how-to/domains.md)";
     Some(finding("side-channel", Severity::Note, meaning, remedy))
 }
 
@@ -32,7 +32,7 @@ pub(super) fn remaining_mergeable(circumstances: &Circumstances) -> Option<Findi
                  domains",
                 guests.join(", ")
             ),
-            "start them with -machine mem-merge=off (libvirt: nosharepages): then nothing is offered (docs/how-to/domains.md)",
+            "start them with -machine mem-merge=off (libvirt: nosharepages): then nothing is offered (/usr/share/doc/ksmith/docs/how-to/domains.md)",
         )
     })
 }
@@ -43,7 +43,7 @@ pub(super) fn guarded(circumstances: &Circumstances) -> Option<Finding> {
         "guarded",
         Severity::Warning,
         format!("nothing merges, since the domains could not be kept apart otherwise: {why}"),
-        "see docs/how-to/domains.md: what each kind of guest needs so that it can be switched off",
+        "see /usr/share/doc/ksmith/docs/how-to/domains.md: what each kind of guest needs so that it can be switched off",
     ))
 }
 

@@ -17,7 +17,7 @@ pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
                 Bytes::from(totals.headroom_bytes.unwrap_or(0)),
             ),
             "add swap, or run fewer guests: when merged pages diverge the kernel has nothing but the OOM killer; [balance] \
-             with exposure = \"cover\" keeps as much ready as guests can spare (docs/how-to/balance.md)",
+             with exposure = \"cover\" keeps as much ready as guests can spare (/usr/share/doc/ksmith/docs/how-to/balance.md)",
         )
     })
 }

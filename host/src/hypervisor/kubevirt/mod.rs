@@ -66,7 +66,7 @@ impl Hypervisor for KubeVirt {
 
     fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
         Some(
-            "the libvirt in its pod has its monitor. Have it scheduled to a node without KSM (docs/how-to/kubernetes.md)"
+            "the libvirt in its pod has its monitor. Have it scheduled to a node without KSM (/usr/share/doc/ksmith/docs/how-to/kubernetes.md)"
                 .to_owned(),
         )
     }

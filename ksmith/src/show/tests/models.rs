@@ -51,6 +51,7 @@ pub fn guests() -> GuestsReport {
         0,
     );
     report.efficiency.sharing_per_shared = Some(2.5);
+    report.is_unknown = false;
     report
 }
 

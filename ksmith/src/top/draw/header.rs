@@ -49,6 +49,9 @@ impl App {
             return Line::from("");
         }
         let totals = Totals::of(&sight.status.sample);
+        if totals.is_unknown {
+            return Line::from("saved: unknown, because KSM's counters can't be read");
+        }
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |bytes| Bytes::from(bytes).to_string());
         let before = format!("saved {}  profit ", Bytes::from(totals.saved_bytes));
         let profit = Bytes::from(totals.profit_bytes).to_string();
