@@ -1,6 +1,6 @@
 //! The file: one Parquet file for a host, flat columns, a row for each guest and for each of its sampled contents.
 //!
-//! `docs/reference/sketch-files.md` is the contract with readers.
+//! `docs/internals/sketch-files.md` is the contract with readers.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};

@@ -143,7 +143,7 @@ fn columns_are_those_of_the_reference() {
     assert_eq!((summary.guests, summary.contents), (0, 0));
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/sketch-files.md"))
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/internals/sketch-files.md"))
         .unwrap();
     let listed: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let columns: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();

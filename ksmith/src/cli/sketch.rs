@@ -26,7 +26,7 @@ use super::{Failure, Global, patience, print};
 /// looked at again, for those that change never merge.
 ///
 /// The file tells nothing to a reader without the secret but which guests have contents in common. With the secret one can test
-/// whether a guest holds a page that one knows: /usr/share/doc/ksmith/docs/reference/sketch-files.md.
+/// whether a guest holds a page that one knows: /usr/share/doc/ksmith/docs/internals/sketch-files.md.
 ///
 /// Without PIDs and --guest it reads every virtual machine and every guest with mergeable memory. It needs root or
 /// CAP_SYS_PTRACE, but no KSM.

@@ -126,6 +126,16 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith unmerge", "Undo all merging."),
         ],
     ),
+    (
+        "sketch",
+        &[
+            ("ksmith sketch --new-secret fleet.key", "Make the secret that all hosts of a fleet share."),
+            (
+                "ksmith sketch --secret fleet.key --out host1.parquet",
+                "Sketch the guests of this host for ksmith-fleet.",
+            ),
+        ],
+    ),
     ("optin", &[("ksmith optin build.service", "Let a service of systemd merge, by MemoryKSM=yes.")]),
     ("restore", &[("ksmith restore", "Put back what a killed ksmith has changed.")]),
     (

@@ -22,7 +22,7 @@ pub struct Folded {
     pub other: u64,
     /// Memory that another userfaultfd has.
     pub taken: u64,
-    /// Memory whose mapping was changed meanwhile.
+    /// Memory of mappings that were changed meanwhile.
     pub changed: u64,
     /// Stack and data of the folding thread itself.
     pub own: u64,

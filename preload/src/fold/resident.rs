@@ -63,7 +63,7 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
-    /// Opens it.
+    /// Opens the page map.
     pub fn open() -> Result<Self, Errno> {
         Ok(Self { file: Descriptor::open(c"/proc/self/pagemap")? })
     }

@@ -122,7 +122,7 @@ pub struct Userfault {
 }
 
 impl Userfault {
-    /// Opens one. `takes_user_mode`: one that only knows writes in user mode will do.
+    /// Opens a userfaultfd. `takes_user_mode`: one that only knows accesses in user mode will do.
     ///
     /// # Errors
     /// `EPERM`: this process may not have a full one. `ENOSYS`: the kernel can't move pages.

@@ -1,6 +1,6 @@
 //! Folding one window: a part of one mapping.
 //!
-//! The states of a page, and who may do what in each:
+//! The states of a page, and what the program, a device and the folding thread may do in each:
 //!
 //! | state | the program | a device | the folding thread |
 //! |---|---|---|---|

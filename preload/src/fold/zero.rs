@@ -105,7 +105,7 @@ unsafe fn is_zero(page: *const u64, bytes: usize) -> bool {
     while at < words {
         let mut any = 0_u64;
         for next in at..at.saturating_add(LINE) {
-            // SAFETY: within the page, whose words are a multiple of a line.
+            // SAFETY: within the page, which is a multiple of a line.
             any |= unsafe { page.add(next).read_volatile() };
         }
         if any != 0 {

@@ -81,13 +81,13 @@ fn a_filter_is_an_expression_or_a_piece_of_text() {
 #[test]
 fn a_group_opens_as_its_guests() {
     let mut app = app((80, 24));
-    press(&mut app, "ggg");
+    press(&mut app, "gggg");
     assert_eq!(app.list.label().unwrap().field.name, "user");
     is_listed(&app, &["x", "y"]);
     press(&mut app, "[down][enter]");
     is_listed(&app, &["c", "数"]);
     assert_eq!(app.list.sieve.as_ref().unwrap().text, "user=\"y\"");
-    press(&mut app, "[esc]ggggg");
+    press(&mut app, "[esc]gggggg");
     assert_eq!(names(&app), ["-"], "by domain");
     press(&mut app, "[enter]");
     is_listed(&app, &["a", "c", "b", "数"]);

@@ -41,7 +41,7 @@ fn a_filter_that_is_typed_and_one_that_is_wrong() {
 
 #[test]
 fn guests_by_user() {
-    check("by-user", "ggg[down]");
+    check("by-user", "gggg[down]");
 }
 
 #[test]
