@@ -9,6 +9,7 @@
 pub mod account;
 pub mod alarm;
 pub mod balance;
+pub mod contradiction;
 pub mod controller;
 pub mod decide;
 pub mod diagnose;

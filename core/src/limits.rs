@@ -3,11 +3,40 @@
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
 
 /// A part of one CPU: 0.2 is 20 %. In the configuration a text in per cent, `"20%"`.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Share(f64);
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Percentage)
+    }
+}
+
+struct Percentage;
+
+impl Visitor<'_> for Percentage {
+    type Value = Share;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a percentage such as \"20%\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Share, E> {
+        Share::try_from(text.to_owned()).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Share, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Share, E> {
+        let meant = if number > 0.0 && number <= 100.0 { number } else { 50.0 };
+        Err(E::custom(format!("a percentage is a text with its sign, not {number}: write \"{meant}%\"")))
+    }
+}
 
 impl TryFrom<String> for Share {
     type Error = String;

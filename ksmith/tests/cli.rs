@@ -90,16 +90,20 @@ fn ten_mistakes_in_a_configuration_are_refused_ten_times_with_line_and_column() 
     let file = directory.path().join("ksmith.toml");
     let path = file.display().to_string();
     for (text, place, why) in [
-        ("polcy = 1\n", "line 1, column 1", "unknown field `polcy`"),
-        ("[policy]\nkind = \"best\"\n", "line 2, column 8", "unknown variant `best`"),
-        ("[policy.profit]\nprice = 1\n", "line 2, column 1", "unknown field `price`"),
-        ("[policy.profit]\ngrowth_mib = \"4\"\n", "line 2, column 14", "invalid type: string"),
-        ("[limits]\nmax_cpu = \"120%\"\n", "line 2, column 11", "is not a percentage"),
-        ("[limits]\nmax_pages_to_scan = -1\n", "line 2, column 21", "invalid value: integer `-1`"),
-        ("[policy.fixed]\nsettings = { pages_shared = 1 }\n", "line 2, column 12", "pages_shared"),
-        ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"\n", "line 3, column 1", "duplicate key"),
-        ("[limits\nmax_cpu = \"20%\"\n", "line 1, column 8", "unclosed table"),
-        ("# fine\n\n[policy.fixed]\npreset = \"slow\"\n", "line 4, column 10", "there is no preset \"slow\""),
+        ("polcy = 1\n", ":1:1: ", "there is no key \"polcy\" at the top of the file: did you mean \"policy\"?"),
+        ("[policy]\nkind = \"best\"\n", ":2:8: ", "kind takes \"profit\", \"score\""),
+        ("[policy.profit]\nprice = 1\n", ":2:1: ", "there is no key \"price\" in [policy.profit]"),
+        ("[policy.profit]\ngrowth_mib = \"4\"\n", ":2:14: ", "growth_mib takes a number, not the text \"4\""),
+        ("[limits]\nmax_cpu = \"120%\"\n", ":2:11: ", "is not a percentage"),
+        (
+            "[limits]\nmax_pages_to_scan = -1\n",
+            ":2:21: ",
+            "max_pages_to_scan takes a whole number from 0 to 4294967295, not -1",
+        ),
+        ("[policy.fixed]\nsettings = { pages_shared = 1 }\n", ":2:12: ", "pages_shared"),
+        ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"\n", ":3:1: ", "duplicate key"),
+        ("[limits\nmax_cpu = \"20%\"\n", ":1:8: ", "unclosed table"),
+        ("# fine\n\n[policy.fixed]\npreset = \"slow\"\n", ":4:10: ", "there is no preset \"slow\""),
     ] {
         fs::write(&file, text).unwrap();
         // Every command that goes by the configuration refuses it, not only the one that checks.
@@ -108,7 +112,7 @@ fn ten_mistakes_in_a_configuration_are_refused_ten_times_with_line_and_column() 
             assert_eq!(code(&output), 2, "{text:?}");
             assert_eq!(out(&output), "", "{text:?}");
             let message = err(&output);
-            assert!(message.starts_with(&format!("ksmith: {path}: ")), "{message}");
+            assert!(message.starts_with(&format!("ksmith: {path}:")), "{message}");
             assert!(message.contains(place) && message.contains(why), "{text:?} gave {message}");
         }
     }
@@ -118,6 +122,29 @@ fn ten_mistakes_in_a_configuration_are_refused_ten_times_with_line_and_column() 
         (code(&output), out(&output)),
         (0, format!("{path}: good; policy score, ksmd up to 20 % of a CPU\n"))
     );
+}
+
+#[test]
+fn all_faults_of_a_configuration_are_told_at_once_as_text_and_as_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ksmith.toml");
+    let path = file.display().to_string();
+    fs::write(&file, "[limits]\nmax_cpu = 50\n[balance]\nlow_percent = 30\n").unwrap();
+    let output = ksmith(&["config", "check", &path]);
+    assert_eq!(code(&output), 2);
+    let lines: Vec<String> = err(&output).lines().map(|line| line.trim_start().to_owned()).collect();
+    assert_eq!(
+        lines,
+        [
+            format!("ksmith: {path}:2:11: max_cpu: a percentage is a text with its sign, not 50: write \"50%\""),
+            format!("{path}:4:15: low_percent (30) must be less than high_percent (20)"),
+        ]
+    );
+    let output = ksmith(&["config", "check", &path, "--json"]);
+    assert_eq!(code(&output), 2);
+    let document = json(&output);
+    assert!(schema("config check").is_valid(&document), "{document}");
+    assert_eq!(document["faults"][1]["line"], 4);
 }
 
 #[test]

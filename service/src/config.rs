@@ -1,7 +1,13 @@
 //! The configuration file: TOML in which every key has a meaning. A key or value without one is refused, with
-//! its line and column.
+//! its line and column. All faults of a file are found at once.
 
+mod document;
+mod fault;
+mod host_checks;
 mod renamed_keys;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use std::fs;
 use std::io;
@@ -10,12 +16,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ksmith_core::balance::BalanceConfig;
+use ksmith_core::contradiction::Contradiction;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
 use ksmith_core::field::KernelVersion;
-use ksmith_core::kernel::nodes;
 use serde::Deserialize;
 
+pub use self::fault::{Fault, Faults};
+
+use self::document::Document;
 use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
 use crate::sketcher::SketchConfig;
@@ -119,6 +128,9 @@ pub enum ConfigError {
     /// The file is of no use.
     #[error(transparent)]
     File(#[from] BadFile),
+    /// The file has faults.
+    #[error(transparent)]
+    Faults(#[from] Faults),
     /// Something else than a socket is where the control socket should be.
     #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
     Occupied {
@@ -159,38 +171,69 @@ impl Config {
     /// Reads the text of the file at `path`.
     ///
     /// # Errors
-    /// A key that does not exist, or a value that its key does not take.
+    /// All keys that do not exist, values that their keys do not take, and settings that contradict each other.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let meaningless =
-            |message: String| ConfigError::from(BadFile::Meaningless { path: path.to_owned(), message });
-        let config: Self =
-            toml::from_str(text).map_err(|error| meaningless(error.to_string().trim_end().to_owned()))?;
-        let no_list = |cpus: &&String| nodes(cpus).is_none();
-        if let Some(cpus) = config.daemon.ksmd_cpus.as_ref().filter(no_list) {
-            return Err(meaningless(format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4")));
+        let (document, mut faults) = Document::read(text);
+        faults.extend(document.faults_of(&document.config.contradictions()));
+        Faults::refuse(path, faults)?;
+        Ok(document.config)
+    }
+
+    /// Reads the text of the file at `path`, and looks whether it fits this host: all that the daemon would refuse at its
+    /// start, and all that it would name and never find.
+    ///
+    /// # Errors
+    /// All faults that are found, each with its place.
+    pub fn check(path: &Path, text: &str, root: &Root) -> Result<Self, ConfigError> {
+        let (document, mut faults) = Document::read(text);
+        let config = &document.config;
+        let mut misfits = config.contradictions();
+        misfits.extend(config.domains.unknown_domains());
+        misfits.extend(host_checks::misfits(config, root));
+        if let Err(why) = config.policy() {
+            let policy = config.policy.kind.name();
+            misfits.push(Contradiction::new(&[&["policy", policy, "file"], &["policy", "kind"]], why.to_string()));
         }
-        if !(0.0..=3600.0).contains(&config.optin.cpu_seconds_per_hour) {
-            return Err(meaningless("[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds".to_owned()));
+        faults.extend(document.faults_of(&misfits));
+        let kernel = config
+            .check_kernel(root)
+            .err()
+            .map(|why| document.faults_of(&[Contradiction::new(&[&["domains", "mode"]], why.to_string())]));
+        let kernel = kernel.unwrap_or_default();
+        if faults.is_empty() && !kernel.is_empty() {
+            return Err(ConfigError::Kernel(Faults::new(path, kernel).to_string()));
         }
-        if config.optin.passes_per_hour == PassLimit::Unlimited && !config.domains.declares_one_domain() {
-            return Err(meaningless(NEEDS_ONE_DOMAIN.to_owned()));
+        faults.extend(kernel);
+        Faults::refuse(path, faults)?;
+        Ok(document.config)
+    }
+
+    /// Says where the settings contradict each other.
+    fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
+        if let Some(cpus) = self.daemon.ksmd_cpus.as_ref().filter(no_list) {
+            let message = format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4");
+            found.push(Contradiction::new(&[&["daemon", "ksmd_cpus"]], message));
         }
-        let profit = &config.policy.profit;
-        if profit.pressed_price_mib_per_cpu_second > profit.price_mib_per_cpu_second {
-            return Err(meaningless(
-                "[policy.profit] pressed_price_mib_per_cpu_second is over price_mib_per_cpu_second: ksmd would scan less \
-                 while memory is short; name a price that is not over the other"
-                    .to_owned(),
-            ));
+        if !(0.0..=3600.0).contains(&self.optin.cpu_seconds_per_hour) {
+            let message = "[optin] cpu_seconds_per_hour: an hour has 0 to 3600 seconds";
+            found.push(Contradiction::new(&[&["optin", "cpu_seconds_per_hour"]], message));
         }
-        config
-            .domains
-            .fault()
-            .or_else(|| config.balance.fault())
-            .or_else(|| config.history.fault())
-            .or_else(|| config.sketch.fault())
-            .or_else(|| config.notify.fault())
-            .map_or(Ok(config), |fault| Err(meaningless(fault)))
+        if self.optin.passes_per_hour == PassLimit::Unlimited && !self.domains.declares_one_domain() {
+            found.push(Contradiction::new(&[&["optin", "passes_per_hour"], &["domains"]], NEEDS_ONE_DOMAIN));
+        }
+        found.extend(self.policy.profit.contradiction());
+        found.extend(self.domains.contradictions());
+        found.extend(self.balance.contradictions());
+        found.extend(self.history.contradictions());
+        found.extend(self.sketch.fault().map(|fault| {
+            let key =
+                fault.strip_prefix("[sketch] ").and_then(|rest| rest.split_once(':')).map_or("", |(key, _)| key);
+            Contradiction::new(&[&["sketch", key]], fault.as_str())
+        }));
+        found.extend(self.notify.contradiction());
+        found
     }
 
     /// Refuses what the kernel of this host can't do.
@@ -203,148 +246,11 @@ impl Config {
         self.domains.refused_on(kernel).map_or(Ok(()), |why| Err(ConfigError::Kernel(why)))
     }
 
-    /// What the configuration names and this host does not have: CPUs and NUMA nodes. A host that does not show which it
-    /// has refuses none.
-    pub fn missing_on(&self, root: &Root) -> Vec<String> {
-        let listed = |file: &str| root.text(file).value().and_then(|text| nodes(text.trim()));
-        let mut missing = Vec::new();
-        let cpus = listed("sys/devices/system/cpu/present");
-        if let (Some(here), Some(wanted)) = (cpus, self.daemon.ksmd_cpus.as_deref().and_then(nodes)) {
-            let lacking =
-                wanted.difference(&here).map(|cpu| format!("[daemon] ksmd_cpus: there is no CPU {cpu} here"));
-            missing.extend(lacking);
-        }
-        if let Some(here) = listed("sys/devices/system/node/online") {
-            let lacking = self.domains.nodes.iter().filter(|(_, node)| !here.contains(node));
-            missing.extend(lacking.map(|(domain, node)| {
-                format!("[domains] nodes: {domain} = {node}: there is no NUMA node {node} here")
-            }));
-        }
-        missing
-    }
-
     /// The policy in charge, ready to decide.
     ///
     /// # Errors
     /// A file that the policy needs is refused.
     pub fn policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
         self.policy.policy(&|path| fs::read_to_string(path)).map_err(ConfigError::Policy)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(Path::new("ksmith.toml"), text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn an_empty_file_means_the_defaults() {
-        assert_eq!(parse("").unwrap(), Config::default());
-        assert_eq!(Config::default().policy().unwrap().name(), "profit");
-    }
-
-    #[test]
-    fn every_mistake_is_refused_with_line_and_column() {
-        for (text, place, why) in [
-            ("polcy = 1", "line 1, column 1", "unknown field `polcy`"),
-            ("[policy]\nkind = \"best\"", "line 2, column 8", "unknown variant `best`"),
-            ("[policy]\nkind = 3", "line 2, column 8", "invalid type: integer"),
-            ("[policy.profit]\nprice = 1", "line 2, column 1", "unknown field `price`"),
-            ("[policy.profit]\nbusy_cpu_percent = 0", "line 2, column 20", "must be over 0 and at most 100"),
-            ("[policy.profit]\ngrowth_mib = \"4\"", "line 2, column 14", "invalid type: string"),
-            ("[limits]\nmax_cpu = \"120%\"", "line 2, column 11", "is not a percentage"),
-            ("[limits]\nmax_pages_to_scan = -1", "line 2, column 21", "invalid value: integer `-1`"),
-            ("[policy.fixed]\nsettings = { pages_shared = 1 }", "line 2, column 12", "pages_shared"),
-            ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"", "line 3, column 1", "duplicate key"),
-            ("[limits\nmax_cpu = \"20%\"", "line 1, column 8", "unclosed table"),
-            ("[policy.score]\nsharing_pages_per_point = 0", "line 2, column 27", "nonzero"),
-            ("[policy.advisor]\nmax_cpu_percent = 101", "line 2, column 19", "a number from 0 to 100"),
-            ("[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"", "line 2, column 15", "no libvirt URI"),
-            ("[balance]\npolicy = \"swap\"", "line 2, column 10", "unknown variant `swap`"),
-            ("[balance]\nlow_percent = 0", "line 2, column 15", "must be over 0 and at most 100"),
-            ("[balance.squeeze]\nrest = 1", "line 2, column 1", "unknown field `rest`"),
-            ("[[balance.rule]]\nclass = \"gold\"", "line 1, column 1", "names a guest"),
-            ("[policy.fixed]\npreset = \"slow\"", "line 2, column 10", "there is no preset \"slow\""),
-            ("[view]\nport = 9797", "line 2, column 1", "unknown field `port`"),
-            ("[optin]\npasses_per_hour = 0", "line 2, column 19", "over 0, or \"unlimited\""),
-            ("[optin]\npasses_per_hour = \"many\"", "line 2, column 19", "over 0, or \"unlimited\""),
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.starts_with("ksmith.toml: "), "{error}");
-            assert!(error.contains(place) && error.contains(why), "{text:?} gave {error}");
-        }
-    }
-
-    #[test]
-    fn each_kind_is_the_policy_of_that_name() {
-        for kind in ["fixed", "ksmtuned", "score", "advisor", "profit"] {
-            let file = "[policy.ksmtuned]\nfile = \"/nonexistent/ksmtuned.conf\"";
-            let config = parse(&format!("[policy]\nkind = \"{kind}\"\n{file}")).unwrap();
-            assert_eq!((config.policy().unwrap().name(), config.policy.kind.name()), (kind, kind));
-        }
-    }
-
-    #[test]
-    fn the_packaged_file_says_the_defaults() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ksmith.toml");
-        assert_eq!(Config::load(Some(&path)).unwrap(), Config::default());
-    }
-
-    #[test]
-    fn numbers_may_be_written_as_people_write_them() {
-        let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
-        assert_eq!(config.policy.profit.growth_mib, 16.0);
-        assert_eq!(config.limits.max_cpu.part(), 0.2);
-    }
-
-    #[test]
-    fn passes_are_unlimited_only_in_one_declared_trust_domain() {
-        let unlimited = "\n[optin]\npasses_per_hour = \"unlimited\"";
-        for (domains, is_one) in [
-            ("", false),
-            // Programs of other users than these guests' are in no domain.
-            ("[domains]\ndefault = \"node\"", false),
-            ("[[domains.rule]]\ndomain = \"node\"\nuser = \"*\"", false),
-            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"node\"\nuser = \"*\"", true),
-            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"a\"\nuser = \"*\"", false),
-            ("[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"node\"\nuser = \"a*\"", false),
-            (
-                "[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"node\"\nuser = \"*\"\ncgroup = \"/a/*\"",
-                false,
-            ),
-            (
-                "[domains]\ndefault = \"node\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"a-*\"\n\
-                 [[domains.rule]]\ndomain = \"node\"\nuser = \"*\"",
-                false,
-            ),
-            ("[domains]\nmode = \"one\"", false),
-            ("[domains]\nmode = \"one\"\nadmit = \"a\"", true),
-            ("[domains]\nmode = \"one\"\nadmit = \"a\"\nunswitchable = \"allow\"", false),
-        ] {
-            let read = parse(&format!("{domains}{unlimited}"));
-            assert_eq!(read.is_ok(), is_one, "{domains}: {read:?}");
-            if let Err(error) = read {
-                assert!(error.contains("declare one trust domain"), "{error}");
-            }
-        }
-        assert_eq!(parse("[optin]\npasses_per_hour = 6").unwrap().optin.passes_per_hour.number(), Some(6));
-    }
-
-    #[test]
-    fn guests_are_pruned_only_when_told_to() {
-        assert_eq!(Config::default().guests.prune_limits(), None);
-        let config = parse("[guests]\nprune = true\nprune_after_passes = 2\nprune_retry_seconds = 60").unwrap();
-        let limits = config.guests.prune_limits().unwrap();
-        assert_eq!((limits.after_passes, limits.retry.as_secs()), (2, 60));
-        assert!(parse("[guests]\nprune_after_passes = 0").is_err());
-    }
-
-    #[test]
-    fn a_file_that_is_named_must_be_there() {
-        let error = Config::load(Some(Path::new("/nonexistent/ksmith.toml"))).unwrap_err();
-        assert!(error.to_string().starts_with("can't read the configuration /nonexistent/ksmith.toml"));
     }
 }

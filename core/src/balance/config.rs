@@ -8,6 +8,7 @@ use wildmatch::WildMatch;
 
 use super::classes::{GuestRule, Terms};
 use super::{Class, GuestView, PoolView};
+use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 
 /// The settings of balance: `[balance]`.
@@ -230,22 +231,47 @@ impl BalanceConfig {
     }
 
     /// Says what is contradictory in the settings.
-    pub fn fault(&self) -> Option<String> {
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
         if self.low_percent >= self.high_percent {
-            return Some("balance.low_percent must be less than balance.high_percent".to_owned());
+            let message = format!(
+                "low_percent ({}) must be less than high_percent ({})",
+                self.low_percent, self.high_percent
+            );
+            found.push(Contradiction::new(&[&["balance", "low_percent"], &["balance", "high_percent"]], message));
         }
         if self.urgent_step_percent < self.step_percent {
-            return Some("balance.urgent_step_percent must not be less than balance.step_percent".to_owned());
+            let message = format!(
+                "urgent_step_percent ({}) must not be less than step_percent ({})",
+                self.urgent_step_percent, self.step_percent
+            );
+            let keys: [&[&str]; 2] = [&["balance", "urgent_step_percent"], &["balance", "step_percent"]];
+            found.push(Contradiction::new(&keys, message));
         }
-        let is_crossed = |rule: &&GuestRule| {
-            rule.floor_bytes().zip(rule.ceiling_bytes()).is_some_and(|(floor, ceiling)| floor > ceiling)
+        let no_weight = |class: &str| {
+            let known: Vec<_> = self.classes.keys().map(|name| format!("{name:?}")).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            format!("the class {class:?} has no weight: add it to [balance.classes], which has {known}")
         };
-        if let Some((number, _)) = (1..).zip(&self.rule).find(|(_, rule)| is_crossed(rule)) {
-            return Some(format!("[[balance.rule]] number {number}: floor_mib must not be over ceiling_mib"));
+        if !self.classes.contains_key(&self.default_class) {
+            let keys: [&[&str]; 2] = [&["balance", "default_class"], &["balance", "classes"]];
+            found.push(Contradiction::new(&keys, no_weight(&self.default_class)));
         }
-        let named = self.rule.iter().filter_map(GuestRule::class).chain([self.default_class.as_str()]);
-        let unknown = named.into_iter().find(|class| !self.classes.contains_key(*class))?;
-        Some(format!("balance.classes gives the class {unknown:?} no weight"))
+        for (index, rule) in self.rule.iter().enumerate() {
+            let index = index.to_string();
+            let key = |name| ["balance", "rule", index.as_str(), name];
+            if let Some(class) = rule.class().filter(|class| !self.classes.contains_key(*class)) {
+                found.push(Contradiction::new(&[&key("class"), &["balance", "classes"]], no_weight(class)));
+            }
+            if let (Some(floor), Some(ceiling)) = (rule.floor_bytes(), rule.ceiling_bytes())
+                && floor > ceiling
+            {
+                let message =
+                    format!("floor_mib ({}) must not be more than ceiling_mib ({})", floor >> 20, ceiling >> 20);
+                found.push(Contradiction::new(&[&key("floor_mib"), &key("ceiling_mib")], message));
+            }
+        }
+        found
     }
 }
 
@@ -305,14 +331,16 @@ mod tests {
 
     #[test]
     fn contradictory_settings_are_refused() {
-        assert_eq!(BalanceConfig::default().fault(), None);
+        assert_eq!(BalanceConfig::default().contradictions(), []);
         for (text, word) in [
             ("low_percent = 30", "low_percent"),
             ("urgent_step_percent = 1", "urgent_step"),
+            ("[[rule]]\nname = 'a'\nfloor_mib = 2\nceiling_mib = 1", "floor_mib (2)"),
             ("default_class = 'lead'", "lead"),
             ("[[rule]]\nname = 'a'\nclass = 'tin'", "tin"),
         ] {
-            assert!(parse(text).fault().unwrap().contains(word), "{text}");
+            let found = parse(text).contradictions();
+            assert!(found.len() == 1 && found[0].message.contains(word), "{text}: {found:?}");
         }
     }
 
@@ -322,7 +350,7 @@ mod tests {
             "classes = { high = 7, low = 1 }\ndefault_class = 'low'\n\
              [[rule]]\nname = 'db-*'\nclass = 'high'\nfloor_mib = 64\n[[rule]]\nname = '*'\nhold = true",
         );
-        assert_eq!(config.fault(), None);
+        assert_eq!(config.contradictions(), []);
         let terms = config.terms("db-1", None, true);
         assert_eq!((terms.class.weight, terms.floor_bytes, terms.is_held), (7, Some(64 << 20), false));
         assert_eq!(config.terms("db-1", None, false).class.name, "low", "a name that is only claimed");

@@ -1,12 +1,17 @@
 //! The command `ksmith config`.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
-use super::{Failure, Global, print};
-use ksmith_service::config::{Config, DEFAULT_PATH};
+use super::{Global, print};
+use crate::exit;
+use ksmith_host::bad_file::BadFile;
+use ksmith_service::config::{Config, ConfigError, DEFAULT_PATH, Faults};
 
 /// Work with the configuration file.
 #[derive(Debug, Subcommand)]
@@ -14,45 +19,81 @@ pub enum ConfigCommand {
     Check(CheckArgs),
 }
 
-/// Check the configuration: unknown keys and invalid values are refused with line and column.
+/// Check the configuration: all faults at once, each with file, line and column.
 ///
-/// Besides, the CPUs and NUMA nodes that it names must be there. That no file is there is no error: the defaults hold.
+/// Keys that do not exist, values that their keys do not take, and settings that contradict each other. Also what this
+/// host does not have: cgroups, groups, NUMA nodes and CPUs that are named, and domains to which no guest can belong.
+/// The default groups may be missing: only root may ask then.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The file to check instead of --config's, or of /etc/ksmith.toml
+    #[command(flatten)]
+    file: Named,
+}
+
+/// The file to read.
+#[derive(Debug, Args)]
+struct Named {
+    /// The file to read instead of --config's, or of /etc/ksmith.toml
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
+/// A configuration that was found.
+struct Found {
+    path: PathBuf,
+    /// `None`: no file was named, and there is none at the default path.
+    text: Option<String>,
+}
+
+impl Named {
+    fn find(&self, global: &Global) -> anyhow::Result<Found> {
+        let named = self.file.as_ref().or(global.config.as_ref());
+        let path = named.map_or_else(|| PathBuf::from(DEFAULT_PATH), Clone::clone);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Found { path, text: Some(text) }),
+            Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(Found { path, text: None }),
+            Err(source) => {
+                Err(ConfigError::from(BadFile::Unreadable { what: "configuration", path, source }).into())
+            }
+        }
+    }
+}
+
 impl ConfigCommand {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let Self::Check(args) = self;
-        args.run(global)
+        match self {
+            Self::Check(args) => args.run(global),
+        }
     }
 }
 
 impl CheckArgs {
     fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let named = self.file.as_deref().or(global.config.as_deref());
-        let path = named.unwrap_or(Path::new(DEFAULT_PATH));
-        let is_there = named.is_some() || path.exists();
-        let config = Config::load(named)?;
-        let root = global.root();
-        let missing = config.missing_on(&root);
-        if !missing.is_empty() {
-            return Err(Failure::usage(format!("{}: {}", path.display(), missing.join("; "))).into());
-        }
-        config.check_kernel(&root)?;
-        let policy = config.policy()?;
+        let Found { path, text } = self.file.find(global)?;
+        let config = match Config::check(&path, text.as_deref().unwrap_or_default(), &global.root()) {
+            Err(ConfigError::Faults(Faults { faults, .. })) if global.json => {
+                let places = faults
+                    .iter()
+                    .map(|fault| json!({ "line": fault.line, "column": fault.column, "message": fault.message }));
+                let places: Vec<_> = places.collect();
+                print::json(&json!({ "path": path, "is_there": true, "policy": null, "faults": places }))?;
+                return Ok(ExitCode::from(exit::USAGE));
+            }
+            read => read?,
+        };
+        self.tell(global, &path, text.is_some(), &config)
+    }
+
+    fn tell(&self, global: &Global, path: &Path, exists: bool, config: &Config) -> anyhow::Result<ExitCode> {
+        let (policy, share, path) = (config.policy.kind.name(), config.limits.max_cpu, path.display());
         if global.json {
-            print::json(&serde_json::json!({ "path": path, "policy": policy.name(), "is_there": is_there }))?;
+            let path = path.to_string();
+            print::json(&json!({ "path": path, "is_there": exists, "policy": policy, "faults": [] }))?;
+        } else if exists {
+            print::line(format_args!("{path}: good; policy {policy}, ksmd up to {share} of a CPU"))?;
         } else {
-            let state = if is_there { "good" } else { "there is no such file, so the defaults hold" };
             print::line(format_args!(
-                "{}: {state}; policy {}, ksmd up to {} of a CPU",
-                path.display(),
-                policy.name(),
-                config.limits.max_cpu
+                "{path}: there is no such file, so the defaults hold; policy {policy}, ksmd up to {share} of a CPU"
             ))?;
         }
         Ok(ExitCode::SUCCESS)

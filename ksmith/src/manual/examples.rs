@@ -143,7 +143,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         &[("ksmith lab run burst --policies profit,fixed:slow", "Two policies in one scenario, compared.")],
     ),
     ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
-    ("config check", &[("ksmith config check", "Whether /etc/ksmith.toml is valid.")]),
+    (
+        "config check",
+        &[
+            ("ksmith config check", "Whether /etc/ksmith.toml is valid and fits this host."),
+            ("ksmith config check new.toml", "The same for a file that is to replace it."),
+        ],
+    ),
     ("schema", &[("ksmith schema status", "The JSON Schema of what ksmith status --json prints.")]),
     ("completions", &[("ksmith completions bash", "A completion script. Packages have installed it already.")]),
 ];

@@ -293,10 +293,19 @@ fn restore() -> Value {
 }
 
 fn config_check() -> Value {
+    let fault = plains(
+        &[
+            ("line", "integer", "Line of the fault, from 1."),
+            ("column", "integer", "Column of the fault in characters, from 1."),
+            ("message", "string", "The fault in a sentence."),
+        ],
+        [],
+    );
     let keys = [
         ("path", "string", "Path of the configuration."),
-        ("policy", "string", "Policy that it chooses."),
-        ("is_there", "boolean", "Whether the file is there; without it the defaults hold."),
+        ("is_there", "boolean", "Whether it is there. Without it the defaults hold."),
+        ("policy", "string?", "Policy that it chooses, unless there are faults."),
     ];
-    document("ksmith config check --json", plains(&keys, []))
+    let faults = list("Faults in the order of the file. With one or more the exit code is 2.", fault);
+    document("ksmith config check --json", plains(&keys, [("faults", faults)]))
 }

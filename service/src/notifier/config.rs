@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ksmith_core::contradiction::Contradiction;
 use serde::Deserialize;
 
 /// How an operator is told of alarms.
@@ -28,9 +29,10 @@ impl NotifyConfig {
         Duration::from_secs(u64::from(self.profit_minutes) * 60)
     }
 
-    /// What is wrong with it, in a sentence.
-    pub fn fault(&self) -> Option<String> {
-        let program = self.command.first()?;
-        (!program.starts_with('/')).then(|| format!("[notify] command: {program:?} is no absolute path"))
+    /// Says what makes no sense in the settings.
+    pub fn contradiction(&self) -> Option<Contradiction> {
+        let program = self.command.first().filter(|program| !program.starts_with('/'))?;
+        let message = format!("[notify] command: {program:?} is no absolute path");
+        Some(Contradiction::new(&[&["notify", "command"]], message))
     }
 }

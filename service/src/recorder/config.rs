@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ksmith_core::contradiction::Contradiction;
 use ksmith_host::root::Root;
 use ksmith_record::Bounds;
 use serde::Deserialize;
@@ -45,19 +46,21 @@ impl Default for HistoryConfig {
 }
 
 impl HistoryConfig {
-    /// What is wrong with it, in a sentence.
-    pub fn fault(&self) -> Option<String> {
-        let fault = match self {
+    /// Says what makes no sense in the settings.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let faults = [
             // The minutes of guests are made when their hour is over.
-            Self { samples_hours: 0..2, .. } => "samples_hours: samples are needed for 2 hours at least",
-            Self { minutes_days: 0, .. } => "minutes_days: a row for each minute is needed for a day at least",
-            Self { hours_years: 0, .. } => "hours_years: it must be over 0",
-            Self { max_mib: 0..4, .. } => "max_mib: the file needs 4 MiB at least",
-            Self { guest_seconds: 0, .. } => "guest_seconds: it must be over 0",
-            Self { path, .. } if !path.is_absolute() => "path: name an absolute path",
-            _ => return None,
-        };
-        Some(format!("[history] {fault}"))
+            (self.samples_hours < 2, "samples_hours", "samples are needed for 2 hours at least"),
+            (self.minutes_days == 0, "minutes_days", "a row for each minute is needed for a day at least"),
+            (self.hours_years == 0, "hours_years", "it must be over 0"),
+            (self.max_mib < 4, "max_mib", "the file needs 4 MiB at least"),
+            (self.guest_seconds == 0, "guest_seconds", "it must be over 0"),
+            (!self.path.is_absolute(), "path", "name an absolute path"),
+        ];
+        let found = faults.into_iter().filter(|(is_wrong, ..)| *is_wrong);
+        found
+            .map(|(_, key, why)| Contradiction::new(&[&["history", key]], format!("[history] {key}: {why}")))
+            .collect()
     }
 
     /// The file on this host: in a captured tree or a simulated one it is below that.

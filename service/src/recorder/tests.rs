@@ -277,7 +277,7 @@ fn wrong_settings_are_refused() {
         ("max_mib = 3", "4 MiB"),
         ("guest_seconds = 0", "over 0"),
         ("path = \"history.db\"", "absolute"),
-        ("speed = 1", "unknown field"),
+        ("speed = 1", "there is no key \"speed\" in [history]"),
     ] {
         let read = crate::config::Config::parse(Path::new("ksmith.toml"), &format!("[history]\n{text}"));
         let error = read.unwrap_err().to_string();

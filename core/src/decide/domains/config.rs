@@ -1,11 +1,12 @@
 //! The `[domains]` table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
 use super::assign::Rule;
+use crate::contradiction::Contradiction;
 use crate::field::KernelVersion;
 use crate::guest::Guest;
 
@@ -141,16 +142,42 @@ impl DomainsConfig {
         is_the_hosts || is_admitted && self.unswitchable == Unswitchable::Park
     }
 
-    /// What is wrong with it as a whole.
-    pub fn fault(&self) -> Option<String> {
+    /// Says what is contradictory in the settings.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
         let mut owners: BTreeMap<u32, &str> = BTreeMap::new();
         for (domain, &node) in &self.nodes {
             if let Some(other) = owners.insert(node, domain) {
-                return Some(format!("domains.nodes gives node {node} to both {other} and {domain}"));
+                let keys: [&[&str]; 2] = [&["domains", "nodes", domain], &["domains", "nodes", other]];
+                let message = format!("domains.nodes gives node {node} to both {other} and {domain}");
+                found.push(Contradiction::new(&keys, message));
             }
         }
-        (self.mode == DomainMode::Node && self.nodes.is_empty())
-            .then(|| "domains.mode is \"node\", and domains.nodes gives no domain a node".to_owned())
+        if self.mode == DomainMode::Node && self.nodes.is_empty() {
+            let message = "mode is \"node\", and domains.nodes gives no domain a node: name them, as in \
+                           nodes = { customer-a = 0 }";
+            found.push(Contradiction::new(&[&["domains", "mode"], &["domains", "nodes"]], message));
+        }
+        found
+    }
+
+    /// Says where a domain is named to which no rule and no default assigns a guest. That is no contradiction: no guest
+    /// may merge then. It is a likely slip.
+    pub fn unknown_domains(&self) -> Vec<Contradiction> {
+        let known: BTreeSet<&str> = self.rule.iter().map(Rule::domain).chain(self.default.as_deref()).collect();
+        let slip = |domain: &str, key: &[&str]| {
+            let list: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
+            let list = if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+            let message = format!(
+                "no rule and no default gives a guest the domain {domain:?}: add a [[domains.rule]], or name one that is \
+                 there ({list})"
+            );
+            let others: [&[&str]; 2] = [&["domains", "rule"], &["domains", "default"]];
+            (!known.contains(domain)).then(|| Contradiction::new(&[key, others[0], others[1]], message))
+        };
+        let admitted = self.admit.iter().filter_map(|domain| slip(domain, &["domains", "admit"]));
+        let placed = self.nodes.keys().filter_map(|domain| slip(domain, &["domains", "nodes", domain]));
+        admitted.chain(placed).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Profit;
+use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 use crate::decide::{Policy, ReadFile, Settings};
 
@@ -51,6 +52,18 @@ impl Settings for ProfitConfig {
 const UNPAID_PART: f64 = 0.25;
 
 impl ProfitConfig {
+    /// Says what is contradictory in the settings.
+    pub fn contradiction(&self) -> Option<Contradiction> {
+        let (price, pressed) = (self.price_mib_per_cpu_second, self.pressed_price_mib_per_cpu_second);
+        let message = format!(
+            "pressed_price_mib_per_cpu_second ({pressed}) must not be more than price_mib_per_cpu_second ({price}): \
+             memory is worth more while it is short, so that less must be saved for a second of CPU"
+        );
+        let key = |name| ["policy", "profit", name];
+        let keys: [&[&str]; 2] = [&key("pressed_price_mib_per_cpu_second"), &key("price_mib_per_cpu_second")];
+        (pressed > price).then(|| Contradiction::new(&keys, message))
+    }
+
     /// Time from parking to the first probe.
     pub(super) fn first_interval(&self) -> Duration {
         Duration::from_secs_f64(self.first_probe_seconds)

@@ -25,7 +25,7 @@ fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
     for said in [
         "configuration read again; policy fixed",
         "the new configuration is refused, the old one stays in force",
-        "line 4, column",
+        "ksmith.toml:4:",
         "can't read the configuration",
     ] {
         assert_eq!(outcome.count(said), if said.starts_with("the new") { 2 } else { 1 }, "{said}: {}", outcome.log);

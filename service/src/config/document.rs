@@ -1,0 +1,171 @@
+//! A configuration as it is written, with the place of each key and value.
+//!
+//! TOML's reader ends at the first fault. To find all, what is at fault is left out, and the rest is read again.
+
+use std::ops::Range;
+
+use ksmith_core::contradiction::Contradiction;
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::Config;
+use super::fault::Fault;
+use super::words;
+
+/// Faults that are named at most: behind so many, the file is something else.
+const MOST_FAULTS: usize = 100;
+
+/// The text of a configuration with what it says. What is at fault is left out, so that its default stands there.
+pub(super) struct Document<'a> {
+    text: &'a str,
+    root: DeTable<'a>,
+    /// The paths of what is left out.
+    left_out: Vec<Vec<String>>,
+    /// Whether the whole text has been understood.
+    is_read: bool,
+    pub config: Config,
+}
+
+/// A key or a value in the text.
+struct Node {
+    path: Vec<String>,
+    key: Option<Range<usize>>,
+    value: Range<usize>,
+}
+
+impl<'a> Document<'a> {
+    /// Reads a text, and says what is wrong in it.
+    pub fn read(text: &'a str) -> (Self, Vec<Fault>) {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let (root, span) = (root.get_ref().clone(), root.span());
+        let mut document =
+            Self { text, root, left_out: Vec::new(), is_read: errors.is_empty(), config: Config::default() };
+        let mut faults: Vec<_> = errors.iter().map(|error| document.fault(error, &[])).collect();
+        while document.is_read && faults.len() < MOST_FAULTS {
+            let root = Spanned::new(span.clone(), document.root.clone());
+            match Config::deserialize(Deserializer::from(root)) {
+                Ok(config) => {
+                    document.config = config;
+                    return (document, faults);
+                }
+                Err(error) => {
+                    let path = error.span().and_then(|span| document.node_at(&span)).unwrap_or_default();
+                    faults.push(document.fault(&error, &path));
+                    document.is_read = leave_out(&mut document.root, &path);
+                    document.left_out.push(path);
+                }
+            }
+        }
+        document.is_read = false;
+        faults.truncate(MOST_FAULTS);
+        (document, faults)
+    }
+
+    /// Gives contradictions their places. One of a value that is left out is none: the default stands in its place.
+    pub fn faults_of(&self, found: &[Contradiction]) -> Vec<Fault> {
+        let is_left_out = |key: &Vec<String>| {
+            self.left_out.iter().any(|path| path.starts_with(key) || (key.starts_with(path) && !path.is_empty()))
+        };
+        let sound = found.iter().filter(|one| self.is_read && !one.keys.iter().any(is_left_out));
+        let faults = sound.map(|Contradiction { keys, message }| {
+            let mut places = keys.iter().filter_map(|key| self.place(key));
+            let first = places.next().unwrap_or_default();
+            let mut fault = Fault::at(self.text, first, message.clone());
+            let others: Vec<_> = places
+                .map(|byte| Fault::at(self.text, byte, String::new()).line)
+                .filter(|line| *line != fault.line)
+                .map(|line| line.to_string())
+                .collect();
+            match others.len() {
+                0 => {}
+                1 => fault.message.push_str(&format!(" (see line {})", others.concat())),
+                _ => fault.message.push_str(&format!(" (see lines {})", others.join(" and "))),
+            }
+            fault
+        });
+        faults.collect()
+    }
+
+    fn fault(&self, error: &toml::de::Error, path: &[String]) -> Fault {
+        let byte = error.span().map_or(0, |span| span.start);
+        Fault::at(self.text, byte, words::of(error.message(), path))
+    }
+
+    /// The first byte of what is at a path.
+    fn place(&self, path: &[String]) -> Option<usize> {
+        let nodes = self.nodes();
+        let node = nodes.iter().find(|node| node.path == path)?;
+        Some(node.value.start)
+    }
+
+    /// The path of the smallest key or value at a place.
+    fn node_at(&self, span: &Range<usize>) -> Option<Vec<String>> {
+        let nodes = self.nodes();
+        let is_at = |node: &&Node| node.key.as_ref() == Some(span) || node.value == *span;
+        let around = |node: &&Node| node.value.start <= span.start && span.end <= node.value.end;
+        // The header of a table is the place of what it has no word for. Of two at one place the inner one is meant.
+        let exact = nodes.iter().filter(is_at).max_by_key(|node| node.path.len());
+        let node = exact.or_else(|| nodes.iter().filter(around).min_by_key(|node| node.value.len()))?;
+        Some(node.path.clone())
+    }
+
+    fn nodes(&self) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        list_table(&self.root, &mut Vec::new(), &mut nodes);
+        nodes
+    }
+}
+
+fn list_table(table: &DeTable<'_>, path: &mut Vec<String>, into: &mut Vec<Node>) {
+    for (key, value) in table {
+        path.push(key.get_ref().to_string());
+        into.push(Node { path: path.clone(), key: Some(key.span()), value: value.span() });
+        list_value(value.get_ref(), path, into);
+        path.pop();
+    }
+}
+
+fn list_value(value: &DeValue<'_>, path: &mut Vec<String>, into: &mut Vec<Node>) {
+    match value {
+        DeValue::Table(table) => list_table(table, path, into),
+        DeValue::Array(array) => {
+            for (index, value) in array.iter().enumerate() {
+                path.push(index.to_string());
+                into.push(Node { path: path.clone(), key: None, value: value.span() });
+                list_value(value.get_ref(), path, into);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Leaves out what is at a path, and says whether it was there.
+fn leave_out(table: &mut DeTable<'_>, path: &[String]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return false };
+    if rest.is_empty() {
+        return table.remove(first.as_str()).is_some();
+    }
+    let found = table.iter_mut().find(|(key, _)| key.get_ref() == first);
+    found.is_some_and(|(_, value)| leave_out_of_value(value.get_mut(), rest))
+}
+
+fn leave_out_of_value(value: &mut DeValue<'_>, path: &[String]) -> bool {
+    match value {
+        DeValue::Table(table) => leave_out(table, path),
+        DeValue::Array(array) => {
+            let Some((index, rest)) = path.split_first() else { return false };
+            let Ok(index) = index.parse::<usize>() else { return false };
+            if !rest.is_empty() {
+                return array.get_mut(index).is_some_and(|value| leave_out_of_value(value.get_mut(), rest));
+            }
+            let rest = array.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, value)| value.clone());
+            let rest = rest.collect();
+            let is_there = index < array.len();
+            *array = rest;
+            is_there
+        }
+        _ => false,
+    }
+}
