@@ -29,7 +29,7 @@ impl Fault {
 pub struct Faults {
     /// Path of the file.
     pub path: PathBuf,
-    /// The faults.
+    /// The faults in the order of the file.
     pub faults: Vec<Fault>,
 }
 

@@ -115,9 +115,9 @@ fn a_configuration_without_sense_is_refused() {
     assert!(config("[[rule]]\ndomain = \"x\"\nnmae = \"y\"").unwrap_err().contains("unknown field"));
     assert!(config("max_passes_per_hour = 0").unwrap_err().contains("nonzero"));
     let shared = config("mode = \"node\"\nnodes = { a = 0, b = 0 }").unwrap();
-    assert_eq!(shared.fault().unwrap(), "domains.nodes gives node 0 to both a and b");
-    assert!(config("mode = \"node\"").unwrap().fault().is_some());
-    assert_eq!(config("mode = \"one\"").unwrap().fault(), None);
+    assert_eq!(shared.contradictions()[0].message, "domains.nodes gives node 0 to both a and b");
+    assert_eq!(config("mode = \"node\"").unwrap().contradictions().len(), 1);
+    assert_eq!(config("mode = \"one\"").unwrap().contradictions(), []);
 }
 
 #[test]
@@ -388,4 +388,16 @@ proptest! {
         budget.look(NOW, Some(scans));
         prop_assert_eq!(budget.look(NOW + Duration::from_secs(3600), Some(scans)), None);
     }
+}
+
+#[test]
+fn a_domain_that_no_guest_can_have_is_named() {
+    let unknown = |text: &str| {
+        let found = config(text).unwrap().unknown_domains();
+        found.into_iter().map(|one| one.keys[0].join(".")).collect::<Vec<_>>()
+    };
+    let rule = "[[rule]]\ndomain = 'b'\nuser = 'bob'";
+    assert_eq!(unknown("admit = 'a'"), ["domains.admit"]);
+    assert_eq!(unknown("admit = 'a'\ndefault = 'a'"), [""; 0]);
+    assert_eq!(unknown(&format!("admit = 'b'\nnodes = {{ b = 0, c = 1 }}\n{rule}")), ["domains.nodes.c"]);
 }
