@@ -230,7 +230,7 @@ fn wrong_settings_are_refused() {
         ("every_minutes = 0", "over 0"),
         ("max_cpu_percent = 0.0", "over 0"),
         ("max_cpu_percent = nan", "over 0"),
-        ("speed = 1", "unknown field"),
+        ("speed = 1", "there is no key \"speed\" in [sketch]"),
     ] {
         let read = Config::parse(Path::new("ksmith.toml"), &format!("[sketch]\n{text}"));
         let error = read.unwrap_err().to_string();
