@@ -61,7 +61,7 @@ fn top_obeys_keys_and_fits_every_size() {
     terminal.wait("all guests", |screen| listed(screen).len() == 3);
     terminal.keys(&["g"]);
     terminal.wait_for("by kind");
-    terminal.keys(&["g", "g", "g", "g", "g"]);
+    terminal.keys(&["g", "g", "g", "g", "g", "g"]);
     terminal.wait("each guest", |screen| !screen.contains("  by ") && listed(screen).len() == 3);
     terminal.keys(&["Down", "Enter"]);
     terminal.wait_for("beta (pid 13467)");

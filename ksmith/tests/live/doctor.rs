@@ -74,10 +74,10 @@ fn equal(seed: u64, pages: usize) -> Part {
 #[test]
 fn what_can_not_merge_is_told_by_kind() {
     let Some(_lock) = KernelLock::take() else { return };
-    let parts = [Part::Unique { pages: 1024 }, Part::Shared { pages: 700 }, Part::Unmarked { pages: 500 }];
+    let parts = [Part::Unique { pages: 2048 }, Part::Shared { pages: 700 }, Part::Unmarked { pages: 500 }];
     let guest = guest(&parts);
     let report = doctor(guest.pid(), LONG);
-    assert_eq!(marked(&report), [("unique".to_owned(), 1024)]);
+    assert_eq!(marked(&report), [("unique".to_owned(), 2048)]);
     assert_eq!(report["main"], "unique");
     assert_eq!(pages(&report, "shared"), 700);
     // Its own stack and heap come with the 500.

@@ -58,7 +58,7 @@ fn a_program_that_writes_settings_all_the_time_loses_nothing() {
     write("run", "2");
     wait_for_merging();
     let log = daemon.end();
-    let named = format!("it may be ksmtuned (pid {}): systemctl stop ksmtuned", ksmtuned.pid);
+    let named = format!("it may be ksmtuned (pid {}): systemctl disable --now ksmtuned", ksmtuned.pid);
     assert!(log.contains("another program changed a setting") && log.contains(&named), "{log}");
     assert!(!log.contains("DEBUG"), "only --verbose asks for that: {log}");
     drop(ksmtuned);

@@ -115,7 +115,7 @@ fn a_program_that_will_overwrite_a_setting_is_named() {
         let (code, _, err) = ksmith(arguments);
         assert_eq!(code, 0, "{err}");
         let said = format!("ksmtuned (pid {}) controls KSM too and will overwrite this", ksmtuned.pid);
-        assert!(err.contains(&said) && err.contains("systemctl stop ksmtuned"), "{arguments:?}: {err}");
+        assert!(err.contains(&said) && err.contains("systemctl disable --now ksmtuned"), "{arguments:?}: {err}");
     }
 }
 

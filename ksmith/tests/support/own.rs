@@ -22,7 +22,7 @@ if [ -e /sys/kernel/mm/ksm/run ]; then
     mkdir /run/ksmith/ksm
     cp /sys/kernel/mm/ksm/* /run/ksmith/ksm
     cd /run/ksmith/ksm
-    for gauge in run pages_s* pages_unshared pages_volatile full_scans ksm_zero_pages general_profit; do
+    for gauge in run use_zero_pages pages_s* pages_unshared pages_volatile full_scans ksm_zero_pages general_profit; do
         if [ -e $gauge ]; then echo 0 > $gauge; fi
     done
     echo 100 > pages_to_scan

@@ -178,7 +178,14 @@ fn a_guest_has_a_row_for_each_change_and_one_in_each_hour() {
     whole.guest = Some("busy:1".to_owned());
     assert_eq!(rig.ask(&whole).rows.len(), 130);
     whole.guest = Some("absent".to_owned());
-    assert!(Reader::open(&rig.path()).unwrap().ask(&whole).unwrap_err().to_string().contains("no guest absent"));
+    assert!(
+        Reader::open(&rig.path())
+            .unwrap()
+            .ask(&whole)
+            .unwrap_err()
+            .to_string()
+            .contains("there is no guest \"absent\"")
+    );
 }
 
 #[test]
