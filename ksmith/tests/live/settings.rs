@@ -120,7 +120,7 @@ fn a_program_that_will_overwrite_a_setting_is_named() {
 }
 
 /// Pages of each guest: unmerging takes a few tenths of a second.
-const BIG: usize = 32_768;
+const BIG: usize = 98_304;
 
 /// A `set` that unmerges two big guests, at the moment when it has noted what it must undo.
 fn in_the_middle(guests: &mut [MemoryGuest]) -> Running {
