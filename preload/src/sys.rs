@@ -179,6 +179,11 @@ impl Descriptor {
         quietly(|| outcome(unsafe { libc::syscall(number, flags) })).map(|descriptor| Self(descriptor as c_int))
     }
 
+    /// Takes over a descriptor that the kernel has put into an event for this reader.
+    pub const fn of_event(descriptor: c_int) -> Self {
+        Self(descriptor)
+    }
+
     /// Makes an ioctl(2) that takes a plain number and returns a descriptor.
     pub fn control_new(&self, request: c_ulong, argument: c_int) -> Result<Self, Errno> {
         // SAFETY: a plain number goes in.
