@@ -9,7 +9,10 @@ ALONE = -1
 """The domain of an item that shares a bin with none."""
 ANY = -2
 """The domain of an item where no domains are in force."""
+MIXED = -3
+"""The domain of a bin with items of several domains, which is a fault."""
 SLACK = 1e-6
+"""Pages by which sums may differ from a limit by rounding alone."""
 
 
 class State:
@@ -104,7 +107,7 @@ class State:
         held[domain] = held.get(domain, 0) + sign
         if not held[domain]:
             del held[domain]
-        self.domain[where] = next(iter(held)) if len(held) == 1 else (ANY if not held else -3)
+        self.domain[where] = next(iter(held)) if len(held) == 1 else (MIXED if held else ANY)
         for group in self._groups[item]:
             self.apart[group, where] += sign
 
