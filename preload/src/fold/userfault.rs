@@ -151,6 +151,11 @@ impl Userfault {
         self.descriptor.control(IOC_REGISTER, &mut Register { range, mode: REGISTER_WP, ioctls: 0 }).map(drop)
     }
 
+    /// Watches memory that pages are moved to, which costs nothing at its end.
+    pub fn watch_target(&self, range: Span) -> Result<(), Errno> {
+        self.descriptor.control(IOC_REGISTER, &mut Register { range, mode: REGISTER_MISSING, ioctls: 0 }).map(drop)
+    }
+
     /// Has each access to a page of the range that is not there wait too.
     pub fn watch_holes(&self, range: Span) -> Result<(), Errno> {
         let mode = REGISTER_WP | REGISTER_MISSING;
