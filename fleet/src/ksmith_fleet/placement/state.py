@@ -12,7 +12,11 @@ ANY = -2
 MIXED = -3
 """The domain of a bin with items of several domains, which is a fault."""
 SLACK = 1e-6
-"""Pages by which sums may differ from a limit by rounding alone."""
+"""Pages by which a new sum may differ from a limit by rounding alone."""
+ROUNDED = 1e-3
+"""Pages by which a sum that was changed many times may differ."""
+LEAST_GAIN = 1e-9
+"""Pages that count as more than nothing when two gains are compared."""
 
 
 class State:
@@ -121,7 +125,7 @@ class State:
         problem = self.problem
         found = [
             f"bin {where} needs {self.need[where]:.0f} pages and has {problem.capacity[where]:.0f}"
-            for where in np.flatnonzero(self.need > problem.capacity + 1e-3)
+            for where in np.flatnonzero(self.need > problem.capacity + ROUNDED)
         ]
         found += [f"bin {where} lacks CPU" for where in np.flatnonzero(self.cpu > problem.cpu_capacity + SLACK)]
         for where, held in enumerate(self.domains):

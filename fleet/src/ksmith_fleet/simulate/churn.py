@@ -53,7 +53,7 @@ def churn(problem: Problem, policy: str, events: int, target: int, seed: int, mo
             alive[at], alive[-1] = alive[-1], alive[at]
             state.take(alive.pop())
         if policy == "ksmith" and moves_per_event and alive:
-            moves += improve(state, 1e9, seed=event, rounds=1, most=moves_per_event)
+            moves += improve(state, np.inf, seed=event, rounds=1, most=moves_per_event)
         if event >= events // 2:
             placed = state.bin_of >= 0
             shared.append(state.shared() / max(1.0, float(problem.own[placed].sum())))
