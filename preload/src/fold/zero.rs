@@ -88,7 +88,7 @@ impl Pages {
         Some((first, end))
     }
 
-    /// The first page at or after `from` whose bit is set in what `seen` makes of the words.
+    /// The first page at or after `from` that is set in what `seen` makes of the words.
     fn next(&self, from: usize, seen: impl Fn(u64) -> u64) -> Option<usize> {
         let words = self.bits.iter().enumerate().skip(from / 64);
         words.into_iter().find_map(|(number, word)| {
