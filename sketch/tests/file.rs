@@ -332,7 +332,7 @@ fn machine(backend: &str) -> Option<Holder> {
     command.args(["-accel", "tcg", "-S", "-nodefaults", "-display", "none", "-m", "256", "-name", "guest=machine"]);
     command.args(["-object", backend, "-machine", "pc,memory-backend=ram", "-monitor", "stdio"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
-    // The monitor greets once the machine is there.
+    // The monitor says a line once the machine is there.
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
     Some(Holder(child))
 }
