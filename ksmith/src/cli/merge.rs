@@ -16,7 +16,6 @@ use ksmith_host::act::{Headroom, StateDir};
 use ksmith_host::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
-use ksmith_service::config::Config;
 use ksmith_service::control::Client;
 
 /// Switch merging of one guest on or off while it runs.
@@ -30,7 +29,7 @@ pub struct MergeArgs {
     /// On or off
     #[arg(value_enum, value_name = "on|off")]
     to: OnOff,
-    /// The guest, by name, UUID, PID or kind:name
+    /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
     /// Also from its next start on (libvirt: <nosharepages/> in its definition)
     #[arg(long)]
@@ -58,7 +57,7 @@ const TICK: Duration = Duration::from_millis(200);
 impl MergeArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
         let list = guests.list(&Observer::new(root.clone()).sample());
         let guest = find(&list.guests, &self.guest).map_err(Failure::from)?;

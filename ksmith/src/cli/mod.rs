@@ -1,5 +1,6 @@
 //! The command line: the table of commands here, and one file per command beside it.
 
+mod amounts;
 mod asked;
 mod balance;
 mod config;
@@ -49,7 +50,7 @@ use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_record::ReadError;
-use ksmith_service::config::ConfigError;
+use ksmith_service::config::{Config, ConfigError};
 use ksmith_service::control::ClientError;
 
 use crate::exit::{self, Code};
@@ -88,10 +89,10 @@ pub struct Global {
     /// Print JSON with stable keys: bytes and seconds as plain numbers. An error is one JSON object on standard error
     #[arg(long, global = true)]
     pub json: bool,
-    /// Read a captured tree (with proc and sys in it) instead of this host
+    /// Read a captured tree (with proc and sys in it, and etc/ksmith.toml) instead of this host
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Read this configuration instead of /etc/ksmith.toml.
+    /// Read this configuration instead of /etc/ksmith.toml, or of that in --root's tree
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
@@ -124,6 +125,14 @@ impl Global {
     /// The host to read.
     pub fn root(&self) -> Root {
         self.root.as_ref().map_or_else(Root::host, Root::at)
+    }
+
+    /// The configuration: that of --config, or that of the host or the tree that is read.
+    ///
+    /// # Errors
+    /// The file can't be read, or has faults.
+    pub fn load_config(&self) -> Result<Config, ConfigError> {
+        Config::load_of(&self.root(), self.config.as_deref())
     }
 
     /// The host to act on.

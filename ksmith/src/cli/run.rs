@@ -14,7 +14,6 @@ use super::{Failure, Global, print};
 use crate::exit;
 use ksmith_host::job::{JobReport, Launch, LaunchError, Outcome, Watch, block_signals, nanoseconds_per_copy, wait};
 use ksmith_host::ksmd;
-use ksmith_service::config::Config;
 
 /// Start a program with mergeable memory, and report at its end what KSM saved.
 ///
@@ -36,8 +35,8 @@ pub struct RunArgs {
     /// Memory to mark; values other than `all` need libksmith
     #[arg(long, value_enum, default_value_t = WhichRanges::All)]
     ranges: WhichRanges,
-    /// When to scan it: once memory has stopped growing (end-of-init), every SECONDS, or never
-    #[arg(long, value_name = "end-of-init|SECONDS|never", default_value_t = ScanWhen::EndOfInit)]
+    /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
+    #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanWhen::EndOfInit)]
     scan: ScanWhen,
     /// Write the report to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -78,7 +77,7 @@ impl RunArgs {
 
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let socket: &Path = &config.optin.socket;
         let launch = Launch { command: &self.command, asked: self.asked(), socket };
         let plan = launch.plan().map_err(failure)?;

@@ -44,7 +44,7 @@ pub struct ScanArgs {
 impl ScanArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let limits = scan_limits(&config.limits, self.max_cpu);
         if self.dry_run {
             return self.plan(global, root, &config, limits);

@@ -10,7 +10,6 @@ use ksmith_host::guests::Guests;
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
 use ksmith_host::systemd;
-use ksmith_service::config::Config;
 
 use super::{Failure, Global, exit, print};
 use crate::setup::{
@@ -167,7 +166,7 @@ impl SetupArgs {
 }
 
 fn facts(global: &Global, root: &Root) -> anyhow::Result<Facts> {
-    let config = Config::load(global.config.as_deref())?;
+    let config = global.load_config()?;
     let sample = Observer::new(root.clone()).sample();
     let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
     Ok(Facts::of(root, &config, &guests))

@@ -11,6 +11,7 @@ pub mod overview;
 pub mod paint;
 pub mod plot;
 pub mod schemas;
+pub mod settings;
 pub mod status;
 mod table;
 

@@ -3,7 +3,7 @@
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
 use serde_json::{Value, json};
 
-use super::{balance, controllers, guests, history, lab, overview, status};
+use super::{balance, controllers, guests, history, lab, overview, settings as configuration, status};
 
 /// A schema by its command.
 pub type Schema = (&'static str, fn() -> Value);
@@ -31,6 +31,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("optin", optin),
     ("restore", restore),
     ("config check", config_check),
+    ("config show", configuration::schema),
     ("lab list", lab::list_schema),
     ("lab run", lab::run_schema),
 ];
