@@ -4,6 +4,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -15,6 +16,21 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
 fn tree(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata").join(name).display().to_string()
+}
+
+/// Copies a captured tree, to change it.
+fn copy_tree(to: &Path) {
+    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(to).status().unwrap().success());
+}
+
+/// The PIDs of the machines in a tree.
+fn machines(root: &str) -> Vec<String> {
+    let listed = ksmith(&["guests", "--json", "--root", root]);
+    let report: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let machines = report["guests"].as_array().unwrap().iter().filter(|guest| guest["kind"] == "qemu");
+    let machines: Vec<String> = machines.map(|guest| guest["pids"][0].to_string()).collect();
+    assert_eq!(machines.len(), 2, "{report}");
+    machines
 }
 
 fn ksmith(arguments: &[&str]) -> Output {
@@ -150,22 +166,13 @@ fn a_missing_configuration_is_not_called_good() {
 fn a_name_of_two_guests_is_asked_back_with_kind_and_pid() {
     let copy = tempfile::tempdir().unwrap();
     let to = copy.path().join("tree");
-    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&to).status().unwrap().success());
+    copy_tree(&to);
     let named = |name: &str| {
         let line = format!("qemu-system-x86_64\0-name\0{name}\0");
         move |pid: &str, to: &Path| fs::write(to.join("proc").join(pid).join("cmdline"), &line).unwrap()
     };
     let root = to.display().to_string();
-    let listed = ksmith(&["guests", "--json", "--root", &root]);
-    let report: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let machines: Vec<String> = report["guests"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|guest| guest["kind"] == "qemu")
-        .map(|guest| guest["pids"][0].to_string())
-        .collect();
-    assert_eq!(machines.len(), 2, "{report}");
+    let machines = machines(&root);
     for pid in &machines {
         named("twin")(pid, &to);
     }
@@ -220,12 +227,8 @@ fn the_help_has_the_table_of_exit_codes() {
 
 /// A copy of a captured tree in which both of its machines run under a libvirt of another driver, with its records.
 fn tree_of_another_libvirt(to: &Path) {
-    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(to).status().unwrap().success());
-    let listed = ksmith(&["guests", "--json", "--root", &to.display().to_string()]);
-    let report: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let guests = report["guests"].as_array().unwrap().iter().filter(|guest| guest["kind"] == "qemu");
-    let pids: Vec<String> = guests.map(|guest| guest["pids"][0].to_string()).collect();
-    assert_eq!(pids.len(), 2, "{report}");
+    copy_tree(to);
+    let pids = machines(&to.display().to_string());
     let records = to.join("run/libvirt/other");
     fs::create_dir_all(&records).unwrap();
     for (number, pid) in pids.iter().enumerate() {
@@ -275,12 +278,9 @@ fn status_and_doctor_ask_the_libvirt_of_the_configuration() {
 fn a_vmid_of_proxmox_names_its_guest_and_no_process_of_the_kernel() {
     let directory = tempfile::tempdir().unwrap();
     let to = directory.path().join("tree");
-    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&to).status().unwrap().success());
+    copy_tree(&to);
     let root = to.display().to_string();
-    let machine = ksmith(&["guests", "--json", "--root", &root]);
-    let report: Value = serde_json::from_slice(&machine.stdout).unwrap();
-    let pid = report["guests"].as_array().unwrap().iter().find(|guest| guest["kind"] == "qemu").unwrap()["pids"][0]
-        .to_string();
+    let pid = &machines(&root)[0];
     let line = |vmid: u32| {
         format!(
             "/usr/bin/kvm -id {vmid} -name web -chardev socket,id=qmp,path=/var/run/qemu-server/{vmid}.qmp,server=on,wait=off \
@@ -292,13 +292,13 @@ fn a_vmid_of_proxmox_names_its_guest_and_no_process_of_the_kernel() {
         let output = ksmith(&["doctor", wanted, "--seconds", "0", "--root", &root]);
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
-    // 104 is no process; 2 is one of the kernel; and then a process of the tree.
+    // 104 is no process, and 2 is one of the kernel.
     let of_kernel = 2;
     for vmid in [104, of_kernel] {
-        fs::write(to.join("proc").join(&pid).join("cmdline"), line(vmid)).unwrap();
+        fs::write(to.join("proc").join(pid).join("cmdline"), line(vmid)).unwrap();
         for wanted in [vmid.to_string(), format!("proxmox:{vmid}")] {
             let (code, said) = said(&wanted);
-            assert!(said.contains("web") && said.contains(&format!("pid {pid}")), "{wanted}: {code:?} {said}");
+            assert!(said.contains(&format!("proc/{pid}/smaps")), "{wanted}: {code:?} {said}");
         }
     }
 }
@@ -307,7 +307,7 @@ fn a_vmid_of_proxmox_names_its_guest_and_no_process_of_the_kernel() {
 fn a_captured_tree_is_read_with_its_own_configuration() {
     let directory = tempfile::tempdir().unwrap();
     let to = directory.path().join("tree");
-    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&to).status().unwrap().success());
+    copy_tree(&to);
     let root = to.display().to_string();
     let checked = ksmith(&["config", "check", "--root", &root]);
     let said = text(&checked.stdout);
@@ -324,4 +324,98 @@ fn a_captured_tree_is_read_with_its_own_configuration() {
     let shown: Value =
         serde_json::from_slice(&ksmith(&["config", "show", "--json", "--root", &root]).stdout).unwrap();
     assert_eq!(shown["settings"]["history.max_mib"], serde_json::json!({ "value": 1536, "is_default": false }));
+}
+
+/// A user without rights.
+const UNPRIVILEGED: u32 = 65_534;
+
+/// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
+#[rustfmt::skip]
+const WALK: [(&[&str], &[u8]); 49] = [
+    (&[], &[0]),
+    (&["overview"], &[0]),
+    (&["status"], &[0]),
+    (&["guests"], &[0]),
+    (&["history"], &[0, 3]),
+    (&["report", "-o", "DIR/report.md"], &[0, 3]),
+    (&["top"], &[1, 2, 3]),
+    (&["doctor"], &[0, 6]),
+    (&["doctor", "--check"], &[0, 1, 2]),
+    (&["doctor", "1"], &[5]),
+    (&["doctor", "no-such-guest"], &[4]),
+    (&["estimate", "1"], &[5]),
+    (&["estimate", "no-such-guest"], &[4]),
+    (&["sketch", "--new-secret", "DIR/secret"], &[0]),
+    (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "1"], &[5]),
+    (&["demo", "--simulated", "--size", "4"], &[0]),
+    (&["setup"], &[5]),
+    (&["setup", "--undo"], &[5]),
+    (&["setup", "--dry-run"], &[0, 3]),
+    (&["daemon"], &[5]),
+    (&["daemon", "--dry-run"], &[5]),
+    (&["serve", "--listen", "256.0.0.1:1"], &[2]),
+    (&["metrics"], &[0]),
+    (&["run", "--scan", "never", "--", "true"], &[0]),
+    (&["run", "--", "/nonexistent/program"], &[127]),
+    (&["scan"], &[5]),
+    (&["scan", "--dry-run"], &[5]),
+    (&["enable"], &[5]),
+    (&["enable", "--dry-run"], &[5]),
+    (&["disable"], &[5]),
+    (&["disable", "--dry-run"], &[5]),
+    (&["set", "pages_to_scan=100"], &[5]),
+    (&["set", "--dry-run", "pages_to_scan=100"], &[5]),
+    (&["merge", "off", "no-such-guest"], &[4]),
+    (&["balance"], &[0, 5]),
+    (&["hold", "no-such-guest"], &[5]),
+    (&["give", "no-such-guest", "1M"], &[5]),
+    (&["take", "no-such-guest", "1M"], &[5]),
+    (&["unmerge"], &[5]),
+    (&["unmerge", "--dry-run"], &[5]),
+    (&["optin", "--force", "no-such-unit.service"], &[5]),
+    (&["restore"], &[5]),
+    (&["restore", "--dry-run"], &[5]),
+    (&["lab", "run", "burst"], &[5]),
+    (&["lab", "list"], &[0]),
+    (&["config", "check"], &[0]),
+    (&["config", "show"], &[0]),
+    (&["schema", "status"], &[0]),
+    (&["completions", "bash"], &[0]),
+];
+
+#[test]
+fn each_command_without_privilege_ends_with_its_code() {
+    let commands = <ksmith::cli::Cli as clap::CommandFactory>::command();
+    for command in commands.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let is_walked = WALK.iter().any(|(words, _)| words.first() == Some(&command.get_name()));
+        assert!(is_walked, "{} is not in the walk", command.get_name());
+    }
+    // Without KSM nothing can be done with any right.
+    let is_there = Path::new("/sys/kernel/mm/ksm/run").exists();
+    let is_root = rustix::process::geteuid().is_root();
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("ksmith");
+    fs::copy(PROGRAM, &program).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let mut wrong = Vec::new();
+    for (words, codes) in WALK {
+        let words: Vec<String> =
+            words.iter().map(|word| word.replace("DIR", &directory.path().display().to_string())).collect();
+        let mut command = Command::new(&program);
+        command.args(&words).stdin(Stdio::null()).current_dir(directory.path()).env("TERM", "dumb");
+        if is_root {
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+        }
+        let output = command.output().unwrap();
+        let code = output.status.code().and_then(|code| u8::try_from(code).ok());
+        let is_expected = |code: &u8| codes.contains(code) || *code == 3 && codes == [5] && !is_there;
+        let said = text(&output.stderr);
+        if !code.as_ref().is_some_and(is_expected) {
+            wrong.push(format!("{words:?}: {code:?}, not {codes:?}: {said}"));
+        }
+        if code == Some(5) && !said.contains("root") {
+            wrong.push(format!("{words:?} does not say what to do: {said}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

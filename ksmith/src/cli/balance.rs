@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ksmith_core::units::Bytes;
-use serde_json::json;
 
 use super::{Failure, Global, amounts, print};
 use crate::exit;
 use crate::show;
+use crate::show::orders::Held;
 use ksmith_host::act::{Lock, LockError, StateDir};
 use ksmith_host::guests::{Guests, Kind};
 use ksmith_host::observe::Observer;
@@ -133,9 +133,8 @@ impl HoldArgs {
             }
         };
         if global.json {
-            print::json(&json!({
-                "guest": self.guest, "held": !self.release, "message": message, "dry_run": self.dry_run,
-            }))?;
+            let (guest, message) = (self.guest.as_str(), message.as_str());
+            print::json(&Held { guest, held: !self.release, message, dry_run: self.dry_run })?;
         } else {
             print::line(message)?;
         }

@@ -8,10 +8,10 @@ use clap::{Args, ValueEnum};
 use crossbeam_channel::bounded;
 use ksmith_core::balance::KsmStep;
 use ksmith_core::units::Bytes;
-use serde_json::json;
 
 use super::progress::Pace;
-use super::{Failure, Global, print};
+use super::{Failure, Global, is_denied, print};
+use crate::show::orders::Merged;
 use ksmith_host::act::{Headroom, StateDir};
 use ksmith_host::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
 use ksmith_host::observe::Observer;
@@ -126,16 +126,16 @@ impl MergeArgs {
     ) -> anyhow::Result<()> {
         let word = if self.to == OnOff::On { "on" } else { "off" };
         if global.json {
-            return print::json(&json!({
-                "guest": guest.name,
-                "pid": guest.id().pid(),
-                "merge": word,
-                "backends": switched.iter().map(|switched| &switched.backend).collect::<Vec<_>>(),
-                "unmerged_bytes": unmerged_bytes,
-                "left_bytes": left_bytes,
-                "permanent_changed": is_made_permanent,
-                "dry_run": self.dry_run,
-            }));
+            return print::json(&Merged {
+                guest: &guest.name,
+                pid: guest.id().pid(),
+                merge: word,
+                backends: switched.iter().map(|switched| switched.backend.as_str()).collect(),
+                unmerged_bytes,
+                left_bytes,
+                permanent_changed: is_made_permanent,
+                dry_run: self.dry_run,
+            });
         }
         let name = guest.title();
         let backends: Vec<String> =
@@ -200,6 +200,9 @@ fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
 fn failure(error: SwitchError) -> anyhow::Error {
     match error {
         SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => Failure::impossible(error.to_string()).into(),
+        error @ SwitchError::Monitor { .. } if is_denied(&error) => {
+            Failure::no_privilege(format!("{error}: run it as root, or as the guest's user")).into()
+        }
         // The sentence includes its causes.
         error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),
     }

@@ -92,7 +92,7 @@ pub struct Global {
     /// Read a captured tree (with proc and sys in it, and etc/ksmith.toml) instead of this host
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Read this configuration instead of /etc/ksmith.toml, or of that in --root's tree
+    /// Read this configuration instead of /etc/ksmith.toml, or of that in --root's tree.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
@@ -218,7 +218,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Top(_))) {
         crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
     }
-    match cli.run() {
+    match cli.run().map_err(with_remedy) {
         Err(error) if cli.global.json => {
             let code = code_of(&error);
             tell_json(code, &sentence(&error));
@@ -396,5 +396,30 @@ pub fn code_of(error: &anyhow::Error) -> Code {
             return exit::IMPOSSIBLE;
         }
     }
+    // Root that is denied something lacks more than being root.
+    if is_denied(error.as_ref()) && !rustix::process::geteuid().is_root() {
+        return exit::NO_PRIVILEGE;
+    }
     exit::FAILED
+}
+
+/// The same error, which says what to do where this user lacks a right.
+fn with_remedy(error: anyhow::Error) -> anyhow::Error {
+    let said = sentence(&error);
+    match code_of(&error) == exit::NO_PRIVILEGE && !said.contains("root") {
+        true => Failure::no_privilege(format!("{said}: run it as root")).into(),
+        false => error,
+    }
+}
+
+/// Whether an error comes of a right that this user lacks.
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

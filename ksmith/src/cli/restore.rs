@@ -126,7 +126,7 @@ fn missing(left: &[&str], memory: &GivenBack, faults: &[String], state: &StateDi
     let all: Vec<String> = settings.chain(guests).chain(faults.iter().cloned()).collect();
     (!all.is_empty()).then(|| {
         format!(
-            "not everything was put back: {}. It stays noted in {}: see to that and run ksmith restore again",
+            "not everything was put back: {}. It stays noted in {}: see to that and run `ksmith restore` again",
             all.join("; "),
             state.path().display()
         )

@@ -13,6 +13,7 @@ use ksmith_core::units::{Bytes, Span};
 
 use super::progress::{Pace, Ticking, pages_left};
 use super::{Failure, Global, control, print};
+use crate::show::orders::PlannedScan;
 use ksmith_core::controller::Controller;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{Observer, shows_mergeable};
@@ -111,9 +112,7 @@ impl ScanArgs {
             Err(error) => return Err(error.into()),
         };
         if global.json {
-            print::json(
-                &serde_json::json!({ "dry_run": true, "passes": self.passes, "by": by, "changes": changes }),
-            )?;
+            print::json(&PlannedScan { dry_run: true, passes: self.passes, by, changes })?;
             return Ok(ExitCode::SUCCESS);
         }
         print::line(format_args!("would scan all mergeable memory {} times, by {by}", self.passes))?;

@@ -51,7 +51,7 @@ impl SetupArgs {
         let root = global.root();
         let is_root = rustix::process::geteuid().is_root();
         if root.is_host() && !is_root && !self.dry_run {
-            return Err(Failure::impossible(
+            return Err(Failure::no_privilege(
                 "setting up a host needs root: run it with sudo; --dry-run shows without root what it would do",
             )
             .into());

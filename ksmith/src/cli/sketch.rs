@@ -105,7 +105,7 @@ impl SketchArgs {
         let now = Clock::start().now().day_clock;
         let host = self.host.as_deref().or(config.sketch.host.as_deref());
         let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
-        let found = capture(&options, &key).map_err(|error| Failure::impossible(error.to_string()))?;
+        let found = capture(&options, &key).map_err(|error| Failure::no_privilege(error.to_string()))?;
         let summary = found.write(out, facts, &key)?;
         if global.json {
             print::json(&summary)?

@@ -7,6 +7,7 @@ pub mod estimate;
 pub mod guests;
 pub mod history;
 mod lab;
+pub mod orders;
 pub mod overview;
 pub mod paint;
 pub mod plot;

@@ -91,9 +91,12 @@ fn faults(text: &str, commands: &[String]) -> Vec<String> {
         found.push("it has several lines".to_owned());
     }
     let lower = text.to_lowercase();
-    found.extend(WORDS.iter().filter(|(word, _)| lower.contains(word)).map(|(word, instead)| {
-        format!("it says {word:?}: say {instead}")
-    }));
+    found.extend(
+        WORDS
+            .iter()
+            .filter(|(word, _)| lower.contains(word))
+            .map(|(word, instead)| format!("it says {word:?}: say {instead}")),
+    );
     for command in commands {
         let call = format!("ksmith {command}");
         let bare = text.match_indices(&call).find(|(at, _)| {
@@ -110,10 +113,18 @@ fn faults(text: &str, commands: &[String]) -> Vec<String> {
 #[test]
 fn bad_style_is_found() {
     let commands = ["status".to_owned()];
-    for bad in ["Can't do it", "it is so.", "cannot do it", "see ksmith status", "two\nlines", "failed to open {path}"] {
+    for bad in
+        ["Can't do it", "it is so.", "cannot do it", "see ksmith status", "two\nlines", "failed to open {path}"]
+    {
         assert_eq!(faults(bad, &commands).len(), 1, "{bad}");
     }
-    for good in ["{path}: {why}", "QEMU refuses", "see `ksmith status`", "`ksmith set` and `sudo ksmith status`", "KSM is on"] {
+    for good in [
+        "{path}: {why}",
+        "QEMU refuses",
+        "see `ksmith status`",
+        "`ksmith set` and `sudo ksmith status`",
+        "KSM is on",
+    ] {
         assert_eq!(faults(good, &commands), [""; 0], "{good}");
     }
 }
