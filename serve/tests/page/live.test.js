@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -30,12 +30,31 @@ sys.stdin.read()
 
 const knob = (name) => readFileSync(`${KSM}/${name}`, "utf8").trim();
 
+/** Whether some process has merged pages. Counts of all KSM also keep what ended processes left, until it is unmerged. */
+function isAnythingMerged() {
+  return readdirSync("/proc").filter((name) => /^[0-9]+$/.test(name)).some((pid) => {
+    try {
+      return /^ksm_merging_pages [1-9]/m.test(readFileSync(`/proc/${pid}/ksm_stat`, "utf8"));
+    } catch {
+      return false; // It has ended.
+    }
+  });
+}
+
 function obstacle() {
   if (process.env.KSMITH_LIVE === undefined) return "SKIPPED, nothing was tested: make page-live-test runs it, with the lock of KSM";
   if (chromiumPath() === null) return "SKIPPED, nothing was tested: there is no Chromium here";
   if (process.getuid() !== 0 || !existsSync(`${KSM}/run`)) return "SKIPPED, nothing was tested: this needs root and KSM";
-  if (knob("run") !== "0" || knob("pages_sharing") !== "0") return "SKIPPED, nothing was tested: KSM is in use here";
+  // run=2 is KSM at rest too: it unmerged, and stopped.
+  if (knob("run") === "1" || isAnythingMerged()) {
+    return `SKIPPED, nothing was tested: KSM is in use here (run=${knob("run")}, pages_sharing=${knob("pages_sharing")})`;
+  }
   return false;
+}
+
+function unmerge() {
+  writeFileSync(`${KSM}/run`, "2");
+  writeFileSync(`${KSM}/run`, "0");
 }
 
 const skip = obstacle();
@@ -81,6 +100,7 @@ const answers = () => fetch(`${url}api/v1/status`).then((answer) => answer.ok, (
 
 before(async () => {
   if (skip) return;
+  unmerge();
   browser = await launch();
   directory = mkdtempSync(join(tmpdir(), "ksmith-live-"));
   const at = (name) => JSON.stringify(join(directory, name));
@@ -97,8 +117,7 @@ after(async () => {
   if (skip) return;
   await browser.close();
   for (const child of [...children]) await end(child);
-  writeFileSync(`${KSM}/run`, "2");
-  writeFileSync(`${KSM}/run`, "0");
+  unmerge();
   rmSync(directory, { recursive: true });
 });
 
