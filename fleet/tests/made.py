@@ -31,13 +31,19 @@ def guest(name: str, parts: Sequence[tuple[int, int]], zero: int = 0, **more: ob
     )  # fmt: skip
 
 
+def put(directory: Path, *hosts: MadeHost) -> None:
+    """Writes each host's file under its name."""
+    for host in hosts:
+        write_sketch(host, directory / f"{host.name}.parquet")
+
+
 def two_images(directory: Path, memory_bytes: int = 1 << 30) -> None:
     """Writes two hosts with six guests of two images mixed up: each image has 1000 contents, each guest 100 of its own."""
     image = {name: 1 if name in "ace" else 2 for name in "abcdef"}
     hosts = {"h1": "abc", "h2": "def"}
     for host, names in hosts.items():
         guests = [guest(n, [(image[n], 1000), (99, 50), (100 + ord(n), 100)]) for n in names]
-        write_sketch(MadeHost(host, guests, memory_bytes), directory / f"{host}.parquet")
+        put(directory, MadeHost(host, guests, memory_bytes))
 
 
 def load(directory: Path, engine: str = "duckdb") -> tuple[Fleet, Incidence, Alone]:

@@ -3,17 +3,18 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import problem, two_images
 
-from ksmith_fleet.apply import run as runner
 from ksmith_fleet.apply.backend import ApplyError
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.apply.kubevirt import KubeVirt
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
+from ksmith_fleet.apply.run import Runner
 from ksmith_fleet.plan_file import Plan, make_plan
 from ksmith_fleet.planner import plan_new
 
@@ -58,12 +59,16 @@ def start(plan: Plan) -> dict[str, str]:
 LIBVIRT = Libvirt(template="test://{host}")
 
 
+def runner(plan: Plan, directory: Path, hosts: Hosts, **more: Any) -> Runner:
+    """Begins anew with the journal that an earlier run has left."""
+    return Runner(plan, LIBVIRT, Journal(directory / "j", plan), hosts.run, **more)
+
+
 def test_apply_reaches_the_plan_and_a_second_run_does_nothing(plan: Plan, tmp_path: Path) -> None:
     hosts = Hosts(plan, start(plan))
-    journal = Journal(tmp_path / "j", plan)
-    assert runner.apply(plan, LIBVIRT, journal, hosts.run) == len(plan.steps)
+    assert runner(plan, tmp_path, hosts).apply() == len(plan.steps)
     assert hosts.where == plan.placement
-    assert runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run) == 0
+    assert runner(plan, tmp_path, hosts).apply() == 0
 
 
 @pytest.mark.parametrize("after", [0, 1])
@@ -71,9 +76,9 @@ def test_an_interrupted_apply_is_resumed(plan: Plan, tmp_path: Path, after: int)
     hosts = Hosts(plan, start(plan))
     hosts.fail_after = after
     with pytest.raises(ApplyError, match="connection"):
-        runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run)
+        runner(plan, tmp_path, hosts).apply()
     hosts.fail_after = 10**9
-    assert runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run) == len(plan.steps) - after
+    assert runner(plan, tmp_path, hosts).apply() == len(plan.steps) - after
     assert hosts.where == plan.placement
 
 
@@ -81,21 +86,21 @@ def test_an_interrupted_apply_is_undone(plan: Plan, tmp_path: Path) -> None:
     hosts = Hosts(plan, start(plan))
     hosts.fail_after = 1
     with pytest.raises(ApplyError):
-        runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run)
+        runner(plan, tmp_path, hosts).apply()
     hosts.fail_after = 10**9
-    assert runner.undo(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run) == 1
+    assert runner(plan, tmp_path, hosts).undo() == 1
     assert hosts.where == start(plan)
     with pytest.raises(ApplyError, match="undone"):
-        runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run)
+        runner(plan, tmp_path, hosts).apply()
 
 
 def test_a_journal_that_was_cut_off_counts_by_where_the_guest_is(plan: Plan, tmp_path: Path) -> None:
     hosts = Hosts(plan, start(plan))
-    runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run)
+    runner(plan, tmp_path, hosts).apply()
     text = (tmp_path / "j").read_text()
     for cut in range(len(text.splitlines()[0]) + 2, len(text), 37):
         (tmp_path / "j").write_text(text[:cut])
-        assert runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run) == 0
+        assert runner(plan, tmp_path, hosts).apply() == 0
         assert hosts.where == plan.placement
 
 
@@ -103,14 +108,14 @@ def test_a_target_without_room_is_waited_for_and_then_refused(plan: Plan, tmp_pa
     hosts = Hosts(plan, start(plan), free=1000)
     slept: list[float] = []
     with pytest.raises(ApplyError, match="free"):
-        runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), hosts.run, wait_s=30, sleep=slept.append, say=lambda _: None)
+        runner(plan, tmp_path, hosts, wait_s=30, sleep=slept.append, say=lambda _: None).apply()
     assert slept == [10.0] * 3 and hosts.where == start(plan)
 
 
 def test_a_guest_that_is_elsewhere_stops_the_apply(plan: Plan, tmp_path: Path) -> None:
     where = start(plan) | {plan.steps[0].guest_id: "h7"}
     with pytest.raises(ApplyError, match="new sketches"):
-        runner.apply(plan, LIBVIRT, Journal(tmp_path / "j", plan), Hosts(plan, where).run)
+        runner(plan, tmp_path, Hosts(plan, where)).apply()
 
 
 def test_the_journal_of_another_plan_is_refused(plan: Plan, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made import contents, guest
+from made import contents, guest, put
 
 from ksmith_fleet.cli.main import main
 from ksmith_fleet.consistency import Rules
@@ -102,7 +102,7 @@ def test_mixed_rates_are_left_out_or_thinned_to_the_coarsest(tmp_path: Path) -> 
     for name, bits in (("h1", 2), ("h2", 2), ("h3", 0)):
         sampled = held[held < np.uint64(2 ** (64 - bits) - 1)].view(np.int64)
         made = MadeGuest(f"id-{name}", name, sampled, np.ones(len(sampled), dtype=np.int32), pages=4000)
-        write_sketch(MadeHost(name, [made], rate_bits=bits), tmp_path / f"{name}.parquet")
+        put(tmp_path, MadeHost(name, [made], rate_bits=bits))
     assert "another rate" in left_out(tmp_path)["h3"]
     fleet, sketches = read_fleet(str(tmp_path), Rules(common_rate=True))
     assert fleet.left_out == [] and fleet.rate == 0.25
@@ -131,7 +131,7 @@ def test_two_sketches_of_one_host_leave_the_newer_or_none(fleet: Path) -> None:
 def lie(directory: Path, more: dict[str, object] | None = None, rate_bits: int = 0, **guest_more: object) -> str:
     """Writes a host that lies, and gives the reason for which it is left out."""
     made = replace(guest("liar", [(1, 500)]), **guest_more)  # type: ignore[arg-type]
-    write_sketch(MadeHost("h9", [made], rate_bits=rate_bits, more=more or {}), directory / "h9.parquet")
+    put(directory, MadeHost("h9", [made], rate_bits=rate_bits, more=more or {}))
     return left_out(directory)["h9.parquet"]
 
 
@@ -154,16 +154,16 @@ def test_more_sampled_contents_than_pages_explain_are_a_lie(fleet: Path) -> None
     small = np.arange(1, 5001, dtype=np.int64)
     liar = MadeGuest("id-liar", "liar", small, np.ones(5000, dtype=np.int32), pages=20_000)
     for name in ("h1", "h2", "h3"):
-        write_sketch(MadeHost(name, [replace(liar, id=f"id-{name}", pages=80_000)], rate_bits=4), fleet / f"{name}.parquet")
-    write_sketch(MadeHost("h9", [liar], rate_bits=4), fleet / "h9.parquet")
+        put(fleet, MadeHost(name, [replace(liar, id=f"id-{name}", pages=80_000)], rate_bits=4))
+    put(fleet, MadeHost("h9", [liar], rate_bits=4))
     assert "5000 sampled contents" in left_out(fleet)["h9.parquet"]
     assert "h1.parquet" not in left_out(fleet)
 
 
 def test_a_guest_that_two_hosts_claim_is_left_out_on_both(fleet: Path) -> None:
     one = guest("wanderer", [(1, 500)])
-    write_sketch(MadeHost("h4", [one, guest("d", [(2, 50)])]), fleet / "h4.parquet")
-    write_sketch(MadeHost("h5", [one, guest("e", [(3, 50)])]), fleet / "h5.parquet")
+    put(fleet, MadeHost("h4", [one, guest("d", [(2, 50)])]))
+    put(fleet, MadeHost("h5", [one, guest("e", [(3, 50)])]))
     found, sketches = read_fleet(str(fleet))
     assert {left.what for left in found.left_out} == {"h4: wanderer", "h5: wanderer"}
     assert "wanderer" not in {g.name for g in found.guests}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import guest, two_images
+from made import guest, put, two_images
 
 from ksmith_fleet.cli.main import main
 from ksmith_fleet.plan_file import read_plan
@@ -20,7 +20,7 @@ def after(plan_path: Path, directory: Path, part: float) -> None:
         names = [i.removeprefix("id-") for i, host in plan.placement.items() if host == promise.host]
         each = int(part * promise.saved_after.expected / max(1, len(names)))
         guests = [replace(guest(n, [(image[n], 1000), (99, 50), (100 + ord(n), 100)]), more={"saved_bytes": each}) for n in names]
-        write_sketch(MadeHost(promise.host, guests), directory / f"{promise.host}.parquet")
+        put(directory, MadeHost(promise.host, guests))
 
 
 @pytest.mark.parametrize(("part", "code"), [(1.0, 0), (0.93, 0), (0.85, 1), (1.3, 0)])
@@ -41,7 +41,7 @@ def test_check_says_whether_promises_were_kept(tmp_path: Path, part: float, code
 
 def test_report_escapes_names_and_loads_nothing(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
-    write_sketch(MadeHost("h1", [guest(evil, [(1, 500)]), guest("b", [(1, 500)])]), tmp_path / "s" / "h1.parquet")
+    put(tmp_path / "s", MadeHost("h1", [guest(evil, [(1, 500)]), guest("b", [(1, 500)])]))
     write_sketch(MadeHost('h"2\n', [guest("c", [(1, 500)])]), tmp_path / "s" / "h2.parquet")
     page, prom = tmp_path / "page.html", tmp_path / "fleet.prom"
     assert main(["report", str(tmp_path / "s"), "--html", str(page), "--metrics", str(prom)]) == 0

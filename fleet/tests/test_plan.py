@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import contents, guest, load, problem, two_images
+from made import contents, guest, load, problem, put, two_images
 
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.bound import bound
@@ -72,7 +72,7 @@ def test_no_host_overflows_between_two_moves(tmp_path: Path) -> None:
 def test_a_move_that_would_overflow_is_left_out(tmp_path: Path) -> None:
     image = {"a": 1, "b": 2, "c": 1, "d": 2}
     for host, names in {"h1": "ab", "h2": "cd"}.items():
-        write_sketch(MadeHost(host, [guest(n, [(image[n], 1000)]) for n in names], memory_bytes=2050 * 4096), tmp_path / f"{host}.parquet")
+        put(tmp_path, MadeHost(host, [guest(n, [(image[n], 1000)]) for n in names], memory_bytes=2050 * 4096))
     _, built, _ = problem(tmp_path, Rules(headroom=0.0))
     moves, reached = order_moves(built.problem, np.array([0, 1, 0, 1]))
     assert moves == []
@@ -82,7 +82,7 @@ def test_a_move_that_would_overflow_is_left_out(tmp_path: Path) -> None:
 def test_a_cycle_is_opened_through_a_third_host(tmp_path: Path) -> None:
     image = {"a": 1, "b": 2, "c": 1, "d": 2}
     for host, names in {"h1": "ab", "h2": "cd", "h3": ""}.items():
-        write_sketch(MadeHost(host, [guest(n, [(image[n], 1000)]) for n in names], memory_bytes=2050 * 4096), tmp_path / f"{host}.parquet")
+        put(tmp_path, MadeHost(host, [guest(n, [(image[n], 1000)]) for n in names], memory_bytes=2050 * 4096))
     _, built, _ = problem(tmp_path, Rules(headroom=0.0))
     moves, reached = order_moves(built.problem, np.array([0, 1, 0, 1]))
     assert reached.bin_of.tolist() == [0, 1, 0, 1]
@@ -92,8 +92,8 @@ def test_a_cycle_is_opened_through_a_third_host(tmp_path: Path) -> None:
 def test_trust_domains_never_meet(tmp_path: Path) -> None:
     for host in ("h1", "h2"):
         guests = [guest(f"{host}-{d}-{n}", [(1, 1000), (len(d) + 5, 10)], domain=d) for d in ("red", "blue") for n in range(2)]
-        write_sketch(MadeHost(host, guests), tmp_path / f"{host}.parquet")
-    write_sketch(MadeHost("h3", []), tmp_path / "h3.parquet")
+        put(tmp_path, MadeHost(host, guests))
+    put(tmp_path, MadeHost("h3", []))
     fleet, built, _ = problem(tmp_path)
     outcome = plan_new(built.problem, 5)
     assert not outcome.after.faults()
@@ -104,9 +104,9 @@ def test_trust_domains_never_meet(tmp_path: Path) -> None:
 
 def test_guests_without_a_domain_share_with_none_where_domains_are_in_force(tmp_path: Path) -> None:
     guests = [guest(n, [(1, 1000)], domain=d) for n, d in (("a", "red"), ("b", None), ("c", None))]
-    write_sketch(MadeHost("h1", guests[:2]), tmp_path / "h1.parquet")
-    write_sketch(MadeHost("h2", guests[2:]), tmp_path / "h2.parquet")
-    write_sketch(MadeHost("h3", []), tmp_path / "h3.parquet")
+    put(tmp_path, MadeHost("h1", guests[:2]))
+    put(tmp_path, MadeHost("h2", guests[2:]))
+    put(tmp_path, MadeHost("h3", []))
     fleet, built, _ = problem(tmp_path)
     state, refused = place_all(built.problem)
     assert not refused
@@ -140,8 +140,8 @@ def test_rules_that_contradict_each_other_or_name_strangers_are_refused(tmp_path
 
 
 def test_guests_named_by_their_own_user_stay(tmp_path: Path) -> None:
-    write_sketch(MadeHost("h1", [guest("a", [(1, 1000)], verified=False), guest("b", [(2, 500)])]), tmp_path / "h1.parquet")
-    write_sketch(MadeHost("h2", [guest("c", [(1, 1000)])]), tmp_path / "h2.parquet")
+    put(tmp_path, MadeHost("h1", [guest("a", [(1, 1000)], verified=False), guest("b", [(2, 500)])]))
+    put(tmp_path, MadeHost("h2", [guest("c", [(1, 1000)])]))
     fleet, built, _ = problem(tmp_path)
     outcome = plan_new(built.problem, 5)
     assert {fleet.guests[built.items[move.item][0]].name for move in outcome.moves} == {"c"}
@@ -149,8 +149,8 @@ def test_guests_named_by_their_own_user_stay(tmp_path: Path) -> None:
 
 
 def test_a_class_that_a_host_does_not_take_stays_away(tmp_path: Path) -> None:
-    write_sketch(MadeHost("h1", [guest("a", [(1, 1000)], klass="gold")]), tmp_path / "h1.parquet")
-    write_sketch(MadeHost("h2", [guest("b", [(1, 1000)], klass="bronze")]), tmp_path / "h2.parquet")
+    put(tmp_path, MadeHost("h1", [guest("a", [(1, 1000)], klass="gold")]))
+    put(tmp_path, MadeHost("h2", [guest("b", [(1, 1000)], klass="bronze")]))
     _, built, _ = problem(tmp_path, Rules(hosts={"h1": HostRule(classes=("gold",)), "h2": HostRule(classes=("bronze",))}))
     assert plan_new(built.problem, 5).moves == []
 
@@ -160,7 +160,7 @@ def test_nodes_of_a_host_that_merges_within_nodes_are_bins_of_their_own(tmp_path
         "numa": [{"node": 0, "memory_bytes": 1 << 29}, {"node": 1, "memory_bytes": 1 << 29}],
         "ksm": {"merge_across_nodes": 0, "use_zero_pages": 1, "max_page_sharing": 256},
     }
-    write_sketch(MadeHost("h1", [guest("a", [(1, 1000)]), guest("b", [(1, 1000)])], 1 << 30, more=more), tmp_path / "h1.parquet")
+    put(tmp_path, MadeHost("h1", [guest("a", [(1, 1000)]), guest("b", [(1, 1000)])], 1 << 30, more=more))
     rules = Rules(guests={"a": GuestRule(node=0), "b": GuestRule(node=1)})
     _fleet, built, _ = problem(tmp_path, rules)
     assert len(built.bins) == 2

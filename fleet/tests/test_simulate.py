@@ -7,6 +7,7 @@ import pytest
 
 from ksmith_fleet.cli.main import main
 from ksmith_fleet.cli.simulate import _model
+from ksmith_fleet.placement.arrival import OPEN_BELOW
 from ksmith_fleet.placement.state import State
 from ksmith_fleet.simulate.churn import churn
 from ksmith_fleet.simulate.fill import fill, fill_planned, limit
@@ -39,9 +40,32 @@ def test_a_plan_places_more_guests_than_every_policy_and_none_passes_the_bound()
     most = limit(problem)
     counts = {policy: fill(problem, policy, seed=5).guests for policy in POLICIES}
     planned = fill_planned(problem, 100, most, 2).guests
-    assert max(counts.values()) < planned <= most
+    assert max(counts.values()) <= planned <= most
     for policy in ("random", "first-fit"):
         assert planned >= 1.17 * counts[policy]
+    # Deciding on arrival, as the others do, and without a move.
+    for policy in ("random", "first-fit", "memory-buddies"):
+        assert counts["ksmith-admit"] >= 1.17 * counts[policy]
+
+
+def test_a_new_kind_of_guest_opens_a_host_and_a_known_one_joins_its_like() -> None:
+    model = _model(None)
+    crowd = make(model, 200, seed=8)
+    problem = problem_of(crowd, 4, float(crowd.pages.mean()) * 10)
+    common = crowd.incidence.common() * problem.page_value
+    own = np.diff(problem.incidence.starts) * problem.page_value
+    part = common / own[:, None]
+    first, like = next((a, b) for a in range(200) for b in range(200) if a != b and part[b, a] > OPEN_BELOW)
+    other = next(b for b in range(200) if b not in (first, like) and part[b, first] < OPEN_BELOW)
+    state, random = State(problem), np.random.default_rng(1)
+    state.put(first, 2)
+    assert POLICIES["ksmith-admit"](state, like, random) == 2
+    assert POLICIES["ksmith-admit"](state, other, random) != 2
+    # Where no host is empty, the other one goes to where it shares most.
+    for where in (0, 1, 3):
+        state.put(next(g for g in range(200) if state.bin_of[g] < 0 and g not in (like, other)), where)
+    gains = state.gains(other)
+    assert POLICIES["ksmith-admit"](state, other, random) == int(np.argmax(gains))
 
 
 def test_policies_keep_all_constraints() -> None:

@@ -1,90 +1,100 @@
-//! The cost of a sketch: of a fingerprint, of a page that is read, of the second look, and of a file.
+//! The cost of a sketch: of a fingerprint, of a page that is read, of the second look, of a file, and its bytes for each guest.
 //!
-//! `cargo bench -p ksmith-sketch` (`KSMITH_BENCH_MIB=4096` for another size). Reads this process's own memory. Prints medians of
-//! several rounds, in CPU time of the thread.
+//! `cargo bench -p ksmith-sketch` (`KSMITH_BENCH_GUESTS=20 KSMITH_BENCH_MIB=256` for other guests). Each guest is a process whose
+//! pages all differ: the most that a sketch of its size holds. Times are CPU time of the reading thread.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
+
+mod holders;
 
 use std::hint::black_box;
 use std::time::Duration;
 
+use holders::{Holder, hold, setting};
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::sample::Sample;
-use ksmith_core::sketch::mix;
 use ksmith_host::memory::process::Process;
 use ksmith_host::root::Root;
 use ksmith_sketch::{Clock, FleetKey, HostFacts, RateRule, Rotation, RotationOptions, Subject, Turn};
 use rustix::time::{ClockId, clock_gettime};
 
-const ROUNDS: usize = 5;
+/// Contents of a guest, about: the default of `ksmith sketch`.
+const PER_GUEST: u64 = 4096;
 
-/// Fingerprints of a round.
+/// Fingerprints of which the median cost is taken, in parts.
 const HASHES: usize = 20_000;
+const PARTS: usize = 5;
+
+/// The pause before the second look.
+const AGAIN: Duration = Duration::from_secs(100);
 
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+/// The CPU time that this takes.
+fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let before = cpu();
+    let found = work();
+    (cpu() - before, found)
 }
 
 fn main() {
-    let mib: usize = std::env::var("KSMITH_BENCH_MIB").ok().and_then(|text| text.parse().ok()).unwrap_or(1024);
-    let pages = mib * 256;
-    let mut memory = vec![0_u8; pages * 4096];
-    for (at, word) in memory.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        *word = mix(at as u64).to_le_bytes();
-    }
+    hold();
+    let (guests, mib) = (setting("KSMITH_BENCH_GUESTS", 20), setting("KSMITH_BENCH_MIB", 256));
     let key = FleetKey::of(b"a secret of the bench");
     let salt = key.salt();
-    let hashed = (0..ROUNDS).map(|_| {
-        let before = cpu();
-        for at in 0..HASHES {
-            // 256 KiB stay in the second-level cache.
-            black_box(salt.fingerprint(&memory[at % 64 * 4096..][..4096]));
-        }
-        (cpu() - before) / HASHES as f64
+    // 256 KiB stay in the second-level cache.
+    let block: Vec<u8> = (0..256 << 10).map(|at: u32| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    let part = |_| {
+        let hash = |at: usize| black_box(salt.fingerprint(&block[at % 64 * 4096..][..4096]));
+        timed(|| (0..HASHES).map(hash).fold(0, u64::wrapping_add)).0 / HASHES as f64
+    };
+    let mut parts: Vec<f64> = (0..PARTS).map(part).collect();
+    parts.sort_by(f64::total_cmp);
+    println!("fingerprint of a page in the cache: {:.3} us", parts[PARTS / 2] * 1e6);
+
+    let holders: Vec<Holder> = (0..guests).map(|number| Holder::start(number as u64, mib)).collect();
+    let subjects = holders.iter().map(|holder| {
+        let process = Process::open(holder.pid()).unwrap();
+        Subject { rss_bytes: (mib as u64) << 20, ..Subject::of_process(&process, &BalanceConfig::default()) }
     });
-    println!("fingerprint of a page in the cache: {:.3} us", median(hashed.collect()) * 1e6);
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("bench.parquet");
-    let mut subject = Subject::of_process(&Process::open(std::process::id()).unwrap(), &BalanceConfig::default());
-    subject.rss_bytes = memory.len() as u64;
-    let (mut reads, mut looks, mut writes, mut sizes) = (Vec::new(), Vec::new(), Vec::new(), (0, 0));
-    for _ in 0..ROUNDS {
-        let again = Some(Duration::from_secs(100));
-        let options = RotationOptions { rate: RateRule::PerGuest(4096), again, every: Duration::from_secs(1000) };
-        let mut rotation = Rotation::new(key.clone(), options);
-        rotation.guests(vec![subject.clone()]);
-        let mut now = Clock::start().now();
-        while rotation.turn(now) != Turn::Opened {}
-        let before = cpu();
-        while !matches!(rotation.turn(now), Turn::Idle(_)) {}
-        reads.push((cpu() - before) / pages as f64);
-        now.at += Duration::from_secs(101);
-        let before = cpu();
-        while rotation.turn(now) != Turn::Round {}
-        looks.push(cpu() - before);
-        let before = cpu();
-        let facts = HostFacts::read(&Root::host(), &Sample::default(), Some("bench"), None, 0);
-        let bytes = rotation.write(&path, facts).unwrap();
-        writes.push(cpu() - before);
-        sizes = (rotation.bytes(), bytes);
+    let options = RotationOptions {
+        rate: RateRule::PerGuest(PER_GUEST),
+        again: Some(AGAIN),
+        every: Duration::from_secs(1 << 30),
+    };
+    let mut rotation = Rotation::new(key.clone(), options);
+    rotation.guests(subjects.collect());
+    let mut now = Clock::start().now();
+    let (mut reading, mut opening, mut looking) = (0.0, 0.0, 0.0);
+    loop {
+        let has_waited = rotation.is_looking_again(now);
+        let (spent, turn) = timed(|| rotation.turn(now));
+        match turn {
+            Turn::Worked if has_waited => looking += spent,
+            Turn::Worked => reading += spent,
+            Turn::Opened => opening += spent,
+            Turn::Idle(until) => now.at = until,
+            Turn::Round => break,
+        }
     }
-    let read = median(reads);
-    println!("{mib} MiB of one process, contents all different, at most 4096 sampled; medians of {ROUNDS} rounds");
-    println!("reading a page: {:.3} us", read * 1e6);
-    println!("second look at all sampled pages: {:.2} ms", median(looks) * 1e3);
+    let pages = (guests * mib * 256) as f64;
+    let directory = tempfile::tempdir().unwrap();
+    let facts = HostFacts::read(&Root::host(), &Sample::default(), Some("bench"), None, 0);
+    let (writing, bytes) = timed(|| rotation.write(&directory.path().join("bench.parquet"), facts).unwrap());
+    let each = |sum: f64| sum / guests as f64;
+    println!("{guests} guests of {mib} MiB, contents all different, about {PER_GUEST} sampled of each");
+    println!("reading a page: {:.3} us", reading / pages * 1e6);
+    println!("opening a guest, without its reader's part: {:.3} ms", each(opening) * 1e3);
+    println!("second look at the sampled pages of a guest: {:.2} ms", each(looking) * 1e3);
+    println!("writing the file: {:.2} ms a guest, {:.0} bytes a guest", each(writing) * 1e3, each(bytes as f64));
+    println!("memory of a sketch: {:.0} bytes a guest", each(rotation.bytes() as f64));
+    let all = reading + opening + looking + writing;
+    println!("all together for a page: {:.3} us", all / pages * 1e6);
     println!(
-        "writing the file: {:.2} ms, {} bytes; the sketch in memory: {} bytes",
-        median(writes) * 1e3,
-        sizes.1,
-        sizes.0
+        "a thousandth of a CPU reads {:.0} GiB a day",
+        86_400.0 / 1000.0 / (all / pages) * 4096.0 / f64::from(1 << 30)
     );
-    let day = 24.0 * 3600.0 / 1000.0 / read * 4096.0 / f64::from(1 << 30);
-    println!("a thousandth of a CPU reads {day:.0} GiB a day");
-    black_box(memory);
 }

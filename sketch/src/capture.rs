@@ -75,7 +75,7 @@ pub fn capture(options: &CaptureOptions, key: &FleetKey) -> Result<Capture, Capt
         match Opened::of(subject) {
             Ok(guest) => opened.push(guest),
             Err(why) => {
-                denied += usize::from(why == Unreadable::Denied);
+                denied += usize::from(why == Unreadable::Denied.into());
                 skipped.push(Skipped { guest, why: why.to_string() });
             }
         }

@@ -18,10 +18,10 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 
-use crate::contents::Row;
 use crate::host_facts::HostFacts;
 use crate::rate::Rate;
 pub use crate::reading::Finished;
+use crate::rows::Row;
 use crate::subject::Subject;
 
 /// The version of the format.

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use ksmith_core::kernel::Ineligible;
 use ksmith_host::memory::error::Unreadable;
 use ksmith_host::memory::frames::Frames;
 use ksmith_host::memory::pace::Pace;
 use ksmith_host::memory::pinned::Quiet;
-use ksmith_host::memory::process::{Detail, Memory, Process};
+use ksmith_host::memory::process::{Detail, Largest, Memory, Process};
 use ksmith_host::memory::scan::{Context, Scratch, page_size};
 
 use crate::clock::Now;
@@ -23,6 +24,22 @@ const CHUNK: u64 = 1 << 20;
 /// Pages looked at again at a step.
 const LOOKS: usize = 256;
 
+/// Why a guest is not in the file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeftOut {
+    /// Its memory can't be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// Its memory can be read, but KSM never merges it.
+    #[error("KSM can't merge its memory: {bytes} bytes are {}", .reason.words())]
+    NeverMerged {
+        /// The reason.
+        reason: Ineligible,
+        /// Bytes to which it applies.
+        bytes: u64,
+    },
+}
+
 /// The part of a guest that is read: the memory of its processes, opened.
 #[derive(Debug)]
 pub struct Opened {
@@ -34,23 +51,47 @@ impl Opened {
     /// Opens the memory of a guest. Processes that have ended meanwhile are left out, as long as one is left.
     ///
     /// # Errors
-    /// None of its processes can be read: the reason of the first.
-    pub fn of(subject: Subject) -> Result<Self, Unreadable> {
-        let (mut memories, mut why) = (Vec::new(), None);
+    /// None of its processes can be read: the reason of the first. Or KSM never merges the guest's memory.
+    pub fn of(subject: Subject) -> Result<Self, LeftOut> {
+        let (mut memories, mut why, mut is_vm) = (Vec::new(), None, false);
         for id in &subject.processes {
-            let opened = Process::open(id.pid).and_then(|process| match process.start_ticks == id.start_ticks {
-                true => process.memory(Detail::Figures),
-                false => Err(Unreadable::Exited),
+            let opened = Process::open(id.pid).and_then(|process| {
+                is_vm |= process.is_vm;
+                match process.start_ticks == id.start_ticks {
+                    true => process.memory(Detail::Figures),
+                    false => Err(Unreadable::Exited),
+                }
             });
             match opened {
                 Ok(memory) => memories.push(memory),
                 Err(error) => why = why.or(Some(error)),
             }
         }
-        match (memories.is_empty(), why) {
-            (true, why) => Err(why.unwrap_or(Unreadable::Exited)),
-            (false, _) => Ok(Self { subject, memories }),
+        if memories.is_empty() {
+            return Err(why.unwrap_or(Unreadable::Exited).into());
         }
+        let opened = Self { subject, memories };
+        match opened.never_merged(is_vm) {
+            Some((reason, bytes)) => Err(LeftOut::NeverMerged { reason, bytes }),
+            None => Ok(opened),
+        }
+    }
+
+    /// Why nothing of it is ever merged, and how many bytes.
+    ///
+    /// The RAM of a virtual machine is its largest mapping. Where that is shared, in huge pages or locked for a device, what is
+    /// left is the emulator's own memory, and a sample of that says nothing of the guest. Any other guest is left out if it has
+    /// no page that may be merged.
+    fn never_merged(&self, is_vm: bool) -> Option<(Ineligible, u64)> {
+        let lost = |reason| self.memories.iter().filter_map(|memory| memory.ineligible.get(&reason)).sum::<u64>();
+        let of = |reason| Some((reason, lost(reason))).filter(|(_, bytes)| *bytes > 0);
+        let largest = self.memories.iter().map(|memory| memory.largest).fold(Largest::default(), Largest::max);
+        let ram = largest.ineligible.filter(|_| is_vm).and_then(of);
+        let is_none_left = self.memories.iter().all(|memory| memory.stretches.is_empty());
+        ram.or_else(|| {
+            let candidates = Ineligible::ALL.into_iter().filter(|_| is_none_left).filter_map(of);
+            candidates.max_by_key(|(_, bytes)| *bytes)
+        })
     }
 
     /// The pages that KSM could merge, as the kernel counts them.

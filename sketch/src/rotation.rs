@@ -162,6 +162,11 @@ impl Rotation {
         Turn::Worked
     }
 
+    /// Whether the next turn looks at sampled pages a second time.
+    pub fn is_looking_again(&self, now: Now) -> bool {
+        self.waiting.iter().any(|(due, _)| *due <= now.at)
+    }
+
     /// Guests with a sketch.
     pub fn sketched(&self) -> usize {
         self.sketches.len()

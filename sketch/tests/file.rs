@@ -278,6 +278,54 @@ fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside the file");
 }
 
+/// A process with shared memory alone besides what the program itself needs.
+const SHARED: &str = "
+import ctypes, mmap, sys
+if sys.argv[1:]: ctypes.CDLL(None).prctl(15, sys.argv[1].encode())  # PR_SET_NAME
+memory = mmap.mmap(-1, 64 << 20)
+for at in range(0, len(memory), 4096): memory[at] = 1
+print('ready', flush=True)
+input()
+";
+
+/// Starts that program, which may take the name of another for itself.
+fn shared(name: &[&str]) -> Holder {
+    let mut command = Command::new("python3");
+    command.args(["-c", SHARED]).args(name);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 is installed");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Holder(child)
+}
+
+#[test]
+fn a_virtual_machine_with_shared_memory_is_left_out_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    let (machine, process, private) = (shared(&["qemu-system-x86"]), shared(&[]), Holder::start([1, 50, 1, 0, 0]));
+    let summary = write(&options(&[&machine, &process, &private], stated(0), None), &path);
+    // Of a process the private part may merge, so it stays.
+    assert_eq!(summary.guests, 2);
+    let [skipped] = &summary.skipped[..] else { panic!("{:?}", summary.skipped) };
+    assert!(skipped.guest.contains(&format!("(pid {})", machine.0.id())), "{skipped:?}");
+    assert!(
+        skipped.why.starts_with("KSM can't merge its memory") && skipped.why.ends_with("in shared mappings"),
+        "{skipped:?}"
+    );
+    let found = read(&path);
+    assert_eq!(found.guests.len(), 2);
+    assert_eq!(found.metadata["ksmith.complete"], "false");
+    assert!(found.metadata["ksmith.host"].contains(&skipped.why), "{}", found.metadata["ksmith.host"]);
+    let mut rotation =
+        Rotation::new(key(), RotationOptions { rate: stated(0), again: None, every: Duration::from_secs(1000) });
+    rotation.guests(vec![machine.subject(), private.subject()]);
+    let clock = Clock::start();
+    while rotation.turn(clock.now()) != Turn::Round {}
+    rotation.write(&path, facts("h1")).unwrap();
+    assert!(read(&path).metadata["ksmith.host"].contains("in shared mappings"));
+}
+
 #[test]
 fn the_largest_guest_has_about_as_many_contents_as_were_asked_for() {
     let directory = tempfile::tempdir().unwrap();

@@ -32,6 +32,32 @@ def steady_pages(guests: Sequence[Guest]) -> Numbers:
     return np.array([(guest.pages - guest.zero_pages) * (1.0 - guest.changing) for guest in guests])
 
 
+def changing_variance(copies: Numbers, steady: Numbers, rate: float) -> float:
+    """Gives the variance of a guest's changing part, `1 - sum(steady) / sum(copies)` over its sampled contents.
+
+    A content is sampled with all its copies, so the part is a ratio of two sums over contents, and its variance by linearisation is
+    `(1 - rate) * sum((steady - part * copies)^2) / sum(copies)^2` with the part that stays.
+    """
+    pages = float(copies.sum())
+    if pages <= 0:
+        return 0.0
+    stays = float(steady.sum()) / pages
+    return (1 - rate) * float(((steady - stays * copies) ** 2).sum()) / pages**2
+
+
+def drift_pages(guests: Sequence[Guest]) -> float:
+    """Gives the pages of which the sketch cannot say whether they merge: those that changed between its two looks.
+
+    Some have settled when KSM comes, and as many others may have changed by then.
+    """
+    return float(sum((guest.pages - guest.zero_pages) * guest.changing for guest in guests))
+
+
+def moving_variance(guests: Sequence[Guest]) -> float:
+    """Gives the variance of the steady pages of all these guests."""
+    return float(sum((guest.pages - guest.zero_pages) ** 2 * guest.changing_variance for guest in guests))
+
+
 def alone(guests: Sequence[Guest], answer: pa.Table, rate: float) -> Alone:
     """Estimates what each guest saves by itself, from the question `alone`.
 
@@ -68,7 +94,8 @@ def saved_together(
     """Estimates what KSM saves on one host with these guests, in pages.
 
     `saved = zeros + steady_pages - frames / rate`, where `frames` sums `ceil(copies / max_sharing)` over the sampled
-    contents and `frames2` the squares. The second look adds a binomial variance.
+    contents and `frames2` the squares. The estimated part of the pages that change adds its variance, and these pages themselves widen
+    the interval, since they may merge or not.
     """
     zeros = zero_saved(float(sum(guest.zero_pages for guest in guests)), use_zero_pages, max_sharing)
     steady = float(steady_pages(guests).sum())
@@ -76,7 +103,6 @@ def saved_together(
         steady = sampled_pages
     variance = frames2 * (1 - rate) / rate**2
     if rate < 1:
-        for guest in guests:
-            nonzero = guest.pages - guest.zero_pages
-            variance += nonzero**2 * guest.changing * (1 - guest.changing) / max(guest.looked_at, 1)
-    return normal_interval(zeros + steady - frames / rate, variance, zeros + steady)
+        variance += moving_variance(guests)
+    drift = drift_pages(guests)
+    return normal_interval(zeros + steady - frames / rate, variance, zeros + steady + drift, drift)

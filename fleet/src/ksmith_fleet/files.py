@@ -1,7 +1,7 @@
 """Reads one sketch and refuses it if anything in it contradicts the format or itself."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fsspec
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ksmith_fleet import schema
+from ksmith_fleet.estimate import changing_variance
 from ksmith_fleet.model import Guest, Host
 
 
@@ -171,7 +172,6 @@ def _guests(table: pa.Table, meta: dict[str, str], host: Host) -> list[Guest]:
                 saved_bytes=entry.get("saved_bytes"),
                 verified=bool(entry.get("verified")),
                 time_ms=int(row["time"].timestamp() * 1000),
-                looked_at=int(entry.get("looked_at") or 0),
             )
         )
     if len({guest.id for guest in guests}) != len(guests) or len(guests) != len(said):
@@ -198,6 +198,10 @@ def _rows(table: pa.Table, guests: list[Guest], host: Host) -> tuple[npt.NDArray
         raise BadSketchError(f"a fingerprint is above the threshold of the rate 2^-{host.rate_bits}")
     if (copies < 1).any() or (steady < 0).any() or (steady > copies).any():
         raise BadSketchError("numbers of copies are out of bounds")
+    rate = 2.0**-host.rate_bits
+    for at, guest in enumerate(guests):
+        own = guest_of_row == at
+        guests[at] = replace(guest, changing_variance=changing_variance(copies[own].astype(float), steady[own].astype(float), rate))
     order = np.lexsort((fingerprints, guest_of_row))
     again = (np.diff(guest_of_row[order]) == 0) & (np.diff(fingerprints[order]) == 0)
     if again.any():

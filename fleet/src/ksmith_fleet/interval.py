@@ -34,8 +34,8 @@ def score_interval(total: float, variance: float, rate: float, z: float = Z95) -
     return Estimate(total, max(0.0, total + half - spread), total + half + spread)
 
 
-def normal_interval(expected: float, variance: float, most: float, z: float = Z95) -> Estimate:
-    """Gives the normal interval of a difference, within 0 and `most`."""
-    spread = z * sqrt(max(0.0, variance))
+def normal_interval(expected: float, variance: float, most: float, drift: float = 0.0, z: float = Z95) -> Estimate:
+    """Gives the normal interval of a difference, within 0 and `most`. It is wider by `drift` on both sides, an error that is no sampling's."""
+    spread = z * sqrt(max(0.0, variance)) + drift
     middle = min(max(expected, 0.0), most)
     return Estimate(middle, max(0.0, expected - spread), min(most, expected + spread))

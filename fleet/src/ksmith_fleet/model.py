@@ -25,7 +25,8 @@ class Guest:
     verified: bool
     """Whether name and id are the hypervisor's word, and not that of the guest's user."""
     time_ms: int
-    looked_at: int = 0
+    changing_variance: float = 0.0
+    """The variance of `changing`, which is estimated from the sampled contents."""
 
 
 @dataclass(frozen=True)

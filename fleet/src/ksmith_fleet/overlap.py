@@ -11,6 +11,9 @@ from ksmith_fleet.incidence import Incidence, from_answer
 from ksmith_fleet.interval import Estimate, score_interval
 from ksmith_fleet.model import Fleet
 
+PAIRS_AT_ONCE = 1 << 16
+"""Pairs that popular contents are added to in one go, so that memory stays bounded."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -85,8 +88,8 @@ def _pairs(engine: Engine, fleet: Fleet, host_of: np.ndarray, incidence: Inciden
         hot = incidence.holders() > settings.popular_above
         matrix = incidence.matrix().tocsc()[:, np.flatnonzero(hot)].tocsr()
         common = common.copy()
-        for begin in range(0, len(one), 65536):
-            part = slice(begin, begin + 65536)
+        for begin in range(0, len(one), PAIRS_AT_ONCE):
+            part = slice(begin, begin + PAIRS_AT_ONCE)
             both = matrix[one[part]].multiply(matrix[two[part]])
             common[part] += np.asarray(both.sum(axis=1)).ravel().astype(common.dtype)
     order = np.lexsort((two, one, -common))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ksmith_fleet.estimate import Alone, zero_saved
+from ksmith_fleet.estimate import Alone, drift_pages, moving_variance, zero_saved
 from ksmith_fleet.interval import Estimate, normal_interval
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built
@@ -172,9 +172,10 @@ def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[in
             across += _inner(built, int(item), fleet, alone)
     rate = fleet.rate
     frames = max(0.0, float(alone.contents[guests].sum()) - across) * rate
-    variance = frames * (1 - rate) / rate**2
-    nonzero = float(sum(fleet.guests[g].pages - fleet.guests[g].zero_pages for g in guests))
-    return normal_interval(inside + across, variance, nonzero).times(fleet.page_size), len(guests)
+    here = [fleet.guests[g] for g in guests]
+    variance = frames * (1 - rate) / rate**2 + moving_variance(here)
+    nonzero = float(sum(guest.pages - guest.zero_pages for guest in here))
+    return normal_interval(inside + across, variance, nonzero, drift_pages(here)).times(fleet.page_size), len(guests)
 
 
 def _inner(built: Built, item: int, fleet: Fleet, alone: Alone) -> float:

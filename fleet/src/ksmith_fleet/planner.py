@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ksmith_fleet.placement.arrival import ranked
 from ksmith_fleet.placement.bound import bound
 from ksmith_fleet.placement.build import Built
 from ksmith_fleet.placement.exact import solve
@@ -101,11 +102,11 @@ class Place:
 
 
 def plan_admit(built: Built, like: int) -> list[Place]:
-    """Ranks the bins for one more guest like an existing one: most shared first. Only bins with room for its arrival count."""
+    """Ranks the bins for one more guest like an existing one, the best first. Only bins with room for its arrival count."""
     problem = built.problem
     state = State(problem, problem.current)
     gains = state.gains(like)
     room = problem.capacity - state.need
     ok = state.fits(like, gains) & (room >= problem.arrival[like])
-    order = sorted(np.flatnonzero(ok), key=lambda b: (-gains[b], room[b]))
+    order = ranked(state, like, gains, ok)
     return [Place(int(b), float(gains[b]), float(room[b] - problem.own[like] + gains[b])) for b in order]

@@ -53,8 +53,26 @@ pub struct Memory {
     pub ineligible: BTreeMap<Ineligible, u64>,
     /// Whether any of it is marked mergeable.
     pub is_mergeable: bool,
+    /// The mapping with the most resident bytes: of a virtual machine, its RAM.
+    pub largest: Largest,
     /// What KSM did for this process by then.
     pub ksm: KsmStat,
+}
+
+/// The mapping of a process with the most resident bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Largest {
+    /// Bytes resident in it.
+    pub bytes: u64,
+    /// Why KSM never merges it. `None`: it may.
+    pub ineligible: Option<Ineligible>,
+}
+
+impl Largest {
+    /// The larger one of both.
+    pub fn max(self, other: Self) -> Self {
+        if other.bytes > self.bytes { other } else { self }
+    }
 }
 
 /// A run of addresses.
@@ -162,6 +180,7 @@ impl Process {
             anonymous_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
+            largest: Largest::default(),
             ksm,
         };
         let mut sorter = Sorter { is_locked, unmarked: Vec::new() };
@@ -239,8 +258,12 @@ impl Memory {
             return;
         };
         if let Some(reason) = mapping.ineligible() {
-            return self.lose(reason, if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss });
+            let bytes = if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss };
+            self.largest = self.largest.max(Largest { bytes, ineligible: Some(reason) });
+            return self.lose(reason, bytes);
         }
+        let ineligible = is_locked.then_some(Ineligible::Vfio);
+        self.largest = self.largest.max(Largest { bytes: figures.anonymous, ineligible });
         self.lose(Ineligible::File, figures.rss.saturating_sub(figures.anonymous));
         let stretch = Stretch { start: mapping.start, end: mapping.end };
         match mapping.is_mergeable() {
@@ -300,6 +323,11 @@ mod tests {
 
     /// What a process with these mappings has lost, and how many stretches are left.
     fn sorted(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, usize, u64) {
+        let (lost, memory) = sort(smaps, is_locked);
+        (lost, memory.stretches.len(), memory.anonymous_bytes)
+    }
+
+    fn sort(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, Memory) {
         let own = || File::open("/proc/self/pagemap").unwrap();
         let mappings = Mapping::parse_all(smaps).unwrap();
         let mut memory = Memory {
@@ -310,6 +338,7 @@ mod tests {
             anonymous_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
+            largest: Largest::default(),
             ksm: KsmStat::default(),
         };
         let mut sorter = Sorter { is_locked, unmarked: Vec::new() };
@@ -317,7 +346,7 @@ mod tests {
             memory.take(mapping, &mut sorter);
         }
         memory.finish(sorter);
-        (memory.ineligible.into_iter().collect(), memory.stretches.len(), memory.anonymous_bytes)
+        (memory.ineligible.clone().into_iter().collect(), memory)
     }
 
     const RAM: &str = "1000-9000 rw-p 0 0:0 0\nRss: 8 kB\nAnonymous: 8 kB\nVmFlags: rd wr mg\n";
@@ -335,5 +364,19 @@ mod tests {
         let marked = [RAM, HEAP].concat();
         assert_eq!(sorted(&marked, false), (vec![(Ineligible::NotMergeable, 4096)], 1, 8192));
         assert_eq!(sorted(RAM, true), (vec![(Ineligible::Vfio, 8192)], 0, 0));
+    }
+
+    #[test]
+    fn the_largest_mapping_says_why_it_can_not_be_merged() {
+        for (smaps, is_locked, bytes, ineligible) in [
+            ([RAM, HEAP].concat(), false, 8192, None),
+            ([RAM, HEAP].concat(), true, 8192, Some(Ineligible::Vfio)),
+            ([HEAP, SHARED].concat(), false, 4096, None),
+            ([SHARED, LIBRARY].concat(), false, 4096, Some(Ineligible::Shared)),
+            ([RAM, HUGE].concat(), false, 2 << 20, Some(Ineligible::Hugetlb)),
+        ] {
+            let (_, memory) = sort(&smaps, is_locked);
+            assert_eq!(memory.largest, Largest { bytes, ineligible }, "{smaps}");
+        }
     }
 }

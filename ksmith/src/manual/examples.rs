@@ -93,6 +93,10 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("ksmith run -- ./simulation input", "A program with mergeable memory, and what that saved."),
             ("ksmith run --ranges guided -- ./program", "Only memory that has equal pages elsewhere."),
+            (
+                "ksmith run --fold --ranges none -- ./solver input",
+                "Without KSM: zero pages are given back from inside.",
+            ),
         ],
     ),
     ("scan", &[("ksmith scan", "Two passes over everything now, at full speed.")]),

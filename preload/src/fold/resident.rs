@@ -4,8 +4,7 @@ use core::ffi::c_ulong;
 
 use crate::sys::{Descriptor, Errno};
 
-/// `PAGE_IS_FILE` and the following of include/uapi/linux/fs.h.
-const IS_FILE: u64 = 1 << 2;
+/// `PAGE_IS_PRESENT` and others of include/uapi/linux/fs.h.
 const IS_PRESENT: u64 = 1 << 3;
 const IS_ZERO: u64 = 1 << 5;
 const IS_HUGE: u64 = 1 << 6;
@@ -68,7 +67,7 @@ impl Pagemap {
         Ok(Self { file: Descriptor::open(c"/proc/self/pagemap")? })
     }
 
-    /// Passes the runs from `start` to before `end` to `each`, in their order, until that says `false`.
+    /// Passes the runs of an anonymous mapping from `start` to before `end` to `each`, in their order, until that says `false`.
     pub fn runs(&self, start: usize, end: usize, mut each: impl FnMut(Run) -> bool) -> Result<(), Errno> {
         let mut regions = [Region::default(); REGIONS];
         let mut at = start as u64;
@@ -82,8 +81,8 @@ impl Pagemap {
                 vector: regions.as_mut_ptr() as u64,
                 vector_length: REGIONS as u64,
                 most_pages: 0,
-                inverted: IS_FILE | IS_ZERO,
-                mask: IS_FILE | IS_PRESENT | IS_ZERO,
+                inverted: IS_ZERO,
+                mask: IS_PRESENT | IS_ZERO,
                 any_of: 0,
                 returned: IS_HUGE,
             };

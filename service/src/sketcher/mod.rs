@@ -1,7 +1,8 @@
 //! The sketcher: a thread of its own reads guests slowly and keeps the sketch file of this host.
 //!
-//! [`Sketcher::take`] hands a sample over now and then by a channel that holds one. The thread measures its own CPU time and sleeps
-//! until its share is kept. A fault of the disk or of a guest ends nothing: it is tried again, and the status says so.
+//! [`Sketcher::take`] hands a sample over now and then by a channel that holds one. The thread charges itself with
+//! all CPU time that the file takes: its own, that of being woken, that of the daemon's thread to hand samples over, and that of the
+//! child that reads page tables. Then it sleeps until its share is kept. A fault of the disk or of a guest ends nothing: it is tried again, and the status says so.
 
 mod config;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod tests;
 mod worker;
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use ksmith_host::root::Root;
 use tracing::warn;
 
 pub use self::config::SketchConfig;
-use self::worker::Worker;
+use self::worker::{Elsewhere, Worker, thread_seconds};
 
 /// Time between two samples that are handed over: the thread learns so late of a new guest.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -52,6 +54,8 @@ pub struct Sketcher {
     status: Arc<Mutex<SketchStatus>>,
     terms: Arc<Terms>,
     last: Option<Duration>,
+    /// What handing over takes of the caller's CPU time: the thread pays for it.
+    elsewhere: Elsewhere,
 }
 
 impl Sketcher {
@@ -69,22 +73,26 @@ impl Sketcher {
         let (end, ended) = bounded(1);
         let status = SketchStatus { path: config.file(root).display().to_string(), ..SketchStatus::default() };
         let status = Arc::new(Mutex::new(status));
-        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status));
+        let elsewhere = Elsewhere::default();
+        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status), Arc::clone(&elsewhere));
         let work = move || {
             worker.work(&inbox);
             // The daemon may have ended without waiting.
             let _ = end.send(());
         };
         let thread = std::thread::Builder::new().name("sketch".to_owned()).spawn(work)?;
-        Ok(Self { orders, ended, thread: Some(thread), status, terms: Arc::new(terms), last: None })
+        Ok(Self { orders, ended, thread: Some(thread), status, terms: Arc::new(terms), last: None, elsewhere })
     }
 
     /// Takes a sample in, if one is due. Never waits: a thread that is busy gets a later one.
     pub fn take(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
         if is_due && !self.orders.is_full() {
+            let before = thread_seconds();
             self.last = Some(sample.at);
             let _ = self.orders.try_send(Order::Take(Box::new(sample.clone()), Arc::clone(&self.terms)));
+            let spent = Duration::try_from_secs_f64(thread_seconds() - before).unwrap_or_default();
+            self.elsewhere.fetch_add(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 

@@ -72,8 +72,13 @@ impl Rig {
 
     fn worker(&self, guests: Vec<Guest>) -> (Worker, Arc<Mutex<SketchStatus>>) {
         let status = Arc::new(Mutex::new(SketchStatus::default()));
-        let worker =
-            Worker::new(&self.root(), &self.config, Box::new(move |_| guests.clone()), Arc::clone(&status));
+        let worker = Worker::new(
+            &self.root(),
+            &self.config,
+            Box::new(move |_| guests.clone()),
+            Arc::clone(&status),
+            Arc::default(),
+        );
         (worker, status)
     }
 
@@ -158,8 +163,8 @@ fn work_is_paid_for_with_sleep() {
     let began = std::time::Instant::now();
     for _ in 0..2 {
         worker.paid(|_| {
-            let end = worker::thread_seconds() + 0.002;
-            while worker::thread_seconds() < end {}
+            let end = thread_seconds() + 0.002;
+            while thread_seconds() < end {}
             Pause::None
         });
     }
@@ -169,6 +174,39 @@ fn work_is_paid_for_with_sleep() {
     // A thousandth of a CPU: each millisecond costs a second, and two debts add up.
     assert!(free >= spent * 1000.0 * 0.999, "{spent} s of work, free after {free} s");
     assert!(clock.now().at < Duration::from_secs(60), "and none of that was waited for here");
+}
+
+fn use_cpu(seconds: f64) {
+    let end = thread_seconds() + seconds;
+    while thread_seconds() < end {}
+}
+
+#[test]
+fn what_lies_between_two_pieces_of_work_is_charged_too() {
+    let rig = rig();
+    let (mut worker, status) = rig.worker(Vec::new());
+    worker.paid(|_| Pause::None);
+    let before = status.lock().unwrap().cpu_seconds;
+    // Like being woken.
+    use_cpu(0.003);
+    worker.paid(|_| Pause::None);
+    let spent = status.lock().unwrap().cpu_seconds - before;
+    assert!(spent >= 0.003, "{spent}");
+}
+
+#[test]
+fn what_other_threads_spend_is_charged_once() {
+    let rig = rig();
+    let status = Arc::new(Mutex::new(SketchStatus::default()));
+    let elsewhere = Elsewhere::default();
+    let (root, handed) = (rig.root(), Arc::clone(&elsewhere));
+    let mut worker = Worker::new(&root, &rig.config, Box::new(|_| Vec::new()), Arc::clone(&status), handed);
+    elsewhere.store(5_000_000, Ordering::Relaxed);
+    worker.paid(|_| Pause::None);
+    let spent = status.lock().unwrap().cpu_seconds;
+    assert!(spent >= 0.005 && elsewhere.load(Ordering::Relaxed) == 0, "{spent}");
+    worker.paid(|_| Pause::None);
+    assert!(status.lock().unwrap().cpu_seconds - spent < 0.005);
 }
 
 #[test]
@@ -211,6 +249,7 @@ fn a_thread_that_does_not_answer_delays_no_turn() {
         sketcher.take(&Sample { at: PERIOD * at, ..Sample::default() });
     }
     assert!(sketcher.orders.len() <= WAITING && sketcher.status().written == 0);
+    assert!(sketcher.elsewhere.load(Ordering::Relaxed) > 0, "handing over has its price");
     sketcher.configure(DomainsConfig::default(), BalanceConfig::default());
     drop(release);
     wait_until(|| sketcher.status().written > 0);

@@ -4,6 +4,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,9 @@ pub(super) enum Pause {
     Idle(Duration),
 }
 
+/// CPU time that other threads spend on the sketch file, in nanoseconds since the worker last charged it.
+pub(super) type Elsewhere = Arc<AtomicU64>;
+
 type Guests = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
 
 pub(super) struct Worker {
@@ -43,11 +47,14 @@ pub(super) struct Worker {
     path: PathBuf,
     guests: Guests,
     status: Arc<Mutex<SketchStatus>>,
+    elsewhere: Elsewhere,
     clock: Clock,
     rotation: Option<Rotation>,
     sample: Option<Box<Sample>>,
     /// When the file was last written, or could not be.
     written: Option<Instant>,
+    /// CPU time of this thread that is charged already, in seconds.
+    charged: f64,
     /// Until when the thread sleeps for the CPU time that it has used.
     pub(super) free: Instant,
     /// Until when there is nothing to do, as far as is known.
@@ -60,6 +67,7 @@ impl Worker {
         config: &SketchConfig,
         guests: Guests,
         status: Arc<Mutex<SketchStatus>>,
+        elsewhere: Elsewhere,
     ) -> Self {
         Self {
             root: root.clone(),
@@ -67,10 +75,12 @@ impl Worker {
             config: config.clone(),
             guests,
             status,
+            elsewhere,
             clock: Clock::start(),
             rotation: None,
             sample: None,
             written: None,
+            charged: thread_seconds(),
             free: Instant::now(),
             idle: Instant::now(),
         }
@@ -78,6 +88,8 @@ impl Worker {
 
     /// Works until it is told to end, or no sender is left.
     pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+        // The worker was made by another thread. What the start of this one took is charged with the first piece of work.
+        self.charged = 0.0;
         be_humble();
         loop {
             let wait = match self.sample {
@@ -96,15 +108,21 @@ impl Worker {
     pub(super) fn paid(&mut self, work: impl FnOnce(&mut Self) -> Pause) {
         let (began, cpu_before) = (Instant::now(), thread_seconds());
         let pause = work(self);
-        // A child's CPU time is not the thread's. It is at most the time that the thread has waited.
-        let spent = match pause {
-            Pause::Opened => began.elapsed().as_secs_f64(),
-            _ => thread_seconds() - cpu_before,
+        let child = match pause {
+            // A child's CPU time is not the thread's. It is at most the time that the thread has waited.
+            Pause::Opened => (began.elapsed().as_secs_f64() - (thread_seconds() - cpu_before)).max(0.0),
+            _ => 0.0,
         };
         let idle = match pause {
             Pause::Idle(idle) => idle,
             Pause::None | Pause::Opened => Duration::ZERO,
         };
+        if let (Ok(mut status), Some(rotation)) = (self.status.lock(), &self.rotation) {
+            status.guests = rotation.sketched() as u64;
+            status.missing = (rotation.known() - rotation.sketched()) as u64;
+            status.memory_bytes = rotation.bytes() as u64;
+        }
+        let spent = self.charge() + child;
         let share = self.config.max_cpu_percent / 100.0;
         let owed = Duration::try_from_secs_f64(spent / share).unwrap_or(LONGEST);
         self.free = self.free.max(began) + owed;
@@ -112,12 +130,15 @@ impl Worker {
         self.idle = Instant::now() + idle;
         if let Ok(mut status) = self.status.lock() {
             status.cpu_seconds += spent;
-            if let Some(rotation) = &self.rotation {
-                status.guests = rotation.sketched() as u64;
-                status.missing = (rotation.known() - rotation.sketched()) as u64;
-                status.memory_bytes = rotation.bytes() as u64;
-            }
         }
+    }
+
+    /// CPU time since it was last charged, in seconds: of this thread with all that waking it took, and of other threads for it.
+    fn charge(&mut self) -> f64 {
+        let until = thread_seconds();
+        let own = until - self.charged;
+        self.charged = until;
+        own + Duration::from_nanos(self.elsewhere.swap(0, Ordering::Relaxed)).as_secs_f64()
     }
 
     /// Takes in which guests there are.

@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
-from ksmith_fleet.apply import run as runner
 from ksmith_fleet.apply.backend import ApplyError, Backend
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.apply.kubevirt import KubeVirt
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
+from ksmith_fleet.apply.run import Runner, script
 from ksmith_fleet.plan_file import read_plan
 
 HELP = "print the moves of a plan as commands, or run them (--run)"
@@ -34,14 +34,11 @@ def run(options: argparse.Namespace) -> int:
     plan = read_plan(options.plan)
     backend = _backend(options)
     if not options.run:
-        print("\n".join(runner.script(plan, backend)))
+        print("\n".join(script(plan, backend)))
         return 0
-    journal = Journal(Path(options.journal or options.plan + ".journal"), plan)
+    runner = Runner(plan, backend, Journal(Path(options.journal or options.plan + ".journal"), plan), wait_s=options.wait)
     try:
-        if options.undo:
-            made = runner.undo(plan, backend, journal, wait_s=options.wait)
-        else:
-            made = runner.apply(plan, backend, journal, settle_s=options.settle, wait_s=options.wait)
+        made = runner.undo() if options.undo else runner.apply(options.settle)
     except ApplyError as error:
         raise RuntimeError(f"{error}\nRun the same command again to go on, or with --undo to go back.") from error
     print(f"{made} moves made")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ksmith_fleet.placement.problem import Ints, Problem
-from ksmith_fleet.placement.state import SLACK, State
+from ksmith_fleet.placement.state import LEAST_GAIN, SLACK, State
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,6 @@ def within(moves: list[Move], problem: Problem, most: int, most_pages: float) ->
         if pages > most_pages:
             break
         gain += move.gain
-        if gain > best_gain + 1e-9 and not move.temporary:
+        if gain > best_gain + LEAST_GAIN and not move.temporary:
             best, best_gain = number, gain
     return moves[:best]

@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ksmith_fleet.placement.state import State
+from ksmith_fleet.placement.state import LEAST_GAIN, SLACK, State
+
+TRIED = 3
+"""Bins that are tried for a swap, and items of each."""
 
 
 def improve(
@@ -40,15 +43,15 @@ def _one(state: State, item: int) -> int:
     now = state.gain(item, here)
     state.take(item)
     gains = state.gains(item)
-    better = gains > now + 1e-9
+    better = gains > now + LEAST_GAIN
     better[here] = False
     ok = better & state.fits(item, gains)
     if ok.any():
         state.put(item, int(np.argmax(np.where(ok, gains, -1))))
         return 1
     state.put(item, here)
-    # The three bins that would share most are full: one of their items may be better off here.
-    for where in np.argsort(-np.where(better, gains, -1))[:3]:
+    # The bins that would share most are full: one of their items may be better off here.
+    for where in np.argsort(-np.where(better, gains, -1))[:TRIED]:
         if better[where] and _swap(state, item, int(where), gains[where] - now):
             return 1
     return 0
@@ -58,7 +61,7 @@ def _swap(state: State, item: int, where: int, won: float) -> bool:
     here = int(state.bin_of[item])
     others = np.flatnonzero((state.bin_of == where) & state.problem.movable)
     losses = np.array([state.gain(int(other), where) for other in others])
-    for other in others[np.argsort(losses)][:3]:
+    for other in others[np.argsort(losses)][:TRIED]:
         before = state.shared()
         state.take(item)
         state.take(int(other))
@@ -68,7 +71,7 @@ def _swap(state: State, item: int, where: int, won: float) -> bool:
             back = state.gains(int(other))
             if state.fits(int(other), back)[here]:
                 state.put(int(other), here)
-                if state.shared() > before + 1e-6:
+                if state.shared() > before + SLACK:
                     return True
                 state.take(int(other))
             state.take(item)

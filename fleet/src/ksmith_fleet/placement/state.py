@@ -9,7 +9,14 @@ ALONE = -1
 """The domain of an item that shares a bin with none."""
 ANY = -2
 """The domain of an item where no domains are in force."""
+MIXED = -3
+"""The domain of a bin with items of several domains, which is a fault."""
 SLACK = 1e-6
+"""Pages by which a new sum may differ from a limit by rounding alone."""
+ROUNDED = 1e-3
+"""Pages by which a sum that was changed many times may differ."""
+LEAST_GAIN = 1e-9
+"""Pages that count as more than nothing when two gains are compared."""
 
 
 class State:
@@ -104,7 +111,7 @@ class State:
         held[domain] = held.get(domain, 0) + sign
         if not held[domain]:
             del held[domain]
-        self.domain[where] = next(iter(held)) if len(held) == 1 else (ANY if not held else -3)
+        self.domain[where] = next(iter(held)) if len(held) == 1 else (MIXED if held else ANY)
         for group in self._groups[item]:
             self.apart[group, where] += sign
 
@@ -118,7 +125,7 @@ class State:
         problem = self.problem
         found = [
             f"bin {where} needs {self.need[where]:.0f} pages and has {problem.capacity[where]:.0f}"
-            for where in np.flatnonzero(self.need > problem.capacity + 1e-3)
+            for where in np.flatnonzero(self.need > problem.capacity + ROUNDED)
         ]
         found += [f"bin {where} lacks CPU" for where in np.flatnonzero(self.cpu > problem.cpu_capacity + SLACK)]
         for where, held in enumerate(self.domains):

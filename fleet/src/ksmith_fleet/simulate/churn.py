@@ -27,14 +27,14 @@ class Churned:
 
 
 def churn(problem: Problem, policy: str, events: int, target: int, seed: int, moves_per_event: int = 0) -> Churned:
-    """Plays arrivals and departures around a number of guests. The policy `ksmith` places like Memory Buddies and then moves few.
+    """Plays arrivals and departures around a number of guests. The policy `ksmith` places like `ksmith-admit` and then moves few.
 
     Below `target` guests arrivals are likelier, above it departures. A guest that was refused is gone.
     """
     begin = time.monotonic()
     random = np.random.default_rng(seed)
     state = State(problem)
-    choose = POLICIES["memory-buddies" if policy == "ksmith" else policy]
+    choose = POLICIES["ksmith-admit" if policy == "ksmith" else policy]
     arrived = refused = moves = 0
     shared: list[float] = []
     running: list[int] = []
@@ -53,7 +53,7 @@ def churn(problem: Problem, policy: str, events: int, target: int, seed: int, mo
             alive[at], alive[-1] = alive[-1], alive[at]
             state.take(alive.pop())
         if policy == "ksmith" and moves_per_event and alive:
-            moves += improve(state, 1e9, seed=event, rounds=1, most=moves_per_event)
+            moves += improve(state, np.inf, seed=event, rounds=1, most=moves_per_event)
         if event >= events // 2:
             placed = state.bin_of >= 0
             shared.append(state.shared() / max(1.0, float(problem.own[placed].sum())))

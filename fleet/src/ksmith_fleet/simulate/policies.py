@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ksmith_fleet.placement.arrival import ranked
 from ksmith_fleet.placement.state import State
 
 Policy = Callable[[State, int, np.random.Generator], int]
@@ -45,11 +46,20 @@ def memory_buddies(state: State, item: int, random: np.random.Generator) -> int:
     return int(fits[np.argmax(gains[fits])]) if len(fits) else -1
 
 
+def ksmith_admit(state: State, item: int, random: np.random.Generator) -> int:
+    """Takes the host that `plan admit` names first: this tool's own decision on arrival, which moves no guest."""
+    del random
+    gains = state.gains(item)
+    order = ranked(state, item, gains, state.fits(item, gains))
+    return int(order[0]) if len(order) else -1
+
+
 POLICIES: dict[str, Policy] = {
     "random": random_fit,
     "first-fit": first_fit,
     "best-fit": best_fit,
     "spread": spread,
     "memory-buddies": memory_buddies,
+    "ksmith-admit": ksmith_admit,
 }
 """The policies that decide on arrival. `ksmith` plans all guests together, and is not among these."""

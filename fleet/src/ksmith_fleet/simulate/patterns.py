@@ -1,0 +1,76 @@
+"""Real guests as patterns of their contents, from which sketches at any rate and under any key are drawn again.
+
+A pattern says with how many copies, and how many steady ones, each guest holds a content. Fingerprints are random numbers, so a sketch under
+another key is a binomial draw of each pattern's contents.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ksmith_fleet.estimate import changing_variance, saved_together
+from ksmith_fleet.interval import Estimate
+from ksmith_fleet.model import Guest
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Guests that ran together, and the pages that KSM then merged (`pages_sharing`)."""
+
+    guests: list[int]
+    sharing: int
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """All contents of some guests: a row for each pattern, a column for each guest."""
+
+    names: list[str]
+    nonzero: Counts
+    """The pages of each guest, without pages of zeros."""
+    counts: Counts
+    """The contents that have each pattern."""
+    copies: Counts
+    steady: Counts
+    truths: list[Truth]
+
+
+def read_patterns(path: Path) -> Patterns:
+    """Reads what `bench/patterns.py` wrote."""
+    said = json.loads(path.read_text(encoding="utf-8"))
+    names = [guest["name"] for guest in said["guests"]]
+    rows = said["patterns"]
+    copies = np.zeros((len(rows), len(names)), dtype=np.int64)
+    steady = np.zeros_like(copies)
+    for at, row in enumerate(rows):
+        held = np.array(row[1:]).reshape(-1, 3)
+        copies[at, held[:, 0]] = held[:, 1]
+        steady[at, held[:, 0]] = held[:, 2]
+    nonzero = np.array([guest["pages"] - guest["zero_pages"] for guest in said["guests"]], dtype=np.int64)
+    truths = [Truth([names.index(name) for name in truth["guests"]], truth["sharing"]) for truth in said["truths"]]
+    return Patterns(names, nonzero, np.array([row[0] for row in rows], dtype=np.int64), copies, steady, truths)
+
+
+def foretell(patterns: Patterns, guests: Sequence[int], bits: int, random: np.random.Generator, max_sharing: int = 256) -> Estimate:
+    """Draws sketches of these guests at the rate `2^-bits` under a new key, and foretells what KSM merges of them, without zero pages."""
+    rate = 2.0**-bits
+    drawn = random.binomial(patterns.counts, rate)
+    said = []
+    for g in guests:
+        held = np.flatnonzero((patterns.copies[:, g] > 0) & (drawn > 0))
+        copies = np.repeat(patterns.copies[held, g], drawn[held]).astype(np.float64)
+        steady = np.repeat(patterns.steady[held, g], drawn[held]).astype(np.float64)
+        changing = 1.0 - float(steady.sum()) / max(1.0, float(copies.sum()))
+        pages = int(patterns.nonzero[g])
+        variance = changing_variance(copies, steady, rate)
+        said.append(Guest(patterns.names[g], patterns.names[g], "h", "qemu", None, "silver", pages, 0, changing, None, None, None, True, 0, variance))
+    together = patterns.steady[:, guests].sum(axis=1)
+    frames = -(-together // max_sharing)
+    sums = (drawn * frames).sum(), (drawn * frames**2).sum(), (drawn * together).sum()
+    return saved_together(said, float(sums[0]), float(sums[1]), rate, True, max_sharing, float(sums[2]))

@@ -1,0 +1,58 @@
+//! Processes with memory to be read: guests of a bench.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use ksmith_core::sketch::mix;
+
+/// A process of this program with so many MiB, all pages different. It ends when dropped.
+pub struct Holder(Child);
+
+impl Holder {
+    /// Starts it, and waits until its memory is written.
+    pub fn start(number: u64, mib: usize) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["hold", &number.to_string(), &mib.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        Self(child)
+    }
+
+    /// Its PID.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Is such a process, if the program was started as one: holds its memory until its input ends.
+pub fn hold() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, word, number, mib] = &arguments[..] else { return };
+    if word != "hold" {
+        return;
+    }
+    let (number, mib): (u64, usize) = (number.parse().unwrap(), mib.parse().unwrap());
+    let mut memory = vec![0_u8; mib << 20];
+    for (at, word) in memory.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *word = mix(at as u64 ^ number << 40).to_le_bytes();
+    }
+    println!("ready");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    std::hint::black_box(memory);
+    std::process::exit(0);
+}
+
+/// A number from the environment, or another.
+pub fn setting(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}

@@ -1,0 +1,86 @@
+//! One content of a guest, and all of them in little memory.
+
+/// One content of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The fingerprint of the content.
+    pub fingerprint: u64,
+    /// Pages with this content.
+    pub copies: u32,
+    /// Of these, pages that had it at both looks.
+    pub steady: u32,
+}
+
+/// The rows of a guest, in the order of the file: 9 bytes for a content with one page, and 17 for any other.
+///
+/// A content with more than one page has two at least. So n sampled pages take at most 9 n bytes, whatever the guest holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Packed {
+    fingerprints: Box<[u64]>,
+    forms: Box<[u8]>,
+    /// Copies and steady copies of each content with more than one page, in the order of the contents.
+    others: Box<[[u32; 2]]>,
+}
+
+/// One page, which did not stay.
+const CHANGED: u8 = 0;
+
+/// One page, which stayed.
+const STAYED: u8 = 1;
+
+/// The copies are in `others`.
+const OTHER: u8 = 2;
+
+impl Packed {
+    /// Packs rows. Their order is kept.
+    pub(crate) fn of(rows: &[Row]) -> Self {
+        let form = |row: &Row| match (row.copies, row.steady) {
+            (1, 0) => CHANGED,
+            (1, 1) => STAYED,
+            _ => OTHER,
+        };
+        let other = |row: &Row| (form(row) == OTHER).then_some([row.copies, row.steady]);
+        Self {
+            fingerprints: rows.iter().map(|row| row.fingerprint).collect(),
+            forms: rows.iter().map(form).collect(),
+            others: rows.iter().filter_map(other).collect(),
+        }
+    }
+
+    /// All rows, in their order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
+        let mut others = self.others.iter();
+        self.fingerprints.iter().zip(&self.forms).map(move |(&fingerprint, &form)| match form {
+            CHANGED => Row { fingerprint, copies: 1, steady: 0 },
+            STAYED => Row { fingerprint, copies: 1, steady: 1 },
+            _ => {
+                let [copies, steady] = others.next().copied().unwrap_or_default();
+                Row { fingerprint, copies, steady }
+            }
+        })
+    }
+
+    /// The bytes that it takes besides itself.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.fingerprints) + size_of_val(&*self.forms) + size_of_val(&*self.others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_packed_comes_back(list in prop::collection::vec((any::<u64>(), 1_u32..4, 0_u32..4), 0..300)) {
+            let row = |&(fingerprint, copies, steady): &(u64, u32, u32)| Row { fingerprint, copies, steady: steady.min(copies) };
+            let rows: Vec<Row> = list.iter().map(row).collect();
+            let packed = Packed::of(&rows);
+            prop_assert_eq!(packed.rows().collect::<Vec<_>>(), &rows[..]);
+            let pages: usize = rows.iter().map(|row| row.copies as usize).sum();
+            prop_assert!(packed.bytes() <= 9 * pages);
+        }
+    }
+}
