@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_int};
 
+use crate::fold::auto;
 use crate::guided::PR_GET_MEMORY_MERGE;
 #[cfg(not(test))]
 use crate::process;
@@ -38,7 +39,7 @@ extern "C" fn constructor() {
             sweep::sweep();
         }
         // Where blocks are intercepted, the first large block starts it.
-        if !cfg!(feature = "blocks") {
+        if !cfg!(feature = "blocks") || auto::is_wanted() {
             helper::wake();
         }
         if settings.is_verbose {
@@ -93,7 +94,8 @@ fn load() -> Settings {
     });
     state::set(settings.threshold, memory, settings.merges_huge, interval);
     // Guided mode needs the thread. A sweep is worth a thread only if the user asks for it.
-    helper::find(mode == Mode::Guided || settings.interval.is_some());
+    helper::find(mode == Mode::Guided || settings.interval.is_some() || settings.fold.is_some());
+    auto::set(settings.fold, settings.fold_cpu, variable(c"KSMITH_FOLD_PLACE"));
     state::set_mode(mode);
     settings
 }

@@ -1,4 +1,4 @@
-//! A thread of the library, for memory that no intercepted call shows. It is started with the program or at the
+//! A thread of the library, for memory that no intercepted call shows, and to fold. It is started with the program or at the
 //! first large block, and in a child of a fork at the first large mapping or block there.
 //!
 //! Its name shows its progress: `ksmith` at first, then `ksmith N` after N answers of the daemon. `ksmith run`
@@ -13,6 +13,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::Relaxed};
 
 use crate::client::Deadline;
+use crate::fold::auto::{self, Auto};
 use crate::state::{self, Mode};
 use crate::sys::Descriptor;
 use crate::text::{self, Line};
@@ -59,7 +60,7 @@ fn is_single() -> bool {
 
 /// Starts the thread, if it is wanted and not running yet. Must not be called in a signal handler.
 pub fn wake() {
-    if state::interval() == 0 || !matches!(state::mode(), Mode::Guided | Mode::Madvise) {
+    if state::mode() == Mode::Quiet || !has_rounds() && !auto::is_wanted() {
         return;
     }
     if is_single() && !IS_WANTED.load(Relaxed) {
@@ -70,6 +71,11 @@ pub fn wake() {
     if before != own && STARTED.compare_exchange(before, own, Relaxed, Relaxed).is_ok() {
         sys::quietly(start);
     }
+}
+
+/// Whether there is more to do than to fold.
+fn has_rounds() -> bool {
+    state::interval() != 0 && matches!(state::mode(), Mode::Guided | Mode::Madvise)
 }
 
 fn start() {
@@ -130,6 +136,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     THREAD.store(sys::tid(), Relaxed);
     let _ = sys::prctl(libc::PR_SET_NAME, c"ksmith".as_ptr() as usize);
     let (mut wait, mut followed) = (1_u64, 0_u64);
+    let mut folder = Auto::new();
     loop {
         for _ in 0..wait {
             sys::sleep_while_zero(&state::ENDS_HELPER, 1_000_000_000);
@@ -137,9 +144,12 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             if state::ends_helper() || is_alone() {
                 return core::ptr::null_mut();
             }
+            if state::mode() != Mode::Quiet {
+                folder.tick();
+            }
         }
         let is_done = match state::mode() {
-            Mode::Guided => {
+            Mode::Guided if has_rounds() => {
                 let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE).of_helper()).is_ok();
                 if is_done && state::mode() == Mode::Guided {
                     followed = followed.saturating_add(1);
@@ -147,14 +157,15 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 }
                 is_done
             }
-            Mode::Madvise => {
+            Mode::Madvise if has_rounds() => {
                 sweep::sweep_if_cheap();
                 true
             }
+            Mode::Idle | Mode::Prctl | Mode::Guided | Mode::Madvise if auto::is_wanted() => true,
             _ => return core::ptr::null_mut(),
         };
         // A daemon that does not answer is asked less and less often.
-        wait = if is_done { state::interval() } else { wait.saturating_mul(2).min(64) };
+        wait = if is_done { state::interval().max(1) } else { wait.saturating_mul(2).min(64) };
     }
 }
 

@@ -11,7 +11,23 @@ use std::process::Command;
 use support::{has, library, library_with_blocks, skipped};
 
 /// What the library interposes, and what it does if it looks at blocks too.
-const INTERPOSED: [&str; 8] = ["madvise", "mmap", "mmap64", "mprotect", "mremap", "prctl", "setns", "unshare"];
+const INTERPOSED: [&str; 15] = [
+    "madvise",
+    "mmap",
+    "mmap64",
+    "mprotect",
+    "mremap",
+    "prctl",
+    "setns",
+    "unshare",
+    "setuid",
+    "setgid",
+    "setreuid",
+    "setregid",
+    "setresuid",
+    "setresgid",
+    "setgroups",
+];
 const BLOCKS: [&str; 8] =
     ["aligned_alloc", "brk", "calloc", "malloc", "memalign", "posix_memalign", "realloc", "sbrk"];
 

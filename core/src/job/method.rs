@@ -53,6 +53,8 @@ pub struct Asked {
     pub method: Option<Method>,
     /// The memory to mark.
     pub ranges: Ranges,
+    /// Whether zero pages are to be folded, which only the library can.
+    pub folds: bool,
 }
 
 /// Why a program can't be opted in, and the remedy.
@@ -61,6 +63,9 @@ pub enum Refusal {
     /// The prctl was requested for ranges.
     #[error("prctl marks all memory at once: only the library can mark ranges; use --preload, or --ranges all")]
     RangesNeedLibrary,
+    /// The prctl was requested for folding.
+    #[error("only the library can fold: leave --prctl out, or --fold")]
+    FoldNeedsLibrary,
     /// The prctl was requested where there is none.
     #[error("this kernel has no prctl for merging that survives exec (6.7 has it): use --preload")]
     NoPrctl,
@@ -92,6 +97,9 @@ pub fn choose(asked: Asked, program: &Program, support: Support) -> Result<Metho
         _ if !support.has_library => Err(Refusal::NoLibrary),
         _ => Ok(Method::Preload),
     };
+    if asked.folds {
+        return if asked.method == Some(Method::Prctl) { Err(Refusal::FoldNeedsLibrary) } else { by_library() };
+    }
     match (asked.method, asked.ranges) {
         (Some(Method::Prctl), Ranges::Guided | Ranges::None) => Err(Refusal::RangesNeedLibrary),
         (Some(Method::Prctl), Ranges::All) if !support.has_prctl => Err(Refusal::NoPrctl),
@@ -109,7 +117,7 @@ mod tests {
     const OLD: Support = Support { has_prctl: false, has_library: true };
 
     fn asked(method: Option<Method>, ranges: Ranges) -> Asked {
-        Asked { method, ranges }
+        Asked { method, ranges, folds: false }
     }
 
     #[test]
@@ -119,6 +127,14 @@ mod tests {
         assert_eq!(choose(any, &Program::Dynamic, OLD), Ok(Method::Preload));
         assert_eq!(choose(asked(None, Ranges::Guided), &Program::Dynamic, BOTH), Ok(Method::Preload));
         assert_eq!(choose(asked(Some(Method::Preload), Ranges::All), &Program::Dynamic, BOTH), Ok(Method::Preload));
+    }
+
+    #[test]
+    fn folding_needs_the_library() {
+        let folds = |method| Asked { folds: true, ..asked(method, Ranges::All) };
+        assert_eq!(choose(folds(None), &Program::Dynamic, BOTH), Ok(Method::Preload));
+        assert_eq!(choose(folds(None), &Program::Static, BOTH), Err(Refusal::Static));
+        assert_eq!(choose(folds(Some(Method::Prctl)), &Program::Dynamic, BOTH), Err(Refusal::FoldNeedsLibrary));
     }
 
     #[test]

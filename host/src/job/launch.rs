@@ -14,6 +14,7 @@ use ksmith_core::job::{
     Asked, JUMPS_OVER_HOLES, Method, Program, Ranges, Refusal, Support, choose, names_a_sanitizer,
 };
 
+use super::fold::FoldWhen;
 use super::wait::Signals;
 use crate::root::Root;
 
@@ -23,6 +24,9 @@ const PR_GET_MEMORY_MERGE: libc::c_int = 68;
 
 /// The first kernel that keeps the opt-in over exec.
 const SURVIVES_EXEC: KernelVersion = KernelVersion::new(6, 7);
+
+/// The first kernel that can move pages out of a program (`UFFDIO_MOVE`).
+const MOVES_PAGES: KernelVersion = KernelVersion::new(6, 8);
 
 /// Bytes of a program's file that are read to recognise its kind.
 const HEAD: u64 = 1 << 20;
@@ -94,6 +98,19 @@ pub struct Launch<'a> {
     pub asked: Asked,
     /// Path of the daemon's socket, for the library.
     pub socket: &'a Path,
+    /// How zero pages are folded, if they are.
+    pub fold: Option<Fold<'a>>,
+}
+
+/// How libksmith folds the job's zero pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Fold<'a> {
+    /// When it does.
+    pub when: FoldWhen,
+    /// Thousandths of a core that each program may take after its first pass.
+    pub cpu_per_mille: u64,
+    /// The job's directory for orders and answers.
+    pub place: &'a Path,
 }
 
 /// A running program.
@@ -187,11 +204,39 @@ impl Launch<'_> {
                     .env("LD_PRELOAD", preloaded(library, env::var_os("LD_PRELOAD").as_deref()))
                     .env("KSMITH_RANGES", ranges)
                     .env("KSMITH_SOCKET", self.socket);
+                if let Some(fold) = self.fold {
+                    command
+                        .env("KSMITH_FOLD", fold.when.to_string())
+                        .env("KSMITH_FOLD_CPU", fold.cpu_per_mille.to_string())
+                        .env("KSMITH_FOLD_PLACE", fold.place);
+                }
             }
         }
         let child = command.spawn().map_err(|source| LaunchError::Unusable { path: plan.path.clone(), source })?;
         Ok(Started { child })
     }
+}
+
+/// Why the programs of a job can't be folded unasked. `None`: they can, if they keep this user's rights.
+#[allow(unsafe_code, reason = "no safe wrapper knows this call")]
+pub fn fold_hindrance() -> Option<String> {
+    let (version, release) = kernel();
+    if version.is_some_and(|version| version < MOVES_PAGES) {
+        return Some(format!("Linux {release} can't move pages out of a program (6.8 can)"));
+    }
+    // SAFETY: a plain number goes in, and a descriptor comes out.
+    let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+    if let Ok(descriptor) = i32::try_from(descriptor)
+        && descriptor >= 0
+    {
+        // SAFETY: ours, and closed once.
+        unsafe { libc::close(descriptor) };
+        return None;
+    }
+    let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd");
+    device.err().map(|_| {
+        "this user has no full userfaultfd (CAP_SYS_PTRACE, or access to /dev/userfaultfd, gives one)".to_owned()
+    })
 }
 
 /// The value of `LD_PRELOAD` with our library first.
@@ -268,8 +313,8 @@ mod tests {
 
     fn plan(file: &Path, method: Option<Method>) -> Result<Plan, LaunchError> {
         let command = [file.as_os_str().to_owned()];
-        let asked = Asked { method, ranges: Ranges::All };
-        Launch { command: &command, asked, socket: Path::new("/run/none") }.plan()
+        let asked = Asked { method, ranges: Ranges::All, folds: false };
+        Launch { command: &command, asked, socket: Path::new("/run/none"), fold: None }.plan()
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! [`launch`] recognises the kind of program, decides how it opts in, and starts it. [`wait`] passes signals on
 //! and reaps children. [`watch`] samples the job's processes from a thread of its own, into
-//! [`ksmith_core::job::Accounting`]. [`guided`] reads the progress of libksmith, [`copies`] measures the cost of
+//! [`ksmith_core::job::Accounting`]. [`fold`] gives and reads the files by which libksmith folds. [`guided`] reads the progress of libksmith, [`copies`] measures the cost of
 //! a broken page, and [`report`] presents the result.
 
 mod copies;
+mod fold;
 mod guided;
 mod launch;
 mod report;
@@ -14,8 +15,9 @@ mod wait;
 mod watch;
 
 pub use copies::nanoseconds_per_copy;
+pub use fold::{FoldPlace, FoldReport, FoldWhen};
 pub use guided::Followed;
-pub use launch::{Launch, LaunchError, Plan, Started, library, support};
+pub use launch::{Fold, Launch, LaunchError, Plan, Started, fold_hindrance, library, support};
 pub use report::{JobReport, ProcessReport};
 pub use wait::{Ended, Signals, block_signals, wait};
 pub use watch::{Notice, Outcome, Watch, WatchError, ksm_now};

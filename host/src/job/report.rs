@@ -8,6 +8,7 @@ use ksmith_core::printable::Page;
 use ksmith_core::units::{Bytes, Span};
 use serde::Serialize;
 
+use super::fold::FoldReport;
 use super::wait::Ended;
 use super::watch::Outcome;
 
@@ -32,6 +33,10 @@ pub struct JobReport {
     pub mean_saved_bytes: u64,
     /// Peak of the bytes saved by KSM.
     pub peak_saved_bytes: u64,
+    /// Bytes of zero pages that libksmith gave back (`--fold`), beside what KSM saved. Null without.
+    pub folded_bytes: Option<u64>,
+    /// What folding did in all. Null without.
+    pub fold: Option<FoldReport>,
     /// Merged pages of the whole host that were copied on a write during the job. The kernel does not count them
     /// by process. Null where the kernel does not count them.
     pub cow_breaks: Option<u64>,
@@ -99,6 +104,8 @@ impl JobReport {
             mean_pss_bytes: totals.mean_held_bytes,
             mean_saved_bytes: totals.mean_saved_bytes,
             peak_saved_bytes: totals.peak_saved_bytes,
+            folded_bytes: None,
+            fold: None,
             cow_breaks: outcome.cow_breaks,
             copy_nanoseconds,
             copy_seconds,
@@ -112,12 +119,22 @@ impl JobReport {
         report
     }
 
+    /// Takes in what was folded.
+    pub fn add_fold(&mut self, fold: FoldReport) {
+        self.folded_bytes = Some(fold.folded_bytes);
+        self.fold = Some(fold);
+        self.verdict = self.judge();
+    }
+
     fn judge(&self) -> String {
         let would_be = self.mean_pss_bytes.saturating_add(self.mean_saved_bytes);
         let share = if would_be > 0 { self.mean_saved_bytes as f64 * 100.0 / would_be as f64 } else { 0.0 };
         let loss = if self.wall_seconds > 0.0 { self.copy_seconds * 100.0 / self.wall_seconds } else { 0.0 };
         match () {
             () if self.processes.is_empty() => "the job ended before its first sample".to_owned(),
+            () if self.peak_saved_bytes == 0 && self.folded_bytes.is_some_and(|folded| folded > 0) => {
+                "nothing was merged; zero pages were folded".to_owned()
+            }
             () if self.peak_saved_bytes == 0 => {
                 "nothing was merged: its pages differ, or ksmd did not scan them while it ran".to_owned()
             }
@@ -183,6 +200,18 @@ impl JobReport {
                 Span(Duration::from_secs_f64(self.copy_seconds))
             ));
         }
+        if let Some(fold) = &self.fold {
+            let cpu = Span(Duration::from_secs_f64(fold.cpu_seconds));
+            page.line(format_args!(
+                "folded {} of zero pages in {} passes of {} programs, for {cpu} of CPU",
+                bytes(fold.folded_bytes),
+                fold.passes,
+                fold.programs
+            ));
+            if let Some(why) = &fold.refusal {
+                page.line(format_args!("some program could not fold: {why}"));
+            }
+        }
         page.line(&self.verdict);
         page
     }
@@ -225,6 +254,24 @@ mod tests {
         assert!(report(100 << 20, 2_000_000).verdict.starts_with("expensive: "));
         assert!(report(1 << 20, 0).verdict.starts_with("not worth it: "));
         assert!(report(0, 0).verdict.starts_with("nothing was merged"));
+    }
+
+    #[test]
+    fn what_was_folded_is_told_apart() {
+        let mut folded = report(0, 0);
+        assert!(serde_json::to_value(&folded).unwrap()["folded_bytes"].is_null());
+        let fold = FoldReport {
+            folded_bytes: 64 << 20,
+            passes: 2,
+            programs: 1,
+            cpu_seconds: 0.5,
+            ..FoldReport::default()
+        };
+        folded.add_fold(fold);
+        let text = folded.page().text().to_owned();
+        assert!(text.contains("folded 64 MiB of zero pages in 2 passes of 1 programs"), "{text}");
+        assert_eq!(folded.verdict, "nothing was merged; zero pages were folded");
+        assert_eq!(serde_json::to_value(&folded).unwrap()["folded_bytes"], 64 << 20);
     }
 
     #[test]

@@ -12,9 +12,11 @@ use ksmith_core::units::Bytes;
 use super::run_scans::{ScanWhen, Scanner, Scans};
 use super::{Failure, Global, print};
 use crate::exit;
-use ksmith_host::job::{JobReport, Launch, LaunchError, Outcome, Watch, block_signals, nanoseconds_per_copy, wait};
+use ksmith_host::job::{
+    Fold, FoldPlace, FoldWhen, JobReport, Launch, LaunchError, Outcome, Watch, block_signals, fold_hindrance,
+    nanoseconds_per_copy, wait,
+};
 use ksmith_host::ksmd;
-use ksmith_service::config::Config;
 
 /// Start a program with mergeable memory, and report at its end what KSM saved.
 ///
@@ -25,7 +27,8 @@ use ksmith_service::config::Config;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ksmith run -- mpirun -n 8 ./solver input\n  \
                         ksmith run --scan 60 --report job.json -- python3 service.py\n  \
-                        ksmith run --ranges guided -- ./program")]
+                        ksmith run --ranges guided -- ./program\n  \
+                        ksmith run --fold --ranges none -- ./solver input")]
 pub struct RunArgs {
     /// Opt in by prctl, or not at all
     #[arg(long, conflicts_with = "preload")]
@@ -36,9 +39,17 @@ pub struct RunArgs {
     /// Memory to mark; values other than `all` need libksmith
     #[arg(long, value_enum, default_value_t = WhichRanges::All)]
     ranges: WhichRanges,
-    /// When to scan it: once memory has stopped growing (end-of-init), every SECONDS, or never
-    #[arg(long, value_name = "end-of-init|SECONDS|never", default_value_t = ScanWhen::EndOfInit)]
+    /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
+    #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanWhen::EndOfInit)]
     scan: ScanWhen,
+    /// Give zero pages back from inside the program, by libksmith: when memory has stopped growing, every so many
+    /// seconds, or on demand; without KSM too
+    #[arg(long, value_name = "end-of-init|every=SECONDS|on-demand", num_args = 0..=1, require_equals = true,
+        default_missing_value = "end-of-init", conflicts_with = "prctl")]
+    fold: Option<FoldWhen>,
+    /// CPU of each program that folding may take after its first pass, in per cent of a core
+    #[arg(long, value_name = "PERCENT", default_value = "2", requires = "fold", value_parser = percent)]
+    fold_cpu: f64,
     /// Write the report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -73,14 +84,20 @@ impl RunArgs {
             WhichRanges::Guided => Ranges::Guided,
             WhichRanges::None => Ranges::None,
         };
-        Asked { method, ranges }
+        Asked { method, ranges, folds: self.fold.is_some() }
     }
 
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let socket: &Path = &config.optin.socket;
-        let launch = Launch { command: &self.command, asked: self.asked(), socket };
+        let place = self.fold.map(|_| FoldPlace::make()).transpose()?;
+        let fold = self.fold.zip(place.as_ref()).map(|(when, place)| Fold {
+            when,
+            cpu_per_mille: (self.fold_cpu * 10.0).round() as u64,
+            place: place.path(),
+        });
+        let launch = Launch { command: &self.command, asked: self.asked(), socket, fold };
         let plan = launch.plan().map_err(failure)?;
         tracing::debug!("{} opts in by {}", plan.path.display(), plan.method);
         let copy_nanoseconds = nanoseconds_per_copy().unwrap_or(0.0);
@@ -88,6 +105,7 @@ impl RunArgs {
         if let Some(warning) = scanner.warning(&root) {
             tracing::warn!("{warning}");
         }
+        self.say_fold(place.as_ref());
         if let Some(file) = &self.report {
             // Before the start, because a failure after hours would come too late.
             std::fs::OpenOptions::new()
@@ -109,10 +127,23 @@ impl RunArgs {
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut report = JobReport::new(command, plan.method, ended, &outcome, copy_nanoseconds);
         report.scans = scanned;
+        if let Some(place) = &place {
+            report.add_fold(place.report());
+        }
         let ksmd_cpu = ksmd::cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
         report.ksmd_cpu_seconds = ksmd_cpu.map(|ns| ns as f64 / 1e9);
         self.tell(global, &report, &outcome);
         Ok(ExitCode::from(ended.code()))
+    }
+
+    /// Says before the start whether folding works here, and how it is ordered.
+    fn say_fold(&self, place: Option<&FoldPlace>) {
+        let Some(place) = place else { return };
+        if let Some(why) = fold_hindrance() {
+            tracing::warn!("{why}: nothing is folded unasked, only what the program folds by ksmith_fold");
+        } else if self.fold == Some(FoldWhen::OnDemand) && !self.quiet {
+            tracing::warn!("to fold: touch {}", place.order().display());
+        }
     }
 
     /// Prints the report. A failure is ignored: the exit code is the program's.
@@ -142,6 +173,12 @@ impl RunArgs {
         }
         print::aside(&page);
     }
+}
+
+/// Per cent of a core.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse::<f64>().ok().filter(|percent| (0.1..=100.0).contains(percent));
+    percent.ok_or_else(|| "say per cent of a core, from 0.1 to 100".to_owned())
 }
 
 fn failure(error: LaunchError) -> anyhow::Error {

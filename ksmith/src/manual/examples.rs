@@ -93,6 +93,10 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("ksmith run -- ./simulation input", "A program with mergeable memory, and what that saved."),
             ("ksmith run --ranges guided -- ./program", "Only memory that has equal pages elsewhere."),
+            (
+                "ksmith run --fold --ranges none -- ./solver input",
+                "Without KSM: zero pages are given back from inside.",
+            ),
         ],
     ),
     ("scan", &[("ksmith scan", "Two passes over everything now, at full speed.")]),
@@ -148,6 +152,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("ksmith config check", "Whether /etc/ksmith.toml is valid and fits this host."),
             ("ksmith config check new.toml", "The same for a file that is to replace it."),
+        ],
+    ),
+    (
+        "config show",
+        &[
+            ("ksmith config show", "Each setting with its value; what the file leaves out is marked as default."),
+            ("ksmith config show --json", "The same for a program."),
         ],
     ),
     ("schema", &[("ksmith schema status", "The JSON Schema of what ksmith status --json prints.")]),

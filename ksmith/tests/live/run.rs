@@ -1,5 +1,6 @@
 //! `ksmith run` and the daemon's socket for users, on the live kernel.
 
+use crate::preload_library;
 use crate::support;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -438,4 +439,44 @@ fn ksmd_stays_on_its_cpus_and_is_let_go_also_after_a_kill() {
     let (code, said, why) = ksmith(&["restore"]);
     assert!(code == 0 && said.contains(&format!("ksmd is back on CPUs {before}")), "{said} {why}");
     assert_eq!(allowed(), before);
+}
+
+#[test]
+fn zero_pages_of_an_unchanged_program_are_folded_and_counted_apart() {
+    if !has("python3") {
+        return;
+    }
+    let _others_wait = hold_off_others();
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report.json");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/tests/unmodified.py");
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "run",
+        "--fold=every=1s",
+        "--ranges",
+        "none",
+        "--scan",
+        "never",
+        "--report",
+        report.to_str().unwrap(),
+    ]);
+    command.args(["--", "python3", script]).env("KSMITH_PRELOAD", preload_library::library());
+    let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(job.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    job.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let ended = job.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{told}");
+    let json: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    if told.contains("nothing is folded unasked") {
+        assert_eq!(json["folded_bytes"], 0, "{json}");
+        return skipped("this user may not fold unasked, and was told so");
+    }
+    assert!(json["folded_bytes"].as_u64().unwrap() >= 30 << 20, "{json}");
+    assert!(json["peak_saved_bytes"] == 0 && told.contains("of zero pages in"), "{told} {json}");
 }

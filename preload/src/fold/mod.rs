@@ -3,6 +3,7 @@
 //! A page of zeros that is resident costs as much as any other. What was folded reads as zero, costs nothing, and is a page
 //! again with the first write. `window.rs` has the states of a page and why no write is lost.
 
+pub mod auto;
 mod count;
 mod list;
 mod own;

@@ -14,6 +14,7 @@ const API: u64 = 0xAA;
 const USER_MODE_ONLY: c_int = 1;
 
 const FEATURE_WP: u64 = 1;
+const FEATURE_EVENT_FORK: u64 = 1 << 1;
 const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
@@ -25,6 +26,7 @@ const REGISTER_MISSING: u64 = 1;
 const REGISTER_WP: u64 = 1 << 1;
 const PROTECT: u64 = 1;
 const MOVE_ALLOW_SRC_HOLES: u64 = 1 << 1;
+const EVENT_FORK: u8 = 0x13;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
@@ -38,6 +40,7 @@ const READ_WRITE: c_ulong = 3;
 const IOC_API: c_ulong = request(READ_WRITE, 0xAA, 0x3F, size_of::<Api>());
 const IOC_REGISTER: c_ulong = request(READ_WRITE, 0xAA, 0, size_of::<Register>());
 const IOC_UNREGISTER: c_ulong = request(READ, 0xAA, 1, size_of::<Span>());
+const IOC_COPY: c_ulong = request(READ_WRITE, 0xAA, 3, size_of::<Move>());
 const IOC_MOVE: c_ulong = request(READ_WRITE, 0xAA, 5, size_of::<Move>());
 const IOC_WRITEPROTECT: c_ulong = request(READ_WRITE, 0xAA, 6, size_of::<Protect>());
 /// `USERFAULTFD_IOC_NEW` of /dev/userfaultfd, since 6.1.
@@ -80,6 +83,7 @@ struct Protect {
     mode: u64,
 }
 
+/// `struct uffdio_move`, and `struct uffdio_copy`, which is alike.
 #[repr(C)]
 struct Move {
     to: u64,
@@ -100,8 +104,11 @@ struct Message {
 }
 
 /// A change of a mapping by another thread, which waits until it was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Change {
+    /// A child has a copy of the memory. The parent and the child wait until this was read, and accesses of the child to what the
+    /// range lacks until this is dropped.
+    Forked(Child),
     /// Memory was moved, with what is registered.
     Moved {
         /// Where it was.
@@ -113,6 +120,20 @@ pub enum Change {
     },
     /// The contents from the first address to before the second are gone, or about to go.
     Gone(u64, u64),
+}
+
+/// The userfaultfd of a child of fork.
+#[derive(Debug)]
+pub struct Child {
+    descriptor: Descriptor,
+}
+
+impl Child {
+    /// Gives the child a page that it lacks.
+    pub fn give(&self, from: usize, to: usize, length: usize) -> Result<(), Errno> {
+        let mut order = Move { to: to as u64, from: from as u64, length: length as u64, mode: 0, moved: 0 };
+        self.descriptor.control(IOC_COPY, &mut order).map(drop)
+    }
 }
 
 /// A userfaultfd of this process.
@@ -140,9 +161,9 @@ impl Userfault {
             Err(libc::ENOSYS) => return Err(libc::ENOSYS),
             Err(_) => return Err(libc::EPERM),
         };
-        let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
-        // A kernel without one of the features refuses all.
-        descriptor.control(IOC_API, &mut api).map_err(|_| libc::ENOSYS)?;
+        // A kernel without one of the features refuses all. The event of a fork takes CAP_SYS_PTRACE.
+        let take = |features| descriptor.control(IOC_API, &mut Api { api: API, features, ioctls: 0 });
+        take(FEATURES | FEATURE_EVENT_FORK).or_else(|_| take(FEATURES)).map_err(|_| libc::ENOSYS)?;
         Ok((Self { descriptor }, method))
     }
 
@@ -189,6 +210,10 @@ impl Userfault {
         while self.descriptor.read_into(&mut message) == Ok(size_of::<Message>()) {
             let [first, second, length] = message.values;
             match message.event {
+                // The descriptor is the lower half.
+                EVENT_FORK => {
+                    return Some(Change::Forked(Child { descriptor: Descriptor::of_event(first as u32 as c_int) }));
+                }
                 EVENT_REMAP => return Some(Change::Moved { from: first, to: second, length }),
                 EVENT_REMOVE | EVENT_UNMAP => return Some(Change::Gone(first, second)),
                 // An access that waits: it goes on when the watch ends.

@@ -15,8 +15,9 @@
 //!   kernel refuses to take out a page that is pinned (`move_present_ptes` in mm/userfaultfd.c), and no new pin is had on a page
 //!   that is not there. Such a page is put back.
 //! * A page that another page table has, by fork or by KSM, can't be taken out.
-//! * A child of a fork in between lacks what is taken out, and so reads zero there. That is right but for a device's write in
-//!   that very moment, which open(2) forbids beside a fork (`O_DIRECT`, notes).
+//! * A child of a fork in between lacks what is taken out, and so reads zero there. What is put back, because a device wrote to it at
+//!   the last moment, is given to the child as well: the fork waits for that. Only a process with `CAP_SYS_PTRACE` is told of forks;
+//!   for others it is as open(2) says of `O_DIRECT`: not beside a fork.
 //! * The kernel takes out nothing while a change of a mapping by another thread was not read, and none is read between the
 //!   protection and the last page. Such a thread waits: unmapping has taken place, discarding has not.
 //!
@@ -352,23 +353,25 @@ const SCRATCH: usize = COPY + PIECE;
 
 /// Puts pages back that a device wrote to at the last moment, wherever their memory is by now.
 fn put_back(userfault: &Userfault, written: &Pages, start: usize, target: usize, page: usize) {
-    let mut from = 0_usize;
-    while let Some((first, _)) = written.run(from) {
-        let offset = first.saturating_mul(page);
-        put_one_back(userfault, start.saturating_add(offset), target.saturating_add(offset), page);
-        from = first.saturating_add(1);
+    let mut left = *written;
+    while let Some((first, _)) = left.run(0) {
+        put_one_back(userfault, &left, first, (start, target, page));
+        left = left.without(&Pages::between(first, first.saturating_add(1)));
     }
 }
 
-fn put_one_back(userfault: &Userfault, home: usize, target: usize, page: usize) {
-    let mut home = home as u64;
+/// Puts the page of this number back. `left` are those that are still to be put back.
+fn put_one_back(userfault: &Userfault, left: &Pages, number: usize, (start, target, page): (usize, usize, usize)) {
+    let place = |base: usize, number: usize| base.saturating_add(number.saturating_mul(page));
+    let from = place(target, number);
+    let mut home = place(start, number) as u64;
     loop {
-        match userfault.move_pages(target, home as usize, page).1 {
+        match userfault.move_pages(from, home as usize, page).1 {
             // It is back; or its memory was unmapped.
             None | Some(libc::ENOENT | libc::EINVAL) => return,
             Some(libc::EEXIST) => {
                 let (from, to) = (
-                    core::ptr::with_exposed_provenance::<u8>(target),
+                    core::ptr::with_exposed_provenance::<u8>(from),
                     core::ptr::with_exposed_provenance_mut(home as usize),
                 );
                 // SAFETY: a page of the scratch memory, and one of the program's that is mapped and was zero a moment ago.
@@ -378,10 +381,19 @@ fn put_one_back(userfault: &Userfault, home: usize, target: usize, page: usize) 
             _ => {}
         }
         match userfault.change() {
-            Some(Change::Moved { from, to, length }) if (from..from.saturating_add(length)).contains(&home) => {
-                home = home.saturating_sub(from).saturating_add(to);
+            // The child lacks all that is still to be put back. If it has ended it lacks nothing.
+            Some(Change::Forked(child)) => {
+                let mut next = 0_usize;
+                while let Some((other, _)) = left.run(next) {
+                    let to = if other == number { home as usize } else { place(start, other) };
+                    let _ = child.give(place(target, other), to, page);
+                    next = other.saturating_add(1);
+                }
+            }
+            Some(Change::Moved { from: old, to, length }) if (old..old.saturating_add(length)).contains(&home) => {
+                home = home.saturating_sub(old).saturating_add(to);
                 // The rest of that memory may be used again. This page is there as soon as it can be.
-                let moved = userfault.move_pages(target, home as usize, page).1;
+                let moved = userfault.move_pages(from, home as usize, page).1;
                 let _ = userfault.unwatch(Span { start: to, length });
                 if moved.is_none() {
                     return;

@@ -2,10 +2,11 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
+use crate::fold::{self, auto};
 use crate::next::Next;
 use crate::state::{self, Mode};
 use crate::wishes::{self, Wish};
-use crate::{fold, helper, marks, sys};
+use crate::{helper, marks, sys};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
@@ -102,6 +103,8 @@ fn added(start: usize, length: usize) {
     match state::mode() {
         Mode::Madvise if is_large => drop(marks::offer_new(start, length)),
         Mode::Madvise | Mode::Guided => wishes::forget(start, start.saturating_add(length)),
+        // In a child of a fork, folding begins with its first large mapping.
+        Mode::Idle | Mode::Prctl if auto::is_wanted() => {}
         Mode::Idle | Mode::Prctl | Mode::Quiet => return,
     }
     if is_large {

@@ -1,4 +1,5 @@
-//! The interposed calls of the program: on mappings (`mapping.rs`) and namespaces (`namespace.rs`), and in libksmith_blocks.so on blocks
+//! The interposed calls of the program: on mappings (`mapping.rs`) namespaces (`namespace.rs`) and
+//! credentials (`credentials.rs`), and in libksmith_blocks.so on blocks
 //! (`blocks.rs`) and the heap (`heap.rs`).
 //!
 //! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large
@@ -7,6 +8,7 @@
 
 #[cfg(feature = "blocks")]
 mod blocks;
+mod credentials;
 #[cfg(feature = "blocks")]
 mod heap;
 mod mapping;
@@ -19,6 +21,7 @@ use crate::state::{self, Mode};
 pub fn arm() {
     mapping::find_next();
     namespace::find_next();
+    credentials::find_next();
     #[cfg(feature = "blocks")]
     {
         blocks::find_next();

@@ -113,7 +113,19 @@ impl Compiled {
 /// A command without any setting of ours from outside.
 pub fn plain(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for name in ["LD_PRELOAD", "RANGES", "METHOD", "THRESHOLD", "HUGE", "INTERVAL", "VERBOSE", "SOCKET"] {
+    for name in [
+        "LD_PRELOAD",
+        "RANGES",
+        "METHOD",
+        "THRESHOLD",
+        "HUGE",
+        "INTERVAL",
+        "FOLD",
+        "FOLD_CPU",
+        "FOLD_PLACE",
+        "VERBOSE",
+        "SOCKET",
+    ] {
         let name = if name == "LD_PRELOAD" { name.to_owned() } else { format!("KSMITH_{name}") };
         command.env_remove(name);
     }
@@ -180,6 +192,11 @@ impl Filled {
         let mut line = String::new();
         self.said.read_line(&mut line).unwrap();
         line
+    }
+
+    /// Its PID.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// It checks its memory, changes and checks it again, and ends.

@@ -1,0 +1,136 @@
+//! Programs that know nothing of the library are folded by its thread: contents stay, and what the thread tells is what the kernel
+//! counts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Filled, compile, has, library, lock, plain, skipped};
+
+/// Whether this process may have a full userfaultfd that moves pages. As root, from Linux 6.8.
+fn can_fold() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let is_new = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 8);
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !(is_new && is_root) {
+        skipped("folding unasked needs Linux 6.8 and a full userfaultfd, as root has");
+    }
+    is_new && is_root
+}
+
+/// The largest value that a program has told, or 0: one that starts another tells for itself.
+fn told(place: &Path, name: &str) -> u64 {
+    let files = fs::read_dir(place).unwrap().flatten().map(|entry| entry.path());
+    let texts = files.filter_map(|file| fs::read_to_string(file).ok()).collect::<Vec<_>>().join(" ");
+    let words = texts.split_whitespace().filter_map(|word| word.split_once('='));
+    words.filter(|(known, _)| *known == name).map(|(_, value)| value.parse().unwrap()).max().unwrap_or(0)
+}
+
+/// Proportional bytes of a process.
+fn pss(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(300), "{what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn unasked(command: &mut Command, when: &str, place: &Path) -> Filled {
+    command
+        .env("LD_PRELOAD", library())
+        .env("KSMITH_RANGES", "none")
+        .env("KSMITH_FOLD", when)
+        .env("KSMITH_FOLD_PLACE", place);
+    Filled::start(command)
+}
+
+/// On an order: what is told is by how much PSS falls. All contents stay.
+fn folds_on_demand(command: &mut Command, least: u64) {
+    let place = tempfile::tempdir().unwrap();
+    let program = unasked(command, "on-demand", place.path());
+    std::thread::sleep(Duration::from_secs(3));
+    let before = pss(program.pid());
+    assert_eq!(told(place.path(), "passes"), 0, "there was no order yet");
+    wait_until("the order was carried out", || {
+        fs::write(place.path().join("fold"), "").unwrap();
+        told(place.path(), "passes") > 0
+    });
+    let (after, folded) = (pss(program.pid()), told(place.path(), "folded_bytes"));
+    assert!(folded >= least, "{folded}");
+    let fallen = before.saturating_sub(after);
+    assert!(fallen.abs_diff(folded) < 2 << 20, "PSS fell by {fallen}, folded were {folded}");
+    program.check();
+}
+
+#[test]
+fn a_program_in_c_is_folded_on_demand() {
+    if !can_fold() {
+        return;
+    }
+    let Some(program) = compile("tests/c/unmodified.c", &[]) else { return };
+    let _lock = lock();
+    folds_on_demand(&mut program.command(), 30 << 20);
+}
+
+#[test]
+fn a_program_in_python_is_folded_on_demand() {
+    if !can_fold() {
+        return;
+    }
+    if !has("python3") {
+        return skipped("there is no python3");
+    }
+    let _lock = lock();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unmodified.py");
+    folds_on_demand(plain(Path::new("python3")).arg(script), 30 << 20);
+}
+
+#[test]
+fn a_program_is_folded_when_its_memory_has_stopped_growing() {
+    if !can_fold() {
+        return;
+    }
+    let Some(compiled) = compile("tests/c/unmodified.c", &[]) else { return };
+    let _lock = lock();
+    for when in ["end-of-init", "every=1s"] {
+        let place = tempfile::tempdir().unwrap();
+        let program = unasked(&mut compiled.command(), when, place.path());
+        wait_until("it is folded", || told(place.path(), "folded_bytes") >= 30 << 20);
+        program.check();
+    }
+}
+
+#[test]
+fn a_program_without_rights_is_left_alone_and_tells_why() {
+    if !can_fold() {
+        return;
+    }
+    let Some(program) = compile("tests/c/unmodified.c", &[]) else { return };
+    if !has("setpriv") {
+        return skipped("there is no setpriv");
+    }
+    let _lock = lock();
+    let place = tempfile::tempdir().unwrap();
+    let mut command = plain(Path::new("setpriv"));
+    // Without the right to trace no process has a full userfaultfd; the device is root's, and so is this process: it has to go too.
+    command.args(["--bounding-set=-all", "--inh-caps=-all", "--reuid=65534", "--clear-groups"]).arg(program.path());
+    for path in [place.path(), program.path().parent().unwrap()] {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let program = unasked(command.stderr(Stdio::inherit()), "end-of-init", place.path());
+    wait_until("it was refused", || told(place.path(), "errno") == 1);
+    assert_eq!(told(place.path(), "folded_bytes"), 0);
+    program.check();
+}
