@@ -179,12 +179,14 @@ vendor-uplot: ## Fetch the page's charting library by npm, check it, and put it 
 	for file in dist/uPlot.iife.min.js dist/uPlot.min.css; do cp "$$dir/package/$$file" serve/assets/; done; \
 	cp "$$dir/package/LICENSE" serve/assets/uPlot.LICENSE.txt; (cd serve/assets && sha256sum uPlot.*)
 
-# Tools of packaging, built without optimisation: each takes about a minute, and no build depends on their speed.
-PACKAGE_TOOLS := deb:cargo-deb@3.8.0 auditable:cargo-auditable@0.7.7 generate-rpm:cargo-generate-rpm@0.21.1 cyclonedx:cargo-cyclonedx@0.5.9
+# Tools of packaging, as command:crate:features, built without optimisation: each takes about a minute, and no build depends on
+# their speed.
+PACKAGE_TOOLS := deb:cargo-deb@3.8.0 auditable:cargo-auditable@0.7.7 generate-rpm:cargo-generate-rpm@0.21.1 cyclonedx:cargo-cyclonedx@0.5.9 about:cargo-about@0.9.3:cli
 
 package: rust build-tools ## Build the program and the libraries as packages hold them, with an SBOM (packaging/README.md)
-	@for tool in $(PACKAGE_TOOLS); do command -v "cargo-$${tool%%:*}" > /dev/null || { echo "installing $${tool##*:} into target/tools"; \
-	    cargo install --quiet --locked --debug --root target/tools --target-dir target/tools/build "$${tool##*:}"; }; done
+	@for tool in $(PACKAGE_TOOLS); do IFS=: read -r name crate features <<< "$$tool"; \
+	    command -v "cargo-$$name" > /dev/null || { echo "installing $$crate into target/tools"; \
+	    cargo install --quiet --locked --debug --root target/tools --target-dir target/tools/build $${features:+--features "$$features"} "$$crate"; }; done
 	packaging/build
 
 deb: package ## Make the package for Debian 12 and later: target/package/ksmith_VERSION_ARCH.deb
@@ -205,8 +207,9 @@ image: package ## Make an OCI image: target/package/ksmith-VERSION-ARCH.oci.tar;
 	packaging/image/make
 
 package-test: deb rpm tarball image ## Install, upgrade, remove and purge the packages in trees and in a Debian guest; needs root (some minutes)
-	@$(call install,mmdebstrap:mmdebstrap systemd-nspawn:systemd-container podman:podman runc:runc qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs)
+	@$(call install,mmdebstrap:mmdebstrap systemd-nspawn:systemd-container podman:podman runc:runc curl:curl yaml-of-python:python3-yaml qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs)
 	packaging/tests/package-checks
+	packaging/tests/daemonset target/package/ksmith-*.oci.tar || [ $$? = 77 ]
 	packaging/tests/guest-deb-upgrade
 
 reproducible: package ## Build a second time in another directory, and see that all packages are the same, bit by bit (some minutes)
@@ -274,7 +277,8 @@ test-tools:
 # Installs the packages of those commands that are not there.
 define install
 has() { case $$1 in numpy) python3 -c 'import numpy' || /usr/bin/python3 -c 'import numpy';; \
-    metrics-parser) /usr/bin/python3 -c 'import prometheus_client';; *) command -v "$$1";; esac > /dev/null 2>&1; }; \
+    metrics-parser) /usr/bin/python3 -c 'import prometheus_client';; \
+    yaml-of-python) /usr/bin/python3 -c 'import yaml';; *) command -v "$$1";; esac > /dev/null 2>&1; }; \
 packages=; for tool in $(1); do has "$${tool%%:*}" || packages="$$packages $${tool##*:}"; done; \
 if [ -z "$$packages" ]; then exit 0; fi; \
 if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \

@@ -8,6 +8,7 @@
 
 pub mod account;
 pub mod alarm;
+pub mod amount;
 pub mod balance;
 pub mod contradiction;
 pub mod controller;

@@ -28,8 +28,8 @@ const NAME: &str = "50-ksmith-memory-ksm.conf";
 const TEXT: &str =
     "# Written by `ksmith optin`; taken away by `ksmith optin --remove`.\n[Service]\nMemoryKSM=yes\n";
 
-/// Directories of units, in systemd's order of precedence.
-const UNITS: [&str; 9] = [
+/// Directories of units below the root, in systemd's order of precedence: a unit's first file counts (systemd.unit(5)).
+pub const UNIT_DIRECTORIES: [&str; 9] = [
     "etc/systemd/system.control",
     "run/systemd/transient",
     "etc/systemd/system",

@@ -93,7 +93,11 @@ fn ten_mistakes_in_a_configuration_are_refused_ten_times_with_line_and_column() 
         ("polcy = 1\n", ":1:1: ", "there is no key \"polcy\" at the top of the file: did you mean \"policy\"?"),
         ("[policy]\nkind = \"best\"\n", ":2:8: ", "kind takes \"profit\", \"score\""),
         ("[policy.profit]\nprice = 1\n", ":2:1: ", "there is no key \"price\" in [policy.profit]"),
-        ("[policy.profit]\ngrowth_mib = \"4\"\n", ":2:14: ", "growth_mib takes a number, not the text \"4\""),
+        (
+            "[policy.profit]\ngrowth_mib = \"4\"\n",
+            ":2:14: ",
+            "growth_mib takes a number of MiB, or a text with its unit",
+        ),
         ("[limits]\nmax_cpu = \"120%\"\n", ":2:11: ", "is not a percentage"),
         (
             "[limits]\nmax_pages_to_scan = -1\n",

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 use ksmith::exit;
 
@@ -12,6 +16,21 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
 fn tree(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata").join(name).display().to_string()
+}
+
+/// Copies a captured tree, to change it.
+fn copy_tree(to: &Path) {
+    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(to).status().unwrap().success());
+}
+
+/// The PIDs of the machines in a tree.
+fn machines(root: &str) -> Vec<String> {
+    let listed = ksmith(&["guests", "--json", "--root", root]);
+    let report: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let machines = report["guests"].as_array().unwrap().iter().filter(|guest| guest["kind"] == "qemu");
+    let machines: Vec<String> = machines.map(|guest| guest["pids"][0].to_string()).collect();
+    assert_eq!(machines.len(), 2, "{report}");
+    machines
 }
 
 fn ksmith(arguments: &[&str]) -> Output {
@@ -24,7 +43,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
-const ARGUMENTS: [(&[&str], u8, &str); 33] = [
+const ARGUMENTS: [(&[&str], u8, &str); 37] = [
     (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
@@ -35,23 +54,27 @@ const ARGUMENTS: [(&[&str], u8, &str); 33] = [
     (&["status", "--config", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
     (&["config", "check", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
     (&["config", "check", "/dev"], 2, "can't read the configuration /dev"),
-    (&["status", "--watch=0"], 2, "no number of seconds from 0.1 to 86400"),
+    (&["status", "--watch=0"], 2, "\"0\" is no time from 100 ms to 1 d"),
     (&["guests", "--sort", "nonsense"], 2, "invalid value 'nonsense'"),
     (&["guests", "--by", "nonsense"], 2, "invalid value 'nonsense'"),
     (&["guests", "--limit", "0"], 2, "invalid value '0'"),
     (&["guests", "--root", "TREE", "--filter", "savd>1M"], 2, "there is no figure `savd`"),
     (&["doctor", "--seconds", "-1", "1"], 2, "unexpected argument '-1'"),
-    (&["doctor", "--seconds=nan", "1"], 2, "--seconds takes a number of seconds"),
+    (&["doctor", "--seconds=nan", "1"], 2, "\"nan\" is no time from 0 ms to 1 d"),
     (&["doctor", "--root", "TREE", "no-guest-is-called-so"], 4, "there is no guest and no process \"no-guest-is-called-so\""),
-    (&["doctor", "--root", "TREE", "uml:alpha"], 4, "name one by name, UUID, PID or kind:name"),
+    (&["doctor", "--root", "TREE", "uml:alpha"], 4, "name one by name, UUID, PID, kind:name or VMID"),
     (&["doctor", "4194305"], 4, "there is no guest and no process \"4194305\""),
     (&["estimate", "no-guest-is-called-so"], 4, "there is no guest and no process"),
-    (&["estimate", "--sample", "0", "1"], 2, "more than 0 and at most 100 %"),
-    (&["estimate", "--max-rate", "0.1", "1"], 2, "is no rate: give bytes per second"),
+    (&["estimate", "--sample", "0", "1"], 2, "\"0\" is no percentage over 0 and up to 100"),
+    (&["estimate", "--max-rate", "0.1", "1"], 2, "is no amount of memory: write it as 256M, 1.5G"),
     (&["estimate", "--root", "TREE"], 2, "leave out --root"),
+    (&["demo", "--size", "1k"], 2, "is no amount from 4 MiB to 64 GiB"),
+    (&["estimate", "--again", "soon", "1"], 2, "\"soon\" is no time"),
+    (&["unmerge", "--patience=2d"], 2, "\"2d\" is no time from 0 ms to 1 d"),
+    (&["config", "show", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
     (&["merge", "maybe", "web"], 2, "invalid value 'maybe'"),
-    (&["give", "web", "much"], 2, "is not an amount such as 256M, 1.5G"),
-    (&["take", "web", "1.5"], 2, "is not an amount such as 256M, 1.5G"),
+    (&["give", "web", "much"], 2, "is no amount of memory: write it as 256M, 1.5G"),
+    (&["take", "web", "1.5"], 2, "is no amount of memory: write it as 256M, 1.5G"),
     (&["set", "pages_to_scan"], 2, "a setting is NAME=VALUE"),
     (&["set", "pages_shared=1"], 2, "pages_shared"),
     (&["scan", "--max-cpu", "50", "--root", "TREE"], 2, "such as \"20%\""),
@@ -119,7 +142,7 @@ fn an_error_under_json_is_one_object_on_standard_error() {
         let output = ksmith(arguments);
         assert_eq!(output.status.code(), Some(i32::from(code.number)), "{arguments:?}");
         assert_eq!(text(&output.stdout), "");
-        let said: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one object");
+        let said: Value = serde_json::from_slice(&output.stderr).expect("one object");
         assert_eq!((&said["error"]["code"], &said["error"]["kind"]), (&code.number.into(), &code.name.into()));
         assert!(!said["error"]["message"].as_str().unwrap().is_empty());
     }
@@ -143,22 +166,13 @@ fn a_missing_configuration_is_not_called_good() {
 fn a_name_of_two_guests_is_asked_back_with_kind_and_pid() {
     let copy = tempfile::tempdir().unwrap();
     let to = copy.path().join("tree");
-    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&to).status().unwrap().success());
+    copy_tree(&to);
     let named = |name: &str| {
         let line = format!("qemu-system-x86_64\0-name\0{name}\0");
         move |pid: &str, to: &Path| fs::write(to.join("proc").join(pid).join("cmdline"), &line).unwrap()
     };
     let root = to.display().to_string();
-    let listed = ksmith(&["guests", "--json", "--root", &root]);
-    let report: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let machines: Vec<String> = report["guests"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|guest| guest["kind"] == "qemu")
-        .map(|guest| guest["pids"][0].to_string())
-        .collect();
-    assert_eq!(machines.len(), 2, "{report}");
+    let machines = machines(&root);
     for pid in &machines {
         named("twin")(pid, &to);
     }
@@ -209,4 +223,199 @@ fn the_help_has_the_table_of_exit_codes() {
     for line in exit::lines() {
         assert!(help.contains(&line), "{line} is not in\n{help}");
     }
+}
+
+/// A copy of a captured tree in which both of its machines run under a libvirt of another driver, with its records.
+fn tree_of_another_libvirt(to: &Path) {
+    copy_tree(to);
+    let pids = machines(&to.display().to_string());
+    let records = to.join("run/libvirt/other");
+    fs::create_dir_all(&records).unwrap();
+    for (number, pid) in pids.iter().enumerate() {
+        let name = format!("web-{number}");
+        let line = format!(
+            "qemu-system-x86_64 -name guest={name},debug-threads=on -chardev socket,id=charmonitor,fd=22,server=on,wait=off \
+             -mon chardev=charmonitor,id=monitor,mode=control "
+        );
+        let process = to.join("proc").join(pid);
+        fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
+        let scope = format!("0::/machine.slice/machine-other\\x2d{number}\\x2d{name}.scope\n");
+        fs::write(process.join("cgroup"), scope).unwrap();
+        let record = format!(
+            "<domstatus pid='{pid}'><domain type='qemu' id='{number}'><name>{name}</name>\
+             <uuid>00000000-1111-2222-3333-44444444444{number}</uuid></domain></domstatus>"
+        );
+        fs::write(records.join(format!("{name}.xml")), record).unwrap();
+        fs::set_permissions(records.join(format!("{name}.xml")), Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::set_permissions(records, Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn status_and_doctor_ask_the_libvirt_of_the_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let (to, file) = (directory.path().join("tree"), directory.path().join("ksmith.toml"));
+    tree_of_another_libvirt(&to);
+    let (root, path) = (to.display().to_string(), file.display().to_string());
+    // A rule by name fits a guest only if libvirt's record verifies the name.
+    let domains = "[[domains.rule]]\ndomain = \"of-web\"\nname = \"web-*\"\n";
+    for (uri, is_theirs) in [("other:///system", true), ("qemu:///system", false)] {
+        fs::write(&file, format!("[guests]\nlibvirt_uri = \"{uri}\"\n{domains}")).unwrap();
+        let json = |command: &str| -> Value {
+            let output = ksmith(&[command, "--json", "--root", &root, "--config", &path]);
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{command}: {output:?}"))
+        };
+        let of_status = json("status");
+        let domains = of_status["domains"]["domains"].as_array().unwrap().iter();
+        let of_web = domains.filter(|domain| domain["domain"] == "of-web").map(|domain| &domain["guests"]);
+        assert_eq!(of_web.collect::<Vec<_>>(), vec![2; usize::from(is_theirs)], "status, {uri}: {of_status}");
+        let of_doctor = json("doctor").to_string();
+        assert_eq!(of_doctor.contains("of-web"), is_theirs, "doctor, {uri}: {of_doctor}");
+    }
+}
+
+#[test]
+fn a_vmid_of_proxmox_names_its_guest_and_no_process_of_the_kernel() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("tree");
+    copy_tree(&to);
+    let root = to.display().to_string();
+    let pid = &machines(&root)[0];
+    let line = |vmid: u32| {
+        format!(
+            "/usr/bin/kvm -id {vmid} -name web -chardev socket,id=qmp,path=/var/run/qemu-server/{vmid}.qmp,server=on,wait=off \
+             -mon chardev=qmp,mode=control -daemonize "
+        )
+        .replace(' ', "\0")
+    };
+    let said = |wanted: &str| {
+        let output = ksmith(&["doctor", wanted, "--seconds", "0", "--root", &root]);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    // 104 is no process, and 2 is one of the kernel.
+    let of_kernel = 2;
+    for vmid in [104, of_kernel] {
+        fs::write(to.join("proc").join(pid).join("cmdline"), line(vmid)).unwrap();
+        for wanted in [vmid.to_string(), format!("proxmox:{vmid}")] {
+            let (code, said) = said(&wanted);
+            assert!(said.contains(&format!("proc/{pid}/smaps")), "{wanted}: {code:?} {said}");
+        }
+    }
+}
+
+#[test]
+fn a_captured_tree_is_read_with_its_own_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("tree");
+    copy_tree(&to);
+    let root = to.display().to_string();
+    let checked = ksmith(&["config", "check", "--root", &root]);
+    let said = text(&checked.stdout);
+    assert!(said.starts_with(&format!("{root}/etc/ksmith.toml: there is no such file")), "{said}");
+    fs::create_dir(to.join("etc")).unwrap();
+    fs::write(to.join("etc/ksmith.toml"), "[domains]\ndefalt = \"a\"\n").unwrap();
+    for command in [&["status"][..], &["guests"], &["config", "check"], &["config", "show"]] {
+        let output = ksmith(&[command, &["--root", &root]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains("etc/ksmith.toml:2:1: there is no key \"defalt\""), "{command:?}: {said}");
+    }
+    fs::write(to.join("etc/ksmith.toml"), "[history]\nmax_mib = \"1.5G\"\n").unwrap();
+    let shown: Value =
+        serde_json::from_slice(&ksmith(&["config", "show", "--json", "--root", &root]).stdout).unwrap();
+    assert_eq!(shown["settings"]["history.max_mib"], serde_json::json!({ "value": 1536, "is_default": false }));
+}
+
+/// A user without rights.
+const UNPRIVILEGED: u32 = 65_534;
+
+/// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
+#[rustfmt::skip]
+const WALK: [(&[&str], &[u8]); 49] = [
+    (&[], &[0]),
+    (&["overview"], &[0]),
+    (&["status"], &[0]),
+    (&["guests"], &[0]),
+    (&["history"], &[0, 3]),
+    (&["report", "-o", "DIR/report.md"], &[0, 3]),
+    (&["top"], &[1, 2, 3]),
+    (&["doctor"], &[0, 6]),
+    (&["doctor", "--check"], &[0, 1, 2]),
+    (&["doctor", "1"], &[5]),
+    (&["doctor", "no-such-guest"], &[4]),
+    (&["estimate", "1"], &[5]),
+    (&["estimate", "no-such-guest"], &[4]),
+    (&["sketch", "--new-secret", "DIR/secret"], &[0]),
+    (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "1"], &[5]),
+    (&["demo", "--simulated", "--size", "4"], &[0]),
+    (&["setup"], &[5]),
+    (&["setup", "--undo"], &[5]),
+    (&["setup", "--dry-run"], &[0, 3]),
+    (&["daemon"], &[5]),
+    (&["daemon", "--dry-run"], &[5]),
+    (&["serve", "--listen", "256.0.0.1:1"], &[2]),
+    (&["metrics"], &[0]),
+    (&["run", "--scan", "never", "--", "true"], &[0]),
+    (&["run", "--", "/nonexistent/program"], &[127]),
+    (&["scan"], &[5]),
+    (&["scan", "--dry-run"], &[5]),
+    (&["enable"], &[5]),
+    (&["enable", "--dry-run"], &[5]),
+    (&["disable"], &[5]),
+    (&["disable", "--dry-run"], &[5]),
+    (&["set", "pages_to_scan=100"], &[5]),
+    (&["set", "--dry-run", "pages_to_scan=100"], &[5]),
+    (&["merge", "off", "no-such-guest"], &[4]),
+    (&["balance"], &[0, 5]),
+    (&["hold", "no-such-guest"], &[5]),
+    (&["give", "no-such-guest", "1M"], &[5]),
+    (&["take", "no-such-guest", "1M"], &[5]),
+    (&["unmerge"], &[5]),
+    (&["unmerge", "--dry-run"], &[5]),
+    (&["optin", "--force", "no-such-unit.service"], &[5]),
+    (&["restore"], &[5]),
+    (&["restore", "--dry-run"], &[5]),
+    (&["lab", "run", "burst"], &[5]),
+    (&["lab", "list"], &[0]),
+    (&["config", "check"], &[0]),
+    (&["config", "show"], &[0]),
+    (&["schema", "status"], &[0]),
+    (&["completions", "bash"], &[0]),
+];
+
+#[test]
+fn each_command_without_privilege_ends_with_its_code() {
+    let commands = <ksmith::cli::Cli as clap::CommandFactory>::command();
+    for command in commands.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let is_walked = WALK.iter().any(|(words, _)| words.first() == Some(&command.get_name()));
+        assert!(is_walked, "{} is not in the walk", command.get_name());
+    }
+    // Without KSM nothing can be done with any right.
+    let is_there = Path::new("/sys/kernel/mm/ksm/run").exists();
+    let is_root = rustix::process::geteuid().is_root();
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("ksmith");
+    fs::copy(PROGRAM, &program).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let mut wrong = Vec::new();
+    for (words, codes) in WALK {
+        let words: Vec<String> =
+            words.iter().map(|word| word.replace("DIR", &directory.path().display().to_string())).collect();
+        let mut command = Command::new(&program);
+        command.args(&words).stdin(Stdio::null()).current_dir(directory.path()).env("TERM", "dumb");
+        if is_root {
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+        }
+        let output = command.output().unwrap();
+        let code = output.status.code().and_then(|code| u8::try_from(code).ok());
+        let is_expected = |code: &u8| codes.contains(code) || *code == 3 && codes == [5] && !is_there;
+        let said = text(&output.stderr);
+        if !code.as_ref().is_some_and(is_expected) {
+            wrong.push(format!("{words:?}: {code:?}, not {codes:?}: {said}"));
+        }
+        if code == Some(5) && !said.contains("root") {
+            wrong.push(format!("{words:?} does not say what to do: {said}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

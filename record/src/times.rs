@@ -1,8 +1,9 @@
 //! Times as people write and read them.
 
+use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use ksmith_core::amount;
 
 /// The error for text that names no time, or no stretch of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,9 +35,9 @@ pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
         let is_time = (EARLIEST..1e12).contains(&seconds);
         return if is_time { Ok((seconds * 1000.0) as i64) } else { Err(bad()) };
     }
-    if let Some(ago) = ago(text) {
+    if let Some(ago) = amount::time(text) {
         let then = i64::try_from(ago.as_millis()).ok().and_then(|ago| now.checked_sub(ago));
-        return then.filter(|then| *then >= 0 && ago >= SignedDuration::ZERO).ok_or_else(bad);
+        return then.filter(|then| *then >= 0).ok_or_else(bad);
     }
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time.as_millisecond());
@@ -52,15 +53,6 @@ pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
 pub fn between(since: &str, until: &str, now: i64) -> Result<(i64, i64), BadTime> {
     let (since, until) = (parse(since, now)?, parse(until, now)?);
     if since < until { Ok((since, until)) } else { Err(BadTime::Reversed) }
-}
-
-/// A length of time such as `2h 30m` or `7d`. Days are 24 hours.
-fn ago(text: &str) -> Option<SignedDuration> {
-    let days = |unit: char, length: i64| {
-        let number: i64 = text.strip_suffix(unit)?.parse().ok()?;
-        Some(SignedDuration::from_secs(number.checked_mul(length)?))
-    };
-    days('d', 86_400).or_else(|| days('w', 7 * 86_400)).or_else(|| text.parse().ok())
 }
 
 /// A time in the host's time zone: `2026-11-23 20:15:30`.

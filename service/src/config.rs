@@ -23,8 +23,9 @@ use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
 pub use self::fault::{Fault, Faults};
+pub use self::renamed_keys::written;
 
-use self::document::Document;
+use self::document::{Amounts, Document};
 use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
 use crate::sketcher::SketchConfig;
@@ -145,6 +146,14 @@ pub enum ConfigError {
     Policy(String),
 }
 
+/// Where the configuration of a host is, which may be a captured tree.
+pub fn path_of(root: &Root) -> PathBuf {
+    match root.is_host() {
+        true => PathBuf::from(DEFAULT_PATH),
+        false => root.path(DEFAULT_PATH.trim_start_matches('/')),
+    }
+}
+
 fn unreadable(path: &Path, source: io::Error) -> ConfigError {
     BadFile::Unreadable { what: "configuration", path: path.to_owned(), source }.into()
 }
@@ -155,7 +164,15 @@ impl Config {
     /// # Errors
     /// The file can't be read or is refused.
     pub fn load(named: Option<&Path>) -> Result<Self, ConfigError> {
-        let path = named.unwrap_or(Path::new(DEFAULT_PATH));
+        Self::load_of(&Root::host(), named)
+    }
+
+    /// Reads the named file, or where none is named that of a host, which may be a captured tree.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_of(root: &Root, named: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = &named.map_or_else(|| path_of(root), Path::to_owned);
         match fs::read_to_string(path) {
             Ok(text) => {
                 for warning in renamed_keys::warnings(&text) {
@@ -173,7 +190,8 @@ impl Config {
     /// # Errors
     /// All keys that do not exist, values that their keys do not take, and settings that contradict each other.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let (document, mut faults) = Document::read(text);
+        let amounts = Amounts::of(text);
+        let (document, mut faults) = Document::read(text, &amounts);
         faults.extend(document.faults_of(&document.config.contradictions()));
         Faults::refuse(path, faults)?;
         Ok(document.config)
@@ -185,7 +203,8 @@ impl Config {
     /// # Errors
     /// All faults that are found, each with its place.
     pub fn check(path: &Path, text: &str, root: &Root) -> Result<Self, ConfigError> {
-        let (document, mut faults) = Document::read(text);
+        let amounts = Amounts::of(text);
+        let (document, mut faults) = Document::read(text, &amounts);
         let config = &document.config;
         let mut misfits = config.contradictions();
         misfits.extend(config.domains.unknown_domains());

@@ -1,7 +1,7 @@
 //! The cost of a sketch: of a fingerprint, of a page that is read, of the second look, of a file, and its bytes for each guest.
 //!
-//! `cargo bench -p ksmith-sketch` (`KSMITH_BENCH_GUESTS=20 KSMITH_BENCH_MIB=256` for other guests). Each guest is a process whose
-//! pages all differ: the most that a sketch of its size holds. Times are CPU time of the reading thread.
+//! `cargo bench -p ksmith-sketch` (`KSMITH_BENCH_GUESTS=20 KSMITH_BENCH_MIB=256` for other guests). Each guest is a process with
+//! pages that all differ: the most that a sketch of its size holds. Times are CPU time of the reading thread.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 

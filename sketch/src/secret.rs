@@ -53,11 +53,11 @@ pub enum SecretError {
         owner: u32,
     },
     /// It is no regular file.
-    #[error("the fleet's secret {0:?} is no regular file: name one, or make it with ksmith sketch --new-secret")]
+    #[error("the fleet's secret {0:?} is no regular file: name one, or make it with `ksmith sketch --new-secret`")]
     NoFile(PathBuf),
     /// It is too short or too long.
     #[error(
-        "the fleet's secret {path:?} has {bytes} bytes: it takes {FEWEST} to {MOST}; make one with ksmith sketch --new-secret"
+        "the fleet's secret {path:?} has {bytes} bytes: it takes {FEWEST} to {MOST}; make one with `ksmith sketch --new-secret`"
     )]
     Size {
         /// The file.

@@ -1,5 +1,6 @@
 //! Numbers as people write them, held exactly.
 
+use crate::amount::{byte_factor, number};
 use crate::field::Unit;
 use crate::figures::Value;
 
@@ -16,17 +17,8 @@ impl Amount {
             Some(rest) => (true, rest),
             None => (false, text),
         };
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, suffix) = text.split_at_checked(end)?;
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty() || whole.len() > 20 || fraction.len() > 6 || !is_number(fraction) {
-            return None;
-        }
-        let whole: i128 = whole.parse().ok()?;
-        let millionths: i128 = format!("{fraction:0<6}").parse().ok()?;
-        let factor = factor(suffix.trim(), unit)?;
-        let amount = whole.checked_mul(MILLION)?.checked_add(millionths)?.checked_mul(factor)?;
+        let (millionths, suffix) = number(text)?;
+        let amount = millionths.checked_mul(factor(suffix.trim(), unit)?)?;
         Some(Self(if is_negative { -amount } else { amount }))
     }
 
@@ -40,13 +32,6 @@ impl Amount {
             _ => None,
         }
     }
-}
-
-/// A number of whole bytes as people write it: `4096`, `100MiB`, `1.5 G`.
-pub fn size(text: &str) -> Option<u64> {
-    let Amount(millionths) = Amount::parse(text.trim(), Unit::Bytes)?;
-    let is_whole = millionths % MILLION == 0;
-    u64::try_from(millionths / MILLION).ok().filter(|_| is_whole)
 }
 
 /// Whether the word is a unit of bytes.
@@ -65,11 +50,5 @@ fn factor(suffix: &str, unit: Unit) -> Option<i128> {
     if !matches!(unit, Unit::Bytes | Unit::BytesPerSecond) {
         return None;
     }
-    let lower = suffix.to_ascii_lowercase();
-    if lower == "b" {
-        return Some(1);
-    }
-    let prefix = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
-    let power = ["k", "m", "g", "t", "p", "e"].iter().position(|known| *known == prefix)?;
-    Some(1 << (10 * (power + 1)))
+    byte_factor(suffix)
 }

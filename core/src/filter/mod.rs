@@ -25,7 +25,6 @@ mod test;
 mod tests;
 
 use crate::figures::Figure;
-pub use amount::size;
 use test::Test;
 
 /// A filter over rows of the model `M`.

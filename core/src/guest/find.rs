@@ -3,13 +3,13 @@
 use super::{Guest, Kind};
 
 /// The ways to name a guest, for the help of commands.
-pub const WAYS: &str = "name, UUID, PID or kind:name, such as web, 4242 or qemu:web";
+pub const WAYS: &str = "name, UUID, PID, kind:name or VMID, such as web, 4242, qemu:web, 104 or proxmox:104";
 
 /// Why it is not exactly one guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotOne {
     /// None has this name, UUID or PID.
-    #[error("there is no guest {0:?}: `ksmith guests` lists them; name one by name, UUID, PID or kind:name")]
+    #[error("there is no guest {0:?}: `ksmith guests` lists them; name one by name, UUID, PID, kind:name or VMID")]
     None(String),
     /// Several have this name.
     #[error("{} guests are called {wanted:?}: name one by its PID or UUID: {}", .which.len(), .which.join(", "))]
@@ -33,6 +33,10 @@ pub trait Named {
     fn pid(&self) -> Option<u32>;
     /// The key of the guest in files and answers: `PID:START`, or `cgroup:PATH`.
     fn key(&self) -> String;
+    /// The manager that started it and the number by which the manager's users know it: the VMID of Proxmox VE.
+    fn number(&self) -> Option<(&str, u32)> {
+        None
+    }
     /// Whether name and UUID are verified.
     fn is_verified(&self) -> bool;
     /// Whether one of its processes has this PID.
@@ -62,6 +66,10 @@ impl Named for Guest {
         self.id().to_string()
     }
 
+    fn number(&self) -> Option<(&str, u32)> {
+        Some((self.manager.as_deref()?, self.number?))
+    }
+
     fn is_verified(&self) -> bool {
         self.is_verified
     }
@@ -71,8 +79,8 @@ impl Named for Guest {
     }
 }
 
-/// The guest with this key, UUID, PID (of any of its processes), name or `kind:name`. A name that is a number finds its
-/// guest, unless the number is another guest's PID. A guest that was given the name comes before a plain process with a
+/// The guest with this key, UUID, PID (of any of its processes), VMID, name, `kind:name` or `manager:VMID`. A name that is a
+/// number finds its guest, unless the number is another guest's PID or VMID. A guest that was given the name comes before a plain process with a
 /// program of this name. A verified guest comes before all that only claim its name or UUID.
 ///
 /// # Errors
@@ -91,27 +99,51 @@ pub fn find_all<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &
     let guests: Vec<&G> = guests.into_iter().collect();
     let uuid = |guest: &G| guest.uuid().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
     let number = wanted.parse::<u32>().ok();
-    let pid = |guest: &G| number.is_some_and(|pid| guest.has_pid(pid));
+    let vmid = |guest: &G| number.is_some() && guest.number().map(|(_, vmid)| vmid) == number;
+    // One guest's PID may be another's VMID: then both are meant.
+    let pid = |guest: &G| number.is_some_and(|pid| guest.has_pid(pid)) || guest.is_verified() && vmid(guest);
     let key = |guest: &G| guest.key() == wanted;
     let name = |guest: &G| guest.name() == wanted;
     let given = |guest: &G| name(guest) && guest.kind() != Kind::PROCESS.word();
     let (kind, rest) = wanted.split_once(':').unwrap_or_default();
     let of_kind = |guest: &G| !kind.is_empty() && guest.kind() == kind && guest.name() == rest;
+    let of_manager =
+        |guest: &G| guest.number().is_some_and(|(manager, vmid)| manager == kind && is_number(rest, vmid));
+    let verified_of_manager = |guest: &G| guest.is_verified() && of_manager(guest);
     let verified_uuid = |guest: &G| guest.is_verified() && uuid(guest);
     let verified_name = |guest: &G| guest.is_verified() && given(guest);
     let verified_of_kind = |guest: &G| guest.is_verified() && of_kind(guest);
-    let ways: [&dyn Fn(&G) -> bool; 9] =
-        [&verified_uuid, &pid, &key, &verified_name, &verified_of_kind, &uuid, &given, &of_kind, &name];
+    let ways: [&dyn Fn(&G) -> bool; 12] = [
+        &verified_uuid,
+        &pid,
+        &key,
+        &verified_name,
+        &verified_of_kind,
+        &verified_of_manager,
+        &uuid,
+        &given,
+        &of_kind,
+        &vmid,
+        &of_manager,
+        &name,
+    ];
     let mut found =
         ways.into_iter().map(|way| guests.iter().copied().filter(|guest| way(guest)).collect::<Vec<_>>());
     found.find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// What tells a guest from others of its name: `qemu:web pid 12 (uuid …)`, or its key where no PID is known.
+fn is_number(text: &str, number: u32) -> bool {
+    text.parse() == Ok(number)
+}
+
+/// What tells a guest from others of its name: `qemu:web pid 12 (uuid …, proxmox:104)`, or its key where no PID is known.
 pub fn describe<G: Named>(guest: &G) -> String {
-    let uuid = guest.uuid().map_or(String::new(), |uuid| format!(" (uuid {uuid})"));
+    let uuid = guest.uuid().map(|uuid| format!("uuid {uuid}"));
+    let number = guest.number().map(|(manager, vmid)| format!("{manager}:{vmid}"));
+    let more = uuid.into_iter().chain(number).collect::<Vec<_>>().join(", ");
+    let more = if more.is_empty() { more } else { format!(" ({more})") };
     let which = guest.pid().map_or_else(|| guest.key(), |pid| format!("pid {pid}"));
-    format!("{}:{} {which}{uuid}", guest.kind(), guest.name())
+    format!("{}:{} {which}{more}", guest.kind(), guest.name())
 }
 
 #[cfg(test)]
@@ -170,5 +202,30 @@ mod tests {
         assert_eq!(pid("uml:web"), Err(NotOne::None("uml:web".to_owned())));
         let error = pid("web").unwrap_err().to_string();
         assert!(error.contains("qemu:web pid 10, container:web pid 11"), "{error}");
+    }
+
+    #[test]
+    fn a_guest_of_proxmox_is_found_by_its_vmid_and_one_that_is_also_a_pid_is_asked_back() {
+        let of_proxmox = |name, pid, vmid, is_verified| Guest {
+            kind: Kind::new("qemu"),
+            manager: Some("proxmox".to_owned()),
+            number: Some(vmid),
+            is_verified,
+            ..named(name, pid, None)
+        };
+        let guests = [of_proxmox("web", 2000, 104, true), of_proxmox("db", 2001, 105, true)];
+        let pid = |guests: &[Guest], wanted| find(guests, wanted).map(|guest| guest.id().pid());
+        assert_eq!(pid(&guests, "104"), Ok(2000));
+        assert_eq!(pid(&guests, "proxmox:105"), Ok(2001));
+        assert_eq!(pid(&guests, "qemu:104"), Err(NotOne::None("qemu:104".to_owned())));
+        assert_eq!(pid(&guests, "libvirt:104"), Err(NotOne::None("libvirt:104".to_owned())));
+        let [web, db] = guests;
+        let claims = of_proxmox("claims", 2002, 104, false);
+        assert_eq!(pid(&[claims.clone(), web.clone()], "104"), Ok(2000), "a VMID that is only claimed");
+        assert_eq!(pid(&[claims], "104"), Ok(2002), "there is no other");
+        let guests = [web, db, named("job", 104, None)];
+        let error = find(&guests, "104").unwrap_err().to_string();
+        assert!(error.contains("qemu:web pid 2000 (proxmox:104), process:job pid 104"), "{error}");
+        assert_eq!(pid(&guests, "proxmox:104"), Ok(2000));
     }
 }

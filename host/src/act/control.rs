@@ -214,7 +214,7 @@ impl Drop for Control {
                 restored.changes.iter().for_each(|change| tracing::info!("restored {change}"));
                 restored.notes.iter().for_each(|note| tracing::warn!("{note}"));
             }
-            Err(error) => tracing::error!("{error}; try again with: ksmith restore"),
+            Err(error) => tracing::error!("{error}; try again with: `ksmith restore`"),
         }
     }
 }

@@ -1,24 +1,18 @@
 //! What a process was meant to do: to opt in as a whole, which still shows when the kernel has forgotten it, or to stay out.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use ksmith_core::kernel::CommandLine;
 
 use super::patient::Patient;
 use crate::hypervisor;
 use crate::root::Root;
+use crate::systemd::UNIT_DIRECTORIES;
 
 /// Libraries that opt a program in from inside.
 const PRELOADS: [&str; 2] = ["libksmith", "ksm_preload"];
-
-/// Where systemd has units, what counts most last.
-const UNITS: [&str; 5] = [
-    "lib/systemd/system",
-    "usr/lib/systemd/system",
-    "run/systemd/system",
-    "etc/systemd/system",
-    "run/systemd/transient",
-];
 
 /// The evidence in words. `None` if nothing speaks for it, or it may not be seen.
 pub fn meant_to_opt_in(root: &Root, patient: &Patient) -> Option<String> {
@@ -45,24 +39,29 @@ fn by_unit(root: &Root, patient: &Patient) -> Option<String> {
         let (_, kind) = rest.rsplit_once('.')?;
         Some(format!("{name}@.{kind}"))
     });
-    let names: Vec<&str> = template.as_deref().into_iter().chain([unit]).collect();
-    let of = |file: &Path| memory_ksm(&std::fs::read_to_string(file).ok()?);
-    let mut is_wanted = None;
-    for name in &names {
-        let files = UNITS.map(|directory| root.path(directory).join(name));
-        is_wanted = files.iter().filter_map(|file| of(file)).next_back().or(is_wanted);
-    }
-    // Additions to the unit count more than any unit file.
-    for name in &names {
-        for directory in UNITS {
-            let entries = std::fs::read_dir(root.path(directory).join(format!("{name}.d"))).into_iter().flatten();
-            let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-            files.retain(|file| file.extension().is_some_and(|extension| extension == "conf"));
-            files.sort();
-            is_wanted = files.iter().filter_map(|file| of(file)).next_back().or(is_wanted);
+    let names: Vec<&str> = [unit].into_iter().chain(template.as_deref()).collect();
+    wants(root, &names).then(|| format!("its unit {unit} has MemoryKSM=yes"))
+}
+
+/// Whether a unit of these names, an instance before its template, is to have `MemoryKSM=`. As systemd has it, the first of
+/// the unit's files counts, and after it its drop-ins in the order of their names, of each name the first (systemd.unit(5)).
+fn wants(root: &Root, names: &[&str]) -> bool {
+    let files = |end: &str| -> Vec<PathBuf> {
+        let in_each =
+            |name: &&str| UNIT_DIRECTORIES.map(|directory| root.path(directory).join(format!("{name}{end}")));
+        names.iter().flat_map(in_each).collect()
+    };
+    let of = |file: &Path| memory_ksm(&fs::read_to_string(file).ok()?);
+    let unit = files("").into_iter().find(|file| file.exists()).and_then(|file| of(&file));
+    let mut drop_ins = BTreeMap::new();
+    for directory in files(".d") {
+        for file in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if let Some(name) = file.file_name().filter(|_| file.extension().is_some_and(|end| end == "conf")) {
+                drop_ins.entry(name.to_owned()).or_insert_with(|| file.clone());
+            }
         }
     }
-    (is_wanted == Some(true)).then(|| format!("its unit {unit} has MemoryKSM=yes"))
+    drop_ins.values().filter_map(|file| of(file)).next_back().or(unit).unwrap_or(false)
 }
 
 /// The unit in a path such as `/system.slice/web.service/worker`: the innermost service or scope.
@@ -72,8 +71,9 @@ fn unit_of(group: &str) -> Option<&str> {
 
 /// The last `MemoryKSM=` in a unit file.
 fn memory_ksm(text: &str) -> Option<bool> {
-    let mut values = text.lines().filter_map(|line| line.trim().strip_prefix("MemoryKSM=")).map(str::trim);
-    values.next_back().map(|value| ["yes", "true", "on", "1"].contains(&value.to_ascii_lowercase().as_str()))
+    let values = text.lines().filter_map(|line| line.split_once('=')).filter(|(key, _)| key.trim() == "MemoryKSM");
+    let value = values.map(|(_, value)| value.trim().to_ascii_lowercase()).next_back()?;
+    Some(["yes", "y", "true", "t", "on", "1"].contains(&value.as_str()))
 }
 
 #[cfg(test)]
@@ -83,9 +83,34 @@ mod tests {
     #[test]
     fn the_last_word_of_a_unit_counts() {
         assert_eq!(memory_ksm("[Service]\nExecStart=/bin/x\n"), None);
-        assert_eq!(memory_ksm("[Service]\nMemoryKSM=yes\n MemoryKSM = no\nMemoryKSM=off\n"), Some(false));
+        assert_eq!(memory_ksm("[Service]\nMemoryKSM=yes\n MemoryKSM = no\n"), Some(false));
         assert_eq!(memory_ksm("MemoryKSM=True"), Some(true));
         assert_eq!(unit_of("/system.slice/web@1.service/worker"), Some("web@1.service"));
         assert_eq!(unit_of("/user.slice"), None);
+    }
+
+    #[test]
+    fn the_first_file_and_the_last_drop_in_of_a_unit_count() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |path: &str, value: &str| {
+            let path = tree.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("[Service]\n{value}\n")).unwrap();
+        };
+        let root = Root::at(tree.path());
+        let is_wanted = || wants(&root, &["web@1.service", "web@.service"]);
+        assert!(!is_wanted());
+        put("usr/lib/systemd/system/web@.service", "MemoryKSM=yes");
+        assert!(is_wanted());
+        put("etc/systemd/system/web@.service", "ExecStart=/bin/web");
+        assert!(!is_wanted(), "the administrator's file stands for the package's");
+        put("usr/lib/systemd/system/web@.service.d/50-ksm.conf", "MemoryKSM=yes");
+        assert!(is_wanted());
+        put("etc/systemd/system/web@1.service.d/50-ksm.conf", "MemoryKSM=no");
+        assert!(!is_wanted(), "an instance's file stands for its template's of the same name");
+        put("run/systemd/system/web@.service.d/60-more.conf", "MemoryKSM=on");
+        assert!(is_wanted());
+        put("run/systemd/system/web@.service.d/70-more.txt", "MemoryKSM=no");
+        assert!(is_wanted());
     }
 }

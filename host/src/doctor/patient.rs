@@ -17,7 +17,7 @@ use crate::root::{Root, outcome};
 #[derive(Debug, thiserror::Error)]
 pub enum NoPatient {
     /// Neither a PID nor a name that any process has.
-    #[error("no process has the PID or the guest name {0:?}; see ksmith guests")]
+    #[error("no process has the PID or the guest name {0:?}; `ksmith guests` lists the guests")]
     Unknown(String),
     /// A kernel thread.
     #[error("process {0} is a kernel thread and has no memory of its own")]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ksmith_core::other_controllers::AtBoot;
 
-use super::UNITS;
+use super::UNIT_DIRECTORIES;
 use crate::root::Root;
 
 /// Where an administrator's choices stand, and where those of this boot.
@@ -20,7 +20,7 @@ pub fn is_running(root: &Root) -> bool {
 /// Whether there is a unit file of this name. An instance has the unit file of its template.
 pub fn exists(root: &Root, unit: &str) -> bool {
     let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
-    UNITS.iter().any(|directory| {
+    UNIT_DIRECTORIES.iter().any(|directory| {
         let has = |name: &str| root.path(directory).join(name).symlink_metadata().is_ok();
         has(unit) || template.as_deref().is_some_and(has)
     })

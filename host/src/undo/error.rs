@@ -34,7 +34,7 @@ pub enum UndoError {
     #[error("the undo store {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: compare \
              it with /sys/kernel/mm/ksm and put right what differs; give guests the memory that they lack (restart them, \
              or use virsh setmem, QMP's balloon, mconsole's config mem=+SIZE, a cgroup's memory.high); then give it up \
-             by: ksmith restore --discard",
+             by: `ksmith restore --discard`",
             path = .path.display())]
     Damaged {
         /// The file.

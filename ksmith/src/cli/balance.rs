@@ -4,13 +4,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ksmith_core::filter::size;
 use ksmith_core::units::Bytes;
-use serde_json::json;
 
-use super::{Failure, Global, print};
+use super::{Failure, Global, amounts, print};
 use crate::exit;
 use crate::show;
+use crate::show::orders::Held;
 use ksmith_host::act::{Lock, LockError, StateDir};
 use ksmith_host::guests::{Guests, Kind};
 use ksmith_host::observe::Observer;
@@ -38,7 +37,7 @@ pub struct BalanceArgs {
 /// host forgets it; for good there is `hold = true` in a [[balance.rule]].
 #[derive(Debug, Args)]
 pub struct HoldArgs {
-    /// The guest, by name, UUID, PID or kind:name
+    /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
     /// Balance it again
     #[arg(long)]
@@ -53,10 +52,10 @@ pub struct HoldArgs {
 /// Up to what it was started with. The policy may take it again: see `ksmith hold`.
 #[derive(Debug, Args)]
 pub struct GiveArgs {
-    /// The guest, by name, UUID, PID or kind:name
+    /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
     /// How much: 256M, 1.5G or 1048576
-    #[arg(value_parser = amount)]
+    #[arg(value_parser = amounts::size)]
     amount: u64,
     /// Say what would be done, and change nothing
     #[arg(long)]
@@ -69,10 +68,10 @@ pub struct GiveArgs {
 /// gives back what was taken, and so does a daemon that balances, when there is plenty.
 #[derive(Debug, Args)]
 pub struct TakeArgs {
-    /// The guest, by name, UUID, PID or kind:name
+    /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
     /// How much: 256M, 1.5G or 1048576
-    #[arg(value_parser = amount)]
+    #[arg(value_parser = amounts::size)]
     amount: u64,
     /// Say what would be done, and change nothing
     #[arg(long)]
@@ -88,16 +87,10 @@ const BETWEEN: Duration = Duration::from_millis(500);
 /// A guest that gives gigabytes in small steps takes its time.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
-/// A number of bytes as people write it: at least one, and less than 2^60.
-fn amount(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not an amount such as 256M, 1.5G or 1048576");
-    size(text).filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
-}
-
 impl BalanceArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let asked = if self.dry_run { None } else { daemon(&config)? };
         let report = match asked {
             Some(mut client) => client.balance()?,
@@ -125,7 +118,7 @@ impl BalanceArgs {
 
 impl HoldArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let (root, config) = (require(global)?, Config::load(global.config.as_deref())?);
+        let (root, config) = (require(global)?, global.load_config()?);
         let hold = Hold { guest: self.guest.clone(), release: self.release, dry_run: self.dry_run };
         let message = match daemon(&config)? {
             Some(mut client) => client.hold(hold).map_err(refused)?,
@@ -140,9 +133,8 @@ impl HoldArgs {
             }
         };
         if global.json {
-            print::json(&json!({
-                "guest": self.guest, "held": !self.release, "message": message, "dry_run": self.dry_run,
-            }))?;
+            let (guest, message) = (self.guest.as_str(), message.as_str());
+            print::json(&Held { guest, held: !self.release, message, dry_run: self.dry_run })?;
         } else {
             print::line(message)?;
         }
@@ -163,7 +155,7 @@ impl TakeArgs {
 }
 
 fn resize(global: &Global, guest: &str, gives: bool, bytes: u64, dry_run: bool) -> anyhow::Result<ExitCode> {
-    let (root, config) = (require(global)?, Config::load(global.config.as_deref())?);
+    let (root, config) = (require(global)?, global.load_config()?);
     let wanted = Resize { guest: guest.to_owned(), give: gives, bytes, dry_run };
     let answer = match daemon(&config)? {
         Some(mut client) => client.resize(wanted).map_err(refused)?,
@@ -268,20 +260,4 @@ fn lock(root: &Root) -> anyhow::Result<Lock> {
         error @ LockError::Held { .. } => Failure::impossible(error.to_string()).into(),
         error @ LockError::Unusable { .. } => error.into(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_read_as_written() {
-        assert_eq!(
-            ["256M", "256MiB", "1G", "1.5G", "2 k", "7"].map(amount),
-            [256 << 20, 256 << 20, 1 << 30, 3 << 29, 2048, 7].map(Ok)
-        );
-        for text in ["", "M", "-1M", "1.5", "0", "9999999T", "1X", "ä", "1MBB", "1iBiB", "+1M"] {
-            assert!(amount(text).is_err(), "{text}");
-        }
-    }
 }

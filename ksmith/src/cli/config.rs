@@ -10,13 +10,15 @@ use serde_json::json;
 
 use super::{Global, print};
 use crate::exit;
+use crate::show::settings::InForce;
 use ksmith_host::bad_file::BadFile;
-use ksmith_service::config::{Config, ConfigError, DEFAULT_PATH, Faults};
+use ksmith_service::config::{Config, ConfigError, Faults, path_of, written};
 
 /// Work with the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     Check(CheckArgs),
+    Show(ShowArgs),
 }
 
 /// Check the configuration: all faults at once, each with file, line and column.
@@ -26,6 +28,16 @@ pub enum ConfigCommand {
 /// The default groups may be missing: only root may ask then.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
+    #[command(flatten)]
+    file: Named,
+}
+
+/// Show the configuration in force: each key with its value, and which of them are defaults.
+///
+/// What is printed is a configuration itself. It is that of the file as it is now: a running daemon has read it at its start, or
+/// at the last SIGHUP. A file with faults is refused, as by `ksmith config check`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
     #[command(flatten)]
     file: Named,
 }
@@ -48,7 +60,7 @@ struct Found {
 impl Named {
     fn find(&self, global: &Global) -> anyhow::Result<Found> {
         let named = self.file.as_ref().or(global.config.as_ref());
-        let path = named.map_or_else(|| PathBuf::from(DEFAULT_PATH), Clone::clone);
+        let path = named.map_or_else(|| path_of(&global.root()), Clone::clone);
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Found { path, text: Some(text) }),
             Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(Found { path, text: None }),
@@ -63,6 +75,7 @@ impl ConfigCommand {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => args.run(global),
+            Self::Show(args) => args.run(global),
         }
     }
 }
@@ -95,6 +108,23 @@ impl CheckArgs {
             print::line(format_args!(
                 "{path}: there is no such file, so the defaults hold; policy {policy}, ksmd up to {share} of a CPU"
             ))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl ShowArgs {
+    fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let Found { path, text } = self.file.find(global)?;
+        let (is_there, text) = (text.is_some(), text.unwrap_or_default());
+        Config::parse(&path, &text)?;
+        let in_force = InForce::new(&written(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
+        let path = path.display().to_string();
+        if global.json {
+            print::json(&json!({ "path": path, "is_there": is_there, "settings": in_force.json() }))?;
+        } else {
+            let missing = if is_there { "" } else { ": there is no such file, so the defaults hold" };
+            print::page(&in_force.text(&format!("{path}{missing}")))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -8,6 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::{Global, control, print};
+use crate::show::orders::planned_turn;
 use ksmith_core::controller::Controller;
 use ksmith_core::decide::{POLICIES, PolicyKind};
 use ksmith_host::act::StateDir;
@@ -68,6 +69,10 @@ impl DaemonArgs {
         if self.dry_run {
             let tick = Controller::new(host, policy, config.limits.clone()).tick();
             let (reason, knobs) = plan(&tick);
+            if global.json {
+                print::json(&planned_turn(&reason, &knobs))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             print::line(format_args!("{reason}"))?;
             print::line(format_args!(
                 "would set: {}",

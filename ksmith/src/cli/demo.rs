@@ -8,7 +8,7 @@ use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
-use super::{Failure, Global, control, print};
+use super::{Failure, Global, amounts, control, print};
 use crate::show;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::Observer;
@@ -30,8 +30,8 @@ use ksmith_lab::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, op
 /// where KSM is in use or processes offer memory to it.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Memory of each guest in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 96, value_parser = clap::value_parser!(u32).range(4..=65_536))]
+    /// Memory of each guest: MiB, or with a unit as in 1.5G
+    #[arg(long, value_name = "SIZE", default_value = "96", value_parser = amounts::mebibytes)]
     size: u32,
     /// Run on the simulated ksmd, even if the kernel has KSM
     #[arg(long)]

@@ -12,7 +12,7 @@ use ksmith_core::printable::{Page, Tone};
 use ksmith_core::units::Bytes;
 
 use super::progress::Ticking;
-use super::{Failure, Global, naming, patience, print};
+use super::{Failure, Global, amounts, naming, patience, print};
 use crate::exit;
 use crate::show::controllers;
 use ksmith_host::act::{Journal, StateDir, UndoError};
@@ -21,7 +21,6 @@ use ksmith_host::guests::{Guest, Guests};
 use ksmith_host::observe::Observer;
 use ksmith_host::other_controllers::survey;
 use ksmith_service::balance::Ledger;
-use ksmith_service::config::Config;
 use ksmith_service::control::{Client, ClientError};
 use ksmith_service::domains::sharing;
 
@@ -35,12 +34,12 @@ use ksmith_service::domains::sharing;
 /// with 6 when a finding stops KSM from working or endangers the host.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// A guest or a process, by name, UUID, PID or kind:name
+    /// A guest or a process, by name, UUID, PID, kind:name or VMID
     #[arg(value_name = "GUEST")]
     subject: Option<String>,
     /// The longest time to watch a process: three passes of ksmd make most answers certain
-    #[arg(long, value_name = "SECONDS", default_value = "10", requires = "subject")]
-    seconds: f64,
+    #[arg(long, value_name = "TIME", default_value = "10", requires = "subject", value_parser = amounts::wait)]
+    seconds: Duration,
     /// Say it in one line, and end with the code of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
     #[arg(long, conflicts_with_all = ["subject", "json"])]
     check: bool,
@@ -62,11 +61,10 @@ impl DoctorArgs {
     }
 
     fn examine(&self, global: &Global, subject: &str) -> anyhow::Result<ExitCode> {
-        let longest = Duration::try_from_secs_f64(self.seconds)
-            .map_err(|_| Failure::usage("--seconds takes a number of seconds, such as 30"))?;
+        let longest = self.seconds;
         let root = global.root();
         let mut reports = Vec::new();
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let processes = naming::processes(&root, &config, subject)?.into_iter();
         let found = processes.map(|pid| find(&root, &pid.to_string()).map_err(Failure::from));
         for patient in found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
@@ -96,7 +94,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What is found on this host now.
 pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     let root = global.root();
-    let config = Config::load(global.config.as_deref())?;
+    let config = global.load_config()?;
     let state = StateDir::of(&root);
     let journal = Journal::open(&state);
     let mut client = root.is_host().then(|| Client::connect(&config.daemon.control_socket));

@@ -1,23 +1,22 @@
 //! The command `ksmith estimate`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ksmith_core::filter::size;
 use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
-use super::{Failure, Global, heat_map, naming, patience, print, progress};
+use super::{Failure, Global, amounts, heat_map, naming, patience, print, progress};
 use crate::exit;
 use crate::show;
 use ksmith_host::estimate::{By, EstimateError, Mode, Options, Selection, Unreadable, estimate};
 use ksmith_host::guests::Guests;
 use ksmith_host::observe::Observer;
-use ksmith_service::config::{Config, DEFAULT_PATH};
+use ksmith_service::config::path_of;
 
 /// Estimate what KSM would save here, in seconds and without switching it on.
 ///
@@ -29,7 +28,7 @@ use ksmith_service::config::{Config, DEFAULT_PATH};
 /// is none. It needs root or CAP_SYS_PTRACE, but no KSM.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
-    /// Guests and processes to read, opted in or not, by name, UUID, PID or kind:name
+    /// Guests and processes to read, opted in or not, by name, UUID, PID, kind:name or VMID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
     /// The same as an option; may be given several times
@@ -44,17 +43,17 @@ pub struct EstimateArgs {
     /// Read every page and remember at most 32 MiB: within 0.4 % of the memory read (this is the default)
     #[arg(long, conflicts_with = "sample")]
     sketch: bool,
-    /// Read only P per cent of the pages: gives a lower and an upper bound, sometimes far apart
-    #[arg(long, value_name = "P")]
+    /// Read only this part of the pages (1, 0.1%): gives a lower and an upper bound, sometimes far apart
+    #[arg(long, value_name = "PERCENT", value_parser = amounts::per_cent)]
     sample: Option<f64>,
-    /// Read again after this many seconds, to find pages that change and so never merge
-    #[arg(long, value_name = "SECONDS")]
-    again: Option<f64>,
+    /// Read again after this time (60, 10min), to find pages that change and so never merge
+    #[arg(long, value_name = "TIME", value_parser = amounts::wait)]
+    again: Option<Duration>,
     /// Number of threads that read [default: half of the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Read at most this many bytes per second, such as 500M or 2G
-    #[arg(long, value_name = "B/s", value_parser = rate)]
+    #[arg(long, value_name = "B/s", value_parser = amounts::size)]
     max_rate: Option<u64>,
     /// Show what each two guests share; with FILE.svg, also as a heat map
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -101,7 +100,7 @@ impl EstimateArgs {
             }
             let config = match &config {
                 Some(config) => config,
-                None => config.insert(Config::load(global.config.as_deref())?),
+                None => config.insert(global.load_config()?),
             };
             pids.extend(naming::processes(&global.root(), config, wanted)?);
         }
@@ -124,13 +123,7 @@ impl EstimateArgs {
             None if self.exact => Mode::Exact,
             None => Mode::Sketch,
         };
-        options.again = match self.again {
-            Some(pause) => {
-                let wrong = |_| Failure::usage("--again takes a number of seconds, such as 10");
-                Some(Duration::try_from_secs_f64(pause).map_err(wrong)?)
-            }
-            None => None,
-        };
+        options.again = self.again;
         options.threads = self.threads.map_or(options.threads, usize::from);
         options.max_rate = self.max_rate;
         options.wants_pairs = self.matrix.is_some();
@@ -148,9 +141,9 @@ impl EstimateArgs {
 
 /// The trust domain of each guest's processes, by the configuration.
 fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
-    let config = Config::load(global.config.as_deref())?;
+    let config = global.load_config()?;
     if config.domains.is_unconfigured() {
-        let path = global.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
+        let path = global.config.clone().unwrap_or_else(|| path_of(&global.root()));
         let why = format!("{} assigns guests to no domains: see [domains], or try --by cgroup", path.display());
         return Err(Failure::usage(why).into());
     }
@@ -175,26 +168,4 @@ fn failure(error: &EstimateError) -> Failure {
         EstimateError::NoneLeft(_) | EstimateError::System { .. } => exit::FAILED,
     };
     Failure::with_code(code, error.to_string())
-}
-
-/// Parses a rate such as `500M` or `1.5G`.
-fn rate(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no rate: give bytes per second, such as 500M or 1.5G");
-    size(text).filter(|bytes| *bytes > 0).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_have_units() {
-        assert_eq!(rate("500M"), Ok(500 << 20));
-        assert_eq!(rate("2GiB"), Ok(2 << 30));
-        assert_eq!(rate("1.5G"), Ok(3 << 29));
-        assert_eq!(rate("4096"), Ok(4096));
-        for wrong in ["", "0", "M", "2X", "-1", "99999999T", "0.1"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
-        }
-    }
 }

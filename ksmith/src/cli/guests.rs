@@ -78,7 +78,7 @@ const PSS_BUDGET: Duration = Duration::from_millis(60);
 
 impl GuestsArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let root = global.root();
         let sort = find(GUEST, &self.sort).ok_or_else(|| Failure::usage("there is no such figure"))?;
         let filter = self.filter.as_deref().map(|text| Filter::parse(text, GUEST)).transpose();

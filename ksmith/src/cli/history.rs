@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ksmith_record::{Query, Reader, Resolution, Tier, times};
-use ksmith_service::config::Config;
 use ksmith_service::daemon::{Environment, LiveEnvironment};
 
 use super::{Failure, Global, print};
@@ -23,7 +22,7 @@ pub struct HistoryArgs {
     /// The end, in the same forms
     #[arg(long, default_value = "now", value_name = "TIME")]
     until: String,
-    /// Show one guest, by name, UUID, PID or kind:name
+    /// Show one guest, by name, UUID, PID, kind:name or VMID
     #[arg(long, value_name = "GUEST")]
     guest: Option<String>,
     /// The figures to show, by their columns: saved_bytes,full_scans
@@ -51,7 +50,7 @@ const ROWS: (usize, usize) = (20, 1000);
 
 impl HistoryArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let now = LiveEnvironment.day_clock();
         let (since, until) =
             times::between(&self.since, &self.until, now).map_err(|why| Failure::usage(why.to_string()))?;

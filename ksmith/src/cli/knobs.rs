@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use clap::Args;
 use ksmith_core::knobs::{Knob, Knobs};
 
-use super::{Failure, Global, control, print};
+use super::{Failure, Global, amounts, control, print};
 use ksmith_host::act::{Change, Unmerge};
 use ksmith_host::root::Root;
 use ksmith_host::signals;
@@ -49,8 +49,8 @@ pub struct SetArgs {
     #[arg(long)]
     force: bool,
     /// Give up unmerging after this long
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    patience: u64,
+    #[arg(long, value_name = "TIME", default_value = "600", value_parser = amounts::wait)]
+    patience: Duration,
 }
 
 fn setting(text: &str) -> Result<(Knob, u64), String> {
@@ -78,7 +78,7 @@ impl SetArgs {
         if knobs.get(Knob::Run) == Some(2) {
             return Err(Failure::usage("run=2 unmerges everything: use `ksmith unmerge`").into());
         }
-        let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
+        let how = Unmerge { force: self.force, patience: self.patience };
         bring_about(global, &knobs, self.dry_run, how)
     }
 }

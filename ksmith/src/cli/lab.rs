@@ -173,7 +173,7 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     let saved = sample.ksm.saved_pages() * sample.page_size;
     if sample.ksm.run_state() == Some(Run::Running) || saved > 0 || offered > LITTLE {
         return Err(Failure::impossible(format!(
-            "KSM is in use on this host ({} saved, {} processes with {} offer memory; see ksmith status): the lab would \
+            "KSM is in use on this host ({} saved, {} processes with {} offer memory; see `ksmith status`): the lab would \
              unmerge it and measure it along. End them, or run the lab on another host",
             Bytes::from(saved),
             others.count(),

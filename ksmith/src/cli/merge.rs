@@ -8,15 +8,14 @@ use clap::{Args, ValueEnum};
 use crossbeam_channel::bounded;
 use ksmith_core::balance::KsmStep;
 use ksmith_core::units::Bytes;
-use serde_json::json;
 
 use super::progress::Pace;
-use super::{Failure, Global, print};
+use super::{Failure, Global, is_denied, print};
+use crate::show::orders::Merged;
 use ksmith_host::act::{Headroom, StateDir};
 use ksmith_host::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
-use ksmith_service::config::Config;
 use ksmith_service::control::Client;
 
 /// Switch merging of one guest on or off while it runs.
@@ -30,7 +29,7 @@ pub struct MergeArgs {
     /// On or off
     #[arg(value_enum, value_name = "on|off")]
     to: OnOff,
-    /// The guest, by name, UUID, PID or kind:name
+    /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
     /// Also from its next start on (libvirt: <nosharepages/> in its definition)
     #[arg(long)]
@@ -58,7 +57,7 @@ const TICK: Duration = Duration::from_millis(200);
 impl MergeArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
         let list = guests.list(&Observer::new(root.clone()).sample());
         let guest = find(&list.guests, &self.guest).map_err(Failure::from)?;
@@ -127,16 +126,16 @@ impl MergeArgs {
     ) -> anyhow::Result<()> {
         let word = if self.to == OnOff::On { "on" } else { "off" };
         if global.json {
-            return print::json(&json!({
-                "guest": guest.name,
-                "pid": guest.id().pid(),
-                "merge": word,
-                "backends": switched.iter().map(|switched| &switched.backend).collect::<Vec<_>>(),
-                "unmerged_bytes": unmerged_bytes,
-                "left_bytes": left_bytes,
-                "permanent_changed": is_made_permanent,
-                "dry_run": self.dry_run,
-            }));
+            return print::json(&Merged {
+                guest: &guest.name,
+                pid: guest.id().pid(),
+                merge: word,
+                backends: switched.iter().map(|switched| switched.backend.as_str()).collect(),
+                unmerged_bytes,
+                left_bytes,
+                permanent_changed: is_made_permanent,
+                dry_run: self.dry_run,
+            });
         }
         let name = guest.title();
         let backends: Vec<String> =
@@ -201,6 +200,9 @@ fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
 fn failure(error: SwitchError) -> anyhow::Error {
     match error {
         SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => Failure::impossible(error.to_string()).into(),
+        error @ SwitchError::Monitor { .. } if is_denied(&error) => {
+            Failure::no_privilege(format!("{error}: run it as root, or as the guest's user")).into()
+        }
         // The sentence includes its causes.
         error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),
     }

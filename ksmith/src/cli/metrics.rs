@@ -10,7 +10,6 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ksmith_core::model::{BalanceReport, GuestsReport, Status};
 use ksmith_serve::metrics::{self, Figures, Format};
-use ksmith_service::config::Config;
 use ksmith_service::control::{Client, ClientError};
 use tempfile::NamedTempFile;
 
@@ -53,7 +52,7 @@ struct Host {
 
 impl MetricsArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let asked = if global.root().is_host() { ask(&Daemon::of(&config))? } else { None };
         let is_up = asked.is_some();
         let host = asked.unwrap_or_else(|| {

@@ -1,5 +1,6 @@
 //! The command line: the table of commands here, and one file per command beside it.
 
+mod amounts;
 mod asked;
 mod balance;
 mod config;
@@ -49,7 +50,7 @@ use ksmith_core::printable::Page;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_record::ReadError;
-use ksmith_service::config::ConfigError;
+use ksmith_service::config::{Config, ConfigError};
 use ksmith_service::control::ClientError;
 
 use crate::exit::{self, Code};
@@ -88,10 +89,10 @@ pub struct Global {
     /// Print JSON with stable keys: bytes and seconds as plain numbers. An error is one JSON object on standard error
     #[arg(long, global = true)]
     pub json: bool,
-    /// Read a captured tree (with proc and sys in it) instead of this host
+    /// Read a captured tree (with proc and sys in it, and etc/ksmith.toml) instead of this host
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Read this configuration instead of /etc/ksmith.toml.
+    /// Read this configuration instead of /etc/ksmith.toml, or of that in --root's tree.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
@@ -124,6 +125,14 @@ impl Global {
     /// The host to read.
     pub fn root(&self) -> Root {
         self.root.as_ref().map_or_else(Root::host, Root::at)
+    }
+
+    /// The configuration: that of --config, or that of the host or the tree that is read.
+    ///
+    /// # Errors
+    /// The file can't be read, or has faults.
+    pub fn load_config(&self) -> Result<Config, ConfigError> {
+        Config::load_of(&self.root(), self.config.as_deref())
     }
 
     /// The host to act on.
@@ -209,7 +218,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Top(_))) {
         crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
     }
-    match cli.run() {
+    match cli.run().map_err(with_remedy) {
         Err(error) if cli.global.json => {
             let code = code_of(&error);
             tell_json(code, &sentence(&error));
@@ -387,5 +396,30 @@ pub fn code_of(error: &anyhow::Error) -> Code {
             return exit::IMPOSSIBLE;
         }
     }
+    // Root that is denied something lacks more than being root.
+    if is_denied(error.as_ref()) && !rustix::process::geteuid().is_root() {
+        return exit::NO_PRIVILEGE;
+    }
     exit::FAILED
+}
+
+/// The same error, which says what to do where this user lacks a right.
+fn with_remedy(error: anyhow::Error) -> anyhow::Error {
+    let said = sentence(&error);
+    match code_of(&error) == exit::NO_PRIVILEGE && !said.contains("root") {
+        true => Failure::no_privilege(format!("{said}: run it as root")).into(),
+        false => error,
+    }
+}
+
+/// Whether an error comes of a right that this user lacks.
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

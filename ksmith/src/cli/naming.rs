@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ksmith_core::guest::{Guest, NotOne, WAYS, find};
+use ksmith_core::guest::{Guest, NotOne, WAYS, describe, find};
 use ksmith_host::doctor::{self, NoPatient};
 use ksmith_host::guests::Guests;
 use ksmith_host::observe::Observer;
@@ -16,7 +16,8 @@ use crate::exit;
 /// The longest wait for hypervisors to report their UUID.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The PIDs of the guest, the process or the program that `wanted` names. A PID means this process alone.
+/// The PIDs of the guest, the process or the program that `wanted` names. A PID means this process alone, unless it is a
+/// guest's VMID too: then the guest is meant if the process is one of the kernel, and else it is asked back.
 ///
 /// # Errors
 /// There is none, or several have this name.
@@ -24,7 +25,14 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
     if let Ok(pid) = wanted.parse::<u32>()
         && root.path(format!("proc/{pid}")).is_dir()
     {
-        return Ok(vec![pid]);
+        let Some(guest) = with_vmid(root, config, pid) else { return Ok(vec![pid]) };
+        return match doctor::find(root, wanted).map(|found| found.first().map(|it| it.name.clone())) {
+            Ok(Some(name)) => {
+                let which = vec![describe(&guest), format!("process:{name} pid {pid}")];
+                Err(NotOne::Several { wanted: wanted.to_owned(), which }.into())
+            }
+            Ok(None) | Err(_) => Ok(guest.processes.iter().map(|process| process.pid).collect()),
+        };
     }
     match find(&guests(root, config), wanted) {
         Ok(guest) => return Ok(guest.processes.iter().map(|process| process.pid).collect()),
@@ -50,6 +58,16 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
             Err(NotOne::Several { wanted: wanted.to_owned(), which }.into())
         }
     }
+}
+
+/// The guest with this VMID, unless the number is its own PID.
+fn with_vmid(root: &Root, config: &Config, vmid: u32) -> Option<Guest> {
+    let sample = Observer::new(root.clone()).sample();
+    let list = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_unasked(&sample);
+    let is_its = |guest: &Guest| {
+        guest.is_verified && guest.number == Some(vmid) && guest.processes.iter().all(|process| process.pid != vmid)
+    };
+    list.guests.into_iter().find(is_its)
 }
 
 /// The guests of the host, with what their hypervisors say within a second.

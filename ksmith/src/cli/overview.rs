@@ -21,7 +21,7 @@ pub struct OverviewArgs {}
 /// Shows the overview. Works for every user, also where the configuration is wrong, which is only warned of.
 pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
     let root = global.root();
-    let config = Config::load(global.config.as_deref()).unwrap_or_else(|error| {
+    let config = global.load_config().unwrap_or_else(|error| {
         tracing::warn!("the configuration is not used: {error}; see `ksmith config check`");
         Config::default()
     });

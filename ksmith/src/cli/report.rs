@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use ksmith_record::{Query, Reader, Resolution, times};
-use ksmith_service::config::Config;
 use ksmith_service::daemon::{Environment, LiveEnvironment};
 
 use tempfile::NamedTempFile;
@@ -52,7 +51,7 @@ enum Form {
 impl ReportArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let form = self.form()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let root = global.root();
         let now = LiveEnvironment.day_clock();
         let (since, until) =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Failure, Global, control, print};
+use super::{Failure, Global, amounts, control, print};
 use crate::exit;
 use ksmith_host::act::{
     Journal, Lock, LockError, RestoreError, Restored, StateDir, UndoError, Unmerge, Writer, restore_within,
@@ -35,8 +35,8 @@ pub struct RestoreArgs {
     #[arg(long)]
     force: bool,
     /// Give up unmerging after this long, where a setting needs everything unmerged
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    patience: u64,
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = amounts::wait)]
+    patience: Duration,
     /// Discard what is noted about settings: keep it under another name, and change no setting
     #[arg(long, conflicts_with = "dry_run")]
     discard: bool,
@@ -90,7 +90,7 @@ impl RestoreArgs {
 
     /// Restores the settings, the paused programs and ksmd's CPUs.
     fn settings(&self, root: &Root, journal: Journal, faults: &mut Vec<String>) -> Result<Restored, Failure> {
-        let how = Unmerge { force: false, patience: Duration::from_secs(self.patience) };
+        let how = Unmerge { force: false, patience: self.patience };
         let mut writer = Writer::new(root, self.dry_run).with_journal(journal);
         match restore_within(&mut writer, self.force, how) {
             Ok(restored) => Ok(restored),
@@ -126,7 +126,7 @@ fn missing(left: &[&str], memory: &GivenBack, faults: &[String], state: &StateDi
     let all: Vec<String> = settings.chain(guests).chain(faults.iter().cloned()).collect();
     (!all.is_empty()).then(|| {
         format!(
-            "not everything was put back: {}. It stays noted in {}: see to that and run ksmith restore again",
+            "not everything was put back: {}. It stays noted in {}: see to that and run `ksmith restore` again",
             all.join("; "),
             state.path().display()
         )

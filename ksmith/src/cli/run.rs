@@ -17,7 +17,6 @@ use ksmith_host::job::{
     nanoseconds_per_copy, wait,
 };
 use ksmith_host::ksmd;
-use ksmith_service::config::Config;
 
 /// Start a program with mergeable memory, and report at its end what KSM saved.
 ///
@@ -40,8 +39,8 @@ pub struct RunArgs {
     /// Memory to mark; values other than `all` need libksmith
     #[arg(long, value_enum, default_value_t = WhichRanges::All)]
     ranges: WhichRanges,
-    /// When to scan it: once memory has stopped growing (end-of-init), every SECONDS, or never
-    #[arg(long, value_name = "end-of-init|SECONDS|never", default_value_t = ScanWhen::EndOfInit)]
+    /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
+    #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanWhen::EndOfInit)]
     scan: ScanWhen,
     /// Give zero pages back from inside the program, by libksmith: when memory has stopped growing, every so many
     /// seconds, or on demand; without KSM too
@@ -90,7 +89,7 @@ impl RunArgs {
 
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let socket: &Path = &config.optin.socket;
         let place = self.fold.map(|_| FoldPlace::make()).transpose()?;
         let fold = self.fold.zip(place.as_ref()).map(|(when, place)| Fold {

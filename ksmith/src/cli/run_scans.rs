@@ -13,13 +13,12 @@ use ksmith_core::job::Ranges;
 use ksmith_core::units::{Bytes, Span};
 
 use super::scan::{NEEDS_A_GUARD, scan_directly};
-use super::{Failure, Global, control};
+use super::{Failure, Global, amounts, control};
 use ksmith_host::job::{Followed, Notice, ksm_now};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
-use ksmith_service::config::Config;
 use ksmith_service::control::scan_limits;
 use ksmith_service::user_socket::{UserClient, UserError};
 
@@ -48,10 +47,8 @@ impl FromStr for ScanWhen {
         match text {
             "end-of-init" => Ok(Self::EndOfInit),
             "never" => Ok(Self::Never),
-            seconds => {
-                let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
-                let seconds = seconds.ok_or("say end-of-init, never, or seconds from 0.1 to 1000000")?;
-                Ok(Self::Every(Duration::from_secs_f64(seconds)))
+            time => {
+                amounts::period(time).map(Self::Every).map_err(|why| format!("{why}, or end-of-init, or never"))
             }
         }
     }
@@ -118,7 +115,7 @@ impl Scanner {
             }
             Self::Own(global) => {
                 let scan = || -> anyhow::Result<String> {
-                    let config = Config::load(global.config.as_deref())?;
+                    let config = global.load_config()?;
                     if config.domains.needs_a_guard() {
                         return Err(Failure::impossible(NEEDS_A_GUARD).into());
                     }

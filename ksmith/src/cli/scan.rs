@@ -13,6 +13,7 @@ use ksmith_core::units::{Bytes, Span};
 
 use super::progress::{Pace, Ticking, pages_left};
 use super::{Failure, Global, control, print};
+use crate::show::orders::PlannedScan;
 use ksmith_core::controller::Controller;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{Observer, shows_mergeable};
@@ -44,7 +45,7 @@ pub struct ScanArgs {
 impl ScanArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let limits = scan_limits(&config.limits, self.max_cpu);
         if self.dry_run {
             return self.plan(global, root, &config, limits);
@@ -111,9 +112,7 @@ impl ScanArgs {
             Err(error) => return Err(error.into()),
         };
         if global.json {
-            print::json(
-                &serde_json::json!({ "dry_run": true, "passes": self.passes, "by": by, "changes": changes }),
-            )?;
+            print::json(&PlannedScan { dry_run: true, passes: self.passes, by, changes })?;
             return Ok(ExitCode::SUCCESS);
         }
         print::line(format_args!("would scan all mergeable memory {} times, by {by}", self.passes))?;

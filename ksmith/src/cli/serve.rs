@@ -60,7 +60,7 @@ impl ServeArgs {
         let (daemon, config) = match &self.view_socket {
             Some(path) => (Daemon::at(path.clone()), Config::default()),
             None => {
-                let config = Config::load(global.config.as_deref())?;
+                let config = global.load_config()?;
                 (Daemon::of(&config), config)
             }
         };

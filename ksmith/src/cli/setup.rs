@@ -10,7 +10,6 @@ use ksmith_host::guests::Guests;
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
 use ksmith_host::systemd;
-use ksmith_service::config::Config;
 
 use super::{Failure, Global, exit, print};
 use crate::setup::{
@@ -52,7 +51,7 @@ impl SetupArgs {
         let root = global.root();
         let is_root = rustix::process::geteuid().is_root();
         if root.is_host() && !is_root && !self.dry_run {
-            return Err(Failure::impossible(
+            return Err(Failure::no_privilege(
                 "setting up a host needs root: run it with sudo; --dry-run shows without root what it would do",
             )
             .into());
@@ -167,7 +166,7 @@ impl SetupArgs {
 }
 
 fn facts(global: &Global, root: &Root) -> anyhow::Result<Facts> {
-    let config = Config::load(global.config.as_deref())?;
+    let config = global.load_config()?;
     let sample = Observer::new(root.clone()).sample();
     let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
     Ok(Facts::of(root, &config, &guests))

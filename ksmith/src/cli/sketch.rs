@@ -16,7 +16,7 @@ use ksmith_sketch::{
     CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, new_secret, read_secret,
 };
 
-use super::{Failure, Global, patience, print};
+use super::{Failure, Global, amounts, patience, print};
 
 /// Write a sample of what the guests hold, for a fleet to find out which guests should share a host.
 ///
@@ -50,8 +50,8 @@ pub struct SketchArgs {
     /// Choose the rate so that the largest guest has at most about this many contents [default: the configuration's, 4096]
     #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     per_guest: Option<u64>,
-    /// Look at the sampled pages again after this many seconds; 0 looks once
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Look at the sampled pages again after this time (10, 1min); 0 looks once
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = amounts::wait)]
     again: Duration,
     /// The host's name in the fleet [default: the configuration's, or the kernel's]
     #[arg(long, value_name = "NAME")]
@@ -86,7 +86,7 @@ impl SketchArgs {
         let Some(out) = &self.out else {
             return Err(Failure::usage("name the file to write with --out FILE").into());
         };
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         let secret = self.secret.as_deref().unwrap_or(&config.sketch.secret);
         let key = read_secret(secret).map_err(|error| Failure::usage(error.to_string()))?;
         patience::watch();
@@ -105,7 +105,7 @@ impl SketchArgs {
         let now = Clock::start().now().day_clock;
         let host = self.host.as_deref().or(config.sketch.host.as_deref());
         let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
-        let found = capture(&options, &key).map_err(|error| Failure::impossible(error.to_string()))?;
+        let found = capture(&options, &key).map_err(|error| Failure::no_privilege(error.to_string()))?;
         let summary = found.write(out, facts, &key)?;
         if global.json {
             print::json(&summary)?
@@ -159,13 +159,4 @@ fn page(summary: &Summary, out: &Path, page_size: u64) -> Page {
 
 fn rate(text: &str) -> Result<Rate, String> {
     text.parse::<Rate>().map_err(|error| error.to_string())
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no number of seconds from 0 to 86400");
-    let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    match (0.0..=86_400.0).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err(wrong()),
-    }
 }

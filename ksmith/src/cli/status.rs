@@ -8,7 +8,6 @@ use super::source::Source;
 use super::watch::{Every, Shown, watch};
 use super::{Global, print};
 use crate::show;
-use ksmith_service::config::Config;
 
 /// Show KSM's settings and figures, what each process saves, and the state of the daemon.
 ///
@@ -23,7 +22,7 @@ pub struct StatusArgs {
 
 impl StatusArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         if let Some(every) = self.every.watch {
             let (mut source, is_json) = (Source::steady(global.root(), config), global.json);
             return watch(every, move || {

@@ -24,14 +24,13 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 
+use super::amounts::interval;
 use super::source::{Everything, Source};
-use super::watch::seconds;
 use super::{Failure, Global, print};
 use crate::top::{App, Event, Sight, Wish};
 use ksmith_host::doctor::{self, Options};
 use ksmith_host::root::Root;
 use ksmith_host::signals;
-use ksmith_service::config::Config;
 
 /// Watch guests, savings and the policy live, on the whole terminal.
 ///
@@ -41,7 +40,7 @@ use ksmith_service::config::Config;
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// Look every SECONDS: more of them suit a slow link
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = interval)]
     every: Duration,
     /// Use the mouse: a click on a heading orders, the wheel scrolls. The terminal then selects no text
     #[arg(long)]
@@ -56,7 +55,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 impl TopArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let config = Config::load(global.config.as_deref())?;
+        let config = global.load_config()?;
         if !print::terminal().is_terminal() {
             let why = "top needs a terminal as its output; `ksmith status --watch` and `ksmith guests --watch` write lines";
             return Err(Failure::usage(why).into());

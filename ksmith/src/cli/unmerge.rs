@@ -8,7 +8,7 @@ use clap::Args;
 use ksmith_core::units::Bytes;
 
 use super::progress::Pace;
-use super::{Failure, Global, control, print};
+use super::{Failure, Global, amounts, control, print};
 use ksmith_host::act::{Unmerge, UnmergeError, unmerge};
 use ksmith_host::signals;
 
@@ -25,8 +25,8 @@ pub struct UnmergeArgs {
     #[arg(long)]
     force: bool,
     /// Give up after this long
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    patience: u64,
+    #[arg(long, value_name = "TIME", default_value = "600", value_parser = amounts::wait)]
+    patience: Duration,
 }
 
 impl UnmergeArgs {
@@ -34,7 +34,7 @@ impl UnmergeArgs {
         let signals = signals::catch()?;
         let mut lasting = control::take_lasting(global, self.dry_run)?;
         let interrupts = signals.listen()?;
-        let how = Unmerge { force: self.force, patience: Duration::from_secs(self.patience) };
+        let how = Unmerge { force: self.force, patience: self.patience };
         let shows_progress = print::is_watched();
         let mut pace = Pace::new();
         let done = unmerge(lasting.writer(), how, |left_pages| {

@@ -154,6 +154,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith config check new.toml", "The same for a file that is to replace it."),
         ],
     ),
+    (
+        "config show",
+        &[
+            ("ksmith config show", "Each setting with its value; what the file leaves out is marked as default."),
+            ("ksmith config show --json", "The same for a program."),
+        ],
+    ),
     ("schema", &[("ksmith schema status", "The JSON Schema of what ksmith status --json prints.")]),
     ("completions", &[("ksmith completions bash", "A completion script. Packages have installed it already.")]),
 ];

@@ -5,7 +5,7 @@ mod examples;
 mod files;
 mod man;
 mod markdown;
-mod settings;
+pub mod settings;
 
 use std::path::PathBuf;
 

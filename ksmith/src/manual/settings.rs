@@ -28,7 +28,6 @@ pub struct Table {
 
 impl Table {
     /// Its name, without brackets.
-    #[cfg(test)]
     pub fn name(&self) -> &str {
         self.header.trim_matches(['[', ']'])
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use ksmith_host::systemd::UNIT_DIRECTORIES;
+
 use super::effects::{Effects, SetupError};
 use super::notes::Notes;
 use super::step::Step;
@@ -166,14 +168,7 @@ fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Out
 
 /// Whether a unit file is installed, by the places where packages and administrators put them.
 fn is_installed(effects: &impl Effects, unit: &str) -> bool {
-    let places = [
-        "etc/systemd/system",
-        "run/systemd/system",
-        "usr/local/lib/systemd/system",
-        "usr/lib/systemd/system",
-        "lib/systemd/system",
-    ];
-    places.iter().any(|place| effects.exists(&Path::new("/").join(place).join(unit)))
+    UNIT_DIRECTORIES.iter().any(|place| effects.exists(&Path::new("/").join(place).join(unit)))
 }
 
 /// The members of a group, as `/etc/group` lists them. `None` if there is no such group.

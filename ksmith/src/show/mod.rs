@@ -7,10 +7,12 @@ pub mod estimate;
 pub mod guests;
 pub mod history;
 mod lab;
+pub mod orders;
 pub mod overview;
 pub mod paint;
 pub mod plot;
 pub mod schemas;
+pub mod settings;
 pub mod status;
 mod table;
 

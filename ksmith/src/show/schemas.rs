@@ -3,7 +3,7 @@
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
 use serde_json::{Value, json};
 
-use super::{balance, controllers, guests, history, lab, overview, status};
+use super::{balance, controllers, guests, history, lab, overview, settings as configuration, status};
 
 /// A schema by its command.
 pub type Schema = (&'static str, fn() -> Value);
@@ -18,6 +18,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("doctor", doctor),
     ("estimate", estimate),
     ("demo", demo),
+    ("daemon", daemon),
     ("scan", scan),
     ("enable", || settings("enable")),
     ("disable", || settings("disable")),
@@ -31,6 +32,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("optin", optin),
     ("restore", restore),
     ("config check", config_check),
+    ("config show", configuration::schema),
     ("lab list", lab::list_schema),
     ("lab run", lab::run_schema),
 ];
@@ -176,7 +178,22 @@ fn scan() -> Value {
         ("ksmd_cpu_seconds", "number", "CPU time of ksmd for the passes."),
         ("seconds", "number", "Time that they took."),
     ];
-    document("ksmith scan --json", plains(&keys, []))
+    let planned = plains(
+        &[
+            DRY_RUN,
+            ("passes", "integer", "Passes that were asked for."),
+            ("by", "string", "The program that would scan: the daemon, or this command."),
+        ],
+        [("changes", texts("Settings that would change first."))],
+    );
+    document("ksmith scan --json", json!({ "anyOf": [plains(&keys, []), planned] }))
+}
+
+/// What the daemon would do at its start.
+fn daemon() -> Value {
+    let settings = map("Settings that would be written, by name.", json!({ "type": "string" }));
+    let keys = [DRY_RUN, ("reason", "string", "What the policy would do, and why.")];
+    document("ksmith daemon --json", plains(&keys, [("settings", settings)]))
 }
 
 fn settings(command: &str) -> Value {
@@ -289,7 +306,9 @@ fn restore() -> Value {
             ("lacking", list("Guests that still have less memory than at their start.", lacking)),
         ],
     );
-    let discarded = object([], [("discarded", plain("string?", "Where the damaged journal was moved to."))]);
+    let files = texts("Where each damaged file was moved to.");
+    let first = plain("string?", "The first of them; null where there was none.");
+    let discarded = object([], [("discarded", first), ("files", files)]);
     document("ksmith restore --json", json!({ "anyOf": [restored, discarded] }))
 }
 

@@ -13,6 +13,7 @@ mod generated;
 mod json_page;
 mod links;
 mod log_page;
+mod message_style;
 mod page;
 mod running;
 mod summary_page;

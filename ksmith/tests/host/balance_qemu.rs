@@ -1,12 +1,23 @@
 //! Memory of real QEMU guests, taken and given back by their balloons.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use crossbeam_channel::bounded;
+use ksmith_core::balance::{BalanceConfig, KsmStep};
+use ksmith_core::sample::{Process, Sample};
+use ksmith_host::guests::{Guests, Uri};
+use ksmith_service::balance_service::{Ask, BalanceService};
+use ksmith_service::control::{Answer, Resize};
+use ksmith_service::registry::Published;
+use serde_json::{Value, json};
 
 use crate::support::linux::{Linux, LinuxKit};
 use crate::support::own::on_own_host;
 use crate::support::vm::serves_qmp;
-use crate::support::{actuator_of, wait_until};
+use crate::support::{actuator_of, process_id, wait_until};
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
 use ksmith_service::balance::{Actuator, ActuatorError, GivenBack, Ledger, Look};
@@ -28,6 +39,7 @@ fn ledger(directory: &Path) -> Ledger {
 /// A look with the guest's own words, once its driver has told.
 fn told(actuator: &mut dyn Actuator) -> Look {
     let mut look = Look::default();
+    actuator.prepare();
     wait_until("the guest's driver tells", || {
         look = actuator.look().unwrap();
         look.inside.available_bytes.is_some()
@@ -113,5 +125,56 @@ fn without_a_balloon_it_says_what_to_do_and_an_ended_guest_is_gone() {
         assert!(matches!(actuator.resize(92 * MIB), Err(ActuatorError::Gone)));
         assert_eq!(ledger.restore(&Root::host(), false), GivenBack::default());
         assert!(ledger.entries().is_empty());
+    });
+}
+
+/// The interval of the statistics of the guest's balloon, by its own monitor.
+fn statistics_interval(socket: &Path) -> u64 {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut ask = |command: &str, arguments: Value| -> Value {
+        let line = json!({ "execute": command, "arguments": arguments });
+        stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let told = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+        told.into_iter().find(|told| told.get("return").is_some()).unwrap()["return"].clone()
+    };
+    ask("qmp_capabilities", json!({}));
+    let path = "/machine/peripheral/b";
+    ask("qom-get", json!({ "path": path, "property": "guest-stats-polling-interval" })).as_u64().unwrap()
+}
+
+#[test]
+fn a_daemon_that_is_only_asked_leaves_a_guests_statistics_off() {
+    on_own_host(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
+        let mut guest = kit.start("asked", 96, None, &["-device", "virtio-balloon-pci,id=b"]);
+        assert!(guest.boot(PATIENCE), "{}", guest.console());
+        let state = StateDir::at(directory.path().join("state"));
+        let id = process_id(guest.pid());
+        let process = Process { rss_bytes: 96 * MIB, ..Process::new(id, "qemu-system-x86".into(), true) };
+        let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
+        let guests = Published::default();
+        let config = BalanceConfig::default();
+        let service =
+            BalanceService::start(&Root::host(), &state, config, guests.clone(), |_: KsmStep| ()).unwrap();
+        guests.publish(Guests::new(Root::host(), Uri::default()).snapshot(&sample));
+        service.waker().try_send(()).unwrap();
+        let ask = |ask: Ask| {
+            let (reply, answers) = bounded(1);
+            service.ask(ask, reply);
+            answers.recv_timeout(PATIENCE).unwrap()
+        };
+        let resize =
+            |dry_run| ask(Ask::Resize(Resize { guest: "asked".to_owned(), give: false, bytes: 8 * MIB, dry_run }));
+        wait_until("the daemon has looked", || match ask(Ask::Report) {
+            Answer::Balance(report) => report.guests.iter().any(|row| row.guest.given_bytes == 96 * MIB),
+            other => panic!("{other:?}"),
+        });
+        assert!(matches!(resize(true), Answer::Resized(_)));
+        assert_eq!(statistics_interval(&guest.socket), 0, "only asked");
+        assert!(matches!(resize(false), Answer::Resized(answer) if answer.given_bytes < 96 * MIB));
+        assert_ne!(statistics_interval(&guest.socket), 0, "it has to know what the guest can spare");
     });
 }

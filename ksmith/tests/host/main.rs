@@ -26,6 +26,7 @@ mod security_page;
 mod serve;
 mod serve_packaging;
 mod setup;
+mod sketch_uml;
 mod soak_rule;
 mod spoofed_guests;
 mod systemd_packaging;

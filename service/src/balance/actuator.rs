@@ -12,6 +12,10 @@ use ksmith_core::balance::Inside;
 /// measure goes before the guest's figures: `given_bytes` is what the hypervisor or the ledger says, `resident_bytes` is
 /// the host's.
 pub trait Actuator: Send + fmt::Debug {
+    /// Switches on what looks need before the guest is resized, such as its statistics. Comes before a look on which something is
+    /// done, and never for one that only shows: what reads writes nothing.
+    fn prepare(&mut self) {}
+
     /// Looks at the guest, and changes nothing.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::member::{Member, Resizing};
 use super::pool::{PoolError, PoolReader};
-use super::worker::{Answer, LIMITS, Worker};
+use super::worker::{Answer, LIMITS};
 use super::{Holds, Ledger};
 
 mod answers;
@@ -63,6 +63,22 @@ pub struct Turn {
     pub view: View,
     /// The plan, within the bounds.
     pub plan: balance::Plan,
+}
+
+/// On which guests something is done. All others are only looked at.
+struct Acting<'a> {
+    config: &'a BalanceConfig,
+    holds: &'a Holds,
+    is_to_read: bool,
+}
+
+impl Acting<'_> {
+    fn on(&self, member: &Member) -> bool {
+        let Member { candidate, ordered, .. } = member;
+        let is_held = || candidate.terms(self.config).is_held || self.holds.has(candidate.names_in_holds());
+        let is_balanced = || self.config.enabled && candidate.is_trusted(self.config) && !is_held();
+        !self.is_to_read && (ordered.is_some() || is_balanced())
+    }
 }
 
 impl Balancer {
@@ -118,11 +134,13 @@ impl Balancer {
         let now = self.now();
         self.polls_new_guests = true;
         let mut next: Option<Duration> = None;
+        let acting = Acting { config: &self.config, holds: &self.holds, is_to_read: self.ledger.is_to_read() };
         for member in self.members.values_mut() {
             let is_left = member.candidate.is_left_to_proxmox(&self.config);
             let Some(first_poll) = member.first_poll.filter(|_| !is_left && !member.is_busy()) else { continue };
             if first_poll.due <= now {
-                member.looking = member.worker.as_ref().is_some_and(Worker::look);
+                let acts = acting.on(member);
+                member.looking = member.worker.as_ref().is_some_and(|worker| worker.look(acts));
             } else {
                 next = Some(next.map_or(first_poll.due, |next| next.min(first_poll.due)));
             }
@@ -141,11 +159,13 @@ impl Balancer {
         let now = self.now();
         let polls_new_guests = self.polls_new_guests;
         let is_new = |member: &Member| polls_new_guests && member.first_poll.is_some();
+        let acting = Acting { config: &self.config, holds: &self.holds, is_to_read: self.ledger.is_to_read() };
         for member in self.members.values_mut().filter(|member| !is_new(member)) {
             // A guest that answers and does not follow is still asked: it may come under memory pressure.
             let may_ask = member.error.is_none() || self.backoff.trouble(&member.candidate.key, now).is_none();
             let may_ask = may_ask && !member.candidate.is_left_to_proxmox(&self.config);
-            if may_ask && !member.is_busy() && member.worker.as_ref().is_some_and(Worker::look) {
+            let acts = acting.on(member);
+            if may_ask && !member.is_busy() && member.worker.as_ref().is_some_and(|worker| worker.look(acts)) {
                 member.looking = true;
             }
         }

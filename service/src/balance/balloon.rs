@@ -42,6 +42,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The interval of the driver's statistics, in seconds.
 const POLLING: u64 = 2;
 
+/// How long the first statistics are waited for: QEMU asks the driver for them at once.
+const FIRST_STATISTICS: Duration = Duration::from_millis(500);
+
 /// The age from which statistics do not count: the driver has stopped.
 const STALE_SECONDS: u64 = 15;
 
@@ -55,6 +58,8 @@ pub(super) struct Balloon {
     account: Account,
     rates: Rates<3>,
     takes: Takes,
+    /// Whether its driver sends statistics, as far as this device can.
+    is_prepared: bool,
     /// The clock of QEMU's statistics, which an administrator may set.
     clock: fn() -> Duration,
 }
@@ -135,14 +140,15 @@ fn clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Has the driver of this device send statistics, where it sends none.
-fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) {
+/// Has the driver of this device send statistics, where it sends none. Returns whether it was told to.
+fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) -> bool {
     let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
-    if ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
-        let wanted = json!({ "path": path, "property": "guest-stats-polling-interval", "value": POLLING });
-        // It has a balloon even without statistics.
-        let _ = ask(monitor, "qom-set", wanted);
+    if !ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
+        return false;
     }
+    let wanted = json!({ "path": path, "property": "guest-stats-polling-interval", "value": POLLING });
+    // It has a balloon even without statistics.
+    ask(monitor, "qom-set", wanted).is_ok()
 }
 
 impl Balloon {
@@ -154,14 +160,11 @@ impl Balloon {
         // The operator may have given it less than its RAM. That is not ksmith's to give back.
         let account = Account::of_guest(ledger, key, target, actual);
         let device = find(monitor);
-        if let Some(path) = device.as_ref().filter(|_| !ledger.is_to_read()) {
-            switch_statistics_on(monitor, path);
-        }
         // Another ksmith may have taken that a moment ago, and the statistics may be older.
         let mut takes = Takes::default();
         takes.note(steady(), account.whole() - account.given());
         let (root, target, rates) = (root.clone(), target.clone(), Rates::default());
-        Ok(Self { root, target, device, account, rates, takes, clock })
+        Ok(Self { root, target, device, account, rates, takes, is_prepared: false, clock })
     }
 
     fn process(&self) -> ProcessId {
@@ -253,6 +256,20 @@ impl Balloon {
 }
 
 impl Actuator for Balloon {
+    fn prepare(&mut self) {
+        let Some(path) = self.device.clone().filter(|_| !self.is_prepared) else { return };
+        // A monitor that fails is what the look or the resize behind this tells.
+        let Ok(mut monitor) = self.monitor() else { return };
+        self.is_prepared = true;
+        if !switch_statistics_on(monitor.as_mut(), &path) {
+            return;
+        }
+        let deadline = Instant::now() + FIRST_STATISTICS;
+        while self.statistics(monitor.as_mut()).is_none() && Instant::now() < deadline {
+            sleep(PAUSE);
+        }
+    }
+
     fn look(&mut self) -> Result<Look, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
         let given_bytes = self.explain(actual(monitor.as_mut()))?;

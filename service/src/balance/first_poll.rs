@@ -8,8 +8,6 @@ use std::time::Duration;
 /// The first interval between two polls; each is twice the one before.
 const FIRST: Duration = Duration::from_millis(100);
 /// The longest interval between two polls.
-/// The longest interval between two polls.
-/// The longest interval between two polls.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// The time after its discovery during which failures do not count.

@@ -20,6 +20,8 @@ pub(super) struct Candidate {
     pub kind: Kind,
     /// Whether Proxmox VE started it.
     pub is_of_proxmox: bool,
+    /// Its VMID, if Proxmox VE started it.
+    pub vmid: Option<u32>,
     pub uuid: Option<String>,
     /// Whether name and UUID are verified.
     pub is_verified: bool,
@@ -40,6 +42,7 @@ impl Candidate {
             name: guest.name.clone(),
             kind: guest.kind,
             is_of_proxmox: guest.manager.as_deref() == Some(proxmox::MANAGER),
+            vmid: guest.number.filter(|_| guest.manager.as_deref() == Some(proxmox::MANAGER)),
             uuid: guest.uuid.clone(),
             is_verified: guest.is_verified,
             user: guest.only_user().map(str::to_owned),
@@ -58,6 +61,7 @@ impl Candidate {
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
             kind: Kind::new("container"),
             is_of_proxmox: false,
+            vmid: None,
             uuid: None,
             is_verified: true,
             user: None,
@@ -97,10 +101,15 @@ impl Candidate {
         self.is_of_proxmox && !config.proxmox
     }
 
+    /// Whether a policy may go by what the guest says of itself.
+    pub(super) fn is_trusted(&self, config: &BalanceConfig) -> bool {
+        self.is_verified || config.has_user(self.user.as_deref())
+    }
+
     /// The view as a policy may have it. A guest that is not verified says of itself what it likes: how much memory it
     /// needs, and that it gave some. So a policy leaves it alone, unless the operator trusts its user.
     pub(super) fn held_to_trust(&self, config: &BalanceConfig, view: GuestView) -> GuestView {
-        if self.is_verified || config.has_user(self.user.as_deref()) {
+        if self.is_trusted(config) {
             return view;
         }
         let why = || "it is not verified, and its user is not in [balance] users".to_owned();
@@ -127,6 +136,10 @@ impl Named for Candidate {
 
     fn key(&self) -> String {
         self.key.clone()
+    }
+
+    fn number(&self) -> Option<(&str, u32)> {
+        Some((proxmox::MANAGER, self.vmid?))
     }
 
     fn is_verified(&self) -> bool {

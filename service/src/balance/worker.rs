@@ -18,8 +18,14 @@ pub(super) type MakeActuator = Box<dyn Fn() -> Result<Box<dyn Actuator>, Actuato
 /// A request to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Job {
-    Look,
-    Resize { from: u64, to: u64 },
+    /// With `acts`, something may be done on what it shows.
+    Look {
+        acts: bool,
+    },
+    Resize {
+        from: u64,
+        to: u64,
+    },
 }
 
 /// The answer of a guest, for [`Balancer::accept`](super::Balancer::accept).
@@ -81,9 +87,10 @@ impl Worker {
         Self { guest: Arc::new(guest), pool: Arc::clone(pool), account }
     }
 
-    /// Requests a look. Returns `false` if the guest is busy.
-    pub(super) fn look(&self) -> bool {
-        self.request(Job::Look)
+    /// Requests a look. With `acts`, something may be done on what it shows, so that the guest is prepared. Returns `false` if
+    /// the guest is busy.
+    pub(super) fn look(&self, acts: bool) -> bool {
+        self.request(Job::Look { acts })
     }
 
     /// Requests a resize. Returns `false` if the guest is busy.
@@ -115,7 +122,10 @@ impl Guest {
             None => self.make.lock().unwrap_or_else(PoisonError::into_inner)(),
         };
         let kind = match (ready, job) {
-            (Ok(mut it), Job::Look) => {
+            (Ok(mut it), Job::Look { acts }) => {
+                if acts {
+                    it.prepare();
+                }
                 let looked = it.look().map(|look| (look, it.abilities()));
                 // After a failure the actuator is created anew: the guest may answer at another address.
                 if looked.is_ok() {
@@ -124,13 +134,14 @@ impl Guest {
                 AnswerKind::Looked(looked)
             }
             (Ok(mut it), Job::Resize { from, to }) => {
+                it.prepare();
                 let outcome = it.resize(to);
                 if outcome.is_ok() {
                     self.keep(it);
                 }
                 AnswerKind::Resized { from, to, outcome }
             }
-            (Err(error), Job::Look) => {
+            (Err(error), Job::Look { .. }) => {
                 self.has_ended.store(matches!(error, ActuatorError::Gone), Ordering::Release);
                 AnswerKind::Looked(Err(error))
             }

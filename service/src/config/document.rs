@@ -2,8 +2,10 @@
 //!
 //! TOML's reader ends at the first fault. To find all, what is at fault is left out, and the rest is read again.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use ksmith_core::amount;
 use ksmith_core::contradiction::Contradiction;
 use serde::Deserialize;
 use toml::Spanned;
@@ -32,16 +34,37 @@ struct Node {
     path: Vec<String>,
     key: Option<Range<usize>>,
     value: Range<usize>,
+    /// The text, if the value of a key is one.
+    written: Option<String>,
+}
+
+/// The amounts that are written as texts, as the numbers of their keys: `"1.5G"` is 1536 for `max_mib`.
+#[derive(Debug, Default)]
+pub(super) struct Amounts(BTreeMap<Vec<String>, Result<String, String>>);
+
+impl Amounts {
+    /// The amounts of a text.
+    pub fn of(text: &str) -> Self {
+        let (root, _) = DeTable::parse_recoverable(text);
+        let mut nodes = Vec::new();
+        list_table(root.get_ref(), &mut Vec::new(), &mut nodes);
+        let found = nodes.into_iter().filter_map(|node| {
+            let written = node.written?;
+            amount::for_key(node.path.last()?, &written).map(|number| (node.path, number))
+        });
+        Self(found.collect())
+    }
 }
 
 impl<'a> Document<'a> {
-    /// Reads a text, and says what is wrong in it.
-    pub fn read(text: &'a str) -> (Self, Vec<Fault>) {
+    /// Reads a text with its amounts, and says what is wrong in it.
+    pub fn read(text: &'a str, amounts: &'a Amounts) -> (Self, Vec<Fault>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let (root, span) = (root.get_ref().clone(), root.span());
         let mut document =
             Self { text, root, left_out: Vec::new(), is_read: errors.is_empty(), config: Config::default() };
         let mut faults: Vec<_> = errors.iter().map(|error| document.fault(error, &[])).collect();
+        faults.extend(document.take_amounts(amounts));
         while document.is_read && faults.len() < MOST_FAULTS {
             let root = Spanned::new(span.clone(), document.root.clone());
             match Config::deserialize(Deserializer::from(root)) {
@@ -60,6 +83,28 @@ impl<'a> Document<'a> {
         document.is_read = false;
         faults.truncate(MOST_FAULTS);
         (document, faults)
+    }
+
+    /// Puts the numbers of amounts in their places, and leaves out what is no amount.
+    fn take_amounts(&mut self, Amounts(amounts): &'a Amounts) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for (path, number) in amounts {
+            match number {
+                Ok(number) => {
+                    let value = DeValue::parse(number).ok();
+                    if let Some((place, value)) = value_at(&mut self.root, path).zip(value) {
+                        *place = value.into_inner();
+                    }
+                }
+                Err(why) => {
+                    let place = self.place(path).unwrap_or_default();
+                    faults.push(Fault::at(self.text, place, why.clone()));
+                    leave_out(&mut self.root, path);
+                    self.left_out.push(path.clone());
+                }
+            }
+        }
+        faults
     }
 
     /// Gives contradictions their places. One of a value that is left out is none: the default stands in its place.
@@ -120,7 +165,8 @@ impl<'a> Document<'a> {
 fn list_table(table: &DeTable<'_>, path: &mut Vec<String>, into: &mut Vec<Node>) {
     for (key, value) in table {
         path.push(key.get_ref().to_string());
-        into.push(Node { path: path.clone(), key: Some(key.span()), value: value.span() });
+        let written = value.get_ref().as_str().map(str::to_owned);
+        into.push(Node { path: path.clone(), key: Some(key.span()), value: value.span(), written });
         list_value(value.get_ref(), path, into);
         path.pop();
     }
@@ -132,13 +178,28 @@ fn list_value(value: &DeValue<'_>, path: &mut Vec<String>, into: &mut Vec<Node>)
         DeValue::Array(array) => {
             for (index, value) in array.iter().enumerate() {
                 path.push(index.to_string());
-                into.push(Node { path: path.clone(), key: None, value: value.span() });
+                into.push(Node { path: path.clone(), key: None, value: value.span(), written: None });
                 list_value(value.get_ref(), path, into);
                 path.pop();
             }
         }
         _ => {}
     }
+}
+
+/// The value at a path.
+fn value_at<'t, 'a>(table: &'t mut DeTable<'a>, path: &[String]) -> Option<&'t mut DeValue<'a>> {
+    let (first, rest) = path.split_first()?;
+    let (_, found) = table.iter_mut().find(|(key, _)| key.get_ref() == first)?;
+    let mut value = found.get_mut();
+    for part in rest {
+        value = match value {
+            DeValue::Table(table) => table.iter_mut().find(|(key, _)| key.get_ref() == part)?.1.get_mut(),
+            DeValue::Array(array) => array.get_mut(part.parse::<usize>().ok()?)?.get_mut(),
+            _ => return None,
+        };
+    }
+    Some(value)
 }
 
 /// Leaves out what is at a path, and says whether it was there.

@@ -1,5 +1,6 @@
 //! Configuration keys that have a new name. The old one is read for one release.
 
+use ksmith_core::amount;
 use toml::{Table, Value};
 
 /// The table of each key below the root, its old name and its new one.
@@ -25,6 +26,39 @@ pub fn warnings(text: &str) -> Vec<String> {
     .collect()
 }
 
+/// The text of a configuration as a table, with the new name of each key, and amounts as the numbers of their keys. `None`: it
+/// is no TOML.
+pub fn written(text: &str) -> Option<Table> {
+    let mut root = text.parse::<Table>().ok()?;
+    for (path, old, new) in RENAMED {
+        let mut names = path.iter();
+        let table = names.try_fold(&mut root, |table, name| table.get_mut(*name)?.as_table_mut());
+        if let Some(table) = table
+            && let Some(value) = table.remove(old)
+        {
+            table.insert(new.to_owned(), value);
+        }
+    }
+    root.iter_mut().for_each(|(key, value)| take_amounts(key, value));
+    Some(root)
+}
+
+fn take_amounts(key: &str, value: &mut Value) {
+    match value {
+        Value::Table(table) => table.iter_mut().for_each(|(key, value)| take_amounts(key, value)),
+        Value::Array(array) => array.iter_mut().for_each(|value| take_amounts("", value)),
+        Value::String(text) => {
+            let number = amount::for_key(key, text).and_then(Result::ok);
+            if let Some(number) =
+                number.and_then(|number| format!("it = {number}").parse::<Table>().ok()?.remove("it"))
+            {
+                *value = number;
+            }
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -42,6 +76,12 @@ mod tests {
             ["balance.squeal_psi_percent is called balance.pressure_psi_percent now; \
               the next release refuses the old name"]
         );
+    }
+
+    #[test]
+    fn what_is_written_has_the_new_names() {
+        let table = written("[balance]\nsqueal_psi_percent = 2.5").unwrap();
+        assert_eq!(table["balance"].to_string(), "{ pressure_psi_percent = 2.5 }");
     }
 
     #[test]

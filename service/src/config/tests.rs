@@ -34,6 +34,17 @@ const BAD: &[(&str, &[&str])] = &[
         "[policy.profit]\nbusy_cpu_percent = 0",
         &["ksmith.toml:2:20: busy_cpu_percent must be over 0 and at most 100, not 0"],
     ),
+    (
+        "[policy.profit]\ngrowth_mib = \"much\"\nfirst_probe_seconds = \"5%\"",
+        &[
+            "ksmith.toml:2:14: growth_mib takes a number of MiB, or a text with its unit such as \"512M\" or \"1.5 GiB\", not the text \"much\"",
+            "ksmith.toml:3:23: first_probe_seconds takes a number of seconds, or a text with its unit such as \"90s\", \"10min\" or \"1.5h\", not the text \"5%\"",
+        ],
+    ),
+    (
+        "[history]\nmax_mib = \"100K\"",
+        &["ksmith.toml:2:11: max_mib takes a whole number, 0 or more, not 0.09765625"],
+    ),
     ("[policy.profit]\ngrowth_mib = true", &["ksmith.toml:2:14: growth_mib takes a number, not true"]),
     (
         "[policy.profit]\nprice_mib_per_cpu_second = 2\npressed_price_mib_per_cpu_second = 3",
@@ -271,6 +282,21 @@ fn numbers_may_be_written_as_people_write_them() {
     let config = parse("[policy.profit]\ngrowth_mib = 16\n[limits]\nmax_cpu = \"20 %\"").unwrap();
     assert_eq!(config.policy.profit.growth_mib, 16.0);
     assert_eq!(config.limits.max_cpu.part(), 0.2);
+}
+
+#[test]
+fn an_amount_may_have_any_unit_of_its_measure() {
+    let config = parse(
+        "[policy.profit]\ngrowth_mib = \"1.5G\"\nfirst_probe_seconds = \"2min\"\nbusy_cpu_percent = \"12.5%\"\n\
+         [history]\nmax_mib = \"1 GiB\"\nsamples_hours = \"2d\"\n[optin]\nworth_permille = \"10%\"\n\
+         [[balance.rule]]\nname = \"a\"\nfloor_mib = \"512M\"\n[limits]\nmin_sleep_milliseconds = \"1s\"",
+    );
+    let config = config.unwrap();
+    let profit = config.policy.profit;
+    assert_eq!((profit.growth_mib, profit.first_probe_seconds, profit.busy_cpu_percent), (1536.0, 120.0, 12.5));
+    assert_eq!((config.history.max_mib, config.history.samples_hours), (1024, 48));
+    assert_eq!((config.optin.worth_permille, config.limits.min_sleep_milliseconds), (100, 1000));
+    assert_eq!(config.balance.terms("a", None, true).floor_bytes, Some(512 << 20));
 }
 
 #[test]

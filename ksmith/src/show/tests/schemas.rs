@@ -1,13 +1,22 @@
 //! Each document fits its schema, and has no key that the schema does not describe.
 
 use ksmith_core::figures::{self, GUEST};
+use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::model::{GuestsReport, Status};
 use ksmith_core::reading::Reading;
+use ksmith_core::sketch::Advice;
+use ksmith_host::estimate::{GuestReport, MatrixReport, Report as EstimateReport, SkippedReport};
+use ksmith_lab::measure::{Counted, Measures, Point, Series, Spread, Step};
+use ksmith_lab::results::{CompetitorResults, Host, Results, RunResults, ScenarioResults};
+use ksmith_service::config::written;
+use ksmith_service::control::ResizedAnswer;
 use serde_json::{Value, json};
 
 use super::models;
 use crate::show::guests::Order;
+use crate::show::orders::{Held, Merged, PlannedScan, planned_turn};
 use crate::show::schemas::{SCHEMAS, of};
+use crate::show::settings::InForce;
 use crate::show::{balance, guests, status};
 
 /// The same schema, which refuses keys that it does not describe.
@@ -81,6 +90,113 @@ fn the_history_fits_its_schema() {
     report.guest = report.guests.pop();
     report.decisions.clear();
     assert_fits("history", &json!(report));
+}
+
+#[test]
+fn what_is_done_to_guests_fits_its_schema() {
+    let merged = Merged {
+        guest: "web",
+        pid: 7,
+        merge: "off",
+        backends: vec!["pc.ram"],
+        unmerged_bytes: 4096,
+        left_bytes: 0,
+        permanent_changed: None,
+        dry_run: false,
+    };
+    assert_fits("merge", &json!(merged));
+    assert_fits("merge", &json!(Merged { permanent_changed: Some(true), ..merged }));
+    let message = "web is left alone from now on";
+    assert_fits("hold", &json!(Held { guest: "web", held: true, message, dry_run: false }));
+    let resized = ResizedAnswer { guest: "web".to_owned(), from_bytes: 4, wanted_bytes: 2, given_bytes: 3 };
+    assert_fits("give", &json!(resized));
+    assert_fits("take", &json!(resized));
+}
+
+#[test]
+fn what_is_planned_fits_its_schema() {
+    let changes = vec!["run=1".to_owned()];
+    assert_fits("scan", &json!(PlannedScan { dry_run: true, passes: 2, by: "the daemon", changes }));
+    let knobs = Knobs::none().with(Knob::PagesToScan, 100).with(Knob::AdvisorMode, 1);
+    assert_fits("daemon", &planned_turn("parks: there is nothing", &knobs));
+    assert_fits("daemon", &planned_turn("waits", &Knobs::none()));
+    assert_fits("restore", &json!({ "discarded": null, "files": [] }));
+}
+
+#[test]
+fn the_configuration_in_force_fits_its_schema() {
+    for text in ["", "[[balance.rule]]\nname = \"a\"\nfloor_mib = \"1G\"\n[balance.classes]\na = 1"] {
+        let settings = InForce::new(&written(text).unwrap()).unwrap().json();
+        assert_fits("config show", &json!({ "path": "here", "is_there": true, "settings": settings }));
+    }
+}
+
+#[test]
+fn an_estimate_fits_its_schema() {
+    let guest = GuestReport {
+        name: "web".to_owned(),
+        pid: Some(7),
+        pids: vec![7],
+        present_bytes: 4096,
+        zero_bytes: 0,
+        equal_within_bytes: 0,
+        equal_across_bytes: 0,
+        merged_bytes: 0,
+        changing_bytes: None,
+        ineligible: [("huge", 1)].into(),
+        is_mergeable: true,
+        expected_saved_bytes: 4096,
+        low_bytes: 0,
+        high_bytes: 8192,
+        metadata_bytes: 64,
+        net_profit_bytes: -64,
+        ksmd_cpu_seconds: 0.5,
+    };
+    let whole = EstimateReport {
+        mode: "sketch",
+        rate: None,
+        guests: vec![guest.clone()],
+        total: GuestReport { pid: None, changing_bytes: Some(1), ..guest },
+        read_bytes: 4096,
+        seconds: 1.0,
+        cpu_seconds: 0.5,
+        sketch_bytes: Some(1),
+        advice: Advice::Yes,
+        ksmd_cpu_seconds_per_day: 1.0,
+        verdict: "it pays".to_owned(),
+        matrix: Some(MatrixReport { guests: vec!["web".to_owned()], shared_bytes: vec![vec![0]] }),
+        skipped: vec![SkippedReport { pid: 8, reason: "it has ended".to_owned() }],
+    };
+    assert_fits("estimate", &json!(whole));
+    assert_fits("estimate", &json!(EstimateReport { rate: Some(0.01), sketch_bytes: None, matrix: None, ..whole }));
+}
+
+#[test]
+fn results_of_the_lab_fit_their_schema() {
+    let point = |at, saved_bytes| Point { at, saved_bytes, ..Point::default() };
+    let attainable = vec![Step { at: 0.0, bytes: 4096 }];
+    let series = Series::new(vec![point(0.0, 0), point(1.0, 4096)], attainable);
+    let run = RunResults { measures: Measures::of(&series, &Counted::default()), series };
+    let competitor = CompetitorResults {
+        name: "profit".to_owned(),
+        summary: [("gib_seconds", Spread { median: Some(1.0), min: None, max: None })].into(),
+        share_of_reference: None,
+        cpu_of_reference: Some(0.5),
+        work_ratio: None,
+        rewrite_ratio: None,
+        runs: vec![run],
+    };
+    let scenario = ScenarioResults {
+        name: "burst".to_owned(),
+        about: "a burst".to_owned(),
+        seconds: 1.0,
+        is_attainable_known: true,
+        attainable_bytes: 4096,
+        competitors: vec![competitor],
+    };
+    let host = Host { kernel: "6.18".to_owned(), cpus: 2 };
+    let results = Results { ksmith: "0.1.0", host, form: "short", repeat: 1, scenarios: vec![scenario] };
+    assert_fits("lab run", &json!(results));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use ksmith_core::model::Done;
 use tracing::warn;
 
 use super::super::member::Order;
-use super::super::worker::{Answer, AnswerKind, Worker};
+use super::super::worker::{Answer, AnswerKind};
 use super::super::{Abilities, ActuatorError, Look};
 use super::Balancer;
 
@@ -77,7 +77,7 @@ impl Balancer {
         let goes_on = |order: Order| got.is_some_and(|got| !order.moves(from, to) || order.moves(from, got));
         match self.members.get_mut(key) {
             Some(member) if member.ordered.is_some_and(goes_on) => {
-                member.looking = member.worker.as_ref().is_some_and(Worker::look);
+                member.looking = member.worker.as_ref().is_some_and(|worker| worker.look(true));
             }
             _ => self.end_order(key),
         }

@@ -4,7 +4,6 @@ use ksmith_core::balance::ResizeRange;
 use ksmith_core::guest::{NotOne, find};
 
 use super::super::member::Order;
-use super::super::worker::Worker;
 use super::Balancer;
 
 /// The reason of a step that no policy decided.
@@ -82,7 +81,7 @@ impl Balancer {
         if let Some(member) = self.members.get_mut(key) {
             member.ordered = Some(Order { gives, wanted_bytes: *wanted_bytes });
             if !member.is_busy() {
-                member.looking = member.worker.as_ref().is_some_and(Worker::look);
+                member.looking = member.worker.as_ref().is_some_and(|worker| worker.look(true));
             }
         }
         self.bounds.note(key, now);

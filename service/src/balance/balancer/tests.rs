@@ -1,5 +1,6 @@
 //! The balancer with actuators that follow, and with some that do not.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ksmith_core::balance::Inside;
@@ -30,11 +31,17 @@ struct Fake {
     given: Arc<Mutex<u64>>,
     used: u64,
     manner: Manner,
+    /// Whether it was prepared for acting, which writes to the guest.
+    prepared: Arc<AtomicBool>,
 }
 
 const WHOLE: u64 = 1000 * MIB;
 
 impl Actuator for Fake {
+    fn prepare(&mut self) {
+        self.prepared.store(true, Ordering::Release);
+    }
+
     fn look(&mut self) -> Result<Look, ActuatorError> {
         match self.manner {
             Manner::Hangs => std::thread::sleep(SOON * 3),
@@ -64,6 +71,7 @@ struct Stage {
     tree: TempDir,
     balancer: Balancer,
     given: BTreeMap<String, Arc<Mutex<u64>>>,
+    prepared: BTreeMap<String, Arc<AtomicBool>>,
 }
 
 impl Stage {
@@ -81,15 +89,19 @@ impl Stage {
             balancer: Balancer::new(Root::at(tree.path()), config, ledger, holds),
             tree,
             given: BTreeMap::new(),
+            prepared: BTreeMap::new(),
         };
         stage.pool(10_000, 5000);
         let mut found = Vec::new();
         for &(name, used, manner) in guests {
             let given = Arc::new(Mutex::new(WHOLE));
             stage.given.insert(name.to_owned(), Arc::clone(&given));
+            let prepared = Arc::new(AtomicBool::new(false));
+            stage.prepared.insert(name.to_owned(), Arc::clone(&prepared));
             let candidate = Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup(name) };
             let make = Box::new(move || {
-                Ok(Box::new(Fake { given: Arc::clone(&given), used: used * MIB, manner }) as Box<dyn Actuator>)
+                let (given, prepared) = (Arc::clone(&given), Arc::clone(&prepared));
+                Ok(Box::new(Fake { given, used: used * MIB, manner, prepared }) as Box<dyn Actuator>)
             }) as MakeActuator;
             found.push((change(candidate), make));
         }
@@ -299,7 +311,8 @@ fn a_new_guest_that_could_not_be_resized_at_first_is_tried_again() {
             1..5 => Err(ActuatorError::Unable("there is no cgroup late".to_owned())),
             _ => {
                 let given = Arc::new(Mutex::new(WHOLE));
-                Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest }) as Box<dyn Actuator>)
+                Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest, prepared: Arc::default() })
+                    as Box<dyn Actuator>)
             }
         }
     }) as MakeActuator;
@@ -394,4 +407,29 @@ fn a_claim_gets_no_terms_no_hold_and_no_name() {
     for wanted in ["web", "aa"] {
         assert_eq!(stage.balancer.find(wanted).unwrap().0, "cgroup:web");
     }
+}
+
+#[test]
+fn only_guests_that_are_balanced_or_ordered_to_are_prepared() {
+    let guests = [("held", 300, Manner::Honest), ("free", 300, Manner::Honest), ("claims", 300, Manner::Honest)];
+    let mut stage =
+        Stage::with(&guests, |candidate| Candidate { is_verified: candidate.name != "claims", ..candidate });
+    let prepared = |stage: &Stage| {
+        let is = |name: &&str| stage.prepared[*name].load(Ordering::Acquire);
+        ["held", "free", "claims"].into_iter().filter(is).collect::<Vec<_>>()
+    };
+    stage.balancer.hold("held", true).unwrap();
+    // What only reads: a balance that is asked and does not act.
+    stage.balancer.decide(SOON).unwrap();
+    assert_eq!(prepared(&stage), [""; 0]);
+    stage.balancer.configure(BalanceConfig { enabled: true, ..stage.balancer.config.clone() });
+    stage.balancer.decide(SOON).unwrap();
+    assert_eq!(prepared(&stage), ["free"]);
+    // The operator may do what a policy may not.
+    let ordered = stage.balancer.order("held", false, 100 * MIB).unwrap();
+    let answers = stage.balancer.answers();
+    while stage.balancer.ordered(&ordered.key).is_none() {
+        stage.balancer.accept(answers.recv_timeout(SOON).unwrap());
+    }
+    assert_eq!(prepared(&stage), ["held", "free"]);
 }

@@ -80,7 +80,8 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
     let account = Account::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
     let (rates, takes) = (Rates::default(), Takes::default());
-    let balloon = Balloon { root: Root::host(), target, device, account, rates, takes, clock: stepped };
+    let root = Root::host();
+    let balloon = Balloon { root, target, device, account, rates, takes, is_prepared: false, clock: stepped };
     (tree, qemu, balloon, ledger)
 }
 
@@ -243,7 +244,7 @@ impl Monitor for Noting {
 fn statistics_are_switched_on_once() {
     for (interval, told) in [(0, 1), (2, 0)] {
         let mut monitor = Noting(Vec::new(), interval);
-        switch_statistics_on(&mut monitor, "/machine/balloon");
+        assert_eq!(switch_statistics_on(&mut monitor, "/machine/balloon"), told == 1);
         assert_eq!(monitor.0, vec!["qom-set guest-stats-polling-interval"; told]);
     }
 }
