@@ -1,6 +1,6 @@
 //! What the doctor says of a process, for people and for programs.
 
-use ksmith_core::diagnose::process::{Cause, Diagnosis, Examination, MappingDiagnosis};
+use ksmith_core::diagnose::process::{Cause, Diagnosis, Examination, Examined, MappingDiagnosis};
 use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use serde::Serialize;
@@ -25,6 +25,9 @@ pub struct Report {
     pub searchable_bytes: u64,
     /// What could not be seen.
     pub unseen: Vec<String>,
+    /// Memory that folding would give back, by the sampled pages.
+    #[serde(skip)]
+    pub foldable_bytes: u64,
 }
 
 impl Report {
@@ -37,9 +40,23 @@ impl Report {
             searched_bytes: seen.searched_pages * seen.page_size,
             searchable_bytes: seen.searchable_pages * seen.page_size,
             unseen,
+            foldable_bytes: foldable(seen),
         }
     }
 }
+
+/// Bytes of zero pages that are not merged, by the pages of each mapping that were sampled.
+fn foldable(seen: &Examination) -> u64 {
+    let of_mapping = |examined: &Examined| {
+        let zero = examined.looks.iter().filter(|look| look.is_zero).count() as u64;
+        let pages = examined.pages.map_or(0, |pages| pages.unmerged);
+        (pages * zero).checked_div(examined.looks.len() as u64).unwrap_or(0) * seen.page_size
+    };
+    seen.mappings.iter().map(of_mapping).sum()
+}
+
+/// Folding is named from this part of the memory on.
+const WORTH_FOLDING: u64 = 10;
 
 /// Mappings shown to a person; JSON has all.
 const SHOWN: usize = 12;
@@ -73,9 +90,32 @@ impl Report {
                 "{huge} of its mergeable memory is in huge pages: ksmd splits one when a page in it merges."
             ));
         }
+        self.add_folding(&mut page);
         self.add_mappings(&mut page);
         page.lines(self.unseen.iter().map(|what| format!("not seen: {what}")));
         page
+    }
+
+    /// Names folding where it gives back more than merging has.
+    fn add_folding(&self, page: &mut Page) {
+        let all: u64 = self.diagnosis.causes.iter().map(|total| total.bytes).sum();
+        let merged = self.diagnosis.bytes(Cause::Merged);
+        if self.foldable_bytes < all / WORTH_FOLDING || self.foldable_bytes <= merged {
+            return;
+        }
+        page.line("");
+        page.line(format_args!(
+            "about {} of it are pages of zeros: to fold them brings more than merging has.",
+            Bytes::from(self.foldable_bytes)
+        ));
+        page.line("           do, for a program: ksmith run --fold -- CMD");
+        page.line("           do, for a virtual machine: free page reporting of its balloon, which gives back what the guest frees:");
+        page.line(
+            "           QEMU -device virtio-balloon-pci,free-page-reporting=on; libvirt <memballoon model='virtio'",
+        );
+        page.line(
+            "           freePageReporting='on'/>; Proxmox VE: as QEMU, in args: of the machine's configuration",
+        );
     }
 
     fn add_mappings(&self, page: &mut Page) {
@@ -106,4 +146,43 @@ impl Report {
 /// The beginning of a path: a file may have a name of any length.
 fn beginning(path: &str) -> String {
     path.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::diagnose::process::{Look, Pages, Then, judge};
+    use ksmith_core::kernel::Mapping;
+
+    use super::*;
+
+    fn report(zero: usize, merged: u64) -> Report {
+        let look = |is_zero| Look { then: Then::Same, is_huge: false, is_zero, equals: None };
+        let looks = (0..100).map(|number| look(number < zero)).collect();
+        let pages = Some(Pages { unmerged: 10_000, merged, ..Pages::default() });
+        let figures = "7f0000000000-7f0010000000 rw-p 00000000 00:00 0\nRss: 262144 kB\nAnonymous: 262144 kB\nVmFlags: rd wr mg\n";
+        let mapping = Mapping::parse_all(figures).unwrap().remove(0);
+        let mappings = vec![Examined { mapping, pages, looks, ..Examined::default() }];
+        let seen = Examination { page_size: 4096, mappings, ..Examination::default() };
+        Report {
+            pid: 7,
+            name: "solver".to_owned(),
+            diagnosis: judge(&seen),
+            watched_seconds: 1.0,
+            searched_bytes: 0,
+            searchable_bytes: 0,
+            unseen: Vec::new(),
+            foldable_bytes: foldable(&seen),
+        }
+    }
+
+    #[test]
+    fn folding_is_named_where_it_brings_more_than_merging_has() {
+        let named = report(40, 1000);
+        assert_eq!(named.foldable_bytes, 4000 * 4096);
+        let text = named.page().text().to_owned();
+        assert!(text.contains("ksmith run --fold") && text.contains("freePageReporting='on'"), "{text}");
+        for other in [report(5, 0), report(40, 9000)] {
+            assert!(!other.page().text().contains("--fold"));
+        }
+    }
 }
