@@ -15,7 +15,7 @@ TEST_TOOLS  := $(BUILD_TOOLS) flock:util-linux qemu-system-x86_64:qemu-system-x8
                virsh:libvirt-clients linux.uml:user-mode-linux valgrind:valgrind busybox:busybox-static mke2fs:e2fsprogs \
                cpio:cpio pgrep:procps readelf:binutils perl:perl-base python3:python3 numpy:python3-numpy node:nodejs \
                go:golang-go systemd-analyze:systemd man:man-db tmux:tmux script:bsdutils \
-               metrics-parser:python3-prometheus-client
+               metrics-parser:python3-prometheus-client gfortran:gfortran
 
 # ksmtuned is only unpacked here, never installed: its package would start it, and it would take KSM over.
 PEERS := target/peers
@@ -31,7 +31,7 @@ GUEST_KERNEL := target/guest-kernel
 MATRIX := target/matrix
 
 .PHONY: deb rpm tarball image package package-test reproducible
-.PHONY: help run test matrix faults soak fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
+.PHONY: help run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
         fleet-test fleet-spark-test
 
@@ -85,6 +85,10 @@ faults: rust test-tools ## Try faults of the host on the daemon, simulated and l
 SOAK_SECONDS := 3600
 soak: rust test-tools ## Run a daemon with everything on among guests that churn, and see that its use is flat; needs root (SOAK_SECONDS=3600)
 	SOAK_SECONDS=$(SOAK_SECONDS) cargo bench -p ksmith --bench soak
+
+STRESS_SECONDS := 3600
+stress: rust test-tools ## Fold memory under everything that may write to it, for so long (STRESS_SECONDS=3600)
+	STRESS_SECONDS=$(STRESS_SECONDS) cargo test -p ksmith-preload --test fold_stress -- --ignored --nocapture
 
 # A search starts from the kept corpus and leaves what it found in target/fuzz; `make fuzz KEEP=1` keeps the least of that
 # which reaches as much.

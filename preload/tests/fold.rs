@@ -107,3 +107,25 @@ fn without_rights_a_promise_is_needed() {
     folds(&program, &["unprivileged"]);
     folds(&program, &["sandboxed"]);
 }
+
+#[test]
+fn an_array_of_fortran_is_folded() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directory = tempfile::tempdir().unwrap();
+    let libraries = library().parent().map(Path::to_owned).unwrap();
+    if !support::has("gfortran") {
+        return skipped("there is no gfortran");
+    }
+    let mut compiler = Command::new("gfortran");
+    compiler
+        .args(["-std=f2018", "-Wall", "-Wextra", "-Werror", "-J"])
+        .arg(directory.path())
+        .args([here.join("fortran/ksmith.f90"), here.join("tests/fold.f90")])
+        .arg("-o")
+        .arg(directory.path().join("program"))
+        .arg("-L")
+        .arg(&libraries)
+        .args(["-lksmith", &format!("-Wl,-rpath,{}", libraries.display())]);
+    run(&mut compiler);
+    assert_eq!(run(&mut plain(&directory.path().join("program"))), "ok\n");
+}

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use ksmith_core::kernel::Ineligible;
 use ksmith_core::sketch::{Advice, GuestOutcome, Pairs, Verdict};
+use ksmith_core::units::Bytes;
 use serde::Serialize;
 
 use super::sums::GuestSums;
+
+/// The part of memory from which folding is named.
+const WORTH_FOLDING: f64 = 0.05;
 
 /// Everything that came out.
 #[derive(Debug, Clone, Serialize)]
@@ -55,6 +59,8 @@ pub struct GuestReport {
     pub present_bytes: u64,
     /// Pages of zeros.
     pub zero_bytes: u64,
+    /// Those of them that folding would give back, without ksmd: all that are not the kernel's zero page yet.
+    pub foldable_bytes: u64,
     /// Copies within the guest, beyond the first of each content.
     pub equal_within_bytes: u64,
     /// Contents that another guest has as well.
@@ -116,6 +122,7 @@ impl GuestReport {
             pids,
             present_bytes: (outcome.pages + sums.changing) * page_size,
             zero_bytes: bytes(outcome.zero),
+            foldable_bytes: bytes(outcome.zero - sums.merged_zero as f64),
             equal_within_bytes: bytes(outcome.within),
             equal_across_bytes: bytes(outcome.across),
             merged_bytes: sums.merged * page_size,
@@ -131,6 +138,23 @@ impl GuestReport {
         }
     }
 
+    /// A sentence on folding, where that gives back enough.
+    pub(super) fn advice_to_fold(&self) -> Option<String> {
+        let part = self.foldable_bytes as f64 / self.present_bytes.max(1) as f64;
+        let of_merging = match self.expected_saved_bytes {
+            0 => String::new(),
+            saved => format!(", {:.0} % of what merging saves", self.foldable_bytes as f64 * 100.0 / saved as f64),
+        };
+        (part >= WORTH_FOLDING).then(|| {
+            format!(
+                "Folding zero pages from inside would give back {} ({:.0} %{of_merging}) without ksmd: ksmith run --fold; \
+                 for virtual machines, free page reporting.",
+                Bytes::from(self.foldable_bytes),
+                part * 100.0,
+            )
+        })
+    }
+
     pub(super) fn weigh(&mut self, verdict: &Verdict) {
         [self.low_bytes, self.expected_saved_bytes, self.high_bytes] = verdict.saved_bytes;
         self.metadata_bytes = verdict.metadata_bytes;
@@ -144,5 +168,28 @@ impl MatrixReport {
         let bytes = |a, b| (pairs.get(a, b) * page_size as f64).round() as u64;
         let shared_bytes = (0..guests.len()).map(|a| (0..guests.len()).map(|b| bytes(a, b)).collect()).collect();
         Self { guests, shared_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folding_is_named_where_zero_pages_are_a_good_part() {
+        let outcome = GuestOutcome { pages: 1000, zero: 300.0, ..GuestOutcome::default() };
+        let report = |merged_zero| {
+            let sums = GuestSums { merged_zero, ..GuestSums::default() };
+            GuestReport::new("a".to_owned(), None, Vec::new(), &outcome, &sums, 4096)
+        };
+        let mut guest = report(100);
+        assert_eq!((guest.zero_bytes, guest.foldable_bytes), (300 * 4096, 200 * 4096));
+        guest.expected_saved_bytes = 400 * 4096;
+        let advice = guest.advice_to_fold().unwrap();
+        assert!(
+            advice.contains("(20 %, 50 % of what merging saves)") && advice.contains("ksmith run --fold"),
+            "{advice}"
+        );
+        assert_eq!(report(280).advice_to_fold(), None, "little is left that folding would give back");
     }
 }

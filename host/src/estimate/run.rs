@@ -185,6 +185,7 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     let whole = verdict(&all, &result.outcome.total);
     let mut total = GuestReport::new("total".to_owned(), None, Vec::new(), &result.outcome.total, &all, size);
     total.weigh(&whole);
+    let advice_to_fold = total.advice_to_fold();
     let exited = found.targets.iter().filter(|target| target.has_exited());
     let exited = exited.map(|target| SkippedReport { pid: target.pid, reason: Unreadable::Exited.to_string() });
     let skipped = found.skipped.iter().map(|it| SkippedReport { pid: it.pid, reason: it.why.to_string() });
@@ -210,7 +211,10 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
         sketch_bytes: result.sketch_bytes,
         advice: whole.advice,
         ksmd_cpu_seconds_per_day: whole.keep_cpu_seconds_per_day,
-        verdict: whole.to_string(),
+        verdict: match advice_to_fold {
+            Some(advice) => format!("{whole} {advice}"),
+            None => whole.to_string(),
+        },
         skipped: skipped.chain(exited).collect(),
     })
 }
@@ -224,6 +228,7 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
         let Some(sums) = sums.get_mut(guest).filter(|_| !target.has_exited()) else { continue };
         let ksm = &target.memory.ksm;
         let zero = ksm.zero_pages.unwrap_or(0);
+        sums.merged_zero += zero;
         // A sample sees too few merged pages to count them, and the kernel counts them anyhow.
         let is_counted = sees_frames && !matches!(options.mode, Mode::Sample(_));
         sums.merged += zero + if is_counted { tally.merged } else { ksm.merging_pages.unwrap_or(0) };

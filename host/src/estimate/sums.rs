@@ -10,6 +10,8 @@ pub(super) struct GuestSums {
     pub changing: u64,
     pub looked_twice: bool,
     pub merged: u64,
+    /// Zero pages that are the kernel's already.
+    pub merged_zero: u64,
     pub leaving: u64,
     pub is_mergeable: bool,
     pub ineligible: BTreeMap<Ineligible, u64>,
@@ -20,6 +22,7 @@ impl GuestSums {
     pub fn add(&mut self, other: &Self) {
         self.changing += other.changing;
         self.merged += other.merged;
+        self.merged_zero += other.merged_zero;
         self.leaving += other.leaving;
         self.is_mergeable |= other.is_mergeable;
         for (&reason, bytes) in &other.ineligible {

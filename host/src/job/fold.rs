@@ -94,7 +94,7 @@ impl FoldPlace {
         Ok(Self { directory })
     }
 
-    /// The directory.
+    /// The directory of this job.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -233,7 +233,7 @@ pub fn fold_hindrance() -> Option<String> {
         unsafe { libc::close(descriptor) };
         return None;
     }
-    let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd");
+    let device = File::options().read(true).write(true).open("/dev/userfaultfd");
     device.err().map(|_| {
         "this user has no full userfaultfd (CAP_SYS_PTRACE, or access to /dev/userfaultfd, gives one)".to_owned()
     })

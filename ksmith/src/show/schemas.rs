@@ -105,6 +105,7 @@ fn estimate() -> Value {
             ("pid", "integer?", "PID, where the guest is one process."),
             ("present_bytes", "integer", "Anonymous memory that is present and could be merged."),
             ("zero_bytes", "integer", "Pages of zeros."),
+            ("foldable_bytes", "integer", "Those of them that folding would give back, without ksmd."),
             ("equal_within_bytes", "integer", "Copies within the guest, beyond the first of each content."),
             ("equal_across_bytes", "integer", "Contents that another guest has too."),
             ("merged_bytes", "integer", "Memory that is merged now."),
