@@ -14,7 +14,6 @@ const API: u64 = 0xAA;
 const USER_MODE_ONLY: c_int = 1;
 
 const FEATURE_WP: u64 = 1;
-const FEATURE_EVENT_FORK: u64 = 1 << 1;
 const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
@@ -161,9 +160,10 @@ impl Userfault {
             Err(libc::ENOSYS) => return Err(libc::ENOSYS),
             Err(_) => return Err(libc::EPERM),
         };
-        // A kernel without one of the features refuses all. The event of a fork takes CAP_SYS_PTRACE.
-        let take = |features| descriptor.control(IOC_API, &mut Api { api: API, features, ioctls: 0 });
-        take(FEATURES | FEATURE_EVENT_FORK).or_else(|_| take(FEATURES)).map_err(|_| libc::ENOSYS)?;
+        // A kernel without one of the features refuses all. The event of a fork is not asked for: with it a program that forks
+        // again and again was seen to stand still (docs/internals/fold.md).
+        let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
+        descriptor.control(IOC_API, &mut api).map_err(|_| libc::ENOSYS)?;
         Ok((Self { descriptor }, method))
     }
 

@@ -15,9 +15,8 @@
 //!   kernel refuses to take out a page that is pinned (`move_present_ptes` in mm/userfaultfd.c), and no new pin is had on a page
 //!   that is not there. Such a page is put back.
 //! * A page that another page table has, by fork or by KSM, can't be taken out.
-//! * A child of a fork in between lacks what is taken out, and so reads zero there. What is put back, because a device wrote to it at
-//!   the last moment, is given to the child as well: the fork waits for that. Only a process with `CAP_SYS_PTRACE` is told of forks;
-//!   for others it is as open(2) says of `O_DIRECT`: not beside a fork.
+//! * A child of a fork in between lacks what is taken out, and so reads zero there. That is right but for a device's write in
+//!   that very moment, which open(2) forbids beside a fork (`O_DIRECT`, notes).
 //! * The kernel takes out nothing while a change of a mapping by another thread was not read, and none is read between the
 //!   protection and the last page. Such a thread waits: unmapping has taken place, discarding has not.
 //!
