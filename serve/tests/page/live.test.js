@@ -45,7 +45,7 @@ function obstacle() {
   if (process.env.KSMITH_LIVE === undefined) return "SKIPPED, nothing was tested: make page-live-test runs it, with the lock of KSM";
   if (chromiumPath() === null) return "SKIPPED, nothing was tested: there is no Chromium here";
   if (process.getuid() !== 0 || !existsSync(`${KSM}/run`)) return "SKIPPED, nothing was tested: this needs root and KSM";
-  // run=2 is KSM at rest too: it unmerged, and stopped.
+  // By run=2 KSM has unmerged everything and stopped.
   if (knob("run") === "1" || isAnythingMerged()) {
     return `SKIPPED, nothing was tested: KSM is in use here (run=${knob("run")}, pages_sharing=${knob("pages_sharing")})`;
   }
