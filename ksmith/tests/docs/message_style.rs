@@ -101,7 +101,7 @@ fn faults(text: &str, commands: &[String]) -> Vec<String> {
         let call = format!("ksmith {command}");
         let bare = text.match_indices(&call).find(|(at, _)| {
             let ends = text[at + call.len()..].starts_with(|c: char| !c.is_alphanumeric()) || text.ends_with(&call);
-            ends && text[..*at].matches('`').count() % 2 == 0
+            ends && text[..*at].matches('`').count().is_multiple_of(2)
         });
         if bare.is_some() {
             found.push(format!("`{call}` is not in backquotes"));
