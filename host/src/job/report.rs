@@ -269,7 +269,7 @@ mod tests {
         };
         folded.add_fold(fold);
         let text = folded.page().text().to_owned();
-        assert!(text.contains("folded 64 MiB of zero pages in 2 passes of 1 programs"), "{text}");
+        assert!(text.contains("folded 64.0 MiB of zero pages in 2 passes of 1 programs"), "{text}");
         assert_eq!(folded.verdict, "nothing was merged; zero pages were folded");
         assert_eq!(serde_json::to_value(&folded).unwrap()["folded_bytes"], 64 << 20);
     }
