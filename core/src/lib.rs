@@ -33,4 +33,5 @@ pub mod sample;
 pub mod scan;
 pub mod sim;
 pub mod sketch;
+pub mod trial;
 pub mod units;

@@ -17,6 +17,8 @@ pub struct Config {
     pub kernel: KernelVersion,
     /// The costs of ksmd's work.
     pub costs: Costs,
+    /// The length of a run: consecutive pages of the same fate, which the machine keeps as one. With 1 each page is its own.
+    pub run_pages: u32,
 }
 
 /// A 16 GiB host with two CPUs and Linux 6.18.
@@ -29,6 +31,7 @@ impl Default for Config {
             cpus: 2,
             kernel: KernelVersion::new(6, 18),
             costs: Costs::default(),
+            run_pages: 1,
         }
     }
 }

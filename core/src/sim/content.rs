@@ -2,6 +2,8 @@
 //!
 //! Contents are interned when a page is written, so that a visit compares numbers and indexes an array instead of hashing.
 //! Neighbouring pages get neighbouring slots, so that a pass reads memory in order.
+//!
+//! A content that no other page has needs no entry: its slot is a number of its own, marked by [`UNIQUE_SLOT`].
 
 use rustc_hash::FxHashMap;
 
@@ -14,6 +16,9 @@ pub const UNIQUE: u64 = u64::MAX;
 /// Stands for no slot or no node.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// The bit of a slot that marks a content of one page alone.
+const UNIQUE_SLOT: u32 = 1 << 31;
+
 /// The slot of [`ZERO`], which is never freed.
 pub(super) const ZERO_SLOT: u32 = 0;
 
@@ -23,8 +28,7 @@ pub(super) struct Slot {
     id: u64,
     /// Pages that hold it.
     pub refs: u32,
-    /// Its checksum, never 0, which stands for "not seen yet".
-    pub sum: u32,
+    sum: u32,
     /// First stable node with it.
     pub stable: u32,
     /// The pass in which a page with it was put in the unstable tree.
@@ -41,31 +45,50 @@ pub(super) struct Contents {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_id: FxHashMap<u64, u32>,
-    unique: u64,
+    /// The number of contents so far that one page alone has.
+    unique: u32,
+    /// The most pages that one frame may back, as `savable` counts.
+    limit: u32,
+    /// Pages that need no frame of their own, of all contents but the empty page.
+    savable: u64,
 }
 
 impl Contents {
     pub fn new() -> Self {
-        let mut contents = Self { slots: Vec::new(), free: Vec::new(), by_id: FxHashMap::default(), unique: 0 };
+        let mut contents = Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: FxHashMap::default(),
+            unique: 0,
+            limit: 256,
+            savable: 0,
+        };
         contents.acquire(ZERO);
         contents
     }
 
     /// Returns the slot of content `id` with one more reference. The slot is new if no page holds that content.
     pub fn acquire(&mut self, id: u64) -> u32 {
-        if id != UNIQUE
-            && let Some(&slot) = self.by_id.get(&id)
-        {
-            self.slots[slot as usize].refs += 1;
+        if id == UNIQUE {
+            // The number with all bits set is `NONE`.
+            self.unique = (self.unique + 1) % (UNIQUE_SLOT - 1);
+            return UNIQUE_SLOT | self.unique;
+        }
+        if let Some(&slot) = self.by_id.get(&id) {
+            let content = &mut self.slots[slot as usize];
+            self.savable += u64::from(slot != ZERO_SLOT && !content.refs.is_multiple_of(self.limit));
+            content.refs += 1;
             return slot;
         }
-        let sum = if id == UNIQUE {
-            self.unique += 1;
-            checksum(self.unique ^ UNIQUE)
-        } else {
-            checksum(id)
+        let new = Slot {
+            id,
+            refs: 1,
+            sum: checksum(id),
+            stable: NONE,
+            unstable_pass: 0,
+            unstable_guest: NONE,
+            unstable_page: 0,
         };
-        let new = Slot { id, refs: 1, sum, stable: NONE, unstable_pass: 0, unstable_guest: NONE, unstable_page: 0 };
         let slot = if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = new;
             slot
@@ -73,22 +96,27 @@ impl Contents {
             self.slots.push(new);
             (self.slots.len() - 1) as u32
         };
-        if id != UNIQUE {
-            self.by_id.insert(id, slot);
-        }
+        self.by_id.insert(id, slot);
         slot
     }
 
     /// Drops one reference.
     pub fn release(&mut self, slot: u32) {
+        if is_unique(slot) {
+            return;
+        }
         let content = &mut self.slots[slot as usize];
         content.refs -= 1;
+        self.savable -= u64::from(slot != ZERO_SLOT && !content.refs.is_multiple_of(self.limit));
         if content.refs == 0 {
-            if content.id != UNIQUE {
-                self.by_id.remove(&content.id);
-            }
+            self.by_id.remove(&content.id);
             self.free.push(slot);
         }
+    }
+
+    /// The checksum of a content, never 0, which stands for "not seen yet".
+    pub fn sum(&self, slot: u32) -> u32 {
+        if is_unique(slot) { slot } else { self.slots[slot as usize].sum }
     }
 
     pub fn get(&self, slot: u32) -> &Slot {
@@ -99,11 +127,24 @@ impl Contents {
         &mut self.slots[slot as usize]
     }
 
-    /// The number of pages with each content. The first is the empty page.
-    pub fn copies(&self) -> impl Iterator<Item = u64> {
-        // The machine itself holds a reference to the empty page.
-        self.slots.iter().enumerate().map(|(slot, content)| u64::from(content.refs) - u64::from(slot == 0))
+    /// Sets the most pages that one frame may back.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
+        let copies = self.slots.iter().skip(1).map(|content| content.refs);
+        self.savable = copies.map(|copies| u64::from(copies - copies.div_ceil(self.limit))).sum();
     }
+
+    /// The number of pages that need no frame of their own. With `frees_empty` no empty page needs one.
+    pub fn savable(&self, frees_empty: bool) -> u64 {
+        // The machine itself holds a reference to the empty page.
+        let empty = self.slots[ZERO_SLOT as usize].refs - 1;
+        self.savable + u64::from(if frees_empty { empty } else { empty - empty.div_ceil(self.limit) })
+    }
+}
+
+/// Whether a content is that of one page alone.
+pub(super) fn is_unique(slot: u32) -> bool {
+    slot & UNIQUE_SLOT != 0
 }
 
 /// The finalizer of SplitMix64: spreads consecutive ids.

@@ -37,7 +37,7 @@ impl State {
     }
 }
 
-/// One page: 16 bytes, in the order of addresses.
+/// One page, or run of pages with the same fate: 16 bytes, in the order of addresses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
     /// The slot of its content.
@@ -88,6 +88,7 @@ impl Page {
 #[derive(Debug, Clone)]
 pub(super) struct Guest {
     pub name: Arc<str>,
+    /// Its pages, or runs of them. The counts below are in the same unit.
     pub pages: Vec<Page>,
     pub started_ns: u64,
     /// Whether it has ended: its memory is free, and ksmd has not visited it since.

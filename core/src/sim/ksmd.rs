@@ -1,11 +1,14 @@
 //! The state of the scanning thread: its cursor, its activity and its counters.
 
+use super::counters::Inside;
+
 /// The place of the walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor {
     /// An index in [`Ksmd::order`].
     pub guest: usize,
-    pub page: u32,
+    /// The run of pages that comes next.
+    pub run: u32,
 }
 
 /// The activity of the thread.
@@ -27,6 +30,8 @@ pub(super) struct Ksmd {
     pub order: Vec<u32>,
     /// `None` between two passes.
     pub cursor: Option<Cursor>,
+    /// The run before the cursor, if ksmd has not come to its end.
+    pub inside: Option<Inside>,
     /// The number of the pass, which distinguishes its unstable tree from earlier ones. Unlike `full_scans` it is never reset.
     pub pass: u32,
     /// The time until which it has worked. A step under way ends a little after the machine's time.
@@ -45,6 +50,7 @@ impl Ksmd {
             activity: Activity::Waiting,
             order: Vec::new(),
             cursor: None,
+            inside: None,
             pass: 0,
             clock_ns: 0,
             cpu_ns: 0,

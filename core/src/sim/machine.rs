@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::advisor::Advisor;
 use super::config::Config;
 use super::content::UNIQUE;
+use super::counters::{Inside, Own, Totals};
 use super::guest::{Guest, GuestId, Page};
 use super::ksmd::Ksmd;
 use super::memory::Memory;
@@ -49,7 +50,7 @@ enum Event {
 struct Sweep {
     guest: u32,
     first: u32,
-    pages: u32,
+    runs: u32,
     /// The duration of one round.
     every_ns: u64,
     started_ns: u64,
@@ -59,10 +60,14 @@ struct Sweep {
 impl Machine {
     /// Creates a machine as after boot.
     pub fn new(config: Config) -> Self {
+        let config = Config { run_pages: config.run_pages.max(1), ..config };
+        let settings = Settings::new(config.kernel);
+        let mut memory = Memory::new();
+        memory.contents.set_limit(settings.max_page_sharing);
         Self {
-            settings: Settings::new(config.kernel),
+            settings,
             config,
-            memory: Memory::new(),
+            memory,
             ksmd: Ksmd::new(),
             advisor: Advisor::default(),
             now_ns: 0,
@@ -81,6 +86,9 @@ impl Machine {
 
     /// Starts a guest with these contents, page by page: [`ZERO`](super::ZERO), [`UNIQUE`], or any other number, which
     /// pages of the same content share.
+    ///
+    /// Where the machine keeps runs of pages, each content is that of a run: page `n` of a run is equal to page `n` of another
+    /// run with the same content, and to no other page.
     pub fn add_guest(&mut self, name: &str, pages: impl IntoIterator<Item = u64>) -> GuestId {
         let id = self.memory.guests.len() as u32;
         let pages: Vec<Page> =
@@ -89,10 +97,10 @@ impl Machine {
         if !pages.is_empty() {
             self.ksmd.enlist(id);
         }
-        self.memory.guests.push(Guest {
+        let guest = Guest {
             name: name.into(),
             minor_faults: pages.len() as u64,
-            write_ns: pages.len() as u64 * self.config.costs.write,
+            write_ns: pages.len() as u64 * self.write_cost_ns(),
             pages,
             started_ns: self.now_ns,
             ended: false,
@@ -100,7 +108,9 @@ impl Machine {
             rmap_items: 0,
             merging: 0,
             zero: 0,
-        });
+        };
+        self.memory.living.add(id, &guest);
+        self.memory.guests.push(guest);
         GuestId(id)
     }
 
@@ -113,7 +123,10 @@ impl Machine {
         entry.pages.extend(pages.into_iter().map(|content| Page::new(self.memory.contents.acquire(content))));
         let added = (entry.pages.len() - before) as u64;
         entry.minor_faults += added;
-        entry.write_ns += added * self.config.costs.write;
+        let cost_ns = added * self.config.costs.write * u64::from(self.config.run_pages);
+        entry.write_ns += cost_ns;
+        self.memory.living.write(cost_ns);
+        self.memory.living.grow(added);
         self.memory.private += added;
         if before == 0 && added > 0 {
             self.ksmd.enlist(guest.0);
@@ -129,6 +142,8 @@ impl Machine {
             return false;
         };
         self.ended_cpu_ns += entry.cpu_ns(self.now_ns);
+        self.settle(|inside| inside.guest == guest.0);
+        let Some(entry) = self.memory.guests.get(guest.0 as usize) else { return false };
         let tracked = entry.rmap_items > 0;
         self.memory.end(guest.0);
         if self.ksmd.retire(guest.0, tracked) {
@@ -142,14 +157,62 @@ impl Machine {
         self.ksmd.is_between_passes()
     }
 
-    /// Writes `content` to page number `page` of a guest, and returns whether there is such a page.
+    /// Writes `content` to page number `page` of a guest, or to the run with that number, and returns whether there is one.
     pub fn write_page(&mut self, guest: GuestId, page: usize, content: u64) -> bool {
         let has_page =
             self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended && page < entry.pages.len());
         if has_page {
-            self.memory.write(guest.0, page as u32, content, self.config.costs.write);
+            self.write_run(guest.0, page as u32, content);
         }
         has_page
+    }
+
+    fn write_run(&mut self, guest: u32, run: u32, content: u64) {
+        self.settle(|inside| inside.guest == guest && inside.run == run);
+        self.memory.write(guest, run, content, self.write_cost_ns());
+    }
+
+    /// A guest's CPU time for writing a run of pages.
+    fn write_cost_ns(&self) -> u64 {
+        self.config.costs.write * u64::from(self.config.run_pages)
+    }
+
+    /// Lets the visit to the run that ksmd is inside of have happened, if that is the run that is meant.
+    fn settle(&mut self, is_meant: impl Fn(&Inside) -> bool) {
+        if let Some(inside) = &mut self.ksmd.inside
+            && is_meant(inside)
+        {
+            inside.change = None;
+        }
+    }
+
+    /// The machine's counters in pages.
+    pub(super) fn totals(&self) -> Totals {
+        let pages = i64::from(self.config.run_pages);
+        let all = Totals::of(&self.memory);
+        match self.ksmd.inside {
+            Some(Inside { left, change: Some(change), .. }) => {
+                all.with(change.totals, |all, change| (all * pages - change * i64::from(left)).max(0))
+            }
+            _ => all.with(all, |all, _| all * pages),
+        }
+    }
+
+    /// A guest's counters in pages.
+    pub(super) fn own(&self, guest: u32) -> Own {
+        let pages = i64::from(self.config.run_pages);
+        let all = Own::of(&self.memory, guest);
+        let change = match self.ksmd.inside {
+            Some(Inside { guest: id, left, change: Some(change), .. }) if id == guest => Some((left, change.own)),
+            Some(Inside { left, change: Some(change), .. }) if change.partner == Some(guest) => {
+                Some((left, Own { merging: 1, ..Own::default() }))
+            }
+            _ => None,
+        };
+        match change {
+            Some((left, change)) => all.with(change, |all, change| (all * pages - change * i64::from(left)).max(0)),
+            None => all.with(all, |all, _| all * pages),
+        }
     }
 
     /// Starts, runs and ends a guest as planned. A start in the past is now.
@@ -179,32 +242,34 @@ impl Machine {
     ///
     /// Of `c` equal pages it saves `c - ceil(c / max_page_sharing)`; with `use_zero_pages` all empty pages.
     pub fn attainable_pages(&self) -> u64 {
-        let limit = self.settings.max_page_sharing;
-        let mut copies = self.memory.contents.copies();
-        let zero = copies.next().unwrap_or(0);
-        let saved = |copies: u64| copies - copies.div_ceil(limit);
-        let empty = if self.settings.use_zero_pages == 1 { zero } else { saved(zero) };
-        empty + copies.map(saved).sum::<u64>()
+        self.memory.contents.savable(self.settings.use_zero_pages == 1) * u64::from(self.config.run_pages)
     }
 
     /// The number of pages that KSM saves now: pages that guests hold less the frames used for them.
     ///
     /// Unlike this, the kernel's gauges count pages that were written to, and ended guests, until ksmd's next visit.
     pub fn truly_saved_pages(&self) -> u64 {
-        let living = self.memory.guests.iter().filter(|guest| !guest.ended);
-        let held: u64 = living.map(|guest| guest.pages.len() as u64).sum();
-        held.saturating_sub(self.memory.private + self.memory.stable.frames)
+        let held = self.memory.living.runs * u64::from(self.config.run_pages);
+        held.saturating_sub(self.frames())
     }
 
     /// Memory in use: by others, by guests and for KSM's own metadata.
     pub(super) fn used_bytes(&self) -> u64 {
-        let frames = self.memory.private + self.memory.stable.frames;
-        self.config.other_bytes + frames * PAGE_SIZE + self.memory.rmap_items * RMAP_ITEM_BYTES
+        let totals = self.totals();
+        let frames = (totals.private + totals.frames).cast_unsigned();
+        self.config.other_bytes + frames * PAGE_SIZE + totals.rmap_items.cast_unsigned() * RMAP_ITEM_BYTES
+    }
+
+    /// Frames in use by guests, in pages.
+    pub(super) fn frames(&self) -> u64 {
+        let totals = self.totals();
+        (totals.private + totals.frames).cast_unsigned()
     }
 
     /// Whether another page fits.
     pub(super) fn has_room(&self) -> bool {
-        self.used_bytes() + PAGE_SIZE <= self.config.total_bytes.saturating_add(self.config.swap_bytes)
+        self.used_bytes() + PAGE_SIZE * u64::from(self.config.run_pages)
+            <= self.config.total_bytes.saturating_add(self.config.swap_bytes)
     }
 
     fn schedule(&mut self, at_ns: u64, event: Event) {
@@ -234,15 +299,16 @@ impl Machine {
 
     fn launch(&mut self, index: usize) {
         let plan = std::mem::take(&mut self.waiting[index]);
-        let guest = self.add_guest(&plan.name, plan.contents());
+        let guest = self.add_guest(&plan.name, plan.contents(self.config.run_pages));
         self.memory.guests[guest.0 as usize].load_permille = plan.load_permille;
+        self.memory.living.load(plan.load_permille, self.now_ns);
         if let Some(stops) = plan.stops {
             self.schedule(nanos(stops).max(self.now_ns), Event::Stop(guest.0));
         }
-        for plan::Rewritten { first, pages, every } in plan.rewritten_parts() {
+        for plan::Rewritten { first, runs, every } in plan.rewritten_parts(self.config.run_pages) {
             let every_ns = nanos(every).max(1);
             let started_ns = self.now_ns;
-            self.sweeps.push(Sweep { guest: guest.0, first, pages, every_ns, started_ns, written: 0 });
+            self.sweeps.push(Sweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
             self.schedule(started_ns, Event::Sweep(self.sweeps.len() - 1));
         }
     }
@@ -250,18 +316,18 @@ impl Machine {
     /// Writes the pages of a sweep that are due at `at_ns`, each at most once.
     fn sweep(&mut self, index: usize, at_ns: u64) {
         let sweep = self.sweeps[index];
-        if self.memory.guests[sweep.guest as usize].ended || sweep.pages == 0 {
+        if self.memory.guests[sweep.guest as usize].ended || sweep.runs == 0 {
             return;
         }
         let elapsed = u128::from(at_ns - sweep.started_ns);
-        let due = elapsed * u128::from(sweep.pages) / u128::from(sweep.every_ns);
+        let due = elapsed * u128::from(sweep.runs) / u128::from(sweep.every_ns);
         let due = u64::try_from(due).unwrap_or(u64::MAX);
-        for turn in sweep.written.max(due.saturating_sub(sweep.pages.into()))..due {
-            let page = sweep.first + (turn % u64::from(sweep.pages)) as u32;
-            self.memory.write(sweep.guest, page, UNIQUE, self.config.costs.write);
+        for turn in sweep.written.max(due.saturating_sub(sweep.runs.into()))..due {
+            let run = sweep.first + (turn % u64::from(sweep.runs)) as u32;
+            self.write_run(sweep.guest, run, UNIQUE);
         }
         self.sweeps[index].written = due;
-        let step = (sweep.every_ns / u64::from(sweep.pages)).max(SWEEP_STEP_NS);
+        let step = (sweep.every_ns / u64::from(sweep.runs)).max(SWEEP_STEP_NS);
         self.schedule(at_ns.saturating_add(step), Event::Sweep(index));
     }
 }
@@ -270,9 +336,10 @@ impl Machine {
 pub fn mergeable_pages(plans: &[Plan], max_page_sharing: u64, use_zero_pages: bool) -> u64 {
     let mut machine = Machine::new(Config::default());
     machine.settings.max_page_sharing = max_page_sharing.max(2);
+    machine.memory.contents.set_limit(machine.settings.max_page_sharing);
     machine.settings.use_zero_pages = use_zero_pages.into();
     for plan in plans {
-        machine.add_guest(&plan.name, plan.contents());
+        machine.add_guest(&plan.name, plan.contents(1));
     }
     machine.attainable_pages()
 }

@@ -1,7 +1,8 @@
 //! The guests' memory as KSM sees it: pages, their contents, and the effects of a visit or a write.
 
-use super::content::{Contents, ZERO_SLOT};
+use super::content::{Contents, ZERO_SLOT, is_unique};
 use super::guest::{Guest, Page, State};
+use super::living::Living;
 use super::stable::Stable;
 
 /// The outcome of a visit, which decides its cost.
@@ -35,6 +36,7 @@ pub(super) struct Rules {
 pub(super) struct Memory {
     /// The guests by id. An ended guest keeps its place, without pages.
     pub guests: Vec<Guest>,
+    pub living: Living,
     pub contents: Contents,
     pub stable: Stable,
     /// Frames that belong to one page.
@@ -43,12 +45,15 @@ pub(super) struct Memory {
     pub unshared: u64,
     pub zero_pages: u64,
     pub cow_ksm: u64,
+    /// The guest whose page was the first of the last two that made a stable node.
+    pub partner: Option<u32>,
 }
 
 impl Memory {
     pub fn new() -> Self {
         Self {
             guests: Vec::new(),
+            living: Living::default(),
             contents: Contents::new(),
             stable: Stable::default(),
             private: 0,
@@ -56,6 +61,7 @@ impl Memory {
             unshared: 0,
             zero_pages: 0,
             cow_ksm: 0,
+            partner: None,
         }
     }
 
@@ -109,7 +115,7 @@ impl Memory {
         if !rules.checksum_first && self.join(guest, page, slot, rules) {
             return Visit::Merge;
         }
-        let sum = self.contents.get(slot).sum;
+        let sum = self.contents.sum(slot);
         let entry = self.page(guest, page);
         if entry.sum != sum {
             entry.sum = sum;
@@ -130,6 +136,9 @@ impl Memory {
 
     /// Merges a page with a stable node, if there is one that is not full.
     fn join(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> bool {
+        if is_unique(slot) {
+            return false;
+        }
         let found = self.stable.search(&self.contents, slot, rules.max_page_sharing, rules.now_ns, rules.prune_ns);
         if let Some(node) = found {
             self.map(guest, page, node);
@@ -139,6 +148,11 @@ impl Memory {
 
     /// Searches the unstable tree for a page's equal: merges the two, or adds the page to the tree.
     fn pair(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> Visit {
+        if is_unique(slot) {
+            self.page(guest, page).state = State::Unstable;
+            self.unshared += 1;
+            return Visit::Unshared;
+        }
         let content = self.contents.get(slot);
         let (other_guest, other_page) = (content.unstable_guest, content.unstable_page);
         let waits = content.unstable_pass == rules.pass
@@ -154,6 +168,7 @@ impl Memory {
             self.leave_tree(other_guest, other_page);
             let node = self.stable.insert(&mut self.contents, slot, rules.now_ns);
             self.map(other_guest, other_page, node);
+            self.partner = Some(other_guest);
             self.map(guest, page, node);
             return Visit::Merge;
         }
@@ -205,11 +220,13 @@ impl Memory {
         let old = std::mem::replace(&mut entry.slot, new);
         self.contents.release(old);
         self.guests[guest as usize].write_ns += cost_ns;
+        self.living.write(cost_ns);
     }
 
     /// Frees a guest's memory. Its `rmap_item`s stay until ksmd's next visit.
     pub fn end(&mut self, guest: u32) {
         let Some(entry) = self.guests.get_mut(guest as usize) else { return };
+        self.living.remove(guest, entry);
         entry.ended = true;
         self.zero_pages -= std::mem::take(&mut entry.zero);
         for page in &mut entry.pages {

@@ -18,14 +18,20 @@
 //! A test compares it with the live kernel (`sim_vs_kernel.rs`): in arbitrary sequences of events every counter is the same
 //! after every pass.
 //!
+//! [`Config::run_pages`] has the machine keep runs of pages with the same fate as one, for hosts of a terabyte. Counters and costs
+//! stay those of the pages: ksmd's batch may end inside a run.
+//!
 //! Not modelled: other load on ksmd's CPU, NUMA nodes, huge pages, swapping in, jiffies. A page is a number
 //! that stands for its content.
 
 mod advisor;
 mod config;
 mod content;
+mod counters;
+mod fleet;
 mod guest;
 mod ksmd;
+mod living;
 mod machine;
 mod memory;
 mod page_sample;
@@ -38,11 +44,13 @@ mod tests;
 
 pub use config::{Config, Costs};
 pub use content::{UNIQUE, ZERO};
+pub use fleet::Fleet;
 pub use guest::GuestId;
 pub use machine::{Machine, mergeable_pages};
 pub use page_sample::Place;
 pub use plan::{Plan, clones};
 pub use settings::Refused;
+pub use show::Figures;
 
 /// Bytes in a page of the simulated host.
 pub const PAGE_SIZE: u64 = 4096;

@@ -14,11 +14,15 @@ pub struct Place {
 impl Machine {
     /// About `count` pages of living guests, evenly spread.
     pub fn draw_places(&self, count: usize) -> Vec<Place> {
-        let living = || self.memory.guests.iter().enumerate().filter(|(_, guest)| !guest.ended);
-        let pages: usize = living().map(|(_, guest)| guest.pages.len()).sum();
-        let step = pages.div_ceil(count.max(1)).max(1);
-        let all = living().flat_map(|(id, guest)| (0..guest.pages.len()).map(move |page| (id, page)));
-        all.step_by(step).map(|(guest, page)| Place { guest: guest as u32, page: page as u32 }).collect()
+        let step = (self.memory.living.runs as usize).div_ceil(count.max(1)).max(1);
+        let mut places = Vec::with_capacity(count);
+        let mut next = 0;
+        for &guest in &self.memory.living.ids {
+            let runs = self.memory.guests[guest as usize].pages.len();
+            places.extend((next..runs).step_by(step).map(|page| Place { guest, page: page as u32 }));
+            next = if next < runs { next + (runs - next).div_ceil(step) * step - runs } else { next - runs };
+        }
+        places
     }
 
     /// The fingerprint of a page. `None` if its guest has ended.
@@ -30,6 +34,6 @@ impl Machine {
             State::ZeroTracked | State::Zero => Frame::Shared,
             _ => Frame::Own,
         };
-        Some(Fingerprint { guest: place.guest, content: self.memory.contents.get(page.slot).sum.into(), frame })
+        Some(Fingerprint { guest: place.guest, content: self.memory.contents.sum(page.slot).into(), frame })
     }
 }

@@ -31,13 +31,19 @@ impl Part {
             | Self::Rewritten { pages, .. } => pages,
         }
     }
+
+    /// Its length in runs, to the nearest.
+    fn runs(self, run_pages: u32) -> u32 {
+        let run_pages = run_pages.max(1);
+        self.pages() / run_pages + u32::from(self.pages() % run_pages * 2 >= run_pages && run_pages > 1)
+    }
 }
 
-/// A part that is rewritten, and its place.
+/// A part that is rewritten, and its place, in runs of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rewritten {
     pub first: u32,
-    pub pages: u32,
+    pub runs: u32,
     pub every: Duration,
 }
 
@@ -102,9 +108,10 @@ impl Plan {
         self.parts.iter().map(|part| u64::from(part.pages())).sum()
     }
 
-    pub(super) fn contents(&self) -> impl Iterator<Item = u64> {
-        self.parts.iter().flat_map(|&part| {
-            (0..part.pages()).map(move |index| match part {
+    /// Its contents, one for each run of `run_pages` pages.
+    pub(super) fn contents(&self, run_pages: u32) -> impl Iterator<Item = u64> {
+        self.parts.iter().flat_map(move |&part| {
+            (0..part.runs(run_pages)).map(move |index| match part {
                 Part::Equal { label, .. } => equal_content(label, index),
                 Part::Zero { .. } => ZERO,
                 Part::Unique { .. } | Part::Rewritten { .. } => UNIQUE,
@@ -112,13 +119,14 @@ impl Plan {
         })
     }
 
-    pub(super) fn rewritten_parts(&self) -> impl Iterator<Item = Rewritten> {
+    pub(super) fn rewritten_parts(&self, run_pages: u32) -> impl Iterator<Item = Rewritten> {
         let mut first = 0;
         self.parts.iter().filter_map(move |&part| {
             let here = first;
-            first += part.pages();
+            let runs = part.runs(run_pages);
+            first += runs;
             match part {
-                Part::Rewritten { pages, every } => Some(Rewritten { first: here, pages, every }),
+                Part::Rewritten { every, .. } => Some(Rewritten { first: here, runs, every }),
                 _ => None,
             }
         })
@@ -156,7 +164,7 @@ mod tests {
     #[test]
     fn a_rewritten_part_knows_its_place() {
         let plan = Plan::new("a").zero(3).rewritten(5, Duration::from_secs(1)).unique(2);
-        let parts: Vec<_> = plan.rewritten_parts().collect();
-        assert_eq!(parts, [Rewritten { first: 3, pages: 5, every: Duration::from_secs(1) }]);
+        let parts: Vec<_> = plan.rewritten_parts(1).collect();
+        assert_eq!(parts, [Rewritten { first: 3, runs: 5, every: Duration::from_secs(1) }]);
     }
 }

@@ -28,11 +28,39 @@ macro_rules! files_of {
     }};
 }
 
+/// Figures of the machine that take no sample of its guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figures {
+    /// ksmd's CPU time.
+    pub ksmd_cpu: Duration,
+    /// Complete passes of ksmd.
+    pub passes: u64,
+    /// Merged pages that were written to.
+    pub breaks: u64,
+    /// Pages that KSM's gauges count as saved.
+    pub saved_pages: u64,
+    /// Visits of ksmd, and pages that `smart_scan` skipped.
+    pub visits: u64,
+}
+
 impl Machine {
+    /// Figures that do not take looking at each guest.
+    pub fn figures(&self) -> Figures {
+        let totals = self.totals();
+        Figures {
+            ksmd_cpu: Duration::from_nanos(self.ksmd.cpu_ns_at(self.now_ns)),
+            passes: self.ksmd.full_scans,
+            breaks: self.memory.cow_ksm * u64::from(self.config.run_pages),
+            saved_pages: (totals.sharing + totals.zero_pages).cast_unsigned(),
+            visits: self.ksmd.scanned + self.ksmd.skipped,
+        }
+    }
+
     /// Takes a sample of the machine. Pressure is absent, as where PSI is off.
     pub fn sample(&self) -> Sample {
         let since = |major, minor| self.config.kernel >= KernelVersion::new(major, minor);
-        let guests = self.memory.guests.iter().enumerate().filter(|(_, guest)| !guest.ended);
+        let pages = u64::from(self.config.run_pages);
+        let guests = self.memory.living.ids.iter().map(|&id| (id, &self.memory.guests[id as usize]));
         Sample {
             at: self.now(),
             took: Duration::ZERO,
@@ -41,7 +69,7 @@ impl Machine {
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             memory: Reading::Value(self.meminfo()),
             vmstat: Reading::Value(Vmstat {
-                cow_ksm: since(5, 19).then_some(self.memory.cow_ksm),
+                cow_ksm: since(5, 19).then_some(self.memory.cow_ksm * pages),
                 pswpout: Some(0),
                 pswpin: Some(0),
                 oom_kill: Some(0),
@@ -59,8 +87,10 @@ impl Machine {
     }
 
     fn ksm(&self) -> Ksm {
-        let (settings, ksmd, memory) = (&self.settings, &self.ksmd, &self.memory);
-        let (shared, sharing) = (memory.stable.shared, memory.stable.sharing);
+        let (settings, ksmd, totals) = (&self.settings, &self.ksmd, self.totals());
+        let (shared, sharing) = (totals.shared.cast_unsigned(), totals.sharing.cast_unsigned());
+        let (unshared, rmap_items) = (totals.unshared.cast_unsigned(), totals.rmap_items.cast_unsigned());
+        let zero_pages = totals.zero_pages.cast_unsigned();
         files_of! { self.config.kernel;
             run: settings.run,
             pages_to_scan: settings.pages_to_scan,
@@ -80,12 +110,12 @@ impl Machine {
             pages_skipped: ksmd.skipped,
             pages_shared: shared,
             pages_sharing: sharing,
-            pages_unshared: memory.unshared,
-            pages_volatile: memory.rmap_items.saturating_sub(shared + sharing + memory.unshared),
-            ksm_zero_pages: memory.zero_pages.cast_signed(),
-            stable_node_chains: memory.stable.chains(),
-            stable_node_dups: memory.stable.dups,
-            general_profit: profit(sharing + self.counted(memory.zero_pages), memory.rmap_items),
+            pages_unshared: unshared,
+            pages_volatile: rmap_items.saturating_sub(shared + sharing + unshared),
+            ksm_zero_pages: totals.zero_pages,
+            stable_node_chains: totals.chains.cast_unsigned(),
+            stable_node_dups: totals.dups.cast_unsigned(),
+            general_profit: profit(sharing + self.counted(zero_pages), rmap_items),
         }
     }
 
@@ -104,7 +134,7 @@ impl Machine {
             available: Some(available),
             buffers: Some(0),
             cached: Some(0),
-            anonymous: Some((self.memory.private + self.memory.stable.frames) * PAGE_SIZE),
+            anonymous: Some(self.frames() * PAGE_SIZE),
             shmem: Some(0),
             swap_total: Some(self.config.swap_bytes),
             swap_free: Some(self.config.swap_bytes.saturating_sub(swapped)),
@@ -113,10 +143,7 @@ impl Machine {
     }
 
     fn cpu_times(&self) -> CpuTimes {
-        let guests = self.memory.guests.iter().filter(|guest| !guest.ended);
-        let busy_ns = guests.map(|guest| guest.cpu_ns(self.now_ns)).sum::<u64>()
-            + self.ended_cpu_ns
-            + self.ksmd.cpu_ns_at(self.now_ns);
+        let busy_ns = self.memory.living.cpu_ns(self.now_ns) + self.ended_cpu_ns + self.ksmd.cpu_ns_at(self.now_ns);
         let all_ns = self.now_ns.saturating_mul(u64::from(self.config.cpus));
         CpuTimes {
             busy_ticks: busy_ns / TICK_NS,
@@ -126,22 +153,26 @@ impl Machine {
         }
     }
 
-    fn process(&self, id: usize, guest: &Guest) -> Process {
+    fn process(&self, id: u32, guest: &Guest) -> Process {
+        let own = self.own(id);
+        let (zero, merging, rmap_items) =
+            (own.zero.cast_unsigned(), own.merging.cast_unsigned(), own.rmap_items.cast_unsigned());
+        let pages = u64::from(self.config.run_pages);
         let since = |major, minor| self.config.kernel >= KernelVersion::new(major, minor);
-        let merged = guest.merging + self.counted(guest.zero);
+        let merged = merging + self.counted(zero);
         Process {
-            id: ProcessId { pid: FIRST_PID.saturating_add(id as u32), start_ticks: guest.started_ns / TICK_NS },
+            id: ProcessId { pid: FIRST_PID.saturating_add(id), start_ticks: guest.started_ns / TICK_NS },
             name: guest.name.clone(),
             is_vm: true,
             // The zero page does not count as resident.
-            rss_bytes: (guest.pages.len() as u64 - guest.zero) * PAGE_SIZE,
+            rss_bytes: (guest.pages.len() as u64 * pages - zero) * PAGE_SIZE,
             cpu_ticks: guest.cpu_ns(self.now_ns) / TICK_NS,
-            minor_faults: guest.minor_faults,
+            minor_faults: guest.minor_faults * pages,
             ksm: KsmStat {
-                rmap_items: since(6, 1).then_some(guest.rmap_items),
-                zero_pages: since(6, 6).then_some(guest.zero),
-                merging_pages: since(5, 19).then_some(guest.merging),
-                process_profit: since(6, 4).then(|| profit(merged, guest.rmap_items)),
+                rmap_items: since(6, 1).then_some(rmap_items),
+                zero_pages: since(6, 6).then_some(zero),
+                merging_pages: since(5, 19).then_some(merging),
+                process_profit: since(6, 4).then(|| profit(merged, rmap_items)),
                 merge_any: since(6, 14).then_some(false),
                 mergeable: since(6, 14).then_some(true),
             },

@@ -2,12 +2,16 @@
 //!
 //! Source: `ksm_scan_thread`, `ksm_do_scan` and `scan_get_next_rmap_item` in `mm/ksm.c`.
 
+use super::super::counters::{Change, Inside, Own, Step, Totals};
 use super::super::guest::State;
 use super::super::ksmd::{Activity, Cursor};
 use super::super::memory::{Rules, Visit};
 use super::super::settings::Refused;
 use super::Machine;
 use crate::field::KernelVersion;
+
+/// Kernels from this one on count each visit as it is made.
+const COUNTS_AT_ONCE: KernelVersion = KernelVersion::new(6, 10);
 
 impl Machine {
     /// Whether ksmd may run and has guests to scan.
@@ -111,11 +115,14 @@ impl Machine {
             use_zero_pages: self.settings.use_zero_pages == 1,
             checksum_first: self.config.kernel >= KernelVersion::new(6, 11),
         };
-        let counts_at_once = self.config.kernel >= KernelVersion::new(6, 10);
         while left > 0 {
             if self.ksmd.clock_ns >= until_ns {
                 self.ksmd.activity = Activity::Scanning { left };
                 return false;
+            }
+            if let Some(inside) = self.ksmd.inside.take() {
+                left -= self.go_through(inside, left, until_ns);
+                continue;
             }
             let Some(cursor) = self.ksmd.cursor else {
                 self.begin_pass();
@@ -127,25 +134,63 @@ impl Machine {
                 return true;
             };
             rules.now_ns = self.ksmd.clock_ns;
-            match self.step(guest, cursor, &rules) {
-                Step::Visited => {
-                    left -= 1;
-                    self.ksmd.batch_visits += 1;
-                    self.ksmd.scanned += u64::from(counts_at_once);
+            if self.config.run_pages == 1 {
+                if let Some((step, cost_ns)) = self.step(guest, cursor, &rules) {
+                    self.ksmd.spend(cost_ns);
+                    left -= self.count(step, 1);
                 }
-                Step::Passed => {}
+                continue;
+            }
+            let (before, own) = (Totals::of(&self.memory), Own::of(&self.memory, guest));
+            self.memory.partner = None;
+            if let Some((step, cost_ns)) = self.step(guest, cursor, &rules) {
+                let change = Change {
+                    totals: Totals::of(&self.memory).with(before, |after, before| after - before),
+                    own: Own::of(&self.memory, guest).with(own, |after, before| after - before),
+                    partner: self.memory.partner.filter(|&other| other != guest),
+                };
+                let (run, pages) = (cursor.run, self.config.run_pages);
+                let inside = Inside { guest, run, left: pages, cost_ns, step, change: Some(change) };
+                left -= self.go_through(inside, left, until_ns);
             }
         }
-        if !counts_at_once {
+        if self.config.kernel < COUNTS_AT_ONCE {
             // One more than was visited: `scan_npages - npages` after a loop that ends with npages at -1.
             self.ksmd.scanned += self.ksmd.batch_visits + 1;
         }
         true
     }
 
+    /// Goes through the pages of a run that are left, and returns the visits. The batch or the time may end inside it.
+    fn go_through(&mut self, inside: Inside, left: u64, until_ns: u64) -> u64 {
+        let time = until_ns.saturating_sub(self.ksmd.clock_ns);
+        let by_time = if inside.cost_ns == 0 { u64::MAX } else { time.div_ceil(inside.cost_ns) };
+        let by_batch = if inside.step == Step::Visited { left } else { u64::MAX };
+        let pages = u64::from(inside.left).min(by_time).min(by_batch) as u32;
+        self.ksmd.spend(inside.cost_ns * u64::from(pages));
+        self.ksmd.inside = (pages < inside.left).then(|| Inside { left: inside.left - pages, ..inside });
+        self.count(inside.step, pages.into())
+    }
+
+    /// Counts steps over `pages` pages, and returns the visits.
+    fn count(&mut self, step: Step, pages: u64) -> u64 {
+        match step {
+            Step::Visited => {
+                self.ksmd.batch_visits += pages;
+                self.ksmd.scanned += if self.config.kernel >= COUNTS_AT_ONCE { pages } else { 0 };
+                pages
+            }
+            Step::Skipped => {
+                self.ksmd.skipped += pages;
+                0
+            }
+            Step::Passed => 0,
+        }
+    }
+
     fn begin_pass(&mut self) {
         self.ksmd.pass = self.ksmd.pass.wrapping_add(1);
-        self.ksmd.cursor = Some(Cursor { guest: 0, page: 0 });
+        self.ksmd.cursor = Some(Cursor { guest: 0, run: 0 });
         self.advisor.start(self.ksmd.clock_ns);
         self.ksmd.spend(self.config.costs.pass);
     }
@@ -158,57 +203,49 @@ impl Machine {
         }
     }
 
-    /// Handles the page at the cursor, and advances the cursor.
-    fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Step {
+    /// Handles the page at the cursor, and advances the cursor. Returns the kind of step and its cost.
+    fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Option<(Step, u64)> {
         let costs = self.config.costs;
         let entry = &mut self.memory.guests[guest as usize];
         if entry.ended {
-            self.ksmd.spend(costs.free * entry.rmap_items);
+            self.ksmd.spend(costs.free * entry.rmap_items * u64::from(self.config.run_pages));
             self.memory.bury(guest);
             self.ksmd.order.remove(cursor.guest);
-            self.ksmd.cursor = Some(Cursor { guest: cursor.guest, page: 0 });
-            return Step::Passed;
+            self.ksmd.cursor = Some(Cursor { guest: cursor.guest, run: 0 });
+            return None;
         }
-        let Some(page) = entry.pages.get_mut(cursor.page as usize) else {
-            self.ksmd.cursor = Some(Cursor { guest: cursor.guest + 1, page: 0 });
-            return Step::Passed;
+        let Some(page) = entry.pages.get_mut(cursor.run as usize) else {
+            self.ksmd.cursor = Some(Cursor { guest: cursor.guest + 1, run: 0 });
+            return None;
         };
-        self.ksmd.cursor = Some(Cursor { page: cursor.page + 1, ..cursor });
+        self.ksmd.cursor = Some(Cursor { run: cursor.run + 1, ..cursor });
         match page.state {
-            State::Zero => {
-                self.ksmd.spend(costs.walk);
-                return Step::Passed;
-            }
+            State::Zero => return Some((Step::Passed, costs.walk)),
             State::ZeroTracked => {
-                self.memory.untrack(guest, cursor.page);
-                self.ksmd.spend(costs.free);
-                return Step::Passed;
+                self.memory.untrack(guest, cursor.run);
+                return Some((Step::Passed, costs.free));
             }
-            State::Merged => {
-                self.ksmd.spend(costs.merged);
-                return Step::Visited;
-            }
+            State::Merged => return Some((Step::Visited, costs.merged)),
             _ => {}
         }
         if self.settings.smart_scan == 1 && page.is_skipped() {
-            self.memory.leave_tree(guest, cursor.page);
-            self.ksmd.skipped += 1;
-            self.ksmd.spend(costs.skip);
-            return Step::Passed;
+            self.memory.leave_tree(guest, cursor.run);
+            return Some((Step::Skipped, costs.skip));
         }
-        self.memory.track(guest, cursor.page);
-        self.ksmd.spend(match self.memory.visit(guest, cursor.page, rules) {
+        self.memory.track(guest, cursor.run);
+        let cost_ns = match self.memory.visit(guest, cursor.run, rules) {
             Visit::Checksum => costs.checksum,
             Visit::Unshared => costs.unshared,
             Visit::Merge => costs.merge,
             Visit::Zero => costs.zero,
-        });
-        Step::Visited
+        };
+        Some((Step::Visited, cost_ns))
     }
 
     /// Unmerges all pages and frees all `rmap_item`s: the next pass is the first.
     /// Source: `unmerge_and_remove_all_rmap_items`.
     pub(in super::super) fn unmerge(&mut self) -> Result<(), Refused> {
+        self.ksmd.inside = None;
         let breaks_zero_pages = self.config.kernel >= KernelVersion::new(6, 6);
         for guest in self.ksmd.order.clone() {
             if self.memory.guests[guest as usize].ended {
@@ -234,12 +271,4 @@ impl Machine {
         self.ksmd.full_scans = 0;
         Ok(())
     }
-}
-
-/// The outcome of one step.
-enum Step {
-    /// A visit, which counts towards the batch.
-    Visited,
-    /// It was no visit.
-    Passed,
 }

@@ -48,6 +48,9 @@ impl Machine {
         if let Some(setting) = self.settings.get_mut(knob) {
             *setting = value;
         }
+        if knob == Knob::MaxPageSharing {
+            self.memory.contents.set_limit(value);
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@ mod knobs;
 mod lease;
 mod life;
 mod properties;
+mod runs;
 mod smart_scan;
 mod time;
 mod visits;
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::iter::repeat_n;
 use std::time::Duration;
 
-use super::content::NONE;
+use super::content::{NONE, is_unique};
 use super::guest::State;
 use super::*;
 use crate::field::KernelVersion;
@@ -88,7 +89,9 @@ fn audit(machine: &Machine) -> Result<(), String> {
                 *states.entry("private").or_default() += 1;
             }
             *states.entry("zero").or_default() += u64::from(matches!(page.state, State::Zero | State::ZeroTracked));
-            *refs.entry(page.slot).or_default() += 1;
+            if !is_unique(page.slot) {
+                *refs.entry(page.slot).or_default() += 1;
+            }
             if page.state == State::Merged {
                 *mapped.entry(page.node).or_default() += 1;
                 if memory.stable.node(page.node).slot != page.slot {

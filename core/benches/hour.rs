@@ -1,0 +1,69 @@
+//! An hour of a made-up fleet under policies, on the simulated machine.
+//!
+//! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [POLICY…]`: a host of so many GiB, on which one
+//! guest leaves and one comes each so many seconds. The policies are the lab's competitors; all where none is named.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "a bench takes time and prints"
+)]
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ksmith_core::decide::{Limits, POLICIES, PolicyConfig};
+use ksmith_core::sim::Fleet;
+use ksmith_core::trial::Outcome;
+
+fn main() {
+    let mut numbers = Vec::new();
+    let (mut run, mut hours, mut wanted) = (1, 1.0, Vec::new());
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(word) = words.next() {
+        let mut value = || words.next().and_then(|value| value.parse::<f64>().ok());
+        match word.as_str() {
+            "--run" => run = value().unwrap_or(1.0) as u32,
+            "--hours" => hours = value().unwrap_or(1.0),
+            _ => match word.parse::<u64>() {
+                Ok(number) => numbers.push(number),
+                Err(_) => wanted.push(word),
+            },
+        }
+    }
+    let (gib, seconds) = (numbers.first().copied().unwrap_or(2), numbers.get(1).copied().unwrap_or(60));
+    let fleet = Fleet {
+        host_bytes: gib << 30,
+        size_step: if gib < 16 { gib << 26 } else { 1 << 30 },
+        exchange_every: Duration::from_secs(seconds),
+        duration: Duration::from_secs_f64(3600.0 * hours),
+        ..Fleet::default()
+    };
+    println!("{gib} GiB, one in {seconds} s, {hours} h, runs of {run} pages");
+    println!("policy                    saved  counted   ksmd  2nd half  passes    turns    took");
+    let default = [("profit", "kind = \"profit\"".to_owned())];
+    let of_policies = POLICIES.iter().skip(1).flat_map(|entry| {
+        let table = move |settings: &str| format!("kind = \"{0}\"\n[{0}]\n{settings}", entry.name);
+        entry.competitors.iter().map(move |(name, settings)| (*name, table(settings)))
+    });
+    for (name, table) in default.into_iter().chain(of_policies) {
+        if !wanted.is_empty() && !wanted.iter().any(|word| word == name) {
+            continue;
+        }
+        let config: PolicyConfig = toml::from_str(&table).unwrap_or_default();
+        let Ok(policy) = config.policy(&|_| Err(io::ErrorKind::NotFound.into())) else { continue };
+        let began = Instant::now();
+        let outcome = Outcome::of(&fleet, run, policy, Limits::default(), |_| true);
+        println!(
+            "{name:22} {:7.1} % {:6.1} % {:4.0} %  {:6.0} % {:7} {:8} {:6.1} s",
+            outcome.share() * 100.0,
+            outcome.counted_share() * 100.0,
+            outcome.ksmd_share(Duration::ZERO) * 100.0,
+            outcome.ksmd_share(fleet.duration / 2) * 100.0,
+            outcome.passes(),
+            outcome.turns,
+            began.elapsed().as_secs_f64(),
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! A made-up fleet: guests of a few images that fill a host, and come and go.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{Config, PAGE_SIZE, Plan};
+
+/// The guests of one host. Each page of a guest belongs to one part; what is left of its memory is unique.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fleet {
+    /// Memory of the host, in bytes.
+    pub host_bytes: u64,
+    /// The number of images.
+    pub images: u16,
+    /// Sizes of guests, in multiples of `size_step` bytes, all equally likely.
+    pub sizes: RangeInclusive<u32>,
+    /// The unit of `sizes`, in bytes.
+    pub size_step: u64,
+    /// The part of a guest that equals the same part of all guests.
+    pub common: f64,
+    /// The part that equals the same part of all guests of its image.
+    pub image: f64,
+    /// The part that is empty.
+    pub zero: f64,
+    /// The part that gets new contents once in `rewritten_every`.
+    pub rewritten: f64,
+    /// The duration of one round of rewriting.
+    pub rewritten_every: Duration,
+    /// Time between two starts while the host fills.
+    pub start_every: Duration,
+    /// The part of the host's memory that guests fill.
+    pub full: f64,
+    /// The time from which guests come and go; later, if the host is not full by then.
+    pub exchange_from: Duration,
+    /// Time between two exchanges, at each of which one guest leaves and one of the same size comes. Zero: there are none.
+    pub exchange_every: Duration,
+    /// The end of the story.
+    pub duration: Duration,
+    /// Chooses sizes, images and those that leave.
+    pub seed: u64,
+}
+
+/// An hour on a host of 16 GiB: guests of 1 to 4 GiB and eight images fill nine tenths of it, and from half an hour on one leaves
+/// and one comes each minute.
+impl Default for Fleet {
+    fn default() -> Self {
+        Self {
+            host_bytes: 16 << 30,
+            images: 8,
+            sizes: 1..=4,
+            size_step: 1 << 30,
+            common: 0.1,
+            image: 0.2,
+            zero: 0.1,
+            rewritten: 0.01,
+            rewritten_every: Duration::from_secs(60),
+            start_every: Duration::from_secs(5),
+            full: 0.9,
+            exchange_from: Duration::from_secs(1800),
+            exchange_every: Duration::from_secs(60),
+            duration: Duration::from_secs(3600),
+            seed: 1,
+        }
+    }
+}
+
+impl Fleet {
+    /// The host that it runs on, with memory kept in runs of `run_pages` pages.
+    pub fn config(&self, run_pages: u32) -> Config {
+        Config { total_bytes: self.host_bytes, run_pages, ..Config::default() }
+    }
+
+    /// The guests' plans, in the order of their starts.
+    pub fn plans(&self) -> Vec<Plan> {
+        let mut dice = Dice(self.seed);
+        let mut plans = Vec::new();
+        // Of those that run: the place in `plans` and the size.
+        let mut living = Vec::new();
+        let mut free = (self.host_bytes as f64 * self.full) as u64;
+        let mut at = Duration::ZERO;
+        while plans.len() < MOST {
+            let size = self.size(&mut dice);
+            if size == 0 || size > free {
+                break;
+            }
+            free -= size;
+            living.push((plans.len(), size));
+            plans.push(self.plan(plans.len(), size, at, &mut dice));
+            at += self.start_every;
+        }
+        at = at.max(self.exchange_from);
+        while !self.exchange_every.is_zero() && at < self.duration && !living.is_empty() && plans.len() < MOST {
+            let leaving = dice.below(living.len() as u64) as usize;
+            let (index, size) = living.swap_remove(leaving);
+            plans[index].stops = Some(at);
+            living.push((plans.len(), size));
+            plans.push(self.plan(plans.len(), size, at, &mut dice));
+            at += self.exchange_every;
+        }
+        plans
+    }
+
+    fn size(&self, dice: &mut Dice) -> u64 {
+        let choices = u64::from(self.sizes.end().saturating_sub(*self.sizes.start())) + 1;
+        (u64::from(*self.sizes.start()) + dice.below(choices)) * self.size_step
+    }
+
+    fn plan(&self, number: usize, bytes: u64, at: Duration, dice: &mut Dice) -> Plan {
+        let all = u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX);
+        let mut left = all;
+        let mut part = |share: f64| {
+            let pages = ((f64::from(all) * share) as u32).min(left);
+            left -= pages;
+            pages
+        };
+        let (common, image) = (part(self.common), part(self.image));
+        let (zero, rewritten) = (part(self.zero), part(self.rewritten));
+        let of_image = 1 + dice.below(self.images.max(1).into()) as u16;
+        Plan::new(format!("guest-{}", number + 1))
+            .equal(0, common)
+            .equal(of_image, image)
+            .zero(zero)
+            .rewritten(rewritten, self.rewritten_every)
+            .unique(left)
+            .starting_at(at)
+    }
+}
+
+/// Guests that a story may have at most.
+const MOST: usize = 1_000_000;
+
+/// A generator of numbers that look random: SplitMix64.
+#[derive(Debug, Clone)]
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        ((u128::from(mixed) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_fill_the_host_and_one_comes_for_each_that_leaves() {
+        let fleet = Fleet { host_bytes: 64 << 30, ..Fleet::default() };
+        let plans = fleet.plans();
+        let running = |at: u64| {
+            let at = Duration::from_secs(at);
+            let runs = |plan: &&Plan| plan.starts <= at && plan.stops.is_none_or(|stops| stops > at);
+            let running: Vec<_> = plans.iter().filter(runs).collect();
+            (running.len(), running.iter().map(|plan| plan.pages() * PAGE_SIZE).sum::<u64>() >> 30)
+        };
+        let (guests, gib) = running(1799);
+        assert!((54..=57).contains(&gib), "{gib} GiB");
+        assert_eq!(running(0), (1, (plans[0].pages() * PAGE_SIZE) >> 30));
+        assert_eq!(running(3599), (guests, gib));
+        assert_eq!(plans.len(), guests + 30);
+        assert_eq!(plans.iter().filter(|plan| plan.stops.is_some()).count(), 30);
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let plans = |seed| Fleet { seed, ..Fleet::default() }.plans();
+        assert_eq!(plans(1), plans(1));
+        assert_ne!(plans(1), plans(2));
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs of pages: the machine that keeps them as one counts as the machine that keeps each page.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Happening {
+    Advance(u64),
+    Add(Vec<u64>),
+    Remove(u32),
+    Rewrite(u32, usize, u64),
+    Write(Knob, u64),
+}
+
+/// A content: often one of a few, sometimes empty, sometimes unique.
+fn content() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 1_u64..6, 1 => Just(ZERO), 1 => Just(UNIQUE)]
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        5 => (0_u64..5_000_000).prop_map(Happening::Advance),
+        1 => prop::collection::vec(content(), 0..30).prop_map(Happening::Add),
+        1 => (0_u32..8).prop_map(Happening::Remove),
+        4 => (0_u32..8, 0_usize..30, content()).prop_map(|(g, p, c)| Happening::Rewrite(g, p, c)),
+        1 => (1_u64..200).prop_map(|pages| Happening::Write(Knob::PagesToScan, pages)),
+        1 => (0_u64..2).prop_map(|smart| Happening::Write(Knob::SmartScan, smart)),
+        1 => prop_oneof![1 => Just(2), 1 => Just(0), 4 => Just(1)].prop_map(|run| Happening::Write(Knob::Run, run)),
+    ]
+}
+
+/// Two machines with the same pages: one keeps each page, the other runs of them.
+struct Pair {
+    pages: Machine,
+    runs: Machine,
+    length: u32,
+}
+
+impl Pair {
+    fn new(kernel: KernelVersion, length: u32) -> Self {
+        let machine = |run_pages| {
+            let mut machine = Machine::new(Config { kernel, run_pages, ..Config::default() });
+            // Chains of nodes are pruned at a time, which may fall between two pages of a run.
+            let _ = machine.write(Knob::StableNodeChainsPruneMillisecs, 0);
+            let _ = machine.write(Knob::MaxPageSharing, 3);
+            let _ = machine.write(Knob::UseZeroPages, 1);
+            machine.write(Knob::Run, 1).unwrap();
+            machine
+        };
+        Self { pages: machine(1), runs: machine(length), length }
+    }
+
+    /// Page `n` of a run has a content of its own.
+    fn spread(&self, content: u64) -> impl Iterator<Item = u64> + use<> {
+        let length = u64::from(self.length);
+        (0..length)
+            .map(move |page| if matches!(content, ZERO | UNIQUE) { content } else { content * length + page })
+    }
+
+    /// Lets ksmd come out of the run that it is in: a write to it or the end of its guest would settle it.
+    fn leave_run(&mut self) {
+        for _ in 0..100_000 {
+            if self.runs.ksmd.inside.is_none() || self.runs.is_asleep() || self.runs.settings.run != 1 {
+                return;
+            }
+            self.advance(100);
+        }
+    }
+
+    fn advance(&mut self, ns: u64) {
+        self.pages.advance(Duration::from_nanos(ns));
+        self.runs.advance(Duration::from_nanos(ns));
+    }
+
+    fn is_inside(&self) -> bool {
+        self.runs.ksmd.inside.is_some()
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Advance(ns) => self.advance(*ns),
+            Happening::Add(contents) => {
+                let spread: Vec<_> = contents.iter().flat_map(|&content| self.spread(content)).collect();
+                self.pages.add_guest("a", spread);
+                self.runs.add_guest("a", contents.iter().copied());
+            }
+            Happening::Remove(guest) => {
+                self.leave_run();
+                if !self.is_inside() {
+                    self.pages.remove_guest(GuestId(*guest));
+                    self.runs.remove_guest(GuestId(*guest));
+                }
+            }
+            Happening::Rewrite(guest, run, content) => {
+                self.leave_run();
+                if !self.is_inside() {
+                    for (page, content) in self.spread(*content).enumerate() {
+                        self.pages.write_page(GuestId(*guest), run * self.length as usize + page, content);
+                    }
+                    self.runs.write_page(GuestId(*guest), *run, *content);
+                }
+            }
+            Happening::Write(knob, value) => {
+                assert_eq!(self.pages.write(*knob, *value), self.runs.write(*knob, *value));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn runs_count_as_their_pages_at_every_moment(
+        version in prop_oneof![Just((6, 18)), Just((6, 10)), Just((6, 1))],
+        length in prop_oneof![Just(2_u32), Just(7), Just(64)],
+        story in prop::collection::vec(happening(), 0..60),
+    ) {
+        let mut pair = Pair::new(KernelVersion::new(version.0, version.1), length);
+        for step in &story {
+            pair.happen(step);
+            prop_assert_eq!(format!("{:?}", pair.pages.sample()), format!("{:?}", pair.runs.sample()), "{:?}", step);
+            prop_assert_eq!(pair.pages.attainable_pages(), pair.runs.attainable_pages());
+            prop_assert_eq!(pair.pages.truly_saved_pages(), pair.runs.truly_saved_pages());
+        }
+    }
+}

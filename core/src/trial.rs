@@ -1,0 +1,223 @@
+//! A trial: a policy in charge of the simulated machine, as the daemon would have it, and what came of it.
+
+use std::time::Duration;
+
+use crate::decide::{self, Limits, Policy, View};
+use crate::history::History;
+use crate::knobs::Knobs;
+use crate::page_sample::{PageSampler, Request};
+use crate::reading::Reading;
+use crate::sample::Sample;
+use crate::sim::{Fleet, Machine, PAGE_SIZE, Place};
+
+/// A policy in charge of a machine.
+#[derive(Debug)]
+pub struct Trial {
+    /// The machine. Guests may be started, changed and ended between two calls.
+    pub machine: Machine,
+    policy: Box<dyn Policy>,
+    limits: Limits,
+    history: History,
+    /// Draws pages to read, where they may be read.
+    sampler: Option<PageSampler>,
+    places: Vec<Place>,
+    next_turn: Duration,
+    turns: u64,
+    /// The state that the policy named last.
+    state: &'static str,
+}
+
+/// Pages in a page sample.
+const SAMPLED: usize = 512;
+
+/// The figures of one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moment {
+    /// Time since the machine's boot.
+    pub at: Duration,
+    /// Memory that KSM's gauges count as saved, at most what is attainable, in bytes. They count pages that were written to, and
+    /// ended guests, until ksmd's next visit.
+    pub counted_bytes: u64,
+    /// Memory that KSM saves, in bytes.
+    pub saved_bytes: u64,
+    /// Memory that KSM could save of what guests hold now, in bytes.
+    pub attainable_bytes: u64,
+    /// ksmd's CPU time so far.
+    pub ksmd_cpu: Duration,
+    /// Complete passes of ksmd so far.
+    pub passes: u64,
+    /// Merged pages that were written to so far.
+    pub breaks: u64,
+    /// What the policy is doing, in one word.
+    pub state: &'static str,
+}
+
+impl Trial {
+    /// Puts `policy` in charge of `machine`.
+    pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
+        let sampler = policy.wants_page_samples().then(PageSampler::default);
+        let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
+        Self { machine, policy, limits, history, sampler, places, next_turn, turns: 0, state: "" }
+    }
+
+    /// Keeps guests' memory from being read, as where the daemon may not read it.
+    #[must_use]
+    pub fn without_page_samples(mut self) -> Self {
+        self.sampler = None;
+        self
+    }
+
+    /// The policy in charge.
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+
+    /// Turns that the policy has taken.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// Lets the policy work until `end`. It is asked when it wanted to be.
+    pub fn run_until(&mut self, end: Duration) {
+        while self.machine.now() < end {
+            if self.next_turn <= self.machine.now() {
+                self.turn();
+            }
+            let until = self.next_turn.min(end);
+            self.machine.advance(until.saturating_sub(self.machine.now()));
+        }
+    }
+
+    fn turn(&mut self) {
+        let mut sample = self.machine.sample();
+        self.take_page_samples(&mut sample);
+        self.history.push(&sample);
+        let view = View { now: &sample, history: &self.history, limits: &self.limits };
+        let decision = decide::decide(self.policy.as_mut(), &view);
+        let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
+        // A refused setting is tried again at the next turn, as by the daemon.
+        let _ = self.machine.write_all(&decision.knobs.differing_from(&sample.ksm));
+        self.next_turn = self.machine.now() + decision.check_after.max(SHORTEST);
+        self.turns += 1;
+        self.state = decision.reason.state;
+    }
+
+    fn take_page_samples(&mut self, sample: &mut Sample) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let request = sampler.next(sample);
+        if request == Request::Draw {
+            self.places = self.machine.draw_places(SAMPLED);
+        }
+        let fingerprints = self.places.iter().map(|place| self.machine.print(*place));
+        match request {
+            Request::Nothing => {}
+            Request::ReadPart(part) => {
+                if sampler.read_part(part, part.of(fingerprints.clone()), sample.at) {
+                    sampler.read(fingerprints, sample.at);
+                }
+            }
+            Request::Read => sampler.read(fingerprints, sample.at),
+            Request::Draw => sampler.drawn(fingerprints, sample.at),
+        }
+        sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
+    }
+
+    /// The figures of this moment.
+    pub fn moment(&self) -> Moment {
+        let figures = self.machine.figures();
+        let attainable = self.machine.attainable_pages();
+        Moment {
+            at: self.machine.now(),
+            counted_bytes: figures.saved_pages.min(attainable) * PAGE_SIZE,
+            saved_bytes: self.machine.truly_saved_pages() * PAGE_SIZE,
+            attainable_bytes: attainable * PAGE_SIZE,
+            ksmd_cpu: figures.ksmd_cpu,
+            passes: figures.passes,
+            breaks: figures.breaks,
+            state: self.state,
+        }
+    }
+}
+
+/// The shortest time between two turns.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// What came of a fleet's story under one policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The figures over time, at equal distances, from the start to the end.
+    pub moments: Vec<Moment>,
+    /// Turns that the policy took.
+    pub turns: u64,
+}
+
+impl Outcome {
+    /// Plays a fleet's story under `policy`, with memory in runs of `run_pages` pages. `watch` sees each moment and says whether to go on.
+    pub fn of(
+        fleet: &Fleet,
+        run_pages: u32,
+        policy: Box<dyn Policy>,
+        limits: Limits,
+        mut watch: impl FnMut(&Moment) -> bool,
+    ) -> Self {
+        let mut machine = Machine::new(fleet.config(run_pages));
+        fleet.plans().into_iter().for_each(|plan| machine.start(plan));
+        let mut trial = Trial::new(machine, policy, limits);
+        let mut moments = vec![trial.moment()];
+        while trial.machine.now() < fleet.duration {
+            let end = (trial.machine.now() + STEP).min(fleet.duration);
+            trial.run_until(end);
+            let moment = trial.moment();
+            moments.push(moment);
+            if !watch(&moment) {
+                break;
+            }
+        }
+        Self { moments, turns: trial.turns() }
+    }
+
+    fn integral(&self, bytes: impl Fn(&Moment) -> u64) -> f64 {
+        let pieces = self.moments.windows(2);
+        let areas = pieces.map(|pair| bytes(&pair[0]) as f64 * (pair[1].at - pair[0].at).as_secs_f64());
+        areas.sum::<f64>() / (1 << 30) as f64
+    }
+
+    /// Saved memory over time, in GiB-s.
+    pub fn gib_seconds(&self) -> f64 {
+        self.integral(|moment| moment.saved_bytes)
+    }
+
+    /// Memory that could be saved over time, in GiB-s.
+    pub fn attainable_gib_seconds(&self) -> f64 {
+        self.integral(|moment| moment.attainable_bytes)
+    }
+
+    /// The part of what could be saved over time that KSM's gauges count as saved.
+    pub fn counted_share(&self) -> f64 {
+        self.integral(|moment| moment.counted_bytes) / self.attainable_gib_seconds().max(f64::MIN_POSITIVE)
+    }
+
+    /// The part of what could be saved over time that was saved.
+    pub fn share(&self) -> f64 {
+        self.gib_seconds() / self.attainable_gib_seconds().max(f64::MIN_POSITIVE)
+    }
+
+    /// ksmd's part of a CPU from `from` to the end.
+    pub fn ksmd_share(&self, from: Duration) -> f64 {
+        let start = self.moments.iter().find(|moment| moment.at >= from);
+        let (Some(start), Some(end)) = (start, self.moments.last()) else { return 0.0 };
+        let seconds = (end.at - start.at).as_secs_f64();
+        (end.ksmd_cpu - start.ksmd_cpu).as_secs_f64() / seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Complete passes of ksmd.
+    pub fn passes(&self) -> u64 {
+        self.moments.last().map_or(0, |moment| moment.passes)
+    }
+}
+
+/// Time between two moments.
+const STEP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;
