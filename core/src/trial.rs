@@ -13,7 +13,7 @@ use crate::sim::{Fleet, Machine, PAGE_SIZE, Place};
 /// A policy in charge of a machine.
 #[derive(Debug)]
 pub struct Trial {
-    /// The machine. Guests may be started, changed and ended between two calls.
+    /// The simulated machine. Guests may be started, changed and ended between two calls.
     pub machine: Machine,
     policy: Box<dyn Policy>,
     limits: Limits,
@@ -42,7 +42,7 @@ pub struct Moment {
     pub saved_bytes: u64,
     /// Memory that KSM could save of what guests hold now, in bytes.
     pub attainable_bytes: u64,
-    /// ksmd's CPU time so far.
+    /// The CPU time of ksmd so far.
     pub ksmd_cpu: Duration,
     /// Complete passes of ksmd so far.
     pub passes: u64,
@@ -202,7 +202,7 @@ impl Outcome {
         self.gib_seconds() / self.attainable_gib_seconds().max(f64::MIN_POSITIVE)
     }
 
-    /// ksmd's part of a CPU from `from` to the end.
+    /// The part of a CPU that ksmd used from `from` to the end.
     pub fn ksmd_share(&self, from: Duration) -> f64 {
         let start = self.moments.iter().find(|moment| moment.at >= from);
         let (Some(start), Some(end)) = (start, self.moments.last()) else { return 0.0 };

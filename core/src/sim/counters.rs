@@ -107,6 +107,6 @@ pub(super) struct Change {
     pub totals: Totals,
     /// That of the guest.
     pub own: Own,
-    /// Another guest, with whose run it was merged as the first two.
+    /// The other guest, where the two runs were the first to merge.
     pub partner: Option<u32>,
 }

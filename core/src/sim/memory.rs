@@ -45,7 +45,7 @@ pub(super) struct Memory {
     pub unshared: u64,
     pub zero_pages: u64,
     pub cow_ksm: u64,
-    /// The guest whose page was the first of the last two that made a stable node.
+    /// The guest of the page that waited in the unstable tree for the last one that was merged from there.
     pub partner: Option<u32>,
 }
 

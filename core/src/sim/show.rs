@@ -31,7 +31,7 @@ macro_rules! files_of {
 /// Figures of the machine that take no sample of its guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
-    /// ksmd's CPU time.
+    /// The CPU time of ksmd.
     pub ksmd_cpu: Duration,
     /// Complete passes of ksmd.
     pub passes: u64,
