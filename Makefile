@@ -33,7 +33,7 @@ MATRIX := target/matrix
 .PHONY: deb rpm tarball image package package-test reproducible
 .PHONY: help run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
-        fleet-test fleet-spark-test
+        fleet-test fleet-spark-test fleet-platforms-test
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -241,6 +241,11 @@ fleet-spark-test: $(FLEET)/installed ## Compare Spark's answers with DuckDB's; n
 	@$(call install,java:default-jre-headless)
 	$(FLEET)/bin/pip install --quiet --disable-pip-version-check -e 'fleet[spark]'
 	cd fleet && ../$(FLEET)/bin/pytest -m spark
+
+fleet-platforms-test: $(FLEET)/installed ## Check what fleet's apply runs by the parsers of OpenStack and KubeVirt; needs Go
+	@$(call install,go:golang-go)
+	$(FLEET)/bin/pip install --quiet --disable-pip-version-check -e 'fleet[platforms]'
+	cd fleet && ../$(FLEET)/bin/pytest -m platforms
 
 lint: rust build-tools ## Check format, lints, documentation, and the licences of dependencies
 	cargo fmt --all --check

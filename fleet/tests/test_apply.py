@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Hosts:
         if self.moves >= self.fail_after:
             raise ApplyError("the connection was lost")
         self.moves += 1
-        guest, target = argv[-2], argv[-1].removeprefix("test://")
+        guest, target = argv[argv.index("--domain") + 1], argv[argv.index("--desturi") + 1].removeprefix("test://")
         assert self.where[guest] == host
         self.where[guest] = target
         return ""
@@ -59,9 +60,15 @@ def start(plan: Plan) -> dict[str, str]:
 LIBVIRT = Libvirt(template="test://{host}")
 
 
+OPEN: list[Journal] = []
+
+
 def runner(plan: Plan, directory: Path, hosts: Hosts, **more: Any) -> Runner:
-    """Begins anew with the journal that an earlier run has left."""
-    return Runner(plan, LIBVIRT, Journal(directory / "j", plan), hosts.run, **more)
+    """Begins anew with the journal that an earlier run, which is gone, has left."""
+    while OPEN:
+        OPEN.pop().close()
+    OPEN.append(Journal(directory / "j", plan))
+    return Runner(plan, LIBVIRT, OPEN[0], hosts.run, **more)
 
 
 def test_apply_reaches_the_plan_and_a_second_run_does_nothing(plan: Plan, tmp_path: Path) -> None:
@@ -126,6 +133,7 @@ def test_the_journal_of_another_plan_is_refused(plan: Plan, tmp_path: Path) -> N
 
 def test_each_platform_names_guest_and_target(plan: Plan) -> None:
     step = plan.steps[0]
+    step = replace(step, guest_id="00000000-0000-4000-9000-000000000001")
     for backend in (LIBVIRT, Proxmox({step.guest: "104"}), OpenStack(), KubeVirt()):
         text = "\n".join(action.shell() for action in backend.actions(step))
         assert step.target in text

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ksmith_fleet.files import BadSketchError, Sketch
+from ksmith_fleet.faults import BadSketchError
+from ksmith_fleet.files import Sketch
 from ksmith_fleet.model import Fleet, LeftOut
 
 
@@ -38,6 +39,8 @@ def join(sketches: Sequence[Sketch], rules: Rules, left_out: Sequence[LeftOut] =
         kept = [thin(sketch, bits) for sketch in kept]
     kept = _majority(kept, fleet, "rate", lambda sketch: sketch.host.rate_bits, "it was sampled at another rate")
     kept = _times(kept, fleet, rules)
+    for sketch in kept:
+        fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest}", "the host skipped it") for guest in sketch.host.skipped]
     kept = _one_host_per_guest(kept, fleet)
     if not kept:
         reasons = "".join(f"\n  {left}" for left in fleet.left_out)
@@ -46,8 +49,6 @@ def join(sketches: Sequence[Sketch], rules: Rules, left_out: Sequence[LeftOut] =
     fleet.guests = [guest for sketch in kept for guest in sketch.guests]
     fleet.rate_bits = kept[0].host.rate_bits
     fleet.page_size = kept[0].host.page_size
-    for sketch in kept:
-        fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest}", "the host skipped it") for guest in sketch.host.skipped]
     return fleet, kept
 
 
@@ -66,12 +67,19 @@ def thin(sketch: Sketch, bits: int) -> Sketch:
 
 
 def _one_per_host(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
-    """Takes the newest sketch of each host. Two of one time contradict each other, so neither is taken."""
+    """Takes the newest sketch of each host. Two of one time contradict each other, so neither is taken.
+
+    A file `HOST.parquet` goes before files of other names: a host that may write its own file alone cannot speak for another.
+    """
     by_host: dict[str, list[Sketch]] = {}
     for sketch in sketches:
         by_host.setdefault(sketch.host.name, []).append(sketch)
     kept = []
     for name, same in by_host.items():
+        own = [sketch for sketch in same if _stem(sketch) == name]
+        if own:
+            fleet.left_out += [LeftOut(other.path, f"{name} has a file of its own name") for other in same if _stem(other) != name]
+            same = own
         same.sort(key=lambda sketch: sketch.host.time_ms)
         newest = [sketch for sketch in same if sketch.host.time_ms == same[-1].host.time_ms]
         fleet.left_out += [LeftOut(old.path, f"{name} has a newer sketch") for old in same[: len(same) - len(newest)]]
@@ -80,6 +88,10 @@ def _one_per_host(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
         else:
             fleet.left_out += [LeftOut(two.path, f"two sketches of {name} have one time") for two in newest]
     return kept
+
+
+def _stem(sketch: Sketch) -> str:
+    return sketch.path.rsplit("/", 1)[-1].removesuffix(".parquet")
 
 
 def _majority(sketches: list[Sketch], fleet: Fleet, what: str, key: Callable[[Sketch], object], why: str) -> list[Sketch]:
@@ -108,7 +120,7 @@ def _times(sketches: list[Sketch], fleet: Fleet, rules: Rules) -> list[Sketch]:
         elif age is not None and age < -60:
             why = f"its time is {-age:.0f} s in the future: set its clock"
         elif age is not None and age > rules.max_age_s:
-            why = f"it is {age:.0f} s old: take a new one"
+            why = f"it is {age:.0f} s old: take a new one, or allow its age with --max-age"
         else:
             kept.append(sketch)
             continue
@@ -118,25 +130,27 @@ def _times(sketches: list[Sketch], fleet: Fleet, rules: Rules) -> list[Sketch]:
 
 def _one_host_per_guest(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
     """Leaves out guests that two hosts claim: one of the hosts is wrong, or the guest is on its way."""
-    seen = Counter(guest.id for sketch in sketches for guest in sketch.guests)
+    # Hexadecimal digits of a UUID have two forms.
+    seen = Counter(guest.id.lower() for sketch in sketches for guest in sketch.guests)
     double = {identity for identity, count in seen.items() if count > 1 and "/" not in identity}
     names = {identity for identity, count in seen.items() if count > 1 and "/" in identity}
     if not double and not names:
         return sketches
     kept = []
     for sketch in sketches:
-        wrong = [guest for guest in sketch.guests if guest.id in double]
+        wrong = [guest for guest in sketch.guests if guest.id.lower() in double]
         fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest.name}", "two hosts claim this guest") for guest in wrong]
-        good = [guest for guest in sketch.guests if guest.id not in double]
+        good = [guest for guest in sketch.guests if guest.id.lower() not in double]
         number = {guest.id: at for at, guest in enumerate(good)}
         # Without a UUID an id is unique on its host only. The host's name makes it unique in the fleet.
-        good_named = [replace(g, id=f"{sketch.host.name}/{g.id}") if g.id in names else g for g in good]
+        good_named = [replace(g, id=f"{sketch.host.name}/{g.id}") if g.id.lower() in names else g for g in good]
         moved = np.array([number.get(guest.id, -1) for guest in sketch.guests], dtype=np.int32)
         at = moved[sketch.guest_of_row] if len(sketch.guest_of_row) else sketch.guest_of_row
         keep = at >= 0
         kept.append(
             replace(
                 sketch,
+                host=replace(sketch.host, skipped=(*sketch.host.skipped, *(guest.name for guest in wrong))),
                 guests=good_named,
                 guest_of_row=at[keep],
                 fingerprints=sketch.fingerprints[keep],

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from ksmith_fleet.consistency import Rules, join
 from ksmith_fleet.engines import Engine, Settings, open_engine
-from ksmith_fleet.files import BadSketchError, Sketch, list_sketches, read_sketch
+from ksmith_fleet.faults import BadSketchError
+from ksmith_fleet.files import Sketch, list_sketches, read_sketch
 from ksmith_fleet.model import Fleet, LeftOut
 
 ROWS = pa.schema([("guest", pa.int32()), ("host", pa.int32()), ("fingerprint", pa.int64()), ("copies", pa.int32())])

@@ -38,11 +38,19 @@ def changing_variance(copies: Numbers, steady: Numbers, rate: float) -> float:
     A content is sampled with all its copies, so the part is a ratio of two sums over contents, and its variance by linearisation is
     `(1 - rate) * sum((steady - part * copies)^2) / sum(copies)^2` with the part that stays.
     """
-    pages = float(copies.sum())
-    if pages <= 0:
-        return 0.0
-    stays = float(steady.sum()) / pages
-    return (1 - rate) * float(((steady - stays * copies) ** 2).sum()) / pages**2
+    return float(changing_variances(np.zeros(len(copies), dtype=np.int32), copies, steady, 1, rate)[0])
+
+
+def changing_variances(
+    guest: npt.NDArray[np.int32], copies: npt.NDArray[np.number], steady: npt.NDArray[np.number], guests: int, rate: float
+) -> Numbers:
+    """Gives `changing_variance` of each guest, from the rows of all."""
+    pages = np.bincount(guest, weights=copies, minlength=guests)
+    some = np.maximum(pages, 1.0)
+    stays = np.bincount(guest, weights=steady, minlength=guests) / some
+    squares = np.bincount(guest, weights=(steady - stays[guest] * copies) ** 2, minlength=guests)
+    variances: Numbers = (1 - rate) * squares / some**2
+    return variances
 
 
 def drift_pages(guests: Sequence[Guest]) -> float:

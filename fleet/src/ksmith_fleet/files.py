@@ -1,6 +1,6 @@
 """Reads one sketch and refuses it if anything in it contradicts the format or itself."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ksmith_fleet import schema
-from ksmith_fleet.estimate import changing_variance
+from ksmith_fleet import schema, values
+from ksmith_fleet.estimate import changing_variances
+from ksmith_fleet.faults import BadSketchError
+from ksmith_fleet.metadata import guest_entries, host_of, keys_of
 from ksmith_fleet.model import Guest, Host
+from ksmith_fleet.text import clean
 
-
-class BadSketchError(Exception):
-    """A file is no sketch that can be trusted; the text says why."""
+MOST_BYTES = 1 << 30
+"""The largest file that is read, and a quarter of what may come of it when it is unpacked."""
+MOST_ROWS = 1 << 24
+"""The most rows of one host: four thousand guests with 4096 sampled contents each."""
+TEXTS = ["host", "boot", "guest_id", "guest_name", "kind", "domain", "class"]
+"""Columns that repeat few texts, and are kept as numbers of these."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +54,12 @@ def list_sketches(where: str) -> list[str]:
 def read_sketch(path: str) -> Sketch:
     """Reads and checks one file. Raises `BadSketchError` with the reason, or `FileNotFoundError`."""
     try:
-        with fsspec.open(path, "rb") as file:
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)
-            meta = _metadata(parquet.schema_arrow)
-            _check_columns(parquet.schema_arrow)
-            table = parquet.read(columns=list(schema.COLUMNS))
+        data = pa.py_buffer(_whole_file(path))
+        parquet = pq.ParquetFile(pa.BufferReader(data))
+        meta = keys_of(parquet.schema_arrow)
+        _check_columns(parquet.schema_arrow)
+        _check_size(parquet.metadata)
+        table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, read_dictionary=TEXTS).read(list(schema.COLUMNS))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
@@ -60,29 +67,34 @@ def read_sketch(path: str) -> Sketch:
     for name in schema.COLUMNS:
         if name not in schema.NULLABLE and table.column(name).null_count:
             raise BadSketchError(f"column {name} lacks values")
+    host = host_of(meta)
     try:
-        host = _host(meta)
-        guests = _guests(table, meta, host)
-        rows = _rows(table, guests, host)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadSketchError(f"its metadata does not have the form of format {schema.FORMAT} ({error!r})") from error
-    return Sketch(path, host, guests, *rows)
+        raw_ids, guests = _guests(table, guest_entries(meta), host)
+        return _with_rows(path, table, raw_ids, guests, host)
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise BadSketchError(f"a value in it cannot be read ({_first_line(error)})") from error
+
+
+def _whole_file(path: str) -> bytes:
+    """Reads all of a file in one request: it may be replaced meanwhile, and parts of two would be one wrong sketch."""
+    fs, place = fsspec.core.url_to_fs(path)
+    with fs.open(place, "rb", cache_type="none") as file:
+        data: bytes = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise BadSketchError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return data
+
+
+def _check_size(found: pq.FileMetaData) -> None:
+    unpacked = sum(found.row_group(number).total_byte_size for number in range(found.num_row_groups))
+    if found.num_rows > MOST_ROWS:
+        raise BadSketchError(f"it has {found.num_rows} rows, and {MOST_ROWS} are read at most")
+    if unpacked > 4 * MOST_BYTES:
+        raise BadSketchError(f"it has {unpacked >> 20} MiB when unpacked, and {4 * MOST_BYTES >> 20} are read at most")
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:160]
-
-
-def _metadata(arrow: pa.Schema) -> dict[str, str]:
-    raw = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (arrow.metadata or {}).items()}
-    if schema.META_FORMAT not in raw:
-        raise BadSketchError("it is no sketch of ksmith: the key ksmith.format is not there")
-    if raw[schema.META_FORMAT] != schema.FORMAT:
-        raise BadSketchError(f"it has format {raw[schema.META_FORMAT]!r}; this ksmith-fleet reads {schema.FORMAT}")
-    missing = [key for key in schema.META_ALL if key not in raw]
-    if missing:
-        raise BadSketchError(f"metadata {', '.join(missing)} is not there")
-    return raw
 
 
 def _check_columns(arrow: pa.Schema) -> None:
@@ -97,100 +109,58 @@ def _check_columns(arrow: pa.Schema) -> None:
             raise BadSketchError(f"column {name} has type {found}, not {kind}")
 
 
-def _host(meta: dict[str, str]) -> Host:
-    try:
-        said: dict[str, Any] = json.loads(meta[schema.META_HOST])
-        bits = int(meta[schema.META_RATE_BITS])
-        page = int(meta[schema.META_PAGE])
-    except ValueError as error:
-        raise BadSketchError(f"its metadata cannot be read ({_first_line(error)})") from error
-    if not 0 <= bits <= schema.MAX_RATE_BITS:
-        raise BadSketchError(f"rate_bits {bits} is outside 0 to {schema.MAX_RATE_BITS}")
-    if page < 4096 or page & (page - 1):
-        raise BadSketchError(f"page_size {page} is no power of two from 4096 on")
-    memory = said["memory_bytes"]
-    if not isinstance(memory, int) or memory <= 0:
-        raise BadSketchError("the host does not say how much memory it has")
-    available = said.get("available_bytes")
-    if available is not None and not 0 <= available <= memory:
-        raise BadSketchError(f"the host says that {available} of {memory} bytes are available")
-    ksm: dict[str, Any] = said.get("ksm") or {}
-    across = ksm.get("merge_across_nodes")
-    return Host(
-        name=str(said["host"]),
-        boot=str(said["boot"]),
-        time_ms=int(said["time_ms"]),
-        page_size=page,
-        rate_bits=bits,
-        key_id=meta[schema.META_KEY],
-        memory_bytes=memory,
-        available_bytes=available,
-        reserved_bytes=int(said.get("reserved_bytes") or 0),
-        cpus=said.get("cpus"),
-        numa_bytes=tuple(int(node["memory_bytes"]) for node in said.get("numa") or []),
-        merge_across_nodes=across is None or bool(across),
-        use_zero_pages=bool(ksm.get("use_zero_pages")),
-        max_page_sharing=max(2, int(ksm.get("max_page_sharing") or 256)),
-        saved_bytes=ksm.get("saved_bytes"),
-        skipped=tuple(f"{skip.get('guest')} ({skip.get('why')})" for skip in said.get("skipped") or []),
+def _guests(table: pa.Table, said: Mapping[str, Mapping[str, Any]], host: Host) -> tuple[list[str], list[Guest]]:
+    """Reads the guests, and their ids as the rows have them."""
+    if set(pc.unique(table.column("host")).to_pylist()) - {host.name}:
+        raise BadSketchError(f"it has rows of other hosts than {host.name}")
+    rows = table.filter(pc.is_null(table.column("fingerprint"))).to_pylist()
+    ids = [str(row["guest_id"]) for row in rows]
+    if len(set(ids)) != len(ids) or len(ids) != len(said):
+        raise BadSketchError("it does not have exactly one row without a fingerprint for each guest")
+    return ids, [_guest(row, said, host) for row in rows]
+
+
+def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: Host) -> Guest:
+    name = clean(row["guest_id"])
+    entry = said.get(row["guest_id"])
+    if entry is None:
+        raise BadSketchError(f"guest {name} is not in the metadata")
+    if not 0 <= row["zero_pages"] <= row["pages"]:
+        raise BadSketchError(f"guest {name} has {row['zero_pages']} zero pages of {row['pages']}")
+    changing = row["changing"]
+    if changing is not None and not 0 <= changing <= 1:
+        raise BadSketchError(f"guest {name} has a changing part of {changing}")
+    rss = values.number(entry, "rss_bytes")
+    if max(row["pages"] * host.page_size, rss or 0) > 4 * host.memory_bytes:
+        raise BadSketchError(f"guest {name} has more than four times the memory of its host")
+    return Guest(
+        id=name,
+        name=clean(row["guest_name"]),
+        host=host.name,
+        kind=clean(row["kind"]),
+        domain=None if row["domain"] is None else clean(row["domain"]),
+        klass=clean(row["class"]),
+        pages=row["pages"],
+        zero_pages=row["zero_pages"],
+        changing=changing or 0.0,
+        memory_bytes=values.number(entry, "memory_bytes"),
+        rss_bytes=rss,
+        saved_bytes=values.number(entry, "saved_bytes"),
+        zero_saved_bytes=values.number(entry, "zero_saved_bytes"),
+        verified=values.flag(entry, "verified", False),
+        time_ms=int(row["time"].timestamp() * 1000),
     )
 
 
-def _guests(table: pa.Table, meta: dict[str, str], host: Host) -> list[Guest]:
-    try:
-        said = {entry["guest_id"]: entry for entry in json.loads(meta[schema.META_GUESTS])}
-    except ValueError as error:
-        raise BadSketchError(f"metadata {schema.META_GUESTS} cannot be read ({_first_line(error)})") from error
-    rows = table.filter(pc.is_null(table.column("fingerprint"))).to_pylist()
-    if set(pc.unique(table.column("host")).to_pylist()) - {host.name}:
-        raise BadSketchError(f"it has rows of other hosts than {host.name}")
-    guests: list[Guest] = []
-    for row in rows:
-        entry = said.get(row["guest_id"])
-        if entry is None:
-            raise BadSketchError(f"guest {row['guest_id']} is not in the metadata")
-        if not 0 <= row["zero_pages"] <= row["pages"]:
-            raise BadSketchError(f"guest {row['guest_id']} has {row['zero_pages']} zero pages of {row['pages']}")
-        changing = row["changing"]
-        if changing is not None and not 0 <= changing <= 1:
-            raise BadSketchError(f"guest {row['guest_id']} has a changing part of {changing}")
-        if row["pages"] * host.page_size > 4 * host.memory_bytes:
-            raise BadSketchError(f"guest {row['guest_id']} has more than four times the memory of its host")
-        guests.append(
-            Guest(
-                id=row["guest_id"],
-                name=row["guest_name"],
-                host=host.name,
-                kind=row["kind"],
-                domain=row["domain"],
-                klass=row["class"],
-                pages=row["pages"],
-                zero_pages=row["zero_pages"],
-                changing=changing or 0.0,
-                memory_bytes=entry.get("memory_bytes"),
-                rss_bytes=entry.get("rss_bytes"),
-                saved_bytes=entry.get("saved_bytes"),
-                verified=bool(entry.get("verified")),
-                time_ms=int(row["time"].timestamp() * 1000),
-            )
-        )
-    if len({guest.id for guest in guests}) != len(guests) or len(guests) != len(said):
-        raise BadSketchError("it does not have exactly one row without a fingerprint for each guest")
-    return guests
-
-
-def _rows(table: pa.Table, guests: list[Guest], host: Host) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def _with_rows(path: str, table: pa.Table, ids: list[str], guests: list[Guest], host: Host) -> Sketch:
+    """Reads the rows of fingerprints, and checks that the guests can have them."""
     rates = pc.unique(table.column("rate")).to_pylist()
     if any(rate != 2.0**-host.rate_bits for rate in rates):
-        raise BadSketchError(f"rows have rates {rates}, the file has 2^-{host.rate_bits}")
+        raise BadSketchError(f"rows have rates {rates[:4]}, the file has 2^-{host.rate_bits}")
     rows = table.filter(pc.is_valid(table.column("fingerprint")))
     if rows.column("copies").null_count:
         raise BadSketchError("a fingerprint has no number of copies")
-    position = pa.array([guest.id for guest in guests], pa.string())
-    which = pc.index_in(rows.column("guest_id").cast(pa.string()), value_set=position)
-    if which.null_count:
-        raise BadSketchError("a fingerprint belongs to a guest that is not there")
-    guest_of_row = which.to_numpy().astype(np.int32)
+    guest_of_row = _positions(rows.column("guest_id"), ids)
     fingerprints: npt.NDArray[np.int64] = rows.column("fingerprint").to_numpy()
     copies = rows.column("copies").to_numpy().astype(np.int64)
     steady = pc.coalesce(rows.column("steady"), rows.column("copies")).to_numpy().astype(np.int64)
@@ -198,16 +168,30 @@ def _rows(table: pa.Table, guests: list[Guest], host: Host) -> tuple[npt.NDArray
         raise BadSketchError(f"a fingerprint is above the threshold of the rate 2^-{host.rate_bits}")
     if (copies < 1).any() or (steady < 0).any() or (steady > copies).any():
         raise BadSketchError("numbers of copies are out of bounds")
-    rate = 2.0**-host.rate_bits
-    for at, guest in enumerate(guests):
-        own = guest_of_row == at
-        guests[at] = replace(guest, changing_variance=changing_variance(copies[own].astype(float), steady[own].astype(float), rate))
     order = np.lexsort((fingerprints, guest_of_row))
     again = (np.diff(guest_of_row[order]) == 0) & (np.diff(fingerprints[order]) == 0)
     if again.any():
         raise BadSketchError("a guest has the same fingerprint twice")
     _check_sums(guests, guest_of_row, copies, host)
-    return guest_of_row, fingerprints, steady.astype(np.int32)
+    variances = changing_variances(guest_of_row, copies, steady, len(guests), 2.0**-host.rate_bits)
+    known = [replace(guest, changing_variance=float(variance)) for guest, variance in zip(guests, variances, strict=True)]
+    return Sketch(path, host, known, guest_of_row, fingerprints, steady.astype(np.int32))
+
+
+def _positions(column: pa.ChunkedArray, ids: list[str]) -> npt.NDArray[np.int32]:
+    """Gives for each row the position of its guest."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int32)
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.dictionary_encode().unify_dictionaries().combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    which = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(ids, pa.string()))
+    found: npt.NDArray[np.int32] = pc.fill_null(which, -1).to_numpy(zero_copy_only=False).astype(np.int32)[encoded.indices.to_numpy()]
+    if (found < 0).any():
+        raise BadSketchError("a fingerprint belongs to a guest that is not there")
+    return found
 
 
 def _check_sums(guests: list[Guest], guest_of_row: npt.NDArray[np.int32], copies: npt.NDArray[np.int64], host: Host) -> None:

@@ -44,7 +44,9 @@ def similarity_order(incidence: Incidence, image: npt.NDArray[np.int64]) -> npt.
 
     Images are chained: after each comes the one with the most contents in common with it.
     """
-    count = int(image.max()) + 1 if len(image) else 0
+    if not len(image):
+        return np.zeros(0, dtype=np.int64)
+    count = int(image.max()) + 1
     first = np.full(count, -1, dtype=np.int64)
     sizes = np.diff(incidence.starts)
     for guest in np.argsort(sizes, kind="stable"):

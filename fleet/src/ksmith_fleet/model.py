@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from ksmith_fleet.text import shown
+
 
 @dataclass(frozen=True)
 class Guest:
@@ -21,10 +23,12 @@ class Guest:
     """The memory that the guest believes to have."""
     rss_bytes: int | None
     saved_bytes: int | None
-    """What KSM saves of this guest now, by the host's account."""
+    """What KSM saves of this guest now, by the host's account, zero pages included."""
     verified: bool
     """Whether name and id are the hypervisor's word, and not that of the guest's user."""
     time_ms: int
+    zero_saved_bytes: int | None = None
+    """The part of `saved_bytes` that the kernel's zero page saves."""
     changing_variance: float = 0.0
     """The variance of `changing`, which is estimated from the sampled contents."""
 
@@ -47,9 +51,10 @@ class Host:
     merge_across_nodes: bool
     use_zero_pages: bool
     max_page_sharing: int
-    saved_bytes: int | None
+    zero_bytes: int
+    """What the kernel's zero page saves on the host."""
     skipped: tuple[str, ...]
-    """Guests that the sketch leaves out. Their memory still fills the host."""
+    """Guests that no plan knows, and that run there. Their memory still fills the host."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class LeftOut:
 
     def __str__(self) -> str:
         """Says both on one line."""
-        return f"{self.what}: {self.why}"
+        return shown(f"{self.what}: {self.why}".replace("\n", " "))
 
 
 @dataclass

@@ -15,6 +15,10 @@ PAIRS_AT_ONCE = 1 << 16
 """Pairs that popular contents are added to in one go, so that memory stays bounded."""
 
 
+MOST_PAIRS = 100_000
+"""Pairs that are listed, those with the most in common. Guests that are all alike have more pairs than memory has room for."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two guests and the pages that both hold."""
@@ -92,7 +96,7 @@ def _pairs(engine: Engine, fleet: Fleet, host_of: np.ndarray, incidence: Inciden
             part = slice(begin, begin + PAIRS_AT_ONCE)
             both = matrix[one[part]].multiply(matrix[two[part]])
             common[part] += np.asarray(both.sum(axis=1)).ravel().astype(common.dtype)
-    order = np.lexsort((two, one, -common))
+    order = np.lexsort((two, one, -common))[:MOST_PAIRS]
     return [
         Pair(
             int(one[at]),

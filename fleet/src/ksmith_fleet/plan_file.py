@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built
 from ksmith_fleet.placement.state import State
 from ksmith_fleet.planner import Outcome
+from ksmith_fleet.text import is_host_name
+from ksmith_fleet.write import replace_file
 
 FORMAT = 1
 
@@ -43,6 +46,8 @@ class HostPromise:
     """What a host saves and needs before and after the plan, in bytes."""
 
     host: str
+    time_ms: int
+    """The time of its sketch."""
     guests_before: int
     guests_after: int
     saved_before: Estimate
@@ -79,7 +84,7 @@ class Plan:
     @property
     def distance(self) -> float:
         """Gives the part of the bound that this placement does not reach."""
-        return 1.0 - self.shared_bytes / self.bound_bytes if self.bound_bytes else 0.0
+        return max(0.0, 1.0 - self.shared_bytes / self.bound_bytes) if self.bound_bytes else 0.0
 
 
 def make_plan(mode: str, fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, divergence: float) -> Plan:
@@ -130,7 +135,10 @@ def make_plan(mode: str, fleet: Fleet, built: Built, alone: Alone, outcome: Outc
         left_out=[str(left) for left in (*fleet.left_out, *built.left_out)],
         seconds=outcome.seconds,
         placement=placement,
-        faults=outcome.after.faults(),
+        faults=outcome.after.faults(
+            [", ".join(fleet.guests[g].name for g in item) for item in built.items],
+            [fleet.hosts[where.host].name + ("" if where.node is None else f" (node {where.node})") for where in built.bins],
+        ),
     )
 
 
@@ -145,6 +153,7 @@ def _promises(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome) -> lis
         result.append(
             HostPromise(
                 host=host.name,
+                time_ms=host.time_ms,
                 guests_before=count_before,
                 guests_after=count_after,
                 saved_before=before,
@@ -170,7 +179,7 @@ def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[in
     for item in items:
         if len(built.items[item]) > 1:
             across += _inner(built, int(item), fleet, alone)
-    rate = fleet.rate
+    rate = 1.0 / built.problem.incidence.weight
     frames = max(0.0, float(alone.contents[guests].sum()) - across) * rate
     here = [fleet.guests[g] for g in guests]
     variance = frames * (1 - rate) / rate**2 + moving_variance(here)
@@ -192,7 +201,7 @@ def _inner(built: Built, item: int, fleet: Fleet, alone: Alone) -> float:
 
 def write_plan(plan: Plan, path: str) -> None:
     """Writes the plan."""
-    Path(path).write_text(json.dumps({"format": FORMAT} | asdict(plan), indent=1) + "\n", encoding="utf-8")
+    replace_file(Path(path), json.dumps({"format": FORMAT} | asdict(plan), indent=1) + "\n")
 
 
 def read_plan(path: str) -> Plan:
@@ -201,7 +210,7 @@ def read_plan(path: str) -> Plan:
         said = json.loads(Path(path).read_text(encoding="utf-8"))
         if said.pop("format") != FORMAT:
             raise BadPlanError(f"{path} is a plan of another format")
-        said["steps"] = [Step(**step) for step in said["steps"]]
+        said["steps"] = [_step(step, number) for number, step in enumerate(said["steps"], 1)]
         for host in said["hosts"]:
             for key in ("saved_before", "saved_after"):
                 host[key] = Estimate(**host[key])
@@ -209,3 +218,14 @@ def read_plan(path: str) -> Plan:
         return Plan(**said)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadPlanError(f"{path} cannot be read as a plan: {error}") from error
+
+
+def _step(said: dict[str, Any], number: int) -> Step:
+    """Takes a move, if each of its words is fit for a command."""
+    step = Step(**said)
+    words = (step.guest, step.guest_id, step.kind)
+    if not all(isinstance(word, str) and word.isprintable() for word in words) or not is_host_name(step.source) or not is_host_name(step.target):
+        raise ValueError(f"move {number} has names that no command takes")
+    if step.number != number or not isinstance(step.bytes, int) or step.bytes < 0:
+        raise ValueError(f"move {number} has numbers that cannot be")
+    return step

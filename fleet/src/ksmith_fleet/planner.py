@@ -102,7 +102,10 @@ class Place:
 
 
 def plan_admit(built: Built, like: int) -> list[Place]:
-    """Ranks the bins for one more guest like an existing one, the best first. Only bins with room for its arrival count."""
+    """Ranks the bins for one more guest like an existing one, the best first. Only bins with room for its arrival count.
+
+    The problem must have been made by rules for an admission, or the place of the existing guest binds the new one.
+    """
     problem = built.problem
     state = State(problem, problem.current)
     gains = state.gains(like)

@@ -1,9 +1,12 @@
 """The operator's rules, from a TOML file: what sketches do not say."""
 
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class BadRulesError(Exception):
@@ -45,6 +48,11 @@ class Rules:
     apart: tuple[tuple[str, ...], ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
 
+    def for_admission(self) -> "Rules":
+        """Keeps what holds for one more guest: no rule names it, and its likeness may stay although it goes elsewhere."""
+        guests = {name: GuestRule(node=rule.node, cpus=rule.cpus) for name, rule in self.guests.items()}
+        return replace(self, guests=guests, apart=(), together=(), trust_unverified=True)
+
 
 def read_rules(path: str | None) -> Rules:
     """Reads the file, or gives the defaults without one."""
@@ -52,52 +60,82 @@ def read_rules(path: str | None) -> Rules:
         return Rules()
     try:
         said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return _rules(said)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, BadRulesError) as error:
         raise BadRulesError(f"{path}: {error}") from error
-    _known(path, "", said, {"divergence", "headroom", "trust_unverified", "hosts", "guests", "apart", "together"})
-    rules = Rules(
-        divergence=_part(path, said, "divergence", 0.2),
-        headroom=_part(path, said, "headroom", 0.05),
-        trust_unverified=bool(said.get("trust_unverified", False)),
-        hosts={name: _host(path, name, host) for name, host in said.get("hosts", {}).items()},
-        guests={name: _guest(path, name, guest) for name, guest in said.get("guests", {}).items()},
-        apart=_groups(path, said, "apart"),
-        together=_groups(path, said, "together"),
+
+
+def _rules(said: dict[str, Any]) -> Rules:
+    _known("", said, {"divergence", "headroom", "trust_unverified", "hosts", "guests", "apart", "together"})
+    return Rules(
+        divergence=_number(said, "", "divergence", 0.2, 1.0),
+        headroom=_number(said, "", "headroom", 0.05, 1.0),
+        trust_unverified=_flag(said, "", "trust_unverified"),
+        hosts={name: _host(f"hosts.{name}.", host) for name, host in _tables(said, "hosts").items()},
+        guests={name: _guest(f"guests.{name}.", guest) for name, guest in _tables(said, "guests").items()},
+        apart=_groups(said, "apart"),
+        together=_groups(said, "together"),
     )
-    return rules
 
 
-def _known(path: str, where: str, said: dict[str, Any], keys: set[str]) -> None:
+def _known(where: str, said: dict[str, Any], keys: set[str]) -> None:
     for key in said:
         if key not in keys:
-            raise BadRulesError(f"{path}: {where}{key} is no rule; there are {', '.join(sorted(keys))}")
+            raise BadRulesError(f"{where}{key} is no rule; there are {', '.join(sorted(keys))}")
 
 
-def _part(path: str, said: dict[str, Any], key: str, default: float) -> float:
+def _tables(said: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
+    found = said.get(key, {})
+    if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
+        raise BadRulesError(f"{key} takes tables, such as [{key}.NAME]")
+    return found
+
+
+def _number(said: dict[str, Any], where: str, key: str, default: float, most: float) -> float:
     value = said.get(key, default)
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise BadRulesError(f"{path}: {key} is {value!r}; give a number from 0 to 1")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise BadRulesError(f"{where}{key} is {value!r}; give a number from 0 to {most:g}")
     return float(value)
 
 
-def _host(path: str, name: str, said: dict[str, Any]) -> HostRule:
-    _known(path, f"hosts.{name}.", said, {"memory_bytes", "cpus", "classes", "exclude"})
-    classes = said.get("classes")
+def _whole(said: dict[str, Any], where: str, key: str) -> int | None:
+    return _of_type(said, where, key, int, "a whole number from 0 on", lambda value: not isinstance(value, bool) and value >= 0)
+
+
+def _flag(said: dict[str, Any], where: str, key: str) -> bool:
+    return bool(_of_type(said, where, key, bool, "true or false"))
+
+
+def _of_type(said: dict[str, Any], where: str, key: str, kind: type[T], form: str, fits: Callable[[Any], bool] = lambda _: True) -> T | None:
+    value = said.get(key)
+    if value is not None and not (isinstance(value, kind) and fits(value)):
+        raise BadRulesError(f"{where}{key} is {value!r}; give {form}")
+    return value
+
+
+def _host(where: str, said: dict[str, Any]) -> HostRule:
+    _known(where, said, {"memory_bytes", "cpus", "classes", "exclude"})
+    classes = _of_type(said, where, "classes", list, 'a list of classes, such as ["gold"]', lambda value: all(isinstance(one, str) for one in value))
     return HostRule(
-        said.get("memory_bytes"),
-        said.get("cpus"),
+        _whole(said, where, "memory_bytes"),
+        _number(said, where, "cpus", 0.0, 1e6) if "cpus" in said else None,
         None if classes is None else tuple(classes),
-        bool(said.get("exclude")),
+        _flag(said, where, "exclude"),
     )
 
 
-def _guest(path: str, name: str, said: dict[str, Any]) -> GuestRule:
-    _known(path, f"guests.{name}.", said, {"host", "node", "cpus", "fixed"})
-    return GuestRule(said.get("host"), said.get("node"), float(said.get("cpus", 0.0)), bool(said.get("fixed")))
+def _guest(where: str, said: dict[str, Any]) -> GuestRule:
+    _known(where, said, {"host", "node", "cpus", "fixed"})
+    return GuestRule(
+        _of_type(said, where, "host", str, "the name of a host"),
+        _whole(said, where, "node"),
+        _number(said, where, "cpus", 0.0, 1e6),
+        _flag(said, where, "fixed"),
+    )
 
 
-def _groups(path: str, said: dict[str, Any], key: str) -> tuple[tuple[str, ...], ...]:
+def _groups(said: dict[str, Any], key: str) -> tuple[tuple[str, ...], ...]:
     groups = said.get(key, [])
-    if not all(isinstance(group, list) and all(isinstance(name, str) for name in group) for group in groups):
-        raise BadRulesError(f"{path}: {key} is a list of lists of guests")
+    if not isinstance(groups, list) or not all(isinstance(group, list) and all(isinstance(name, str) for name in group) for group in groups):
+        raise BadRulesError(f"{key} is a list of lists of guests")
     return tuple(tuple(group) for group in groups)

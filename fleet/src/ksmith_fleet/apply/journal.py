@@ -1,5 +1,6 @@
 """The journal of an `apply`: each move is on disk before it begins and after it ended."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -10,47 +11,76 @@ from pathlib import Path
 from ksmith_fleet.apply.backend import ApplyError
 from ksmith_fleet.plan_file import Plan
 
+STATES = ("begun", "done", "undoing", "undone")
+
 
 class Journal:
-    """A file of JSON lines, synchronised after each."""
+    """A file of JSON lines, synchronised after each. One process at a time has it."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        """Opens the journal of a plan. A journal of another plan is refused."""
+        """Opens the journal of a plan. A journal of another plan is refused, and so is one that another process has."""
         self.path = path
         said = json.dumps([asdict(step) for step in plan.steps], sort_keys=True) + plan.key_id + str(plan.time_ms)
         self.plan = hashlib.sha256(said.encode()).hexdigest()
         self.states: dict[int, str] = {}
-        if path.exists():
-            self._read()
-        else:
-            self._write({"plan": self.plan})
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._begin(len(plan.steps))
+        except BlockingIOError as error:
+            self.close()
+            raise ApplyError(f"{path} is in use: another apply of this plan runs") from error
+        except BaseException:
+            self.close()
+            raise
 
-    def _read(self) -> None:
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").split("\n")):
-            try:
-                said = json.loads(line)
-            except ValueError:
-                # The last line may be cut off by a crash. Then its move counts by the state before it.
-                continue
-            if number == 0 and said.get("plan") != self.plan:
-                raise ApplyError(f"{self.path} is the journal of another plan: name another file with --journal")
-            if "step" in said:
-                self.states[int(said["step"])] = str(said["state"])
+    def close(self) -> None:
+        """Lets another process have the journal."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _begin(self, steps: int) -> None:
+        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        whole = [found for line in lines if (found := _line(line)) is not None]
+        if not whole:
+            # The file is new, or its first line was cut off before any move.
+            os.ftruncate(self._file, 0)
+            self._write({"plan": self.plan})
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+            return
+        if whole[0].get("plan") != self.plan:
+            raise ApplyError(f"{self.path} is the journal of another plan: name another file with --journal")
+        for found in whole[1:]:
+            step, state = found.get("step"), found.get("state")
+            if not isinstance(step, int) or not 1 <= step <= steps or state not in STATES:
+                raise ApplyError(f"{self.path} is damaged: it has the line {json.dumps(found)[:80]}")
+            self.states[step] = str(state)
+        if lines[-1]:
+            # The last line was cut off by a crash. Its move counts by the state before it.
+            os.write(self._file, b"\n")
 
     def _write(self, line: dict[str, object]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            # Begins a line of its own, even if the last one was cut off.
-            if file.tell() and not self.path.read_bytes().endswith(b"\n"):
-                file.write("\n")
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        data = (json.dumps(line) + "\n").encode()
+        while data:
+            data = data[os.write(self._file, data) :]
+        os.fsync(self._file)
 
     def note(self, step: int, state: str) -> None:
         """Writes the state of a move: `begun`, `done`, `undoing` or `undone`."""
-        self.states[step] = state
         self._write({"step": step, "state": state, "time": time.time()})
+        self.states[step] = state
 
     def state(self, step: int) -> str:
         """Gives the last state of a move, or `new`."""
         return self.states.get(step, "new")
+
+
+def _line(line: str) -> dict[str, object] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

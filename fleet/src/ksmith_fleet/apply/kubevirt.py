@@ -5,13 +5,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ksmith_fleet.apply.backend import Action, Run
+from ksmith_fleet.apply.backend import Action, ApplyError, Run
 from ksmith_fleet.plan_file import Step
+
+KIND = "virtualmachineinstancemigrations.kubevirt.io"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+"""Names in Kubernetes. None can be taken for an option of kubectl."""
 
 
 @dataclass(frozen=True)
 class KubeVirt:
-    """A cluster with KubeVirt 1.5 or later, which takes a node selector for one migration."""
+    """A cluster with KubeVirt 1.6 or later, which takes a node selector for one migration."""
 
     namespace: str = "default"
     namespaces: Mapping[str, str] = field(default_factory=dict)
@@ -19,16 +23,17 @@ class KubeVirt:
 
     def _place(self, step: Step) -> tuple[str, str]:
         """Gives namespace and name. libvirt inside a pod names its domain NAMESPACE_NAME."""
-        given = self.namespaces.get(step.guest)
-        if given is None and "_" in step.guest:
+        space, name = self.namespaces.get(step.guest) or self.namespace, step.guest
+        if step.guest not in self.namespaces and "_" in step.guest:
             space, _, name = step.guest.partition("_")
-            return space, name
-        return given or self.namespace, step.guest
+        if not _NAME.fullmatch(space) or not _NAME.fullmatch(name):
+            raise ApplyError(f"{step.guest} is no name of a virtual machine instance, or its namespace {space} is none")
+        return space, name
 
     def manifest(self, step: Step) -> str:
         """Writes the manifest of a move, as JSON, which is YAML."""
         space, name = self._place(step)
-        label = re.sub(r"[^a-z0-9-]+", "-", f"ksmith-{step.number}-{name}".lower())[:63].strip("-")
+        label = f"ksmith-{step.number}-{name}"[:63].rstrip("-.")
         return (
             json.dumps(
                 {
@@ -43,13 +48,19 @@ class KubeVirt:
         )
 
     def actions(self, step: Step) -> list[Action]:
-        """Gives the commands of a move: create it, and wait for its end."""
+        """Gives the commands of a move: create it, and wait for its end.
+
+        A migration of the same name is one of an apply that was interrupted, that failed or that is undone now. It is deleted
+        first, which also breaks it off if it has not ended. An older KubeVirt would drop the field for the target and move the guest anywhere:
+        strict validation refuses that.
+        """
         space, _ = self._place(step)
         label = json.loads(self.manifest(step))["metadata"]["name"]
         wait = ["kubectl", "wait", "-n", space, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30m"]
         return [
-            Action(["kubectl", "create", "-f", "-"], self.manifest(step)),
-            Action([*wait, f"virtualmachineinstancemigration/{label}"]),
+            Action(["kubectl", "delete", "-n", space, "--ignore-not-found", f"{KIND}/{label}"]),
+            Action(["kubectl", "create", "--validate=strict", "-f", "-"], self.manifest(step)),
+            Action([*wait, f"{KIND}/{label}"]),
         ]
 
     def where(self, step: Step, run: Run) -> str | None:

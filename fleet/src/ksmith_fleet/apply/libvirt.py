@@ -21,10 +21,10 @@ class Libvirt:
         return self.uris.get(host) or self.template.format(host=host)
 
     def actions(self, step: Step) -> list[Action]:
-        """Gives the command of a move. The guest is named by its UUID, which its own user cannot choose."""
+        """Gives the command of a move. The guest is named by its UUID, which its own user cannot choose, and never as an option."""
         source, target = self.uri(step.source), self.uri(step.target)
         words = ["virsh", "-c", source, "migrate", "--live", "--persistent", "--undefinesource", "--abort-on-error"]
-        return [Action([*words, *self.options, self._name(step), target])]
+        return [Action([*words, *self.options, "--domain", self._name(step), "--desturi", target])]
 
     def where(self, step: Step, run: Run) -> str | None:
         """Asks both hosts for their running guests."""
@@ -32,7 +32,9 @@ class Libvirt:
         for host in (step.source, step.target):
             names = run(["virsh", "-c", self.uri(host), "list", "--state-running", "--uuid", "--name"], None)
             for line in names.splitlines():
-                if self._name(step) in line.split():
+                # A line is UUID and name. A guest may have another's UUID for a name.
+                identity, _, name = line.strip().partition(" ")
+                if self._name(step) == (name.strip() if "/" in step.guest_id else identity):
                     found.append(host)
         if len(found) > 1:
             raise ApplyError(f"{step.guest} runs on {step.source} and on {step.target}: stop one of them by hand")

@@ -19,7 +19,7 @@ class Proxmox:
     def vmid(self, step: Step) -> str:
         """Gives the number of the guest."""
         found = self.vmids.get(step.guest) or self.vmids.get(step.guest_id) or step.guest
-        if not found.isdigit():
+        if not (found.isascii() and found.isdigit()):
             raise ApplyError(f"the VMID of {step.guest} is not known: give --id {step.guest}=VMID")
         return found
 

@@ -45,8 +45,11 @@ class Runner:
     run: Run = run_command
     wait_s: float = 600.0
     """The longest wait for room on a target."""
+    max_age_s: float = 86400.0
+    """The age of a plan's sketches up to which its first move is made."""
     say: Say = print
     sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.time
 
     def apply(self, settle_s: float = 0.0) -> int:
         """Carries out all moves that the journal does not have as done, and waits after each. Gives the number of moves made.
@@ -54,6 +57,8 @@ class Runner:
         Each guest must be where the plan has it, and its target must have its memory free. Otherwise no further move is made.
         """
         made = 0
+        if not self.journal.states:
+            self._check_age()
         for step in self.plan.steps:
             state = self.journal.state(step.number)
             if state == "done":
@@ -66,6 +71,12 @@ class Runner:
                     self.sleep(settle_s)
             self.journal.note(step.number, "done")
         return made
+
+    def _check_age(self) -> None:
+        """Refuses to begin an old plan: guests have come and gone since its sketches, and their contents have changed."""
+        age = self.clock() - self.plan.time_ms / 1000
+        if age > self.max_age_s:
+            raise ApplyError(f"the plan's sketches are {age:.0f} s old: make a new plan, or allow their age with --max-age")
 
     def undo(self) -> int:
         """Moves every guest back, the last move first. Gives the number of moves made."""

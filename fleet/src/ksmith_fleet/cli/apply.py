@@ -1,15 +1,18 @@
 """`ksmith-fleet apply` carries out a plan."""
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
 from ksmith_fleet.apply.backend import ApplyError, Backend
+from ksmith_fleet.apply.fresh import changes
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.apply.kubevirt import KubeVirt
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
 from ksmith_fleet.apply.run import Runner, script
+from ksmith_fleet.cli.common import add_ages, read_named
 from ksmith_fleet.plan_file import read_plan
 
 HELP = "print the moves of a plan as commands, or run them (--run)"
@@ -22,6 +25,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", action="store_true", help="run the commands; without it they are only printed")
     parser.add_argument("--undo", action="store_true", help="move all guests back that were moved; with --run")
     parser.add_argument("--journal", help="file that remembers what was done (default: PLAN.journal)")
+    parser.add_argument("--sketches", metavar="WHERE", help="newer sketches: nothing is moved if guests came to a target since the plan's")
+    add_ages(parser)
     parser.add_argument("--settle", type=float, default=60.0, metavar="S", help="seconds for KSM after each move (60)")
     parser.add_argument("--wait", type=float, default=600.0, metavar="S", help="seconds to wait for room on a target (600)")
     parser.add_argument("--uri", action="append", default=[], metavar="HOST=URI", help="libvirt: URI of a host (qemu+ssh://HOST/system)")
@@ -36,9 +41,14 @@ def run(options: argparse.Namespace) -> int:
     if not options.run:
         print("\n".join(script(plan, backend)))
         return 0
-    runner = Runner(plan, backend, Journal(Path(options.journal or options.plan + ".journal"), plan), wait_s=options.wait)
+    if options.sketches and not options.undo:
+        changed = changes(plan, read_named(options)[0])
+        if changed:
+            raise RuntimeError(f"hosts have changed since the plan: {'; '.join(changed)}. Make a new plan.")
     try:
-        made = runner.undo() if options.undo else runner.apply(options.settle)
+        with closing(Journal(Path(options.journal or options.plan + ".journal"), plan)) as journal:
+            runner = Runner(plan, backend, journal, wait_s=options.wait, max_age_s=options.max_age)
+            made = runner.undo() if options.undo else runner.apply(options.settle)
     except ApplyError as error:
         raise RuntimeError(f"{error}\nRun the same command again to go on, or with --undo to go back.") from error
     print(f"{made} moves made")

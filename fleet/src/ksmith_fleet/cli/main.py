@@ -1,13 +1,17 @@
 """The entry point of `ksmith-fleet`."""
 
 import argparse
+import os
 import sys
 from typing import Protocol, cast
 
+import duckdb
+
 from ksmith_fleet.cli import apply, check, overlap, plan, report, simulate
-from ksmith_fleet.files import BadSketchError
+from ksmith_fleet.faults import BadSketchError
 from ksmith_fleet.plan_file import BadPlanError
 from ksmith_fleet.rules import BadRulesError
+from ksmith_fleet.text import shown
 
 
 class Command(Protocol):
@@ -45,9 +49,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command. Exit codes: 0, 1 for a fault in the input or a refusal, 2 for wrong options."""
     options = parser().parse_args(arguments)
     try:
-        return COMMANDS[options.command].run(options)
-    except (BadSketchError, BadPlanError, BadRulesError, RuntimeError, ValueError) as error:
-        print(f"ksmith-fleet: {error}", file=sys.stderr)
+        code = COMMANDS[options.command].run(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of the output has gone. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("ksmith-fleet: interrupted", file=sys.stderr)
+        return 130
+    except (BadSketchError, BadPlanError, BadRulesError, OSError, RuntimeError, ValueError, duckdb.Error) as error:
+        print(f"ksmith-fleet: {shown(str(error))}", file=sys.stderr)
         return 1
 
 

@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the overlap."""
     with common.opened(options) as (fleet, _, engine):
-        found = overlap(fleet, engine, common.settings(options))
+        found = overlap(fleet, engine, common.settings(options, fleet))
     page = fleet.page_size
     names = [f"{guest.host}/{guest.name}" for guest in fleet.guests]
     if options.json:

@@ -5,9 +5,10 @@ import math
 
 from ksmith_fleet.cli import common
 from ksmith_fleet.placement.build import build
+from ksmith_fleet.placement.named import guest_named
 from ksmith_fleet.plan_file import Plan, make_plan, write_plan
 from ksmith_fleet.planner import plan_admit, plan_improve, plan_new
-from ksmith_fleet.rules import read_rules
+from ksmith_fleet.rules import Rules, read_rules
 
 HELP = "plan a new placement, an improvement by few moves, or the place of one more guest"
 
@@ -36,21 +37,9 @@ def run(options: argparse.Namespace) -> int:
     rules = read_rules(options.rules)
     read = common.read(options)
     fleet = read.fleet
-    built = build(fleet, read.incidence, read.alone, rules)
     if options.mode == "admit":
-        like = [n for n, item in enumerate(built.items) if any(options.like in (fleet.guests[g].name, fleet.guests[g].id) for g in item)]
-        if not like:
-            raise ValueError("admit needs --like with the name of a guest that has a sketch")
-        places = plan_admit(built, like[0])
-        for place in places:
-            scale = fleet.page_size / max(built.problem.kept, 1e-9)
-            print(
-                f"{fleet.hosts[built.bins[place.where].host].name}: shares {common.mib(place.shared * scale)}, "
-                f"{common.mib(place.free * fleet.page_size)} stay free"
-            )
-        if not places:
-            print("no host has room for it")
-        return 0 if places else 1
+        return _admit(options.like, rules, read)
+    built = build(fleet, read.incidence, read.alone, rules)
     if options.mode == "new":
         outcome = plan_new(built.problem, options.seconds)
     else:
@@ -61,6 +50,24 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         write_plan(plan, options.out)
     return 0
+
+
+def _admit(like: str | None, rules: Rules, read: common.Read) -> int:
+    """Prints the hosts for one more guest, the best first. The exit code is 1 if no host has room."""
+    fleet = read.fleet
+    if like is None:
+        raise ValueError("admit needs --like with the name of a guest that has a sketch")
+    built = build(fleet, read.incidence, read.alone, rules.for_admission())
+    places = plan_admit(built, built.items.index([guest_named(fleet, like)]))
+    for place in places:
+        scale = fleet.page_size / max(built.problem.kept, 1e-9)
+        print(
+            f"{fleet.hosts[built.bins[place.where].host].name}: shares {common.mib(place.shared * scale)}, "
+            f"{common.mib(place.free * fleet.page_size)} stay free"
+        )
+    if not places:
+        print("no host has room for it")
+    return 0 if places else 1
 
 
 def show(plan: Plan) -> None:

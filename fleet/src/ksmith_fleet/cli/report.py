@@ -8,6 +8,7 @@ from ksmith_fleet.overlap import overlap
 from ksmith_fleet.plan_file import read_plan
 from ksmith_fleet.report.html import report
 from ksmith_fleet.report.metrics import metrics
+from ksmith_fleet.write import replace_file
 
 HELP = "write an HTML report with plots, and metrics for Prometheus"
 
@@ -21,15 +22,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the files. A file is replaced as a whole, so that no reader sees half of it."""
+    """Writes the files."""
     if not options.html and not options.metrics:
         raise ValueError("name a file with --html or --metrics")
     plan = read_plan(options.plan) if options.plan else None
     with common.opened(options) as (fleet, _, engine):
-        found = overlap(fleet, engine, common.settings(options))
+        found = overlap(fleet, engine, common.settings(options, fleet))
     for path, text in ((options.html, report), (options.metrics, metrics)):
         if path:
-            part = path.with_name(path.name + ".part")
-            part.write_text(text(fleet, found, plan), encoding="utf-8")
-            part.replace(path)
+            replace_file(path, text(fleet, found, plan))
     return 0

@@ -3,13 +3,19 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ksmith_fleet.estimate import Alone, zero_saved
 from ksmith_fleet.incidence import Incidence
 from ksmith_fleet.model import Fleet, Guest, Host, LeftOut
+from ksmith_fleet.placement.groups import Now, join_groups
+from ksmith_fleet.placement.named import group_named, guest_rules
 from ksmith_fleet.placement.problem import Problem
 from ksmith_fleet.placement.state import ALONE, ANY
 from ksmith_fleet.rules import BadRulesError, GuestRule, HostRule, Rules
+
+MOVABLE = ("qemu",)
+"""Kinds of guests that the platforms of `apply` move while they run."""
 
 
 @dataclass(frozen=True)
@@ -33,63 +39,35 @@ class Built:
 def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Built:
     """Makes the problem. Guests that must stay together become one item."""
     left_out: list[LeftOut] = []
-    guest_rules = [_rule(rules, guest) for guest in fleet.guests]
-    _check_names(fleet, rules)
+    said = guest_rules(fleet, rules)
     bins, capacity, cpu_capacity = _bins(fleet, rules)
-    items = _items(fleet, rules)
     kept = 1.0 - rules.divergence
-    host_number = {host.name: at for at, host in enumerate(fleet.hosts)}
-    own = np.array([_own(guest, fleet, alone.saved[at], kept, fleet.host(guest.host)) for at, guest in enumerate(fleet.guests)])
-    arrival = np.array([guest.pages + _rest(guest, fleet) for guest in fleet.guests])
+    hosts = {host.name: host for host in fleet.hosts}
+    own = np.array([_own(guest, fleet, alone.saved[at], kept, hosts[guest.host]) for at, guest in enumerate(fleet.guests)])
+    now = _now(fleet, rules, said, bins, left_out)
+    items = join_groups(fleet, rules, now)
     joined = _join(incidence, items)
     single = np.array([own[item].sum() for item in items])
     inner = np.array([sum(len(incidence.of(g)) for g in item) for item in items]) - np.diff(joined.starts)
-    in_force = any(guest.domain is not None for guest in fleet.guests)
-    names = {domain: at for at, domain in enumerate(sorted({g.domain for g in fleet.guests if g.domain is not None}))}
-    domain = np.full(len(items), ANY, dtype=np.int64)
-    allowed = np.ones((len(items), len(bins)), dtype=bool)
-    movable = np.ones(len(items), dtype=bool)
-    current = np.full(len(items), -1, dtype=np.int64)
-    at_host: dict[int, list[int]] = {}
-    for number, where in enumerate(bins):
-        at_host.setdefault(where.host, []).append(number)
-    for number, item in enumerate(items):
-        found = {fleet.guests[g].domain for g in item}
-        if len(found) > 1:
-            raise BadRulesError(f"{_names(fleet, item)} must be together and have different trust domains")
-        if in_force:
-            one = found.pop()
-            domain[number] = ALONE if one is None else names[one]
-        here = {_current(fleet.guests[g], guest_rules[g], host_number, at_host, bins) for g in item}
-        where_now = here.pop() if len(here) == 1 else -1
-        current[number] = where_now
-        for g in item:
-            guest, rule = fleet.guests[g], guest_rules[g]
-            allowed[number] &= _allowed(guest, rule, fleet, rules, bins)
-            if rule.fixed or not (guest.verified or rules.trust_unverified):
-                movable[number] = False
-                if not rule.fixed:
-                    left_out.append(LeftOut(f"{guest.host}: {guest.name}", "only its user says which guest it is: it stays"))
-        if where_now < 0:
-            movable[number] = False
-            left_out.append(LeftOut(_names(fleet, item), "the rules do not say on which NUMA node it is: it stays"))
-            current[number] = at_host[host_number[fleet.guests[item[0]].host]][0]
-            where_now = int(current[number])
-        if not movable[number]:
-            allowed[number] = False
-            allowed[number, where_now] = True
-    if in_force:
+    current = np.array([now.current[item[0]] for item in items], dtype=np.int64)
+    allowed = np.array([now.allowed[item].all(axis=0) for item in items], dtype=bool).reshape(len(items), len(bins))
+    movable = np.array([now.movable[item].all() for item in items], dtype=bool)
+    stay = np.flatnonzero(~movable)
+    allowed[stay] = False
+    allowed[stay, current[stay]] = True
+    domain = _domains(fleet, items)
+    if (domain != ANY).any():
         # A guest without a sketch may be of any domain. No guest is sent to its host.
         for number, where in enumerate(bins):
             if fleet.hosts[where.host].skipped:
                 allowed[current != number, number] = False
     problem = Problem(
         own=single - kept * incidence.weight * inner,
-        arrival=np.array([arrival[item].sum() for item in items]),
+        arrival=np.array([now.arrival[item].sum() for item in items]),
         incidence=joined,
         kept=kept,
         capacity=capacity,
-        cpu=np.array([sum(guest_rules[g].cpus for g in item) for item in items], dtype=np.float64),
+        cpu=np.array([sum(said[g].cpus for g in item) for item in items], dtype=np.float64),
         cpu_capacity=cpu_capacity,
         domain=domain,
         apart=_apart(fleet, rules, items),
@@ -100,23 +78,48 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Bui
     return Built(problem, items, bins, left_out)
 
 
-def _rule(rules: Rules, guest: Guest) -> GuestRule:
-    return rules.guests.get(guest.id) or rules.guests.get(guest.name) or GuestRule()
+def _now(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], left_out: list[LeftOut]) -> Now:
+    """Says where guests are and may be, and names those that stay although no rule says so."""
+    host_number = {host.name: at for at, host in enumerate(fleet.hosts)}
+    at_host: dict[int, list[int]] = {}
+    for number, where in enumerate(bins):
+        at_host.setdefault(where.host, []).append(number)
+    current = np.zeros(len(fleet.guests), dtype=np.int64)
+    movable = np.ones(len(fleet.guests), dtype=bool)
+    for at, (guest, rule) in enumerate(zip(fleet.guests, said, strict=True)):
+        here = at_host[host_number[guest.host]]
+        of_node = [number for number in here if len(here) == 1 or bins[number].node == rule.node]
+        current[at] = (of_node or here)[0]
+        why = _why_it_stays(guest, rules, bool(of_node))
+        movable[at] = why is None and not rule.fixed
+        if why is not None and not rule.fixed:
+            left_out.append(LeftOut(f"{guest.host}: {guest.name}", f"{why}: it stays"))
+    arrival = np.array([guest.pages + _rest(guest, fleet) for guest in fleet.guests])
+    return Now(current, movable, _allowed(fleet, rules, said, bins), np.array([where.host for where in bins], dtype=np.int64), arrival)
 
 
-def _check_names(fleet: Fleet, rules: Rules) -> None:
-    known = {guest.name for guest in fleet.guests} | {guest.id for guest in fleet.guests}
-    named = set(rules.guests) | {name for group in (*rules.apart, *rules.together) for name in group}
-    if named - known:
-        raise BadRulesError(f"the rules name guests that no sketch has: {', '.join(sorted(named - known))}")
-    hosts = {host.name for host in fleet.hosts}
-    wanted = set(rules.hosts) | {rule.host for rule in rules.guests.values() if rule.host is not None}
-    if wanted - hosts:
-        raise BadRulesError(f"the rules name hosts that have no sketch: {', '.join(sorted(wanted - hosts))}")
+def _why_it_stays(guest: Guest, rules: Rules, node_is_known: bool) -> str | None:
+    if guest.kind not in MOVABLE:
+        return f"no platform moves a {guest.kind} while it runs"
+    if not (guest.verified or rules.trust_unverified):
+        return "only its user says which guest it is"
+    if not node_is_known:
+        return "the rules do not say on which NUMA node it is"
+    return None
 
 
-def _names(fleet: Fleet, item: list[int]) -> str:
-    return ", ".join(fleet.guests[g].name for g in item)
+def _domains(fleet: Fleet, items: list[list[int]]) -> np.ndarray:
+    """Numbers the trust domains of items. Where no guest has a domain, none is in force."""
+    names = {domain: at for at, domain in enumerate(sorted({g.domain for g in fleet.guests if g.domain is not None}))}
+    domain = np.full(len(items), ANY, dtype=np.int64)
+    for number, item in enumerate(items):
+        found = {fleet.guests[g].domain for g in item}
+        if len(found) > 1:
+            raise BadRulesError(f"{', '.join(fleet.guests[g].name for g in item)} must be together and have different trust domains")
+        if names:
+            one = found.pop()
+            domain[number] = ALONE if one is None else names[one]
+    return domain
 
 
 def _rest(guest: Guest, fleet: Fleet) -> float:
@@ -138,14 +141,16 @@ def _bins(fleet: Fleet, rules: Rules) -> tuple[list[Bin], np.ndarray, np.ndarray
     bins: list[Bin] = []
     capacity: list[float] = []
     cpus: list[float] = []
+    used: dict[str, float] = {}
+    for guest in fleet.guests:
+        used[guest.host] = used.get(guest.host, 0.0) + _used_now(guest, fleet)
     for at, host in enumerate(fleet.hosts):
         rule = rules.hosts.get(host.name, HostRule())
         memory = rule.memory_bytes or host.memory_bytes
         reserved = host.reserved_bytes or rules.headroom * memory
         room = float(memory)
         if host.available_bytes is not None and rule.memory_bytes is None:
-            known = sum(_used_now(guest, fleet) for guest in fleet.guests if guest.host == host.name)
-            room = min(room, host.available_bytes + known * fleet.page_size)
+            room = min(room, host.available_bytes + used.get(host.name, 0.0) * fleet.page_size)
         room = max(0.0, room - reserved) / fleet.page_size
         cpu = rule.cpus if rule.cpus is not None else np.inf
         nodes = len(host.numa_bytes)
@@ -162,28 +167,6 @@ def _bins(fleet: Fleet, rules: Rules) -> tuple[list[Bin], np.ndarray, np.ndarray
     return bins, np.array(capacity), np.array(cpus)
 
 
-def _items(fleet: Fleet, rules: Rules) -> list[list[int]]:
-    parent = list(range(len(fleet.guests)))
-
-    def root(at: int) -> int:
-        while parent[at] != at:
-            at = parent[at]
-        return at
-
-    for group in rules.together:
-        numbers = _numbers(fleet, group)
-        for number in numbers[1:]:
-            parent[root(number)] = root(numbers[0])
-    items: dict[int, list[int]] = {}
-    for at in range(len(fleet.guests)):
-        items.setdefault(root(at), []).append(at)
-    return list(items.values())
-
-
-def _numbers(fleet: Fleet, names: tuple[str, ...]) -> list[int]:
-    return [at for at, guest in enumerate(fleet.guests) if guest.name in names or guest.id in names]
-
-
 def _join(incidence: Incidence, items: list[list[int]]) -> Incidence:
     sets = [np.unique(np.concatenate([incidence.of(g) for g in item])) if len(item) > 1 else incidence.of(item[0]) for item in items]
     starts = np.concatenate([[0], np.cumsum([len(one) for one in sets])]).astype(np.int64)
@@ -195,27 +178,27 @@ def _apart(fleet: Fleet, rules: Rules, items: list[list[int]]) -> tuple[np.ndarr
     item_of = {g: number for number, item in enumerate(items) for g in item}
     groups = []
     for group in rules.apart:
-        numbers = [item_of[g] for g in _numbers(fleet, group)]
+        numbers = [item_of[g] for g in group_named(fleet, group)]
         if len(set(numbers)) != len(numbers):
             raise BadRulesError(f"{', '.join(group)} must be both together and apart")
         groups.append(np.array(sorted(numbers), dtype=np.int64))
     return tuple(groups)
 
 
-def _current(guest: Guest, rule: GuestRule, host_number: dict[str, int], at_host: dict[int, list[int]], bins: list[Bin]) -> int:
-    here = at_host[host_number[guest.host]]
-    if len(here) == 1:
-        return here[0]
-    return next((number for number in here if bins[number].node == rule.node), -1)
-
-
-def _allowed(guest: Guest, rule: GuestRule, fleet: Fleet, rules: Rules, bins: list[Bin]) -> np.ndarray:
-    row = np.ones(len(bins), dtype=bool)
-    for number, where in enumerate(bins):
-        host = fleet.hosts[where.host]
-        said = rules.hosts.get(host.name, HostRule())
-        stays = guest.host == host.name
-        row[number] = (
-            (rule.host is None or rule.host == host.name) and (said.classes is None or guest.klass in said.classes) and (not said.exclude or stays)
-        )
-    return row
+def _allowed(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin]) -> npt.NDArray[np.bool_]:
+    """Says for each guest and bin whether pins, classes and closed hosts let them meet."""
+    hosts = [fleet.hosts[where.host].name for where in bins]
+    of_bin = [rules.hosts.get(name, HostRule()) for name in hosts]
+    is_closed = np.array([rule.exclude for rule in of_bin], dtype=bool)
+    host_of = np.array(hosts)
+    alike: dict[tuple[str | None, str], npt.NDArray[np.bool_]] = {}
+    rows = np.ones((len(fleet.guests), len(bins)), dtype=bool)
+    for at, (guest, rule) in enumerate(zip(fleet.guests, said, strict=True)):
+        key = (rule.host, guest.klass)
+        if key not in alike:
+            fits = [
+                rule.host in (None, host) and (one.classes is None or guest.klass in one.classes) for host, one in zip(hosts, of_bin, strict=True)
+            ]
+            alike[key] = np.array(fits, dtype=bool)
+        rows[at] = alike[key] & (~is_closed | (host_of == guest.host)) if is_closed.any() else alike[key]
+    return rows

@@ -1,5 +1,7 @@
 """A placement as it is being made, with the memory that each bin needs."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -120,20 +122,22 @@ class State:
         placed = self.bin_of >= 0
         return float(self.problem.own[placed].sum() - self.need.sum())
 
-    def faults(self) -> list[str]:
-        """Names every constraint that this placement breaks."""
+    def faults(self, items: Sequence[str] | None = None, bins: Sequence[str] | None = None) -> list[str]:
+        """Names every constraint that this placement breaks, with these names of items and bins."""
         problem = self.problem
+        names = [f"item {item}" for item in range(problem.items)] if items is None else items
+        places = [f"bin {where}" for where in range(problem.bins)] if bins is None else bins
         found = [
-            f"bin {where} needs {self.need[where]:.0f} pages and has {problem.capacity[where]:.0f}"
-            for where in np.flatnonzero(self.need > problem.capacity + ROUNDED)
+            f"{places[where]} needs {self.need[where]:.0f} pages and has {problem.capacity[where]:.0f}"
+            for where in np.flatnonzero(self.need > problem.capacity + ROUNDED).tolist()
         ]
-        found += [f"bin {where} lacks CPU" for where in np.flatnonzero(self.cpu > problem.cpu_capacity + SLACK)]
+        found += [f"{places[where]} lacks CPU" for where in np.flatnonzero(self.cpu > problem.cpu_capacity + SLACK).tolist()]
         for where, held in enumerate(self.domains):
             if len([domain for domain in held if domain != ANY]) > 1 or held.get(ALONE, 0) > 1:
-                found.append(f"bin {where} mixes trust domains")
+                found.append(f"{places[where]} mixes trust domains")
         if problem.allowed is not None:
             placed = np.flatnonzero(self.bin_of >= 0)
             bad = placed[~problem.allowed[placed, self.bin_of[placed]]]
-            found += [f"item {item} may not be on bin {self.bin_of[item]}" for item in bad]
-        found += [f"bin {where} has two items that must be apart" for where in np.flatnonzero((self.apart > 1).any(axis=0))]
+            found += [f"{names[item]} may not be on {places[int(self.bin_of[item])]}" for item in bad.tolist()]
+        found += [f"{places[where]} has two guests that must be apart" for where in np.flatnonzero((self.apart > 1).any(axis=0)).tolist()]
         return found

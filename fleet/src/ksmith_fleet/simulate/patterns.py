@@ -69,7 +69,9 @@ def foretell(patterns: Patterns, guests: Sequence[int], bits: int, random: np.ra
         changing = 1.0 - float(steady.sum()) / max(1.0, float(copies.sum()))
         pages = int(patterns.nonzero[g])
         variance = changing_variance(copies, steady, rate)
-        said.append(Guest(patterns.names[g], patterns.names[g], "h", "qemu", None, "silver", pages, 0, changing, None, None, None, True, 0, variance))
+        said.append(
+            Guest(patterns.names[g], patterns.names[g], "h", "qemu", None, "silver", pages, 0, changing, None, None, None, True, 0, None, variance)
+        )
     together = patterns.steady[:, guests].sum(axis=1)
     frames = -(-together // max_sharing)
     sums = (drawn * frames).sum(), (drawn * frames**2).sum(), (drawn * together).sum()

@@ -1,6 +1,7 @@
 """Writes sketches of made-up hosts in the format of `ksmith sketch`."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ class MadeGuest:
     klass: str = "silver"
     changing: float | None = None
     verified: bool = True
+    kind: str = "qemu"
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -40,7 +42,7 @@ class MadeHost:
     memory_bytes: int = 64 << 30
     rate_bits: int = 0
     key_id: str = "0" * 32
-    time_ms: int = 1_790_000_000_000
+    time_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     page_size: int = 4096
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -53,7 +55,7 @@ def write_sketch(host: MadeHost, path: Path) -> None:
         rows = 1 + len(order)
         same = {
             "host": host.name, "boot": "boot-" + host.name, "time": host.time_ms, "guest_id": guest.id,
-            "guest_name": guest.name, "kind": "qemu", "domain": guest.domain, "class": guest.klass, "pages": guest.pages,
+            "guest_name": guest.name, "kind": guest.kind, "domain": guest.domain, "class": guest.klass, "pages": guest.pages,
             "zero_pages": guest.zero_pages, "changing": guest.changing, "rate": 2.0**-host.rate_bits,
         }  # fmt: skip
         for key, value in same.items():
@@ -66,7 +68,7 @@ def write_sketch(host: MadeHost, path: Path) -> None:
     said_host = {
         "host": host.name, "boot": "boot-" + host.name, "time_ms": host.time_ms, "memory_bytes": host.memory_bytes,
         "available_bytes": max(0, host.memory_bytes - used), "reserved_bytes": None, "cpus": 16, "numa": [],
-        "ksm": {"merge_across_nodes": 1, "use_zero_pages": 1, "max_page_sharing": 256, "saved_bytes": 0}, "skipped": [],
+        "ksm": {"merge_across_nodes": 1, "use_zero_pages": 1, "max_page_sharing": 256, "ksm_zero_pages": 0}, "skipped": [],
     } | host.more  # fmt: skip
     said_guests = [
         {

@@ -1,0 +1,75 @@
+"""Guests that must be together: one item if they share a host now, and else guests that go to one host."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ksmith_fleet.model import Fleet
+from ksmith_fleet.placement.named import group_named
+from ksmith_fleet.rules import BadRulesError, Rules
+
+
+@dataclass(frozen=True)
+class Now:
+    """Where guests are, and where they may be."""
+
+    current: npt.NDArray[np.int64]
+    """The bin of each guest."""
+    movable: npt.NDArray[np.bool_]
+    allowed: npt.NDArray[np.bool_]
+    """For each guest and bin whether they may meet."""
+    host_of: npt.NDArray[np.int64]
+    """The host of each bin."""
+    arrival: npt.NDArray[np.float64]
+
+
+def join_groups(fleet: Fleet, rules: Rules, now: Now) -> list[list[int]]:
+    """Gives the items. `now.allowed` and `now.movable` are narrowed for guests that first have to come together.
+
+    Such guests stay items of their own, since each moves from another host. All may go only to the host where most of their
+    memory is, or where one of them must stay. Once they are there, the next plan moves them as one.
+    """
+    items: list[list[int]] = []
+    for group in _components(fleet, rules):
+        if len({int(now.current[g]) for g in group}) == 1:
+            items.append(group)
+            continue
+        host = _meeting_host(fleet, now, group)
+        for g in group:
+            now.allowed[g] &= now.host_of == host
+            if now.host_of[now.current[g]] == host:
+                now.movable[g] = False
+                now.allowed[g] = False
+                now.allowed[g, now.current[g]] = True
+        items += [[g] for g in group]
+    return items
+
+
+def _components(fleet: Fleet, rules: Rules) -> list[list[int]]:
+    group_of = list(range(len(fleet.guests)))
+    for names in rules.together:
+        numbers = group_named(fleet, names)
+        joined = {group_of[number] for number in numbers}
+        group_of = [min(joined) if group in joined else group for group in group_of]
+    found: dict[int, list[int]] = {}
+    for guest, group in enumerate(group_of):
+        found.setdefault(group, []).append(guest)
+    return list(found.values())
+
+
+def _meeting_host(fleet: Fleet, now: Now, group: list[int]) -> int:
+    names = ", ".join(fleet.guests[g].name for g in group)
+    fixed = {int(now.host_of[now.current[g]]) for g in group if not now.movable[g]}
+    if len(fixed) > 1:
+        raise BadRulesError(f"{names} must be together, and stay on different hosts")
+    memory: dict[int, float] = {}
+    for g in group:
+        here = int(now.host_of[now.current[g]])
+        memory[here] = memory.get(here, 0.0) + float(now.arrival[g])
+    open_to_all = fixed or {int(host) for host in now.host_of}
+    for g in group:
+        open_to_all &= {int(host) for host in now.host_of[now.allowed[g]]}
+    if not open_to_all:
+        raise BadRulesError(f"{names} must be together, and no host may have them all")
+    return max(open_to_all, key=lambda host: (memory.get(host, 0.0), -host))

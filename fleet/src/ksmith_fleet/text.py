@@ -1,0 +1,20 @@
+"""Text that others chose: hosts and users of guests write names that end on terminals, in shells and in URIs."""
+
+import re
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def clean(name: str) -> str:
+    """Escapes all that is not printable, and the backslash, so that no two names become one."""
+    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in name)
+
+
+def shown(message: str) -> str:
+    """Escapes control characters of a message for a terminal. Lines stay lines."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
+
+
+def is_host_name(name: str) -> bool:
+    """Says whether a name is one of a host, and so has no meaning in a URI, a shell or a list of options."""
+    return _HOST.fullmatch(name) is not None

@@ -1,0 +1,308 @@
+"""An `apply` that is killed at any point is carried on or undone, and hosts that changed since are left alone."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made import guest, problem, put, two_images
+
+from ksmith_fleet.apply.backend import ApplyError
+from ksmith_fleet.apply.fresh import changes
+from ksmith_fleet.apply.journal import Journal
+from ksmith_fleet.apply.kubevirt import KubeVirt
+from ksmith_fleet.apply.libvirt import Libvirt
+from ksmith_fleet.apply.openstack import OpenStack
+from ksmith_fleet.apply.proxmox import Proxmox
+from ksmith_fleet.apply.run import Runner
+from ksmith_fleet.cli.main import main
+from ksmith_fleet.dataset import read_fleet
+from ksmith_fleet.plan_file import BadPlanError, Plan, Step, make_plan, read_plan, write_plan
+from ksmith_fleet.planner import plan_new
+from ksmith_fleet.simulate.write import MadeHost
+
+LIBVIRT = Libvirt(template="test://{host}")
+BEGIN = {"id-a": "h1", "id-b": "h2"}
+END = {"id-a": "h2", "id-b": "h1"}
+
+
+class KilledError(Exception):
+    """Stands for a SIGKILL: nothing after it runs."""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """Two guests change places by a third host, which has a move for a while."""
+    two_images(tmp_path)
+    fleet, built, single = problem(tmp_path)
+    made = make_plan("new", fleet, built, single, plan_new(built.problem, 1), 0.2)
+
+    def step(number: int, name: str, source: str, target: str, temporary: bool = False) -> Step:
+        return replace(made.steps[0], number=number, guest=name, guest_id=f"id-{name}", source=source, target=target, temporary=temporary)
+
+    steps = [step(1, "a", "h1", "h3", True), step(2, "b", "h2", "h1"), step(3, "a", "h3", "h2")]
+    return replace(made, steps=steps, placement=END)
+
+
+class Virsh:
+    """Hosts in memory, and a kill before or after the n-th command."""
+
+    def __init__(self, kill_at: int = 10**9, after: bool = False) -> None:
+        self.where, self.calls, self.kill_at, self.after = dict(BEGIN), 0, kill_at, after
+
+    def __call__(self, argv: Sequence[str], stdin: str | None) -> str:
+        self.calls += 1
+        if self.calls == self.kill_at and not self.after:
+            raise KilledError
+        said = self._do(argv)
+        if self.calls == self.kill_at:
+            raise KilledError
+        return said
+
+    def _do(self, argv: Sequence[str]) -> str:
+        host = argv[2].removeprefix("test://")
+        if argv[3] == "list":
+            return "".join(f"{identity} name\n" for identity, at in self.where.items() if at == host)
+        if argv[3] == "nodememstats":
+            return f"free   :  {1 << 30} KiB\n"
+        identity, target = argv[argv.index("--domain") + 1], argv[argv.index("--desturi") + 1]
+        assert self.where[identity] == host, "a guest is moved from where it is"
+        self.where[identity] = target.removeprefix("test://")
+        return ""
+
+
+def attempt(plan: Plan, path: Path, virsh: Virsh, undo: bool = False) -> int:
+    with closing(Journal(path, plan)) as journal:
+        runner = Runner(plan, LIBVIRT, journal, virsh, say=lambda _: None)
+        return runner.undo() if undo else runner.apply()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("kill_at", range(1, 16))
+def test_a_kill_at_each_command_is_carried_on_or_undone(plan: Plan, tmp_path: Path, kill_at: int, after: bool) -> None:
+    for undo in (False, True):
+        virsh, path = Virsh(kill_at, after), tmp_path / f"j-{undo}"
+        with pytest.raises(KilledError):
+            attempt(plan, path, virsh)
+        attempt(plan, path, virsh, undo)
+        assert virsh.where == (BEGIN if undo else END)
+        if not undo:
+            attempt(plan, path, virsh, undo=True)
+            assert virsh.where == BEGIN
+
+
+def test_the_whole_plan_takes_as_many_commands_as_are_killed(plan: Plan, tmp_path: Path) -> None:
+    virsh = Virsh()
+    assert attempt(plan, tmp_path / "j", virsh) == 3 and virsh.where == END
+    assert virsh.calls == 3 * 6, "two lists before, memory, the move, two lists after: kills above reach into the last move"
+
+
+@pytest.mark.parametrize("kill_at", range(1, 19))
+def test_an_undo_that_is_killed_is_undone_again(plan: Plan, tmp_path: Path, kill_at: int) -> None:
+    virsh, path = Virsh(), tmp_path / "j"
+    attempt(plan, path, virsh)
+    virsh.kill_at, virsh.calls, virsh.after = kill_at, 0, kill_at % 2 == 0
+    with pytest.raises(KilledError):
+        attempt(plan, path, virsh, undo=True)
+    attempt(plan, path, virsh, undo=True)
+    assert virsh.where == BEGIN
+
+
+def test_a_journal_cut_at_each_byte_of_its_last_line_is_read(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    attempt(plan, path, Virsh())
+    whole = path.read_bytes()
+    last = whole[:-1].rindex(b"\n") + 1
+    for cut in range(last, len(whole)):
+        path.write_bytes(whole[:cut])
+        virsh = Virsh()
+        virsh.where = dict(END)
+        assert attempt(plan, path, virsh) == 0
+        assert virsh.where == END
+
+
+def test_a_journal_without_its_first_line_belongs_to_no_plan(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(b'{"plan": "12')
+    attempt(plan, path, Virsh())
+    first = path.read_bytes().split(b"\n")[0]
+    assert json.loads(first)["plan"]
+    path.write_bytes(path.read_bytes()[3:])
+    with pytest.raises(ApplyError, match="another plan"):
+        Journal(path, plan)
+    for line in ('{"step": 9, "state": "done"}', '{"step": 1, "state": "maybe"}', '{"step": "1", "state": "done"}'):
+        path.write_bytes(first + b"\n" + line.encode() + b"\n")
+        with pytest.raises(ApplyError, match="damaged"):
+            Journal(path, plan)
+
+
+def test_two_applies_of_one_plan_do_not_run_at_once(plan: Plan, tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "j", plan)), pytest.raises(ApplyError, match="in use"):
+        Journal(tmp_path / "j", plan)
+    Journal(tmp_path / "j", plan).close()
+
+
+def test_an_old_plan_is_not_begun_and_is_carried_on(plan: Plan, tmp_path: Path) -> None:
+    def run(now: float, virsh: Virsh) -> int:
+        with closing(Journal(tmp_path / "j", plan)) as journal:
+            return Runner(plan, LIBVIRT, journal, virsh, say=lambda _: None, clock=lambda: now).apply()
+
+    late = plan.time_ms / 1000 + 86_401
+    with pytest.raises(ApplyError, match="make a new plan"):
+        run(late, Virsh())
+    virsh = Virsh(kill_at=6)
+    with pytest.raises(KilledError):
+        run(late - 10, virsh)
+    run(late, virsh)
+    assert virsh.where == END
+
+
+def test_hosts_that_changed_since_the_plan_are_named(tmp_path: Path) -> None:
+    two_images(tmp_path)
+    fleet, built, single = problem(tmp_path)
+    plan = make_plan("new", fleet, built, single, plan_new(built.problem, 1), 0.2)
+    target = plan.steps[0].target
+    assert {step.target for step in plan.steps} == {target} and changes(plan, fleet) == []
+    new = guest("new", [(1, 100)])
+    put(tmp_path, MadeHost(target, [new]))
+    now, _ = read_fleet(str(tmp_path))
+    assert changes(plan, now) == [f"new has come to {target}"]
+    (tmp_path / f"{target}.parquet").unlink()
+    now, _ = read_fleet(str(tmp_path))
+    assert changes(plan, now) == [f"{target} has no sketch that can be used"]
+    moved = replace(new, id=plan.steps[0].guest_id, name="wanderer")
+    put(tmp_path, MadeHost("h7", [moved]), MadeHost(target, [], more={"skipped": [{"guest": "uml-1", "why": "shared"}]}))
+    now, _ = read_fleet(str(tmp_path))
+    assert "h7: wanderer" in str(now.left_out) or f"{plan.steps[0].source}: " in str(now.left_out)
+    assert any("its sketch leaves out: uml-1" in change for change in changes(plan, now))
+
+
+def test_the_command_moves_nothing_where_hosts_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_images(tmp_path / "s")
+    path = str(tmp_path / "plan.json")
+    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--out", path]) == 0
+    target = read_plan(path).steps[0].target
+    put(tmp_path / "s", MadeHost(target, [guest("new", [(1, 100)])]))
+    assert main(["apply", path, "--run", "--sketches", str(tmp_path / "s")]) == 1
+    assert f"new has come to {target}" in capsys.readouterr().err
+    assert not Path(path + ".journal").exists()
+
+
+class Cluster:
+    """Answers kubectl, with migrations that stay until they are deleted."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, str] = {}
+        self.node, self.fails = "h1", False
+
+    def __call__(self, argv: Sequence[str], stdin: str | None) -> str:
+        if argv[1] == "get":
+            return self.node
+        if argv[1] == "delete":
+            assert "--ignore-not-found" in argv
+            self.objects.pop(argv[-1], None)
+        elif argv[1] == "create":
+            assert stdin is not None
+            said = json.loads(stdin)
+            name = "virtualmachineinstancemigrations.kubevirt.io/" + said["metadata"]["name"]
+            if name in self.objects:
+                raise ApplyError("AlreadyExists")
+            self.objects[name] = said["spec"]["addedNodeSelector"]["kubernetes.io/hostname"]
+        else:
+            if self.fails:
+                raise ApplyError("timed out waiting for the condition")
+            self.node = self.objects[argv[-1]]
+        return ""
+
+
+def test_a_migration_of_kubevirt_is_made_again_after_a_failure_and_for_an_undo(plan: Plan, tmp_path: Path) -> None:
+    one = replace(plan, steps=[replace(plan.steps[0], target="h2")])
+    cluster = Cluster()
+
+    def go(do: Callable[[Runner], int]) -> int:
+        with closing(Journal(tmp_path / "j", one)) as journal:
+            return do(Runner(one, KubeVirt(), journal, cluster, say=lambda _: None))
+
+    cluster.fails = True
+    with pytest.raises(ApplyError, match="timed out"):
+        go(Runner.apply)
+    cluster.fails = False
+    assert go(Runner.apply) == 1 and cluster.node == "h2"
+    assert go(Runner.undo) == 1 and cluster.node == "h1"
+
+
+@pytest.mark.parametrize("name", ["--all", "Web", "a b", "ns_--all", "$(reboot)", "ns_", "a" * 300])
+def test_names_that_a_platform_cannot_have_are_refused(plan: Plan, name: str) -> None:
+    step = replace(plan.steps[0], guest=name, guest_id=f"qemu/{name}")
+    for backend in (KubeVirt(), OpenStack(), Proxmox(), Proxmox({name: "1 2"}), Proxmox({name: "²"})):
+        with pytest.raises(ApplyError):
+            backend.actions(step)
+    assert LIBVIRT.actions(step)[0].argv[-4:] == ["--domain", name, "--desturi", "test://h3"]
+
+
+def test_a_name_that_is_anothers_uuid_finds_no_other_guest(plan: Plan) -> None:
+    step = replace(plan.steps[0], guest_id="uuid-1", target="h2")
+    said = {"test://h1": " uuid-1 web\n uuid-2 uuid-3\n", "test://h2": " uuid-4 uuid-1\n\n"}
+    assert LIBVIRT.where(step, lambda argv, _: said[argv[2]]) == "h1"
+    unnamed = replace(step, guest="two words", guest_id="qemu/two words")
+    said = {"test://h1": " uuid-1 words\n", "test://h2": " uuid-4 two words\n"}
+    assert LIBVIRT.where(unnamed, lambda argv, _: said[argv[2]]) == "h2"
+
+
+def test_a_plan_that_was_tampered_with_is_refused(plan: Plan, tmp_path: Path) -> None:
+    for change in (
+        {"target": "x/system?command=/tmp/evil"},
+        {"source": "-oProxyCommand=x"},
+        {"guest": "a\nreboot"},
+        {"guest_id": 5},
+        {"bytes": "many"},
+        {"bytes": -1},
+        {"number": 7},
+    ):
+        write_plan(plan, str(tmp_path / "p"))
+        said = json.loads((tmp_path / "p").read_text())
+        said["steps"][0] |= change
+        (tmp_path / "p").write_text(json.dumps(said))
+        with pytest.raises(BadPlanError):
+            read_plan(str(tmp_path / "p"))
+
+
+def test_a_kill_of_the_real_process_leaves_a_journal_that_is_carried_on(plan: Plan, tmp_path: Path) -> None:
+    write_plan(plan, str(tmp_path / "plan.json"))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    # A virsh that keeps where guests are in files, and takes its time to move one.
+    (tools / "virsh").write_text(
+        f"""#!/bin/sh
+cd {tmp_path}/where
+case "$3" in
+list) grep -l "^${{2#test://}}$" * | sed 's/$/ name/' ;;
+nodememstats) echo "free : 99999999 KiB" ;;
+migrate) while [ $# -gt 4 ]; do shift; done; echo "${{4#test://}}" > "$2.new"; sleep 0.3; mv "$2.new" "$2" ;;
+esac
+"""
+    )
+    (tools / "virsh").chmod(0o755)
+    (tmp_path / "where").mkdir()
+    for identity, host in BEGIN.items():
+        (tmp_path / "where" / identity).write_text(host + "\n")
+    uris = [f"--uri={host}=test://{host}" for host in ("h1", "h2", "h3")]
+    command = [sys.executable, "-m", "ksmith_fleet.cli.main", "apply", str(tmp_path / "plan.json"), "--run", "--settle", "0", *uris]
+    environment = {"PATH": f"{tools}:/usr/bin:/bin"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        journal = tmp_path / "plan.json.journal"
+        for _ in range(600):
+            if journal.exists() and '"begun"' in journal.read_text():
+                break
+            time.sleep(0.05)
+        process.kill()
+    # The tool's child goes on for a moment, as a libvirt daemon would.
+    time.sleep(0.5)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "moves made" in done.stdout
+    assert {identity: (tmp_path / "where" / identity).read_text().strip() for identity in BEGIN} == END

@@ -1,0 +1,63 @@
+"""Commands and manifests are taken by the platforms' own parsers."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ksmith_fleet.apply.kubevirt import KubeVirt
+from ksmith_fleet.apply.libvirt import Libvirt
+from ksmith_fleet.apply.openstack import OpenStack
+from ksmith_fleet.plan_file import Step
+
+STEP = Step(1, "shop_web-1", "6695eb01-f6a4-8304-79aa-97f2502e193f", "qemu", "h1", "h2", 1 << 30, 0, 0.0, False)
+
+
+@pytest.mark.skipif(shutil.which("virsh") is None, reason="virsh is not here")
+def test_virsh_takes_the_options_of_a_move() -> None:
+    libvirt = Libvirt(template="test:///default", options=["--copy-storage-all"])
+
+    def ask(*more: str) -> str:
+        (action,) = libvirt.actions(replace(STEP, guest="test", guest_id="qemu/test"))
+        return subprocess.run([*action.argv, *more], capture_output=True, text=True, check=False).stderr
+
+    # libvirt's driver for tests has a guest `test` and cannot migrate: the command came so far.
+    assert "not supported by the connection driver: virDomainMigrate" in ask()
+    assert "doesn't support option" in ask("--no-such-option")
+
+
+@pytest.mark.platforms
+def test_openstack_takes_the_commands() -> None:
+    from openstackclient.compute.v2 import server  # type: ignore[import-not-found]
+
+    (action,) = OpenStack().actions(STEP)
+    words = list(action.argv)
+    assert words[:5] == ["openstack", "--os-compute-api-version", "2.30", "server", "migrate"]
+    parser = server.MigrateServer(None, None).get_parser("openstack server migrate")
+    said = parser.parse_args(words[5:])
+    assert (said.live_migration, said.host, said.wait, said.server) == (True, "h2", True, STEP.guest_id)
+    asked: list[list[str]] = []
+    OpenStack().where(STEP, lambda argv, _: asked.append(list(argv)) or "h1")  # type: ignore[func-returns-value]
+    shown = server.ShowServer(None, None).get_parser("openstack server show").parse_args(asked[0][3:])
+    assert shown.server == STEP.guest_id and shown.formatter == "value"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--no-such-option", STEP.guest_id])
+
+
+@pytest.mark.platforms
+def test_kubevirt_has_each_field_of_the_manifest(tmp_path: Path) -> None:
+    checker = tmp_path / "checker"
+    subprocess.run(["go", "build", "-o", str(checker), "."], cwd=Path(__file__).parent / "kubevirt", check=True)
+
+    def check(manifest: str) -> str:
+        return subprocess.run([str(checker)], input=manifest, capture_output=True, text=True, check=False).stderr
+
+    manifest = KubeVirt().manifest(STEP)
+    assert check(manifest) == ""
+    said = json.loads(manifest)
+    assert said["metadata"]["namespace"] == "shop" and said["spec"]["vmiName"] == "web-1"
+    for field in ("vmiName", "addedNodeSelector"):
+        assert check(manifest.replace(field, "wrong")) != ""
