@@ -118,6 +118,13 @@ impl HostFacts {
     }
 }
 
+/// Whether a fleet's planner takes this name of a host: it ends in URIs and commands.
+pub fn is_host_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.len() <= 253
+        && name.chars().all(|each| each.is_ascii_alphanumeric() || matches!(each, '.' | '_' | '-'))
+}
+
 fn numa(root: &Root) -> Vec<NodeFacts> {
     let text = |path: &str| root.text(path).value().cloned();
     let online = text("sys/devices/system/node/online").and_then(|list| nodes(&list)).unwrap_or_default();
@@ -147,6 +154,19 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_name_of_a_host_means_nothing_to_a_shell_or_in_a_uri() {
+        for name in ["h1", "node-1.example.org", "H_2", "9"] {
+            assert!(is_host_name(name), "{name}");
+        }
+        let long = "h".repeat(254);
+        for name in
+            ["", "-oProxyCommand=x", ".h", "h/system?command=x", "h;reboot", "h 1", "h\n", "hö", "a@b", &long]
+        {
+            assert!(!is_host_name(name), "{name}");
+        }
+    }
 
     #[test]
     fn nodes_are_read_and_what_is_not_there_is_not_known() {

@@ -23,7 +23,7 @@ pub use capture::{Capture, CaptureError, CaptureOptions, Summary, capture};
 pub use clock::{Clock, Now};
 pub use contents::{GuestSketch, Sketched};
 pub use file::{FORMAT, Finished, HostSketch, WriteError, write_file};
-pub use host_facts::{HostFacts, KsmFacts, NodeFacts, Skipped};
+pub use host_facts::{HostFacts, KsmFacts, NodeFacts, Skipped, is_host_name};
 pub use key::FleetKey;
 pub use rate::{Rate, RateError, RateRule};
 pub use reading::LeftOut;

@@ -34,8 +34,10 @@ pub struct Subject {
     pub memory_bytes: Option<u64>,
     /// Resident memory; merged pages count in full.
     pub rss_bytes: u64,
-    /// Its part of what KSM saves now.
+    /// Its part of what KSM saves now, zero pages included.
     pub saved_bytes: u64,
+    /// The part of that which the kernel's zero page saves.
+    pub zero_saved_bytes: u64,
     /// Whether any of its memory is offered to KSM now.
     pub mergeable: Option<bool>,
     /// Its processes, the first one first.
@@ -60,6 +62,7 @@ impl Subject {
             memory_bytes: guest.memory_bytes,
             rss_bytes: guest.figures.rss_bytes,
             saved_bytes: guest.figures.saved_bytes,
+            zero_saved_bytes: guest.figures.zero_bytes.min(guest.figures.saved_bytes),
             mergeable: guest.mergeable,
             processes: guest.processes.clone(),
         }
@@ -80,6 +83,7 @@ impl Subject {
             memory_bytes: None,
             rss_bytes: 0,
             saved_bytes: 0,
+            zero_saved_bytes: 0,
             mergeable: Some(process.is_involved()),
             processes: vec![ProcessId { pid: process.pid, start_ticks: process.start_ticks }],
         }
@@ -126,6 +130,7 @@ pub(crate) mod tests {
             memory_bytes: Some(1 << 30),
             rss_bytes: 1 << 20,
             saved_bytes: 0,
+            zero_saved_bytes: 0,
             mergeable: Some(true),
             processes: vec![ProcessId { pid, start_ticks: 70 + u64::from(pid) }],
         }

@@ -13,7 +13,8 @@ use ksmith_host::memory::process::Process;
 use ksmith_host::observe::Observer;
 use ksmith_service::config::Config;
 use ksmith_sketch::{
-    CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, new_secret, read_secret,
+    CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, is_host_name, new_secret,
+    read_secret,
 };
 
 use super::{Failure, Global, amounts, patience, print};
@@ -54,7 +55,7 @@ pub struct SketchArgs {
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = amounts::wait)]
     again: Duration,
     /// The host's name in the fleet [default: the configuration's, or the kernel's]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = host)]
     host: Option<String>,
     /// Read the guest of this name, UUID or PID; may be given several times
     #[arg(long, value_name = "NAME")]
@@ -155,6 +156,13 @@ fn page(summary: &Summary, out: &Path, page_size: u64) -> Page {
         page.line(format_args!("left out {}: {}", skipped.guest, skipped.why));
     }
     page
+}
+
+fn host(text: &str) -> Result<String, String> {
+    match is_host_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("name it with letters, digits, dots, - and _, a letter or digit first".to_owned()),
+    }
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ksmith_host::root::Root;
-use ksmith_sketch::{Rate, RateRule, RotationOptions};
+use ksmith_sketch::{Rate, RateRule, RotationOptions, is_host_name};
 use serde::Deserialize;
 
 /// What the sketch file of this host holds, and what it may cost.
@@ -56,11 +56,12 @@ impl SketchConfig {
         if let Some(Err(why)) = self.rate.as_ref().map(|rate| rate.parse::<Rate>()) {
             return Some(format!("[sketch] rate: {why}"));
         }
-        let is_name = |name: &String| !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
         let fault = match self {
             Self { secret, .. } if !secret.is_absolute() => "secret: name an absolute path",
             Self { directory, .. } if !directory.is_absolute() => "directory: name an absolute path",
-            Self { host: Some(host), .. } if !is_name(host) => "host: name it without / and without a dot in front",
+            Self { host: Some(host), .. } if !is_host_name(host) => {
+                "host: name it with letters, digits, dots, - and _, a letter or digit first"
+            }
             Self { per_guest, .. } if !(1..=1 << 20).contains(per_guest) => {
                 "per_guest: it takes 1 to 1048576 contents"
             }
