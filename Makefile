@@ -211,6 +211,7 @@ package-test: deb rpm tarball image ## Install, upgrade, remove and purge the pa
 	packaging/tests/package-checks
 	packaging/tests/daemonset target/package/ksmith-*.oci.tar || [ $$? = 77 ]
 	packaging/tests/guest-deb-upgrade
+	GUEST_PACKAGES=tuned packaging/tests/guest-deb packaging/tests/hand-over-checks target/package/ksmith_*.deb
 
 reproducible: package ## Build a second time in another directory, and see that all packages are the same, bit by bit (some minutes)
 	packaging/tests/reproducible

@@ -326,6 +326,52 @@ fn a_captured_tree_is_read_with_its_own_configuration() {
     assert_eq!(shown["settings"]["history.max_mib"], serde_json::json!({ "value": 1536, "is_default": false }));
 }
 
+#[test]
+fn faults_of_a_configuration_that_is_only_warned_of_stand_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bad.toml");
+    fs::write(&file, "x = 1\n[limits]\nmax_cpu = 50\n").unwrap();
+    let output = ksmith(&["--root", &tree("linux-6.18"), "--config", &file.display().to_string()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let fits =
+        |line: &str| line.contains("bad.toml:1:1: ") && line.contains("; ") && line.contains("bad.toml:3:11: ");
+    assert!(said.lines().any(fits) && !said.contains("\\n"), "{said}");
+}
+
+#[test]
+fn a_tree_without_ksm_is_not_one_whose_counters_are_broken() {
+    let said = text(&ksmith(&["guests", "--root", &tree("no-ksm")]).stdout);
+    assert!(
+        said.contains("this kernel has no KSM or its counters can't be read: `ksmith doctor` says why"),
+        "{said}"
+    );
+    let output = ksmith(&["setup", "--dry-run", "--json", "--root", &tree("no-ksm")]);
+    assert_eq!(output.status.code(), Some(3), "a dry run ends as the run would");
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(plan["plan"]["obstacles"][0].as_str().unwrap().contains("this kernel has no KSM"), "{plan}");
+}
+
+/// Root in a container lacks rights that root of the host has.
+#[test]
+fn root_without_a_right_is_not_told_to_be_root() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = other.id().to_string();
+    for command in ["doctor", "estimate"] {
+        let limits = ["--inh-caps=-all", "--bounding-set=-all", PROGRAM];
+        let output =
+            Command::new("setpriv").args(limits).args([command, &pid]).stdin(Stdio::null()).output().unwrap();
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert!(said.contains("this root lacks the right too"), "{command}: {said}");
+        assert!(!said.contains("run ksmith as root"), "{command}: {said}");
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
 /// A user without rights.
 const UNPRIVILEGED: u32 = 65_534;
 

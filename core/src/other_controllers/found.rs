@@ -28,35 +28,71 @@ pub struct ServiceState {
     pub at_boot: AtBoot,
 }
 
-/// A profile of tuned that touches KSM.
+/// The active profiles of tuned, some of which touch KSM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// The name of the profile.
-    pub name: String,
+    /// The names of the profiles, in the order in which tuned applies them.
+    pub active: Vec<String>,
     /// The options that touch KSM, each with its section.
     pub options: Vec<(String, String)>,
+    /// Whether tuned chose the profile by itself, by what it recommends for the machine.
+    pub is_automatic: bool,
+    /// Whether it is tuned's post-loaded profile, which is applied after the active ones, whichever those are.
+    pub is_post_loaded: bool,
+    /// The directory in which tuned looks for the administrator's profiles.
+    pub directory: String,
+}
+
+/// A profile of tuned that includes the active ones and leaves KSM alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub directory: String,
+    /// The text of its `tuned.conf`.
+    pub text: String,
 }
 
 impl Profile {
-    /// The lines of a profile that includes this one and drops its options, with line breaks as `printf` has them. A script
-    /// can't be dropped in parts.
-    fn drops(&self) -> String {
-        let mut text = String::new();
-        let mut section = "";
-        for (of, option) in self.options.iter().filter(|(of, _)| of != "script") {
-            match section == of {
-                true => text.push(','),
-                false => text.push_str(&format!("[{of}]\\ndrop=")),
-            }
-            text.push_str(option);
-            section = of;
-            let is_last_of_section =
-                self.options.iter().rfind(|(other, _)| other == of).is_some_and(|(_, last)| last == option);
-            if is_last_of_section {
-                text.push_str("\\n");
-            }
+    /// The names as tuned-adm takes them.
+    pub fn names(&self) -> String {
+        self.active.join(" ")
+    }
+
+    /// The profile to put in the place of the active ones. `None` where they set KSM by a script, which can't be dropped in
+    /// parts, or where tuned applies them after any other.
+    pub fn replacement(&self) -> Option<Replacement> {
+        if self.is_post_loaded || self.options.iter().any(|(section, _)| section == "script") {
+            return None;
         }
-        text
+        let name = format!("{}-ksmith", self.active.join("-"));
+        let mut text = format!("[main]\ninclude={}\n", self.active.join(","));
+        for of_section in self.options.chunk_by(|(a, _), (b, _)| a == b) {
+            let options: Vec<&str> = of_section.iter().map(|(_, option)| option.as_str()).collect();
+            text.push_str(&format!("[{}]\ndrop={}\n", of_section[0].0, options.join(",")));
+        }
+        Some(Replacement { directory: format!("{}/{name}", self.directory), name, text })
+    }
+
+    fn commands_over(&self) -> Vec<String> {
+        let Some(Replacement { name, directory, text }) = self.replacement() else {
+            return vec!["tuned-adm list".to_owned(), "tuned-adm profile OTHER".to_owned()];
+        };
+        vec![
+            format!("mkdir -p {directory}"),
+            format!("printf '{}' > {directory}/tuned.conf", text.replace('%', "%%").replace('\n', "\\n")),
+            format!("tuned-adm profile {name}"),
+        ]
+    }
+
+    fn commands_back(&self) -> Vec<String> {
+        let select = match self.is_automatic {
+            true => "tuned-adm auto_profile".to_owned(),
+            false => format!("tuned-adm profile {}", self.names()),
+        };
+        let remove = self.replacement().map(|made| format!("rm -r {}", made.directory));
+        [Some(select), remove].into_iter().flatten().collect()
     }
 }
 
@@ -93,51 +129,71 @@ impl FoundController {
 
     /// The commands to hand over to ksmith.
     pub fn commands_over(&self) -> Vec<String> {
+        let to_stop = || {
+            let services = self.services_where(|state| state.is_active || state.at_boot == AtBoot::Enabled);
+            list(services.into_iter().rev())
+        };
         match self.controller.hand_over {
             HandOver::Nothing => Vec::new(),
-            HandOver::Commands { over, .. } => self.filled(over),
-            HandOver::Services => {
-                let to_stop = self.services_where(|state| state.is_active || state.at_boot == AtBoot::Enabled);
-                vec![format!("systemctl disable --now {}", list(to_stop.into_iter().rev()))]
-            }
+            HandOver::Commands { over, .. } => over.iter().map(ToString::to_string).collect(),
+            HandOver::Services => vec![format!("systemctl disable --now {}", to_stop())],
+            HandOver::Masks { .. } => vec![format!("systemctl mask --now {}", to_stop())],
+            HandOver::Profile { .. } => self.profile.as_ref().map(Profile::commands_over).unwrap_or_default(),
         }
     }
 
     /// The commands to hand back, to the state of now.
     pub fn commands_back(&self) -> Vec<String> {
+        let is_enabled = |state: &ServiceState| state.at_boot == AtBoot::Enabled;
         match self.controller.hand_over {
             HandOver::Nothing => Vec::new(),
-            HandOver::Commands { back, .. } => self.filled(back),
+            HandOver::Commands { back, .. } => back.iter().map(ToString::to_string).collect(),
+            HandOver::Profile { .. } => self.profile.as_ref().map(Profile::commands_back).unwrap_or_default(),
             HandOver::Services if self.states.is_empty() => {
                 vec![format!("systemctl enable --now {}", list(self.controller.services.iter().copied()))]
             }
             HandOver::Services => {
-                let command = |verb: &str, is_meant: fn(&ServiceState) -> bool| {
-                    let services: Vec<&str> =
-                        self.states.iter().filter(|state| is_meant(state)).map(|state| state.service).collect();
-                    (!services.is_empty()).then(|| format!("systemctl {verb} {}", list(services.iter().copied())))
-                };
-                let both = command("enable --now", |s| s.at_boot == AtBoot::Enabled && s.is_active);
-                let enable = command("enable", |s| s.at_boot == AtBoot::Enabled && !s.is_active);
-                let start = command("start", |s| s.at_boot != AtBoot::Enabled && s.is_active);
+                let both = self.command("enable --now", |s| is_enabled(s) && s.is_active);
+                let enable = self.command("enable", |s| is_enabled(s) && !s.is_active);
+                let start = self.command("start", |s| !is_enabled(s) && s.is_active);
                 [both, enable, start].into_iter().flatten().collect()
             }
+            HandOver::Masks { .. } => {
+                let masked = list(self.services_where(|s| s.is_active || s.at_boot == AtBoot::Enabled).into_iter());
+                let start = self.command("start", |state| state.is_active);
+                [Some(format!("systemctl unmask {masked}")), start].into_iter().flatten().collect()
+            }
         }
+    }
+
+    /// A command of systemctl for those services that are meant.
+    fn command(&self, verb: &str, is_meant: impl Fn(&ServiceState) -> bool) -> Option<String> {
+        let services: Vec<&str> =
+            self.states.iter().filter(|state| is_meant(state)).map(|state| state.service).collect();
+        (!services.is_empty()).then(|| format!("systemctl {verb} {}", list(services.iter().copied())))
     }
 
     /// What else a person should know of handing over.
     pub fn note(&self) -> Option<&'static str> {
         match self.controller.hand_over {
-            HandOver::Commands { note, .. } => Some(note),
+            HandOver::Commands { note, .. } | HandOver::Masks { note } => Some(note),
+            HandOver::Profile { note } => {
+                self.profile.as_ref().is_none_or(|p| p.replacement().is_none()).then_some(note)
+            }
             HandOver::Services | HandOver::Nothing => None,
         }
     }
 
-    fn filled(&self, commands: &[&str]) -> Vec<String> {
-        let (name, drops) =
-            self.profile.as_ref().map_or(("PROFILE", String::new()), |profile| (&profile.name, profile.drops()));
-        let fill = |command: &&str| command.replace("{profile}", name).replace("{drops}", &drops);
-        commands.iter().map(fill).collect()
+    /// Whether `ksmith setup` hands over from it.
+    pub fn is_handed_over_by_setup(&self) -> bool {
+        match self.controller.hand_over {
+            HandOver::Services | HandOver::Masks { .. } => true,
+            // tuned-adm asks the running daemon.
+            HandOver::Profile { .. } => {
+                self.runs() && self.profile.as_ref().is_some_and(|profile| profile.replacement().is_some())
+            }
+            HandOver::Commands { .. } | HandOver::Nothing => false,
+        }
     }
 
     /// The services that are meant, or all of the table where no service file shows which there are.
@@ -162,7 +218,7 @@ impl fmt::Display for FoundController {
             write!(f, " (pid {})", pids.join(", "))?;
         }
         match &self.profile {
-            Some(profile) => write!(f, " with the profile {}, which sets KSM", profile.name),
+            Some(profile) => write!(f, " with the profile {}, which sets KSM", profile.names()),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@
 mod found;
 mod table;
 
-pub use found::{AtBoot, FoundController, Profile, ServiceState};
+pub use found::{AtBoot, FoundController, Profile, Replacement, ServiceState};
 pub use table::OTHER_CONTROLLERS;
 
 /// One kind of controller.
@@ -51,7 +51,18 @@ pub enum Conflict {
 pub enum HandOver {
     /// Its services are disabled and stopped. `ksmith setup` does it.
     Services,
-    /// A person does it by these commands. `{profile}` stands for the name of tuned's profile, `{drops}` for the lines that drop what it sets.
+    /// Its services are masked and stopped, since other units want them and so start them whether they are enabled or not.
+    /// `ksmith setup` does it.
+    Masks {
+        /// What else a person should know.
+        note: &'static str,
+    },
+    /// A profile of tuned that leaves KSM alone takes the place of the active one. `ksmith setup` does it.
+    Profile {
+        /// What a person should know where no such profile can be made.
+        note: &'static str,
+    },
+    /// A person does it by these commands.
     Commands {
         /// To hand over to ksmith.
         over: &'static [&'static str],

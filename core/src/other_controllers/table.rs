@@ -47,9 +47,8 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         package: None,
         conflict: Conflict::Certain,
         can_be_paused: true,
-        hand_over: HandOver::Commands {
-            over: &["systemctl disable --now mom-vdsm"],
-            back: &["systemctl enable --now mom-vdsm"],
+        // vdsmd has Wants=mom-vdsm.service.
+        hand_over: HandOver::Masks {
             note: "it also moves the guests' balloons, which end with it; switching KSM off in the cluster's settings \
                    of oVirt keeps them",
         },
@@ -64,13 +63,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         conflict: Conflict::Certain,
         // It answers requests over D-Bus, which would hang.
         can_be_paused: false,
-        hand_over: HandOver::Commands {
-            over: &[
-                "mkdir /etc/tuned/{profile}-ksmith",
-                "printf '[main]\\ninclude={profile}\\n{drops}' > /etc/tuned/{profile}-ksmith/tuned.conf",
-                "tuned-adm profile {profile}-ksmith",
-            ],
-            back: &["tuned-adm profile {profile}", "rm -r /etc/tuned/{profile}-ksmith"],
+        hand_over: HandOver::Profile {
             note: "a profile that switches KSM off in a script, as cpu-partitioning does, means hosts without merging: \
                    choose another profile there",
         },

@@ -9,6 +9,7 @@ use ksmith_core::reading::Reading;
 use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::hypervisor::GuestName;
+use crate::memory::error::right;
 use crate::proc_file;
 use crate::reader;
 use crate::root::{Root, outcome};
@@ -23,7 +24,7 @@ pub enum NoPatient {
     #[error("process {0} is a kernel thread and has no memory of its own")]
     KernelThread(u32),
     /// We may not look at its mappings.
-    #[error("the mappings of process {0} may not be read: run ksmith as root, or as the process's user")]
+    #[error("the mappings of process {0} may not be read: {right}", right = right("run ksmith as root, or as the process's user"))]
     Denied(u32),
     /// A captured tree lacks one of its files.
     #[error(

@@ -19,7 +19,7 @@ pub enum Unreadable {
     #[error("it has ended")]
     Exited,
     /// We may not read its memory.
-    #[error("its memory may not be read: {}", right())]
+    #[error("its memory may not be read: {}", right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     Denied,
     /// A file of its /proc directory is not what it should be.
     #[error("its /proc file {file} is not understood: {why}")]
@@ -74,7 +74,7 @@ pub struct Skipped {
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
     /// None of the processes may be read.
-    #[error("none of the {0} processes may be read: {right}", right = right())]
+    #[error("none of the {0} processes may be read: {right}", right = right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     NoPrivilege(usize),
     /// Nothing to read.
     #[error("no process has mergeable memory and no virtual machine runs here: name the PIDs to look at")]
@@ -98,14 +98,14 @@ pub enum EstimateError {
     },
 }
 
-/// What lets this user read other processes' memory. Root may lack the right too.
-fn right() -> &'static str {
+/// What lets this user read another process: what `else_do` says, unless this is root, which may lack the right too.
+pub(crate) fn right(else_do: &'static str) -> &'static str {
     match rustix::process::geteuid().is_root() {
         true => {
             "this root lacks the right too: the process is in another user namespace, or a container or a security module \
              withholds CAP_SYS_PTRACE; ask on the host"
         }
-        false => "run ksmith as root, or with CAP_SYS_PTRACE",
+        false => else_do,
     }
 }
 

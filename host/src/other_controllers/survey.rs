@@ -123,7 +123,7 @@ mod tests {
         put(tree.path(), "etc/tuned/active_profile", "rt\n");
         put(tree.path(), "usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
         let found = survey(&Root::at(tree.path()));
-        assert_eq!(found[0].profile.as_ref().map(|profile| profile.name.as_str()), Some("rt"));
+        assert_eq!(found[0].profile.as_ref().map(|profile| profile.names()), Some("rt".to_owned()));
         assert!(!found[0].runs() && !found[0].starts_at_boot());
     }
 }

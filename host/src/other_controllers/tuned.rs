@@ -12,20 +12,40 @@ use ksmith_core::reading::Reading;
 use crate::root::Root;
 
 const DIRECTORIES: [&str; 4] = ["etc/tuned/profiles", "etc/tuned", "usr/lib/tuned/profiles", "usr/lib/tuned"];
-const ACTIVE: [&str; 2] = ["etc/tuned/active_profile", "etc/tuned/post_loaded_profile"];
+const ACTIVE: &str = "etc/tuned/active_profile";
+/// It is applied after the active ones.
+const POST_LOADED: &str = "etc/tuned/post_loaded_profile";
+/// `auto` where tuned chose the profile by itself.
+const MODE: &str = "etc/tuned/profile_mode";
 /// A profile includes a handful of others; more is a mistake or a trap.
 const MOST_PROFILES: usize = 100;
 const MAIN: &str = "main";
 const SCRIPT: &str = "script.sh";
 
-/// The first active profile that touches KSM, by itself or by one that it includes.
+/// The active profiles, if one of them or one that they include touches KSM; otherwise the post-loaded one, if it does.
 pub(super) fn profile_with_ksm(root: &Root) -> Option<Profile> {
-    let active = ACTIVE.iter().filter_map(|file| root.text(file).value().map(|text| words(text))).flatten();
-    let mut profiles = active.map(|name| {
-        let options = options_on_ksm(root, &name, &mut Vec::new()).into_iter().collect();
-        Profile { name, options }
-    });
-    profiles.find(|profile| !profile.options.is_empty())
+    let of_file = |file: &str, is_post_loaded| {
+        let mut active = root.text(file).value().map(|text| words(text)).unwrap_or_default();
+        active.retain(|name| is_safe(name));
+        let mut seen = Vec::new();
+        let options: BTreeSet<_> = active.iter().flat_map(|name| options_on_ksm(root, name, &mut seen)).collect();
+        let is_automatic = root.text(MODE).value().is_some_and(|text| text.trim() == "auto");
+        let profile = Profile {
+            active,
+            options: options.into_iter().collect(),
+            is_automatic,
+            is_post_loaded,
+            directory: directory(root),
+        };
+        (!profile.options.is_empty()).then_some(profile)
+    };
+    of_file(ACTIVE, false).or_else(|| of_file(POST_LOADED, true))
+}
+
+/// Where tuned looks for the administrator's profiles: from 2.23 on in a directory of their own, as for its own.
+fn directory(root: &Root) -> String {
+    let is_new = root.path("usr/lib/tuned/profiles").is_dir();
+    format!("/etc/tuned{}", if is_new { "/profiles" } else { "" })
 }
 
 /// The options of a profile that touch KSM, each with its section. An option of an included profile counts, unless the
@@ -63,9 +83,7 @@ fn options_on_ksm(root: &Root, name: &str, seen: &mut Vec<String>) -> BTreeSet<(
 }
 
 fn profile(root: &Root, name: &str) -> Option<(PathBuf, String)> {
-    // The name is a file name, as tuned has it (`ProfileLoader.safe_name`).
-    let is_safe = name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)) && !name.starts_with('.');
-    if !is_safe {
+    if !is_safe(name) {
         return None;
     }
     DIRECTORIES.iter().find_map(|directory| {
@@ -75,6 +93,11 @@ fn profile(root: &Root, name: &str) -> Option<(PathBuf, String)> {
             _ => None,
         }
     })
+}
+
+/// Whether a name is a file name, as tuned has it (`ProfileLoader.safe_name`). tuned passes over others.
+fn is_safe(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)) && !name.starts_with('.')
 }
 
 /// Lines that say something: comments begin with `#` or `;`.
@@ -131,7 +154,7 @@ mod tests {
     }
 
     fn found(tree: &TempDir) -> Option<String> {
-        profile_with_ksm(&Root::at(tree.path())).map(|profile| profile.name)
+        profile_with_ksm(&Root::at(tree.path())).map(|profile| profile.names())
     }
 
     #[test]
@@ -161,6 +184,23 @@ mod tests {
             let tree = host("mine", &[("etc/tuned/mine/tuned.conf", own), parent]);
             assert_eq!(found(&tree).is_some(), is_found, "{own}");
         }
+    }
+
+    #[test]
+    fn all_active_profiles_are_told_with_how_tuned_came_to_them_and_where_a_new_one_goes() {
+        let ksm = ("usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
+        let base = ("usr/lib/tuned/base/tuned.conf", "[vm]\ndirty_ratio=3\n");
+        let tree = host("base rt ../x\n", &[ksm, base, ("etc/tuned/profile_mode", "auto\n")]);
+        let profile = profile_with_ksm(&Root::at(tree.path())).unwrap();
+        assert_eq!(profile.active, ["base", "rt"]);
+        assert!(profile.is_automatic && !profile.is_post_loaded);
+        assert_eq!(profile.directory, "/etc/tuned");
+        // The layout from tuned 2.23 on, with the profile among the post-loaded ones.
+        let files = [("usr/lib/tuned/profiles/rt/tuned.conf", ksm.1), ("etc/tuned/post_loaded_profile", "rt\n")];
+        let tree = host("base\n", &files);
+        let profile = profile_with_ksm(&Root::at(tree.path())).unwrap();
+        assert_eq!((profile.names().as_str(), profile.directory.as_str()), ("rt", "/etc/tuned/profiles"));
+        assert!(!profile.is_automatic && profile.is_post_loaded);
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub struct OverviewArgs {}
 pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
     let root = global.root();
     let config = global.load_config().unwrap_or_else(|error| {
-        tracing::warn!("the configuration is not used: {error}; see `ksmith config check`");
+        let faults = format!("{error:#}");
+        tracing::warn!("the configuration is not used, for it is not valid: {faults}");
         Config::default()
     });
     // A daemon that may not be asked, or hangs, is no reason to show nothing.

@@ -19,8 +19,8 @@ use crate::setup::{
 /// Set ksmith up on this host: configuration, hand-over from other controllers, service.
 ///
 /// Shows what it would change, asks, and does it: writes /etc/ksmith.toml if there is none, permits the service what the
-/// guests of this host need (drop-ins), makes missing groups, disables and stops ksmtuned and its like, and enables and
-/// starts ksmith.service. A second run does only what is missing.
+/// guests of this host need (drop-ins), makes missing groups, takes KSM over from ksmtuned, tuned and their like, and
+/// enables and starts ksmith.service. A second run does only what is missing.
 ///
 /// Before each step it notes in /var/lib/ksmith/setup.json how the host was. `--undo` restores that: other controllers
 /// are enabled and started as they were, and what setup wrote is removed unless it was edited since.
@@ -74,17 +74,16 @@ impl SetupArgs {
         let has_work = !plan.steps.is_empty() || is_left;
         if global.json && self.dry_run {
             print::json(&serde_json::json!({ "plan": plan, "done": false }))?;
-            return Ok(ExitCode::SUCCESS);
         }
         if !global.json {
             print::page(&page(&plan, has_work))?;
         }
-        if self.dry_run {
-            return Ok(ExitCode::SUCCESS);
-        }
         if !plan.obstacles.is_empty() {
             let what = format!("nothing was changed: {}", plan.obstacles.join("; "));
             return Err(Failure::impossible(what).into());
+        }
+        if self.dry_run {
+            return Ok(ExitCode::SUCCESS);
         }
         if !has_work {
             if global.json {

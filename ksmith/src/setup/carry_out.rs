@@ -54,6 +54,11 @@ fn act(effects: &mut impl Effects, step: &Step) -> Result<(), SetupError> {
     match step {
         Step::File { path, text, .. } => effects.write(path, text, 0o644),
         Step::Group { name } => effects.run("groupadd", &["--force", "--system", name]),
+        Step::HandOver { service, masks: true, .. } => effects.run("systemctl", &["mask", "--now", service]),
+        Step::Profile { name, path, text, .. } => {
+            effects.write(path, text, 0o644)?;
+            effects.run("tuned-adm", &["profile", name])
+        }
         Step::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
             (true, true) => effects.run("systemctl", &["disable", "--now", service]),
             (true, false) => effects.run("systemctl", &["disable", service]),

@@ -59,7 +59,8 @@ pub trait Effects {
     /// The file can't be written; the old one stays.
     fn write(&mut self, path: &Path, text: &str, mode: u32) -> Result<(), SetupError>;
 
-    /// Removes a file or a link if it is there, and its directory if that is a directory of drop-ins and empty then.
+    /// Removes a file or a link if it is there, and its directory if that is one of drop-ins or of a profile of ksmith's, and
+    /// empty then.
     ///
     /// # Errors
     /// The file can't be removed.

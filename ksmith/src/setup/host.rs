@@ -1,7 +1,9 @@
 //! The effects on a real host. This is the only file of the command line that calls programs to change the host.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,8 +72,9 @@ impl Effects for HostEffects {
             }
             _ => {}
         }
-        // It stays if it holds other drop-ins.
-        if let Some(directory) = file.parent().filter(|parent| parent.extension().is_some_and(|end| end == "d")) {
+        // It stays if it holds other files.
+        let is_own = |name: &OsStr| name.as_bytes().ends_with(b".d") || name.as_bytes().ends_with(b"-ksmith");
+        if let Some(directory) = file.parent().filter(|parent| parent.file_name().is_some_and(is_own)) {
             let _ = fs::remove_dir(directory);
         }
         Ok(())

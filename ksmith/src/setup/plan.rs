@@ -69,7 +69,9 @@ impl Plan {
         for found in &facts.controllers {
             match found.controller.hand_over {
                 HandOver::Services => self.hand_over(found, facts),
-                HandOver::Commands { .. } => self.by_hand(found),
+                HandOver::Masks { .. } => self.mask(found, facts),
+                HandOver::Profile { .. } if found.is_handed_over_by_setup() => self.profile(found),
+                HandOver::Profile { .. } | HandOver::Commands { .. } => self.by_hand(found),
                 HandOver::Nothing => {}
             }
         }
@@ -99,6 +101,7 @@ impl Plan {
                 was_enabled,
                 was_active: state.is_active,
                 links: links.map(|(_, links)| links.clone()).unwrap_or_default(),
+                masks: matches!(found.controller.hand_over, HandOver::Masks { .. }),
             });
         }
         let is_stopped = found.states.iter().any(|state| state.is_active) || self.steps.len() > before;
@@ -108,6 +111,26 @@ impl Plan {
                 found.pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
             ));
         }
+    }
+
+    fn mask(&mut self, found: &FoundController, facts: &Facts) {
+        let before = self.steps.len();
+        self.hand_over(found, facts);
+        if self.steps.len() > before {
+            self.notes.extend(found.note().map(|note| format!("{}: {note}", found.controller.name)));
+        }
+    }
+
+    fn profile(&mut self, found: &FoundController) {
+        let Some(profile) = &found.profile else { return };
+        let Some(made) = profile.replacement() else { return };
+        self.steps.push(Step::Profile {
+            path: PathBuf::from(made.directory).join("tuned.conf"),
+            name: made.name,
+            text: made.text,
+            before: profile.names(),
+            was_automatic: profile.is_automatic,
+        });
     }
 
     fn by_hand(&mut self, found: &FoundController) {

@@ -32,6 +32,22 @@ pub enum Step {
         was_active: bool,
         /// The links that enabled it, each with its target.
         links: Vec<(PathBuf, PathBuf)>,
+        /// Whether it is masked, since other units want it.
+        #[serde(default)]
+        masks: bool,
+    },
+    /// A profile of tuned that leaves KSM alone takes the place of the active one.
+    Profile {
+        /// Its name.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+        /// What is written there.
+        text: String,
+        /// The names of the profiles that were active.
+        before: String,
+        /// Whether tuned had chosen them by itself.
+        was_automatic: bool,
     },
     /// A unit of ksmith is enabled and started.
     Unit {
@@ -51,7 +67,8 @@ impl Step {
             (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
             (Self::Group { name: a }, Self::Group { name: b })
             | (Self::HandOver { service: a, .. }, Self::HandOver { service: b, .. })
-            | (Self::Unit { unit: a, .. }, Self::Unit { unit: b, .. }) => a == b,
+            | (Self::Unit { unit: a, .. }, Self::Unit { unit: b, .. })
+            | (Self::Profile { name: a, .. }, Self::Profile { name: b, .. }) => a == b,
             _ => false,
         }
     }
@@ -66,6 +83,8 @@ impl Step {
         match self {
             Self::File { path, .. } => format!("write {}", path.display()),
             Self::Group { name } => format!("groupadd --system {name}"),
+            Self::HandOver { service, masks: true, .. } => format!("systemctl mask --now {service}"),
+            Self::Profile { name, path, .. } => format!("write {}; tuned-adm profile {name}", path.display()),
             Self::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
                 (true, true) => format!("systemctl disable --now {service}"),
                 (true, false) => format!("systemctl disable {service}"),
@@ -91,6 +110,11 @@ impl Step {
                     (false, _) => "it runs and is not enabled",
                 };
                 format!("it controls KSM; {state}, which --undo restores")
+            }
+            Self::Profile { before, .. } => {
+                format!(
+                    "of tuned, the profile {before} sets KSM; this one includes it and leaves KSM alone. --undo goes back to it"
+                )
             }
             Self::Unit { .. } => "ksmith controls KSM from now on and after each boot".to_owned(),
         }

@@ -10,7 +10,12 @@ use proptest::prelude::*;
 use super::drop_ins::{CGROUPS, DIRECTORY, GUESTS_OF_USERS};
 use super::*;
 
-const UNITS: [&str; 4] = ["ksmtuned.service", "ksm.service", "ksmith.service", "ksmith-serve.socket"];
+const UNITS: [&str; 5] =
+    ["ksmtuned.service", "ksm.service", "ksmith.service", "ksmith-serve.socket", "mom-vdsm.service"];
+
+/// The active profile of tuned, and whether tuned chose it.
+const ACTIVE_PROFILE: &str = "/etc/tuned/active_profile";
+const PROFILE_MODE: &str = "/etc/tuned/profile_mode";
 
 /// A host: files, the links that enable units, active units, groups with their members.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,6 +46,11 @@ fn own_link(unit: &str) -> PathBuf {
     Path::new("/etc/systemd/system/multi-user.target.wants").join(unit)
 }
 
+/// The link that masks a unit.
+fn mask(unit: &str) -> PathBuf {
+    Path::new("/etc/systemd/system").join(unit)
+}
+
 fn extra_link(unit: &str) -> PathBuf {
     Path::new("/etc/systemd/system/custom.target.wants").join(unit)
 }
@@ -60,6 +70,8 @@ impl World {
         for unit in units {
             match verbs[0] {
                 "enable" => drop(self.links.insert(own_link(unit), unit_file(unit))),
+                "mask" => drop(self.links.insert(mask(unit), "/dev/null".into())),
+                "unmask" => drop(self.links.remove(&mask(unit))),
                 "disable" => self.links.retain(|link, _| link.file_name().unwrap() != unit),
                 _ => {}
             }
@@ -67,10 +79,41 @@ impl World {
                 "start" => self.start(unit),
                 "enable" if is_now => self.start(unit),
                 "stop" => self.stop(unit),
-                "disable" if is_now => self.stop(unit),
+                "disable" | "mask" if is_now => self.stop(unit),
                 _ => {}
             }
         }
+    }
+
+    fn tuned_adm(&mut self, arguments: &[&str]) {
+        let (profile, mode) = match arguments {
+            ["auto_profile"] => ("rt", "auto"),
+            ["profile", name] => (*name, "manual"),
+            _ => panic!("tuned-adm {arguments:?}"),
+        };
+        let has_made_one = self.files.contains_key(Path::new("/etc/tuned/rt-ksmith/tuned.conf"));
+        assert!(profile == "rt" || has_made_one, "there is no profile {profile}");
+        self.files.insert(ACTIVE_PROFILE.into(), profile.to_owned());
+        self.files.insert(PROFILE_MODE.into(), mode.to_owned());
+    }
+
+    /// tuned with the profile that sets KSM, if that is the active one.
+    fn tuned(&self) -> Option<FoundController> {
+        let file = |path: &str| self.files.get(Path::new(path)).map(String::as_str);
+        let profile = Profile {
+            active: vec!["rt".into()],
+            options: vec![("sysfs".into(), "/sys/kernel/mm/ksm/run".into())],
+            is_automatic: file(PROFILE_MODE) == Some("auto"),
+            is_post_loaded: false,
+            directory: "/etc/tuned".into(),
+        };
+        (file(ACTIVE_PROFILE) == Some("rt")).then(|| FoundController {
+            controller: row("tuned").unwrap(),
+            pids: vec![40],
+            profile: Some(profile),
+            states: Vec::new(),
+            is_on: false,
+        })
     }
 
     /// ksmtuned has Requires=ksm.service.
@@ -92,7 +135,11 @@ impl World {
         let state = |service: &'static str| ServiceState {
             service,
             is_active: self.active.contains(service),
-            at_boot: if self.is_enabled(service) { AtBoot::Enabled } else { AtBoot::Disabled },
+            at_boot: match self.is_enabled(service) {
+                _ if self.links.contains_key(&mask(service)) => AtBoot::Masked,
+                true => AtBoot::Enabled,
+                false => AtBoot::Disabled,
+            },
         };
         let controller = |name: &str| {
             let row = row(name).unwrap();
@@ -107,7 +154,7 @@ impl World {
         Facts {
             has_ksm: true,
             has_systemd,
-            units: UNITS[2..]
+            units: UNITS[2..4]
                 .iter()
                 .map(|unit| ((*unit).to_owned(), self.is_enabled(unit), self.active.contains(*unit)))
                 .collect(),
@@ -117,7 +164,11 @@ impl World {
                 .filter(|group| !self.groups.contains(*group))
                 .map(str::to_owned)
                 .collect(),
-            controllers: vec![controller("ksmtuned"), controller("ksm.service")],
+            controllers: ["ksmtuned", "ksm.service", "momd"]
+                .map(controller)
+                .into_iter()
+                .chain(self.tuned())
+                .collect(),
             links: UNITS.iter().map(links_of).collect(),
             drop_ins: drop_ins
                 .filter(|(bit, drop_in)| {
@@ -206,6 +257,7 @@ impl Effects for Machine {
         self.operate(|world| match program {
             "groupadd" => drop(world.groups.insert(last)),
             "groupdel" => drop(world.groups.remove(&last)),
+            "tuned-adm" => world.tuned_adm(arguments),
             _ if arguments == ["daemon-reload"] => world.is_stale = false,
             _ => world.systemctl(arguments),
         })
@@ -289,19 +341,74 @@ fn without_systemd_only_files_and_groups_are_made() {
 }
 
 #[test]
+fn tuned_and_momd_hand_over_and_get_back_what_they_had() {
+    for mode in ["manual", "auto"] {
+        let mut world = World::default();
+        world.systemctl(&["enable", "--now", "mom-vdsm.service"]);
+        world.files.insert(ACTIVE_PROFILE.into(), "rt".into());
+        world.files.insert(PROFILE_MODE.into(), mode.into());
+        let mut machine = Machine::new(world.clone());
+        let plan = Plan::new(&machine.world.facts(true, 0), Choices::default());
+        assert!(plan.notes.iter().any(|note| note.starts_with("momd: ") && note.contains("balloons")), "{plan:?}");
+        machine.setup(0, Choices::default()).unwrap();
+        assert_eq!(
+            machine.commands[2..],
+            [
+                "systemctl mask --now mom-vdsm.service",
+                "tuned-adm profile rt-ksmith",
+                "systemctl enable --now ksmith.service"
+            ]
+        );
+        let made = &machine.world.files[Path::new("/etc/tuned/rt-ksmith/tuned.conf")];
+        assert_eq!(made, "[main]\ninclude=rt\n[sysfs]\ndrop=/sys/kernel/mm/ksm/run\n");
+        assert_eq!(Plan::new(&machine.world.facts(true, 0), Choices::default()).steps, []);
+        machine.commands.clear();
+        let undone = undo(&mut machine, false, true).unwrap();
+        assert!(undone.failed.is_empty() && undone.kept.is_empty(), "{undone:?}");
+        let back = if mode == "auto" { "tuned-adm auto_profile" } else { "tuned-adm profile rt" };
+        assert_eq!(
+            machine.commands[2..5],
+            [back, "systemctl unmask mom-vdsm.service", "systemctl start mom-vdsm.service"]
+        );
+        assert_eq!(machine.world, world);
+    }
+}
+
+#[test]
+fn another_profile_that_was_chosen_since_stays() {
+    let mut world = World::default();
+    world.files.insert(ACTIVE_PROFILE.into(), "rt".into());
+    let mut machine = Machine::new(world);
+    machine.setup(0, Choices::default()).unwrap();
+    machine.world.files.insert(ACTIVE_PROFILE.into(), "powersave".into());
+    machine.commands.clear();
+    let undone = undo(&mut machine, false, true).unwrap();
+    assert!(undone.done.contains(&"remove /etc/tuned/rt-ksmith/tuned.conf".to_owned()), "{undone:?}");
+    assert!(!machine.commands.iter().any(|command| command.starts_with("tuned-adm")), "{:?}", machine.commands);
+    assert_eq!(machine.world.files[Path::new(ACTIVE_PROFILE)], "powersave");
+}
+
+#[test]
 fn a_controller_that_a_person_must_stop_is_an_obstacle() {
     let mut facts = host().facts(true, 0);
     let found = |name: &str, pids| FoundController {
         controller: row(name).unwrap(),
         pids,
-        profile: Some(Profile { name: "rt".into(), options: Vec::new() }),
+        profile: Some(Profile {
+            active: vec!["rt".into()],
+            options: vec![("script".into(), "script".into())],
+            is_automatic: false,
+            is_post_loaded: false,
+            directory: "/etc/tuned".into(),
+        }),
         states: Vec::new(),
         is_on: false,
     };
     facts.controllers = vec![found("tuned", vec![40]), found("virt-handler", vec![50])];
     let plan = Plan::new(&facts, Choices::default());
     assert_eq!(plan.obstacles.len(), 1);
-    assert!(plan.obstacles[0].contains("`tuned-adm profile rt-ksmith`"), "{:?}", plan.obstacles);
+    assert!(plan.obstacles[0].contains("`tuned-adm profile OTHER`"), "{:?}", plan.obstacles);
+    assert!(plan.obstacles[0].contains("choose another profile"), "{:?}", plan.obstacles);
     assert!(plan.notes[0].contains("kubectl"), "{:?}", plan.notes);
     facts.controllers = vec![found("ksmtuned", vec![812])];
     let plan = Plan::new(&facts, Choices::default());
@@ -320,27 +427,34 @@ fn a_dry_undo_changes_nothing() {
 
 fn any_world() -> impl Strategy<Value = World> {
     let unit = (any::<bool>(), any::<bool>(), any::<bool>());
-    (prop::collection::vec(unit, UNITS.len()), any::<(bool, bool, bool)>()).prop_map(|(units, has)| {
-        let mut world = World::default();
-        for (unit, (is_enabled, is_active, has_extra)) in UNITS.iter().zip(units) {
-            if is_enabled {
-                world.links.insert(own_link(unit), unit_file(unit));
-                if has_extra {
-                    world.links.insert(extra_link(unit), unit_file(unit));
+    let tuned = prop::option::of(prop::sample::select(vec!["auto", "manual"]));
+    (prop::collection::vec(unit, UNITS.len()), any::<(bool, bool, bool)>(), tuned).prop_map(
+        |(units, has, tuned)| {
+            let mut world = World::default();
+            if let Some(mode) = tuned {
+                world.files.insert(ACTIVE_PROFILE.into(), "rt".into());
+                world.files.insert(PROFILE_MODE.into(), mode.into());
+            }
+            for (unit, (is_enabled, is_active, has_extra)) in UNITS.iter().zip(units) {
+                if is_enabled {
+                    world.links.insert(own_link(unit), unit_file(unit));
+                    if has_extra {
+                        world.links.insert(extra_link(unit), unit_file(unit));
+                    }
+                }
+                if is_active {
+                    world.start(unit);
                 }
             }
-            if is_active {
-                world.start(unit);
+            let (has_config, has_group, has_view_group) = has;
+            if has_config {
+                world.files.insert("/etc/ksmith.toml".into(), "mine".into());
             }
-        }
-        let (has_config, has_group, has_view_group) = has;
-        if has_config {
-            world.files.insert("/etc/ksmith.toml".into(), "mine".into());
-        }
-        let groups = [(has_group, "ksmith"), (has_view_group, "ksmith-view")];
-        world.groups.extend(groups.iter().filter(|(has, _)| *has).map(|(_, group)| (*group).to_owned()));
-        world
-    })
+            let groups = [(has_group, "ksmith"), (has_view_group, "ksmith-view")];
+            world.groups.extend(groups.iter().filter(|(has, _)| *has).map(|(_, group)| (*group).to_owned()));
+            world
+        },
+    )
 }
 
 proptest! {
@@ -350,8 +464,8 @@ proptest! {
         world in any_world(),
         needs in 0_u8..4,
         serve in any::<bool>(),
-        kills in prop::collection::vec((0_usize..45, any::<bool>()), 0..3),
-        undo_kill in (0_usize..45, any::<bool>()),
+        kills in prop::collection::vec((0_usize..60, any::<bool>()), 0..3),
+        undo_kill in (0_usize..60, any::<bool>()),
     ) {
         let choices = Choices { serve, no_drop_ins: false };
         let mut machine = Machine::new(world.clone());
@@ -368,7 +482,7 @@ proptest! {
     fn a_setup_killed_and_repeated_ends_as_one_that_was_not(
         world in any_world(),
         needs in 0_u8..4,
-        kill in (0_usize..45, any::<bool>()),
+        kill in (0_usize..60, any::<bool>()),
     ) {
         let mut whole = Machine::new(world.clone());
         whole.setup(needs, Choices::default()).unwrap();

@@ -8,6 +8,9 @@ use super::effects::{Effects, SetupError};
 use super::notes::Notes;
 use super::step::Step;
 
+/// The names of tuned's active profiles.
+const ACTIVE_PROFILE: &str = "/etc/tuned/active_profile";
+
 /// What came of undoing.
 #[derive(Debug, Default)]
 pub struct Undone {
@@ -30,7 +33,7 @@ pub fn undo(effects: &mut impl Effects, dry_run: bool, has_systemd: bool) -> Res
     let mut undone = Undone::default();
     let is_unit = |step: &Step| matches!(step, Step::Unit { .. });
     let is_file = |step: &Step| matches!(step, Step::File { .. });
-    let is_hand_over = |step: &Step| matches!(step, Step::HandOver { .. });
+    let is_hand_over = |step: &Step| matches!(step, Step::HandOver { .. } | Step::Profile { .. });
     let is_group = |step: &Step| matches!(step, Step::Group { .. });
     each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_unit)?;
     // Noted before the first one goes, so that a kill in between leaves it to the next try.
@@ -100,6 +103,13 @@ fn told(step: &Step) -> Outcome {
     Outcome::Done(match step {
         Step::File { path, .. } => format!("remove {}", path.display()),
         Step::Group { name } => format!("groupdel {name}"),
+        Step::HandOver { service, was_active, masks: true, .. } => match was_active {
+            true => format!("systemctl unmask {service}; systemctl start {service}"),
+            false => format!("systemctl unmask {service}"),
+        },
+        Step::Profile { path, before, was_automatic, .. } => {
+            format!("tuned-adm {}; remove {}", back(before, *was_automatic).join(" "), path.display())
+        }
         Step::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
             (true, true) => format!("systemctl enable --now {service}"),
             (true, false) => format!("systemctl enable {service}"),
@@ -132,13 +142,20 @@ fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Out
                 }
             }
         }
-        Step::HandOver { service, was_enabled, was_active, links } => {
+        Step::Profile { name, path, text, before, was_automatic } => {
+            return profile(effects, (name, path, text), &back(before, *was_automatic), step);
+        }
+        Step::HandOver { service, was_enabled, was_active, links, masks } => {
+            // The link that masks it stays when its package goes.
+            if *masks {
+                effects.run("systemctl", &["unmask", service])?;
+            }
             if !is_installed(effects, service) {
                 return Ok(Outcome::Kept(format!(
                     "{service} is not installed any more: there is nothing to hand back to"
                 )));
             }
-            if *was_enabled {
+            if *was_enabled && !masks {
                 effects.run("systemctl", &["enable", service])?;
             }
             // An administrator may have made links that the unit's own [Install] section does not name.
@@ -164,6 +181,34 @@ fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Out
         }
     }
     Ok(told(step))
+}
+
+/// What tuned-adm is told to go back.
+fn back(before: &str, was_automatic: bool) -> Vec<&str> {
+    if was_automatic { vec!["auto_profile"] } else { ["profile"].into_iter().chain(before.split(' ')).collect() }
+}
+
+/// Goes back to the profiles of tuned that were active, and removes the one that was made.
+fn profile(
+    effects: &mut impl Effects,
+    (name, path, text): (&str, &Path, &str),
+    back: &[&str],
+    step: &Step,
+) -> Result<Outcome, SetupError> {
+    let active = effects.text(Path::new(ACTIVE_PROFILE))?;
+    let is_active = active.as_deref().is_some_and(|active| active.split_whitespace().eq([name]));
+    if is_active {
+        effects.run("tuned-adm", back)?;
+    }
+    match effects.text(path)? {
+        Some(now) if now != text => Ok(Outcome::Kept(format!("{} stays: it was edited since", path.display()))),
+        Some(_) => {
+            effects.remove(path)?;
+            Ok(if is_active { told(step) } else { Outcome::Done(format!("remove {}", path.display())) })
+        }
+        None if is_active => Ok(told(step)),
+        None => Ok(Outcome::Kept(format!("tuned's profile {name} is gone already"))),
+    }
 }
 
 /// Whether a unit file is installed, by the places where packages and administrators put them.

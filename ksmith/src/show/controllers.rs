@@ -12,7 +12,7 @@ pub fn json(found: &[FoundController]) -> Value {
             "does": found.controller.does,
             "settings": found.controller.settings,
             "pids": found.pids,
-            "profile": found.profile.as_ref().map(|profile| &profile.name),
+            "profile": found.profile.as_ref().map(|profile| profile.names()),
             "runs": found.runs(),
             "starts_at_boot": found.starts_at_boot(),
             "hand_over": found.commands_over(),

@@ -184,7 +184,7 @@ fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &
     page.line("");
     match report.is_unknown {
         true => {
-            page.line("saved on this host: unknown, because KSM's counters can't be read: `ksmith doctor` says why")
+            page.line("saved on this host: unknown, for this kernel has no KSM or its counters can't be read: `ksmith doctor` says why")
         }
         false => page.line(format_args!(
             "saved {} on this host (profit {}){unattributed}",

@@ -54,6 +54,13 @@ impl Host {
         fs::write(path, text).unwrap();
     }
 
+    /// The process of tuned.
+    fn put_tuned(&self) {
+        self.put("proc/40/cmdline", "/usr/bin/python3\0-Es\0/usr/sbin/tuned\0-l\0-P\0");
+        self.put("proc/40/status", "Name:\ttuned\nUid:\t0\t0\t0\t0\nNSpid:\t40\n");
+        self.put("proc/40/stat", "40 (tuned) S 1 1 1 0 -1 4194560 0 0 0 0 5 6 0 0 20 0 1 0 400 1000 33 0");
+    }
+
     fn link(&self, path: &str, target: &str) {
         let path = self.tree.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -216,15 +223,51 @@ fn without_a_terminal_nothing_happens_unasked() {
 fn a_controller_that_no_command_of_ours_stops_is_named_before_anything_changes() {
     let host = Host::new();
     host.put("etc/tuned/active_profile", "rt\n");
-    host.put("usr/lib/tuned/rt/tuned.conf", "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
-    host.put("proc/40/cmdline", "/usr/bin/python3\0-Es\0/usr/sbin/tuned\0-l\0-P\0");
-    host.put("proc/40/status", "Name:\ttuned\nUid:\t0\t0\t0\t0\nNSpid:\t40\n");
-    host.put("proc/40/stat", "40 (tuned) S 1 1 1 0 -1 4194560 0 0 0 0 5 6 0 0 20 0 1 0 400 1000 33 0");
+    host.put("usr/lib/tuned/rt/tuned.conf", "[script]\nscript=${i:PROFILE_DIR}/script.sh\n");
+    host.put("usr/lib/tuned/rt/script.sh", "disable_ksm\n");
+    host.put_tuned();
     let before = host.content();
     let output = host.setup(&["--yes"]);
     assert_eq!(code(&output), 3);
-    assert!(err(&output).contains("nothing was changed") && err(&output).contains("tuned-adm profile rt-ksmith"));
+    assert!(err(&output).contains("nothing was changed") && err(&output).contains("tuned-adm profile OTHER"));
     assert_eq!((host.content(), host.calls()), (before, vec![]));
+}
+
+#[test]
+fn tuned_gets_a_profile_that_leaves_ksm_alone_and_momd_is_masked_and_both_are_as_before_after_the_undo() {
+    for directory in ["tuned", "tuned/profiles"] {
+        let host = Host::new();
+        host.put("etc/tuned/active_profile", "rt\n");
+        host.put("etc/tuned/profile_mode", "manual\n");
+        host.put(&format!("usr/lib/{directory}/rt/tuned.conf"), "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
+        fs::create_dir_all(host.tree.path().join("etc").join(directory)).unwrap();
+        host.put_tuned();
+        host.put("lib/systemd/system/mom-vdsm.service", "[Service]\n");
+        host.link("run/systemd/units/invocation:mom-vdsm.service", "0123456789abcdef");
+        let before = host.content();
+        let shown = host.setup(&["--dry-run"]);
+        let done = host.setup(&["--yes"]);
+        assert_eq!(code(&done), 0, "{}", err(&done));
+        let over = ["systemctl mask --now mom-vdsm.service", "tuned-adm profile rt-ksmith"];
+        assert_eq!(host.calls()[2..4], over);
+        for text in [over[0], over[1], "note: momd: it also moves the guests' balloons", "the profile rt sets KSM"]
+        {
+            assert!(out(&shown).contains(text), "{text}: {}", out(&shown));
+        }
+        let made = host.tree.path().join(format!("etc/{directory}/rt-ksmith"));
+        assert_eq!(
+            fs::read_to_string(made.join("tuned.conf")).unwrap(),
+            "[main]\ninclude=rt\n[sysfs]\ndrop=/sys/kernel/mm/ksm/run\n"
+        );
+        let again = host.setup(&["--yes"]);
+        assert!(out(&again).contains("there is nothing to do"), "{}", out(&again));
+        assert_eq!(code(&host.setup(&["--undo", "--yes"])), 0);
+        let back =
+            ["tuned-adm profile rt", "systemctl unmask mom-vdsm.service", "systemctl start mom-vdsm.service"];
+        assert_eq!(host.calls()[2..5], back);
+        assert_eq!(host.content(), before);
+        assert!(!made.exists(), "its directory goes too");
+    }
 }
 
 #[test]

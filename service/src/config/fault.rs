@@ -47,11 +47,13 @@ impl Faults {
     }
 }
 
+/// A line for each fault, or with `{:#}` all in one line, as a log needs it.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let between = if f.alternate() { "; " } else { "\n" };
         for (index, Fault { line, column, message }) in self.faults.iter().enumerate() {
-            let end = if index == 0 { "" } else { "\n" };
-            write!(f, "{end}{}:{line}:{column}: {message}", self.path.display())?;
+            let before = if index == 0 { "" } else { between };
+            write!(f, "{before}{}:{line}:{column}: {message}", self.path.display())?;
         }
         Ok(())
     }

@@ -38,7 +38,10 @@ impl<H: DaemonHost> Daemon<H> {
         self.environment.notify(&[NotifyState::Reloading]);
         match self.load_again() {
             Ok((config, policy)) => self.configure(config, policy),
-            Err(error) => error!("the new configuration is refused, the old one stays in force: {error}"),
+            Err(error) => {
+                let faults = format!("{error:#}");
+                error!("the new configuration is refused, the old one stays in force: {faults}");
+            }
         }
         self.environment.notify(&[NotifyState::Ready]);
     }

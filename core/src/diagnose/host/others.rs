@@ -57,7 +57,7 @@ fn remedy(found: &FoundController) -> String {
             .to_owned();
     }
     let mut said = vec![format!("hand over: {}", list(found.commands_over()))];
-    if row.hand_over == HandOver::Services {
+    if found.is_handed_over_by_setup() {
         said.push("or `ksmith setup`, and `ksmith setup --undo` hands back".to_owned());
     }
     said.push(format!("hand back: {}", list(found.commands_back())));
