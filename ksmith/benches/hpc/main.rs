@@ -42,6 +42,10 @@ fn main() {
     let root = Root::host();
     if let Some(nice) = asked.nice {
         setpriority_process(None, nice).expect("--nice: the right to set it");
+        // Where each session has its share of the CPUs, that of this one; not in a session that other programs share.
+        if rustix::process::setsid().is_ok() {
+            let _ = fs::write("/proc/self/autogroup", nice.to_string());
+        }
     }
     if !rustix::process::geteuid().is_root() || fs::metadata("/sys/kernel/mm/ksm/run").is_err() {
         println!("SKIPPED, nothing was measured: this needs root and a kernel with KSM");
@@ -61,6 +65,27 @@ fn main() {
 /// The niceness of ksmd, as the kernel sets it.
 const ABOVE: i32 = 5;
 
+/// Another niceness of ksmd, which ends with this.
+struct Niceness(Option<Pid>);
+
+impl Niceness {
+    fn set(root: &Root, nice: i32) -> Self {
+        let ksmd = ksmd::pid(root).and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if ksmd.is_some() {
+            setpriority_process(ksmd, nice).unwrap();
+        }
+        Self(ksmd)
+    }
+}
+
+impl Drop for Niceness {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let _ = setpriority_process(self.0, ABOVE);
+        }
+    }
+}
+
 /// Runs `work` with this host's KSM, which is put back afterwards. Tests that wait for it go between two runs.
 fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
@@ -74,11 +99,9 @@ fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     };
     let mut bench = LiveBench::new(control).unwrap();
     bench.reset().unwrap();
-    let ksmd = ksmd::pid(root).and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let set_ksmd = |nice| drop(nice.map(|nice| setpriority_process(ksmd, nice).unwrap()));
-    set_ksmd(nice.map(|nice| nice + ABOVE));
+    let niceness = nice.map(|nice| Niceness::set(root, nice + ABOVE));
     let result = work();
-    set_ksmd(nice.map(|_| ABOVE));
+    drop(niceness);
     bench.reset().unwrap();
     bench.restore().unwrap();
     result
