@@ -139,13 +139,16 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let mut folder = Auto::new();
     loop {
         for _ in 0..wait {
-            sys::sleep_while_zero(&state::ENDS_HELPER, 1_000_000_000);
-            // The program ends with its last thread, which must not be this one.
-            if state::ends_helper() || is_alone() {
-                return core::ptr::null_mut();
-            }
-            if state::mode() != Mode::Quiet {
-                folder.tick();
+            let ticks = if auto::is_wanted() { auto::TICKS } else { 1 };
+            for _ in 0..ticks {
+                sys::sleep_while_zero(&state::ENDS_HELPER, 1_000_000_000 / ticks);
+                // The program ends with its last thread, which must not be this one.
+                if state::ends_helper() || is_alone() {
+                    return core::ptr::null_mut();
+                }
+                if state::mode() != Mode::Quiet {
+                    folder.tick();
+                }
             }
         }
         let is_done = match state::mode() {

@@ -27,10 +27,14 @@ pub(crate) enum Contender {
     KsmithDefault,
     /// The same with libksmith, which has only those ranges marked that the daemon finds worth it.
     KsmithGuided,
+    /// `ksmith run --fold` without KSM: libksmith gives zero pages back.
+    Fold,
+    /// Both: the daemon for compute nodes merges what libksmith has not folded.
+    FoldKsmith,
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::None,
         Self::Default,
         Self::Seed,
@@ -38,17 +42,21 @@ impl Contender {
         Self::KsmithDefault,
         Self::Ksmith,
         Self::KsmithGuided,
+        Self::Fold,
+        Self::FoldKsmith,
     ];
 
     /// Whether the job's memory is offered to KSM.
     pub(crate) fn opts_in(self) -> bool {
-        !matches!(self, Self::None | Self::Indirect)
+        !matches!(self, Self::None | Self::Indirect | Self::Fold)
     }
 
     /// The options of `ksmith run`. The daemon sees by itself when memory has been filled.
     pub(crate) fn options(self) -> &'static [&'static str] {
         match self {
             Self::KsmithGuided => &["--preload", "--ranges", "guided", "--scan", "never"],
+            Self::Fold => &["--fold", "--ranges", "none", "--scan", "never"],
+            Self::FoldKsmith => &["--fold", "--scan", "never"],
             _ => &["--prctl", "--scan", "never"],
         }
     }
@@ -56,14 +64,18 @@ impl Contender {
     /// What it needs and can't find.
     pub(crate) fn missing(self) -> Option<&'static str> {
         let library = Path::new(env!("CARGO_BIN_EXE_ksmith")).with_file_name("libksmith.so");
-        (self == Self::KsmithGuided && !library.exists()).then_some("cargo build --release -p ksmith-preload")
+        let needs_library = matches!(self, Self::KsmithGuided | Self::Fold | Self::FoldKsmith);
+        (needs_library && !library.exists()).then_some("cargo build --release -p ksmith-preload")
     }
 
     /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
     pub(crate) fn take_over(self, place: &Path) -> Controlled {
         let pages = match self {
             Self::None | Self::Indirect => return Controlled { daemon: None, config: None },
-            Self::Ksmith | Self::KsmithGuided => return daemon(place, include_str!("../../../packaging/hpc.toml")),
+            Self::Fold => return Controlled { daemon: None, config: Some(configured(place, "")) },
+            Self::Ksmith | Self::KsmithGuided | Self::FoldKsmith => {
+                return daemon(place, include_str!("../../../packaging/hpc.toml"));
+            }
             Self::KsmithDefault => return daemon(place, ""),
             Self::Default => 100,
             Self::Seed => 2000,
@@ -85,6 +97,8 @@ impl fmt::Display for Contender {
             Self::Ksmith => "ksmith",
             Self::KsmithDefault => "ksmith-default",
             Self::KsmithGuided => "ksmith-guided",
+            Self::Fold => "fold",
+            Self::FoldKsmith => "fold-ksmith",
         })
     }
 }
@@ -92,7 +106,7 @@ impl fmt::Display for Contender {
 /// KSM under the control of a contender. A daemon is ended on drop.
 pub(crate) struct Controlled {
     daemon: Option<Child>,
-    /// The daemon's configuration, which tells `ksmith run` where it listens.
+    /// The configuration, which tells `ksmith run` where a daemon listens.
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -102,15 +116,22 @@ impl Controlled {
     }
 }
 
-/// Starts the daemon and waits until it answers.
-fn daemon(place: &Path, policy: &str) -> Controlled {
-    let (socket, config, log) = (place.join("control"), place.join("ksmith.toml"), place.join("daemon.log"));
+/// Writes a configuration with this policy, whose sockets are in `place`.
+fn configured(place: &Path, policy: &str) -> PathBuf {
+    let (socket, config) = (place.join("control"), place.join("ksmith.toml"));
     let mut table: toml::Table = policy.parse().unwrap();
     for (name, key, file) in [("daemon", "control_socket", &socket), ("optin", "socket", &place.join("user"))] {
         let part = table.entry(name).or_insert_with(|| toml::Table::new().into());
         part.as_table_mut().unwrap().insert(key.to_owned(), file.display().to_string().into());
     }
     fs::write(&config, table.to_string()).unwrap();
+    config
+}
+
+/// Starts the daemon and waits until it answers.
+fn daemon(place: &Path, policy: &str) -> Controlled {
+    let (socket, log) = (place.join("control"), place.join("daemon.log"));
+    let config = configured(place, policy);
     let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
         .args(["daemon", "-v", "--config"])
         .arg(&config)

@@ -1,9 +1,10 @@
 //! Whole jobs with KSM compared with the same jobs without it: memory saved, and time lost.
 //!
-//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host where
-//! KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, so that changes on
-//! the host affect all alike. Figures are medians; docs/measurements/2026-11-hpc.md defines them. Settings are
-//! restored at the end, and after Ctrl-C by `ksmith restore`.
+//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--nice N] [--out FILE]`, as root, on a host
+//! where KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, so that changes on
+//! the host affect all alike. `--nice` sets the niceness of the jobs, and that of ksmd five above it, as the kernel does: below 0
+//! other work on the host disturbs them less. Figures are medians; docs/measurements/2026-11-hpc.md defines them. KSM's
+//! settings are restored after each run, and after Ctrl-C by `ksmith restore`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
@@ -20,15 +21,18 @@ use cases::Case;
 use contender::Contender;
 use job::Run;
 use ksmith_host::act::{Control, StateDir};
+use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::live_bench::LiveBench;
 use ksmith_lab::play::Bench;
+use rustix::process::{Pid, setpriority_process};
 
 /// What was asked for.
 struct Asked {
     cases: Vec<Case>,
     contenders: Vec<Contender>,
     repeat: usize,
+    nice: Option<i32>,
     /// Where raw figures are written, and beside them what the daemon and `ksmith run` said.
     out: Option<PathBuf>,
 }
@@ -36,46 +40,86 @@ struct Asked {
 fn main() {
     let Some(asked) = asked() else { return };
     let root = Root::host();
+    if let Some(nice) = asked.nice {
+        setpriority_process(None, nice).expect("--nice: the right to set it");
+        // Where each session has its share of the CPUs, that of this one; not in a session that other programs share.
+        if rustix::process::setsid().is_ok() {
+            let _ = fs::write("/proc/self/autogroup", nice.to_string());
+        }
+    }
     if !rustix::process::geteuid().is_root() || fs::metadata("/sys/kernel/mm/ksm/run").is_err() {
         println!("SKIPPED, nothing was measured: this needs root and a kernel with KSM");
         return;
     }
+    let mut raw = Vec::new();
+    for case in &asked.cases {
+        let runs = play(case, &asked, &root);
+        raw.push(table::raw(case, &runs));
+        table::print(case, &runs);
+        if let Some(out) = &asked.out {
+            fs::write(out, serde_json::to_string_pretty(&raw).unwrap()).unwrap();
+        }
+    }
+}
+
+/// The niceness of ksmd, as the kernel sets it.
+const ABOVE: i32 = 5;
+
+/// Another niceness of ksmd, which ends with this.
+struct Niceness(Option<Pid>);
+
+impl Niceness {
+    fn set(root: &Root, nice: i32) -> Self {
+        let ksmd = ksmd::pid(root).and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if ksmd.is_some() {
+            setpriority_process(ksmd, nice).unwrap();
+        }
+        Self(ksmd)
+    }
+}
+
+impl Drop for Niceness {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let _ = setpriority_process(self.0, ABOVE);
+        }
+    }
+}
+
+/// Runs `work` with this host's KSM, which is put back afterwards. Tests that wait for it go between two runs.
+fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
     lock.lock().unwrap();
     let control = loop {
-        match Control::take(&root, &StateDir::of(&root), false, false) {
+        match Control::take(root, &StateDir::of(root), false, false) {
             Ok(control) => break control,
             Err(why) => eprintln!("waiting: {why}"),
         }
         std::thread::sleep(Duration::from_secs(10));
     };
     let mut bench = LiveBench::new(control).unwrap();
-    let mut raw = Vec::new();
-    for case in &asked.cases {
-        let runs = play(case, &asked, &mut bench);
-        raw.push(table::raw(case, &runs));
-        table::print(case, &runs);
-    }
+    bench.reset().unwrap();
+    let niceness = nice.map(|nice| Niceness::set(root, nice + ABOVE));
+    let result = work();
+    drop(niceness);
     bench.reset().unwrap();
     bench.restore().unwrap();
-    if let Some(out) = asked.out {
-        fs::write(out, serde_json::to_string_pretty(&raw).unwrap()).unwrap();
-    }
+    result
 }
 
 /// All runs of a case, by contender.
-fn play(case: &Case, asked: &Asked, bench: &mut impl Bench) -> Vec<(Contender, Vec<Run>)> {
+fn play(case: &Case, asked: &Asked, root: &Root) -> Vec<(Contender, Vec<Run>)> {
     let competing = asked.contenders.iter().filter(|contender| case.command_for(**contender).is_some());
     let mut runs: Vec<(Contender, Vec<Run>)> = competing.map(|contender| (*contender, Vec::new())).collect();
     for number in 1..=asked.repeat {
         for (contender, runs) in &mut runs {
-            bench.reset().unwrap();
             let command = case.command_for(*contender).expect("a contender that can compete");
             let place = tempfile::tempdir().unwrap();
             case.prepare(place.path());
-            let control = contender.take_over(place.path());
-            let run = job::play(*contender, &control, &command, place.path(), case.shows);
-            drop(control);
+            let run = with_ksm(root, asked.nice, || {
+                let control = contender.take_over(place.path());
+                job::play(*contender, &control, &command, place.path(), case.shows)
+            });
             for said in ["daemon.log", "report.json"] {
                 if let (Some(out), Ok(text)) = (&asked.out, fs::read(place.path().join(said))) {
                     fs::write(out.with_extension(format!("{}-{contender}-{number}-{said}", case.name)), text)
@@ -90,12 +134,14 @@ fn play(case: &Case, asked: &Asked, bench: &mut impl Bench) -> Vec<(Contender, V
 }
 
 fn asked() -> Option<Asked> {
-    let mut asked = Asked { cases: Vec::new(), contenders: Contender::ALL.to_vec(), repeat: 3, out: None };
+    let mut asked =
+        Asked { cases: Vec::new(), contenders: Contender::ALL.to_vec(), repeat: 3, nice: None, out: None };
     // Cargo adds `--bench`.
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         match word.as_str() {
             "--repeat" => asked.repeat = words.next()?.parse().expect("--repeat: a number"),
+            "--nice" => asked.nice = Some(words.next()?.parse().expect("--nice: a number")),
             "--out" => asked.out = Some(words.next()?.into()),
             "--under" => {
                 let named: Vec<String> = words.next()?.split(',').map(str::to_owned).collect();

@@ -18,16 +18,12 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for (contender, runs) in runs {
         let median = |of: fn(&Run) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
-        let beside = |of: fn(&Run) -> f64| {
-            let plain = plain.map_or(f64::NAN, |plain| spread(plain, of).median.unwrap_or(f64::NAN));
-            median(of) / plain - 1.0
-        };
         let wall = spread(runs, |run| run.wall_seconds);
         println!(
             "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:+.1} % | {:.2} s | {:.0} |",
             Bytes(median(|run| run.mean_bytes) as i128),
-            -100.0 * beside(|run| run.mean_bytes),
-            -100.0 * beside(|run| run.late_bytes),
+            -100.0 * within(plain, runs, |run| run.mean_bytes),
+            -100.0 * within(plain, runs, |run| run.late_bytes),
             Bytes(median(|run| run.peak_bytes as f64) as i128),
             wall.median.unwrap_or(f64::NAN),
             wall.min.unwrap_or(f64::NAN),

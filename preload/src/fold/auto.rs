@@ -80,12 +80,16 @@ fn when() -> Option<When> {
     }
 }
 
-/// Seconds in which memory must not have grown: a quarter of the age, within these.
-const SHORTEST_WINDOW: u64 = 2;
-const LONGEST_WINDOW: u64 = 10;
+/// Ticks in a second: the thread looks so often.
+pub const TICKS: u64 = 4;
 
-/// A start that does not end is over after so many seconds.
-const PATIENCE: u64 = 120;
+/// Ticks in which memory must not have grown: a quarter of the age, within these. Zeros that a program writes over in its first step
+/// are written over by then.
+const SHORTEST_WINDOW: u64 = TICKS / 2;
+const LONGEST_WINDOW: u64 = 10 * TICKS;
+
+/// A start that does not end is over after so many ticks.
+const PATIENCE: u64 = 120 * TICKS;
 
 /// Growth of one part in so many counts as none.
 const STILL: u64 = 100;
@@ -93,19 +97,20 @@ const STILL: u64 = 100;
 /// A pass that gives back less than one part in so many of what it looked at did not pay.
 const WORTH: u64 = 64;
 
-/// Seconds until the next pass where the last one paid, and where none did for long.
-const SOON: u64 = 10;
-const LATE: u64 = 640;
+/// Ticks until the next pass where the last one paid, and where none did for long.
+const SOON: u64 = 10 * TICKS;
+const LATE: u64 = 640 * TICKS;
 
 /// What the thread knows of its process. A child of fork begins anew.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// Seconds since the thread has begun, and those of the next pass.
+    /// Ticks since the thread has begun, and those of the next pass.
     age: u64,
     next: u64,
     pause: u64,
     has_folded: bool,
-    /// Resident bytes when growth was last seen, and the age then.
+    /// The most resident bytes since the last pass, and the age when they were last exceeded. A program that frees and allocates
+    /// again and again does not grow.
     level: u64,
     level_age: u64,
     /// CPU time of all passes but the first, in nanoseconds.
@@ -120,15 +125,13 @@ impl Schedule {
         Self { age: 0, next: 0, pause: SOON, has_folded: false, level: 0, level_age: 0, spent: 0, begin: 0 }
     }
 
-    /// Takes in a second with so many resident bytes. Returns whether to fold now.
+    /// Takes in a tick with so many resident bytes. Returns whether to fold now.
     pub fn is_due(&mut self, when: When, resident: u64, is_ordered: bool, budget: u64) -> bool {
         self.age = self.age.saturating_add(1);
         let grown = resident.saturating_sub(self.level);
         let has_grown = grown > self.level / STILL;
-        if has_grown || resident < self.level {
-            self.level = resident;
-        }
         if has_grown {
+            self.level = resident;
             self.level_age = self.age;
             // New memory may be folded soon.
             self.pause = SOON;
@@ -140,15 +143,15 @@ impl Schedule {
         }
         let is_affordable = {
             // Thousandths of a core in nanoseconds: a million a second.
-            let allowed = self.age.saturating_sub(self.begin).saturating_mul(budget).saturating_mul(1_000_000);
-            self.spent <= allowed
+            let ticks = self.age.saturating_sub(self.begin);
+            self.spent <= ticks.saturating_mul(budget).saturating_mul(1_000_000 / TICKS)
         };
         match when {
             When::OnDemand => false,
             When::EndOfInit if !self.has_folded => is_still || self.age >= PATIENCE,
             When::EndOfInit => is_still && self.age >= self.next && is_affordable,
             When::Every(seconds) => {
-                self.next = self.next.max(seconds);
+                self.next = self.next.max(seconds.saturating_mul(TICKS));
                 self.age >= self.next && (is_affordable || !self.has_folded)
             }
         }
@@ -164,9 +167,10 @@ impl Schedule {
         }
         self.pause = if folded < looked / WORTH { self.pause.saturating_mul(2).min(LATE) } else { SOON };
         self.next = self.age.saturating_add(match when {
-            When::Every(seconds) => seconds,
+            When::Every(seconds) => seconds.saturating_mul(TICKS),
             _ => self.pause,
         });
+        self.level = self.level.saturating_sub(folded);
     }
 }
 
@@ -198,7 +202,7 @@ impl Auto {
         Self { schedule: Schedule::new(), sums, order: order(), is_over: false }
     }
 
-    /// One second has passed.
+    /// A tick has passed.
     pub fn tick(&mut self) {
         let Some(when) = when().filter(|_| !self.is_over) else { return };
         let order = order();
@@ -282,12 +286,13 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The ages at which a process with that memory is folded, where each pass takes so much and folds so much.
-    fn passes(when: When, memory: impl Fn(u64) -> u64, folded: u64, cpu: u64) -> Vec<u64> {
+    /// The seconds at which a process with that memory is folded, where each pass takes so much and folds so much.
+    fn passes(when: When, memory: impl Fn(f64) -> u64, folded: u64, cpu: u64) -> Vec<f64> {
         let mut schedule = Schedule::new();
-        (1..=1000)
-            .filter(|age| {
-                let is_due = schedule.is_due(when, memory(*age), false, 20);
+        let seconds = (1..=1000 * TICKS).map(|tick| tick as f64 / TICKS as f64);
+        seconds
+            .filter(|second| {
+                let is_due = schedule.is_due(when, memory(*second), false, 20);
                 if is_due {
                     schedule.folded(when, folded, 100 * MIB, cpu);
                 }
@@ -313,12 +318,20 @@ mod tests {
 
     #[test]
     fn the_first_pass_is_when_memory_has_stopped_growing() {
-        let grows = |age: u64| age.min(40) * 100 * MIB;
-        let first = passes(When::EndOfInit, grows, 50 * MIB, 1_000_000)[0];
-        assert!((50..=52).contains(&first), "{first}");
-        assert_eq!(passes(When::EndOfInit, |_| 100 * MIB, 0, 1)[0], 3);
-        assert_eq!(passes(When::EndOfInit, |age| age * 100 * MIB, 50 * MIB, 1)[0], 120, "it grows for ever");
+        let growing = |until: f64| move |second: f64| (second.min(until) * 100.0) as u64 * MIB;
+        let first = |until| passes(When::EndOfInit, growing(until), 50 * MIB, 1_000_000)[0];
+        assert!((50.0..=52.0).contains(&first(40.0)), "{}", first(40.0));
+        assert!((2.5..=3.0).contains(&first(2.0)), "a short start: {}", first(2.0));
+        assert_eq!(passes(When::EndOfInit, |_| 100 * MIB, 0, 1)[0], 0.75);
+        assert_eq!(passes(When::EndOfInit, growing(1e9), 50 * MIB, 1)[0], 120.0, "it grows for ever");
         assert!(passes(When::OnDemand, |_| 100 * MIB, 0, 1).is_empty());
+    }
+
+    #[test]
+    fn memory_that_is_freed_and_allocated_again_does_not_grow() {
+        let swinging = |second: f64| if second.fract() < 0.5 { 100 * MIB } else { 150 * MIB };
+        let first = passes(When::EndOfInit, swinging, 0, 1_000_000)[0];
+        assert!(first < 2.0, "{first}");
     }
 
     #[test]
@@ -335,7 +348,7 @@ mod tests {
             let many = passes(when, |_| 100 * MIB, 50 * MIB, 1_000_000_000);
             assert!((15..=22).contains(&many.len()), "{when:?}: {many:?}");
         }
-        assert_eq!(passes(When::Every(30), |_| 100 * MIB, 0, 1)[..3], [30, 60, 90]);
+        assert_eq!(passes(When::Every(30), |_| 100 * MIB, 0, 1)[..3], [30.0, 60.0, 90.0]);
     }
 
     #[test]
