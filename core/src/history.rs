@@ -65,6 +65,8 @@ struct Sleeps {
 #[derive(Debug, Clone)]
 pub struct History {
     passes: VecDeque<Pass>,
+    /// The last passes that visited every page.
+    clean_passes: VecDeque<Pass>,
     mark: Option<Mark>,
     last: Option<Point>,
     ns_per_page: f64,
@@ -97,10 +99,14 @@ const MOST_OVERSLEPT_NS: f64 = 4e7;
 /// Passes that are remembered.
 const PASSES_KEPT: usize = 32;
 
+/// Passes that visited every page, remembered besides: there may be many others since.
+const CLEAN_PASSES_KEPT: usize = 4;
+
 impl Default for History {
     fn default() -> Self {
         Self {
             passes: VecDeque::with_capacity(PASSES_KEPT),
+            clean_passes: VecDeque::with_capacity(CLEAN_PASSES_KEPT),
             mark: None,
             last: None,
             ns_per_page: ASSUMED_NS_PER_PAGE,
@@ -238,12 +244,23 @@ impl History {
             self.passes.pop_front();
         }
         self.passes.push_back(pass);
+        if pass.clean {
+            if self.clean_passes.len() == CLEAN_PASSES_KEPT {
+                self.clean_passes.pop_front();
+            }
+            self.clean_passes.push_back(pass);
+        }
         self.mark = Some(here);
     }
 
     /// The passes that ended, oldest first.
     pub fn passes(&self) -> impl DoubleEndedIterator<Item = &Pass> {
         self.passes.iter()
+    }
+
+    /// The last passes that visited every page, oldest first.
+    pub fn clean_passes(&self) -> impl Iterator<Item = &Pass> {
+        self.clean_passes.iter()
     }
 
     /// The pass that ended last.

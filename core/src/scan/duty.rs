@@ -117,10 +117,8 @@ impl Duty {
     /// in which ksmd can be stopped right there.
     pub fn last_batch(&mut self, left: u64, min_sleep_milliseconds: u32) -> Knobs {
         self.batch = None;
-        // A kernel that counts nonsense is not to be asked for more than it takes.
-        let left = left.min(MOST_LEFT);
         let sleep_ms = LAST_SLEEP_MS.max(min_sleep_milliseconds.into());
-        settings((left + left / 4 + LAST_SPARE) as f64, sleep_ms)
+        settings(last_batch_pages(left) as f64, sleep_ms)
     }
 
     /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
@@ -134,6 +132,13 @@ impl Duty {
 /// when pages begin to merge.
 pub fn look_after(share: f64) -> Duration {
     Duration::from_millis(if share < NO_SLEEP { 125 } else { 250 })
+}
+
+/// Pages in the last batch of a pass of which so many are left. A kernel that counts nonsense is not to be asked for more than it
+/// takes.
+pub fn last_batch_pages(left: u64) -> u64 {
+    let left = left.min(MOST_LEFT);
+    left + left / 4 + LAST_SPARE
 }
 
 fn odds(share: f64) -> f64 {

@@ -106,10 +106,8 @@ impl Ksmd {
 /// visits is not used: a visit to a merged page costs a twentieth of another, and each kind comes in long runs. Before the
 /// first clean pass: `seconds = unmerged_pages * ns_per_page`.
 fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
-    const ENOUGH: usize = 4;
     let ksm = &sample.ksm;
-    let clean = history.passes().rev().filter(|pass| pass.clean).take(ENOUGH);
-    let (seconds, visited) = clean.fold((0.0, 0.0), |(seconds, visited), pass| {
+    let (seconds, visited) = history.clean_passes().fold((0.0, 0.0), |(seconds, visited), pass| {
         (seconds + pass.ksmd_cpu.as_secs_f64(), visited + pass.visited.unwrap_or(0) as f64)
     });
     if visited > 0.0 && seconds > 0.0 {

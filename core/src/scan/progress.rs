@@ -190,7 +190,12 @@ impl Scan {
         }
         let left = self.left_in_pass(now)?;
         let soon = APPROACH.as_nanos() as f64 * share;
-        (left as f64 * now.ns_per_page <= soon).then_some(left)
+        (left as f64 * self.least_ns_per_page(now) <= soon).then_some(left)
+    }
+
+    /// What passing a page costs at least: in smart passes all pages that are left may be skipped.
+    fn least_ns_per_page(&self, now: &Ksmd) -> f64 {
+        if self.job.coverage.is_clean() { now.ns_per_page } else { SKIP_NS.min(now.ns_per_page) }
     }
 
     /// Pages that ksmd has yet to pass in the pass under way. `None` before Linux 6.6.
@@ -233,9 +238,12 @@ impl Scan {
         const SOONEST: Duration = Duration::from_millis(20);
         let latest = duty::look_after(share);
         let Some(visits) = self.count.visits_left(self.job.passes, now) else { return latest };
-        let span = |visits: u64| Duration::from_nanos((visits as f64 * now.ns_per_page / share.max(0.01)) as u64);
+        let take = |pages: u64, ns: f64| Duration::from_nanos((pages as f64 * ns / share.max(0.01)) as u64);
+        let span = |visits: u64| take(visits, now.ns_per_page);
         let left = match self.left_in_pass(now) {
-            Some(left) if self.is_last_pass(now) => span(left).saturating_sub(APPROACH).min(span(visits)),
+            Some(left) if self.is_last_pass(now) => {
+                take(left, self.least_ns_per_page(now)).saturating_sub(APPROACH).min(span(visits))
+            }
             // The end of this pass has to be seen soon: the end of the next, which may be the last, is foreseen from it.
             Some(_) if self.may_be_shorter => span(visits).min(often(now)),
             _ => span(visits),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::duty::Duty;
+use super::duty::{self, Duty};
 use super::pass_end::Boundary;
 use super::share::share;
 use super::{Coverage, Ksmd, Scan, ScanJob};
@@ -16,6 +16,16 @@ const CLOSE: Duration = Duration::from_millis(20);
 pub struct Scanner {
     duty: Duty,
     boundary: Option<Boundary>,
+    last_batch: Option<LastBatch>,
+}
+
+/// The last batch of a pass.
+#[derive(Debug, Clone, Copy)]
+struct LastBatch {
+    full_scans: u64,
+    /// Pages that ksmd will have passed since boot when the pass ends, at most. Where a process ends that was visited in this pass,
+    /// more pages are left than seemed.
+    passed: u64,
 }
 
 /// The settings that carry a scan on, and when they are to be looked at again.
@@ -54,10 +64,21 @@ impl Scanner {
         Boundary::holds(self.boundary, now)
     }
 
+    /// Whether the pass ends within its last batch. If it has not, ksmd goes on as before: small batches with long sleeps would
+    /// take minutes.
+    fn ends_with(&mut self, left: u64, now: &Ksmd) -> bool {
+        let passed = now.passed.unwrap_or(0);
+        let batch = self.last_batch.filter(|batch| batch.full_scans == now.full_scans);
+        let most = passed.saturating_add(duty::last_batch_pages(left));
+        let batch = batch.unwrap_or(LastBatch { full_scans: now.full_scans, passed: most });
+        self.last_batch = Some(batch);
+        passed < batch.passed
+    }
+
     /// The settings that carry `scan` on.
     pub fn settings(&mut self, scan: &Scan, now: &Ksmd) -> Settings {
         let share = share(scan.job.busy_share, now);
-        let approach = scan.approach(share, now);
+        let approach = scan.approach(share, now).filter(|left| self.ends_with(*left, now));
         let knobs = match approach {
             Some(left) => self.duty.last_batch(left, now.min_sleep_milliseconds),
             None => self.duty.knobs(share, now),

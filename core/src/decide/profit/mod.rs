@@ -14,6 +14,7 @@
 //! Otherwise ksmd is parked: `run` is 0, it costs nothing, and merged pages stay merged. The price is in bytes newly saved
 //! per CPU-second of ksmd and falls as the host runs short of memory. How a scan is carried out is up to [`crate::scan`].
 
+mod arrivals;
 mod backoff;
 mod config;
 mod expected;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 pub use config::ProfitConfig;
 
+use self::arrivals::Arrivals;
 use self::backoff::Backoff;
 use self::expected::{Expected, MergeProbability, expects_pairs, has_mostly_reverted};
 use self::guests::{Changes, Guests};
@@ -85,6 +87,7 @@ pub struct Profit {
     guests: Guests,
     /// How much growth is worth a burst.
     backoff: Backoff,
+    arrivals: Arrivals,
     /// Time between probes.
     interval: Duration,
     probability: MergeProbability,
@@ -107,6 +110,7 @@ impl Profit {
             scanner: Scanner::default(),
             guests: Guests::default(),
             backoff: Backoff::default(),
+            arrivals: Arrivals::default(),
             probability: MergeProbability::default(),
             expected: Expected::default(),
             copied_pages: 0,
@@ -123,10 +127,13 @@ impl Profit {
         changes: Changes,
         now: &Situation,
     ) -> Option<ScanReason> {
-        if has_grown {
+        if has_grown && (!Arrivals::is_dear(now) || self.arrivals.are_due(changes, now)) {
             return Some(ScanReason::Burst);
         }
-        if changes.ended_pages.saturating_mul(now.ksmd.page_size) >= now.growth_bytes {
+        if next == ScanReason::Meet && now.ksmd.at >= until {
+            return Some(next);
+        }
+        if self.tidying_pays(since, changes, now) {
             return Some(ScanReason::Tidy);
         }
         if self.revisit_pays(now) {
@@ -136,6 +143,13 @@ impl Profit {
         let is_sure = matches!(next, ScanReason::Finish | ScanReason::Retry | ScanReason::Sustain)
             || self.unfinished.has_new(changes) && parked >= self.config.retry_after(now.two_passes_seconds());
         (now.ksmd.at >= until && (is_sure || is_active(changes, parked, now))).then_some(next)
+    }
+
+    /// Whether guests with merged pages have ended, and the pass that frees KSM's metadata for them is cheap enough.
+    fn tidying_pays(&self, since: Duration, changes: Changes, now: &Situation) -> bool {
+        let affordable = now.smart_pass_seconds() / (self.config.probe_cpu_percent / 100.0);
+        changes.ended_pages.saturating_mul(now.ksmd.page_size) >= now.growth_bytes
+            && now.ksmd.at.saturating_sub(since).as_secs_f64() >= affordable
     }
 
     /// Decides how a scan in progress goes on.
@@ -177,6 +191,7 @@ impl Profit {
         let is_filling =
             report.status == Status::Done && changes.grown_bytes > 0 && changes.grown_bytes >= now.held_bytes / 32;
         (has_grown || is_filling)
+            && !Arrivals::is_dear(now)
             && self.backoff.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
     }
 
@@ -184,6 +199,9 @@ impl Profit {
         let job = self.job(reason, changes, now);
         if reason != ScanReason::Sustain {
             self.expected = Expected::of_revisit(now, &self.probability);
+        }
+        if reason == ScanReason::Meet {
+            self.arrivals.note_clean_start(&self.guests, now);
         }
         let scan = self.scanner.start(job, &now.ksmd);
         if job.passes > 1 {
@@ -201,7 +219,7 @@ impl Profit {
         let is_clean = match reason {
             ScanReason::Burst => {
                 self.backoff.note_burst(changes);
-                self.clean_burst_pays(changes.grown_bytes, now)
+                !Arrivals::is_dear(now) && self.clean_burst_pays(changes.grown_bytes, now)
             }
             ScanReason::Tidy => false,
             _ => true,
@@ -218,7 +236,8 @@ impl Profit {
             passes,
             new_pages: changes.grown_bytes / now.ksmd.page_size.max(1),
             busy_share: self.config.busy_cpu_percent / 100.0,
-            needs_whole_pass: reason == ScanReason::Retry || reason == ScanReason::Revisit && is_for_pairs,
+            needs_whole_pass: matches!(reason, ScanReason::Retry | ScanReason::Meet)
+                || reason == ScanReason::Revisit && is_for_pairs,
             least_yield: (reason == ScanReason::Burst).then_some(now.price),
         }
     }
@@ -308,6 +327,7 @@ impl Policy for Profit {
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
+        self.arrivals.follow(changes, &now);
         if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked { .. })) {
             // Everything was unmerged, and ksmd has forgotten all pages.
             self.phase = None;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::arrivals::Arrivals;
 use super::expected::Expected;
 use super::guests::Changes;
 use super::scan_reason::ScanReason;
@@ -12,6 +13,9 @@ use crate::scan::Report;
 
 /// The pause before a further scan: pages that were changing may become stable.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// The pause before a scan that needs none.
+const SOON: Duration = Duration::from_millis(50);
 
 impl Profit {
     /// Judges a scan that has ended, and parks, for a short while if a further scan is expected to pay.
@@ -42,6 +46,12 @@ impl Profit {
         if job.coverage.is_clean() {
             self.copied_pages = now.copied_pages;
         }
+        if job.coverage.is_clean() && (job.passes > 1 || reason == ScanReason::Meet) {
+            self.arrivals.note_clean_end(&self.guests);
+        }
+        if reason == ScanReason::Meet {
+            self.arrivals.learn(outcome);
+        }
         let has_missed = self.may_have_missed(running, report, paid, changes, now);
         let awaited = self.note_unfinished(running, report, paid, changes, now);
         match reason {
@@ -59,7 +69,17 @@ impl Profit {
             _ => {}
         }
         let figures = text::outcome(reason, outcome, now.price);
-        if reason == ScanReason::Burst && awaited > 0 && self.clean_burst_pays(awaited, now) {
+        if reason == ScanReason::Burst
+            && !job.coverage.is_clean()
+            && self.arrivals.clean_pass_pays(&self.guests, now)
+        {
+            return self.park(ScanReason::Meet, SOON, figures, now);
+        }
+        if reason == ScanReason::Burst
+            && awaited > 0
+            && !Arrivals::is_dear(now)
+            && self.clean_burst_pays(awaited, now)
+        {
             return self.park(ScanReason::Finish, SETTLE, figures, now);
         }
         if has_missed {

@@ -14,6 +14,10 @@ const PLENTY: f64 = 0.5;
 const SHORT: f64 = 0.1;
 /// Per cent of the last ten seconds in which work waited for memory that count as full pressure.
 const FULL_STALL: f64 = 10.0;
+/// With `smart_scan` an old page is visited once in so many passes.
+const SMART_PERIOD: f64 = 9.0;
+/// What skipping an old page costs ksmd, in seconds.
+const SKIP_SECONDS: f64 = 150e-9;
 
 /// What one process holds and has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct Situation {
     pub price: f64,
     /// `None` where no pages are sampled.
     pub page_samples: Option<PageSamples>,
+    /// Pages that ksmd tracks and that are not merged.
+    pub unmerged_pages: u64,
     /// Of the pages that do not change, the part that is merged.
     pub merged_part: f64,
     /// Of the pages that share a frame, the part that saves memory: all but one for each frame.
@@ -69,11 +75,31 @@ impl Situation {
             growth_bytes: most.min(held_bytes / 8).max(now.page_size),
             price: price(config, pressure(now)),
             page_samples: now.page_samples.get(),
+            unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),
             merged_part: saved / (saved + unmerged).max(1.0),
             saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,
             copied_pages: now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0),
             counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
         }
+    }
+
+    /// For tests: a host with these processes at a time, of whose pages six tenths are unmerged.
+    #[cfg(test)]
+    pub fn for_test(at: std::time::Duration, clean_pass_seconds: f64, price: f64, processes: Vec<Holding>) -> Self {
+        let (now, history, limits) =
+            (Sample { at, page_size: 4096, ..Sample::default() }, Default::default(), Default::default());
+        let view = View { now: &now, history: &history, limits: &limits };
+        let held_bytes: u64 = processes.iter().map(|holding| holding.bytes).sum();
+        let mut situation = Self {
+            held_bytes,
+            growth_bytes: 4 << 20,
+            price,
+            unmerged_pages: held_bytes / 4096 / 10 * 6,
+            processes,
+            ..Self::of(&view, &ProfitConfig::default())
+        };
+        situation.ksmd.clean_pass_seconds = clean_pass_seconds;
+        situation
     }
 
     /// Whether pages are sampled.
@@ -84,6 +110,11 @@ impl Situation {
     /// CPU-seconds that two clean passes cost.
     pub fn two_passes_seconds(&self) -> f64 {
         2.0 * self.ksmd.clean_pass_seconds
+    }
+
+    /// CPU-seconds that a smart pass costs once most pages are old: one in nine is visited, the others are skipped.
+    pub fn smart_pass_seconds(&self) -> f64 {
+        self.ksmd.clean_pass_seconds / SMART_PERIOD + self.unmerged_pages as f64 * SKIP_SECONDS
     }
 
     /// Bytes that two clean passes must save to pay.
@@ -99,6 +130,11 @@ impl Situation {
 }
 
 impl Holding {
+    /// Bytes that are merged.
+    pub fn merged_bytes(&self, page_size: u64) -> f64 {
+        self.merged_pages.saturating_mul(page_size) as f64
+    }
+
     fn of(process: &Process, page_size: u64) -> Self {
         let zero_pages = process.zero_pages();
         Self {

@@ -15,6 +15,9 @@ pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String 
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()
         }
+        ScanReason::Meet => {
+            "new guests merged less than others have, and may share contents with old memory".to_owned()
+        }
         ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
         ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),

@@ -52,6 +52,9 @@ impl Profit {
         now: &Situation,
     ) -> u64 {
         let (reason, job, left) = (running.reason, running.scan.job(), &mut self.unfinished);
+        if reason == ScanReason::Meet {
+            left.unmet_bytes = 0;
+        }
         if job.passes > 1 {
             left.unmet_bytes =
                 if job.coverage.is_clean() { 0 } else { left.unmet_bytes.saturating_add(running.new_bytes) };

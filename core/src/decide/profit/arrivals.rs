@@ -1,0 +1,250 @@
+//! New memory beside much old memory: when its passes are made, and whether a clean pass follows.
+//!
+//! Most pages of a new guest that merge are equal to pages that are merged already, or to those of other new guests. Two
+//! smart passes merge both, and skip most old pages. Only contents that one old page alone holds need a clean pass, which costs
+//! several times as much. Whether there are such contents shows in the new guests: if they merged as large a part of their
+//! memory as old guests have merged, there is little to be found.
+//!
+//! Guests that arrive close together share their two passes. Waiting costs what the guests that are there could save:
+//! `gain * wait`. With `K = cost of two passes * price * HORIZON` and new memory that could save `rate` bytes more each second,
+//! passes every `sqrt(2 * K / rate)` seconds cost least in all. By then `gain = sqrt(2 * K * rate)` has gathered, which is
+//! what is waited for. If arrivals stay away, passes start once waiting has cost as much as they do.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::guests::{Changes, Guests};
+use super::situation::{Holding, Situation};
+use crate::sample::ProcessId;
+use crate::scan::Outcome;
+
+/// How long memory that is saved counts, in seconds, against the CPU time that saving it takes.
+const HORIZON: f64 = 200.0;
+
+/// The time constant of the rate at which memory appears, in seconds.
+const RATE_SECONDS: f64 = 300.0;
+
+/// From this cost on, in CPU-seconds beyond a smart pass, new memory is not thought worth a clean pass before its smart
+/// passes have shown how much of it merges.
+const DEAR_SECONDS: f64 = 2.0;
+
+/// Guests of mean size that are taken to merge wholly, besides those that were seen.
+const PRIOR_GUESTS: f64 = 0.25;
+
+/// The part of a guest's memory that it has to lack: guests of one kind differ by less.
+const LEAST_LACK: f64 = 1.0 / 32.0;
+
+/// A clean pass is expected to bring at least this part of what guests lack.
+const LEAST_CREDIBLE: f64 = 0.02;
+
+/// What is known of new memory and of how much of it merges.
+#[derive(Debug, Clone)]
+pub struct Arrivals {
+    /// New bytes in each second, an exponential average.
+    rate: f64,
+    /// New bytes at the last sample, and when that was taken.
+    last: (u64, Duration),
+    /// Bytes times seconds that waiting has cost.
+    waited: f64,
+    /// Bytes of each guest when a clean pass last visited it.
+    met: FxHashMap<ProcessId, u64>,
+    /// The part of what guests lack that a clean pass has brought, an exponential average.
+    credible: f64,
+    /// What the guests lacked when the present clean pass began.
+    lacked: f64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            rate: 0.0,
+            last: (0, Duration::ZERO),
+            waited: 0.0,
+            met: FxHashMap::default(),
+            credible: 1.0,
+            lacked: 0.0,
+        }
+    }
+}
+
+impl Arrivals {
+    /// Takes in what has changed.
+    pub fn follow(&mut self, changes: Changes, now: &Situation) {
+        let (before, at) = std::mem::replace(&mut self.last, (changes.grown_bytes, now.ksmd.at));
+        let seconds = now.ksmd.at.saturating_sub(at).as_secs_f64();
+        let kept = (-seconds / RATE_SECONDS).exp();
+        self.rate = self.rate * kept + changes.grown_bytes.saturating_sub(before) as f64 / RATE_SECONDS;
+        if changes.grown_bytes == 0 {
+            self.waited = 0.0;
+        } else {
+            self.waited += changes.grown_bytes as f64 * self.merging_part(now) * seconds.min(RATE_SECONDS);
+        }
+        if self.met.len() > 2 * now.processes.len() {
+            self.met.retain(|id, _| now.processes.iter().any(|holding| holding.id == *id));
+        }
+    }
+
+    /// Whether a clean pass over old memory costs so much that new memory is given smart passes first.
+    pub fn is_dear(now: &Situation) -> bool {
+        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= DEAR_SECONDS
+    }
+
+    /// Whether the passes for new memory are due.
+    pub fn are_due(&self, changes: Changes, now: &Situation) -> bool {
+        let price = 2.0 * now.smart_pass_seconds() * now.price * HORIZON;
+        let part = self.merging_part(now);
+        let gain = changes.grown_bytes as f64 * part;
+        gain >= (2.0 * price * self.rate * part).sqrt() || self.waited >= price
+    }
+
+    /// Whether guests lack so much that a clean pass is expected to pay.
+    pub fn clean_pass_pays(&self, guests: &Guests, now: &Situation) -> bool {
+        let lack = self.lack(guests, now) * self.credible;
+        lack > now.growth_bytes as f64 && lack >= now.ksmd.clean_pass_seconds * now.price
+    }
+
+    /// Notes that a clean pass starts.
+    pub fn note_clean_start(&mut self, guests: &Guests, now: &Situation) {
+        self.lacked = self.lack(guests, now);
+    }
+
+    /// Notes that a clean pass has ended: it has visited all guests that were visited before.
+    pub fn note_clean_end(&mut self, guests: &Guests) {
+        self.met = guests.visited().collect();
+    }
+
+    /// Compares what a clean pass saved with what guests had lacked: `credible += (saved / lacked - credible) / 2`.
+    pub fn learn(&mut self, outcome: &Outcome) {
+        if self.lacked > 0.0 {
+            let part = (outcome.saved_bytes as f64 / self.lacked).clamp(0.0, 1.0);
+            self.credible = (self.credible + (part - self.credible) / 2.0).max(LEAST_CREDIBLE);
+        }
+    }
+
+    /// The part of their memory that guests have merged which a clean pass has visited. [`PRIOR_GUESTS`] that merge wholly are
+    /// added, so that a few guests do not decide alone.
+    fn merging_part(&self, now: &Situation) -> f64 {
+        let is_met = |holding: &&Holding| self.met.contains_key(&holding.id);
+        let (merged, bytes) = now.processes.iter().filter(is_met).fold((0.0, 0.0), |(merged, bytes), holding| {
+            (merged + holding.merged_bytes(now.ksmd.page_size), bytes + holding.bytes as f64)
+        });
+        let prior = PRIOR_GUESTS * now.held_bytes as f64 / now.processes.len().max(1) as f64;
+        ((merged + prior) / (bytes + prior).max(1.0)).min(1.0)
+    }
+
+    /// Bytes that guests which were visited twice seem to lack: `max(0, merging_part * bytes - merged_bytes)`, at most the bytes
+    /// that no clean pass has visited, of each guest for which that is much.
+    fn lack(&self, guests: &Guests, now: &Situation) -> f64 {
+        let part = self.merging_part(now);
+        let of_one = |holding: &Holding| {
+            let met = self.met.get(&holding.id).copied().unwrap_or(0);
+            let new = holding.bytes.saturating_sub(met) as f64;
+            (part * holding.bytes as f64 - holding.merged_bytes(now.ksmd.page_size)).clamp(0.0, new)
+        };
+        let is_much = |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * LEAST_LACK;
+        let visited = now.processes.iter().filter(|holding| guests.has_visited(holding.id));
+        visited.map(|holding| (of_one(holding), holding)).filter(is_much).map(|(lack, _)| lack).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A host whose guests hold and have merged so many GiB, with a clean pass of 100 seconds and a price of a GiB.
+    fn host(at: u64, guests: &[(u32, u64, u64)]) -> Situation {
+        let processes: Vec<_> = guests
+            .iter()
+            .map(|(pid, bytes, merged)| Holding {
+                id: ProcessId { pid: *pid, start_ticks: 1 },
+                bytes: bytes * GIB,
+                cpu_ticks: 0,
+                minor_faults: 0,
+                merged_pages: merged * GIB / 4096,
+            })
+            .collect();
+        Situation::for_test(Duration::from_secs(at), 100.0, GIB as f64 / 1000.0, processes)
+    }
+
+    fn visited(host: &Situation) -> Guests {
+        let mut guests = Guests::default();
+        guests.mark(&host.processes);
+        guests
+    }
+
+    fn grown(gib: u64) -> Changes {
+        Changes { new_guests: 1, grown_bytes: gib * GIB, ..Changes::default() }
+    }
+
+    #[test]
+    fn arrivals_that_are_frequent_are_waited_for_and_a_rare_one_is_not() {
+        let wait = |every: u64| {
+            let mut arrivals = Arrivals::default();
+            let mut new = 0;
+            for second in 0..7200 {
+                let now = host(second, &[(1, 100, 40)]);
+                new += u64::from(second % every == 0);
+                arrivals.follow(grown(new), &now);
+                if new > 0 && arrivals.are_due(grown(new), &now) {
+                    if second > 3600 {
+                        return new;
+                    }
+                    new = 0;
+                    arrivals.follow(Changes::default(), &now);
+                }
+            }
+            panic!("passes are never due");
+        };
+        assert_eq!(wait(3000), 1);
+        assert!(wait(3) > 1, "{}", wait(3));
+        assert!(wait(1) > wait(3), "{}", wait(1));
+    }
+
+    #[test]
+    fn however_little_is_new_its_passes_are_due_in_the_end() {
+        let mut arrivals = Arrivals::default();
+        let little = Changes { grown_bytes: GIB / 64, ..Changes::default() };
+        let busy = grown(64);
+        arrivals.follow(busy, &host(0, &[(1, 100, 40)]));
+        let is_due = (1..100_000).any(|second| {
+            let now = host(second, &[(1, 100, 40)]);
+            arrivals.follow(little, &now);
+            arrivals.are_due(little, &now)
+        });
+        assert!(is_due);
+    }
+
+    #[test]
+    fn new_guests_that_merged_as_much_as_old_ones_need_no_clean_pass() {
+        let mut arrivals = Arrivals::default();
+        let old: Vec<_> = (1..9).map(|pid| (pid, 10, 4)).collect();
+        arrivals.note_clean_end(&visited(&host(0, &old)));
+        let with = |merged| host(1, &[&old[..], &[(9, 10, merged)]].concat());
+        assert!(!arrivals.clean_pass_pays(&visited(&with(4)), &with(4)));
+        assert!(arrivals.clean_pass_pays(&visited(&with(1)), &with(1)));
+        assert!(!arrivals.clean_pass_pays(&visited(&host(0, &old)), &with(0)), "it has not been visited yet");
+    }
+
+    #[test]
+    fn clean_passes_that_bring_nothing_are_made_no_more_until_more_is_at_stake() {
+        let mut arrivals = Arrivals::default();
+        let old: Vec<_> = (1..9).map(|pid| (pid, 10, 4)).collect();
+        arrivals.note_clean_end(&visited(&host(0, &old)));
+        let with = |guests: u32| {
+            let new = (0..guests).map(|pid| (100 + pid, 10, 1));
+            host(1, &old.iter().copied().chain(new).collect::<Vec<_>>())
+        };
+        for _ in 0..6 {
+            arrivals.note_clean_start(&visited(&with(1)), &with(1));
+            arrivals.learn(&Outcome { saved_bytes: 0, cpu_seconds: 100.0 });
+        }
+        assert!(!arrivals.clean_pass_pays(&visited(&with(1)), &with(1)));
+        assert!(arrivals.clean_pass_pays(&visited(&with(40)), &with(40)));
+        arrivals.note_clean_start(&visited(&with(1)), &with(1));
+        arrivals.learn(&Outcome { saved_bytes: 10 << 30, cpu_seconds: 100.0 });
+        assert!(arrivals.clean_pass_pays(&visited(&with(1)), &with(1)), "it has brought something again");
+    }
+}
