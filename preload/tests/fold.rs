@@ -88,6 +88,21 @@ fn a_whole_program_is_folded_while_threads_change_mappings_fork_and_take_signals
 }
 
 #[test]
+fn threads_on_folded_stacks_end_and_are_joined() {
+    let Some(program) = program() else { return };
+    let _lock = lock();
+    folds(&program, &["threads-end", "400"]);
+    folds(&program, &["discards", "200"]);
+}
+
+#[test]
+fn no_child_inherits_a_descriptor_of_folding() {
+    let Some(program) = program() else { return };
+    let _lock = lock();
+    folds(&program, &["inherits", "100"]);
+}
+
+#[test]
 fn an_array_of_numpy_is_folded() {
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
         let mut command = Command::new(python);

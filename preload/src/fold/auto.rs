@@ -8,7 +8,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Folded, Request, fold_all};
+use super::{Done, Folded, Request, fold_all};
 use crate::lock::Exclusive;
 use crate::sys::{self, Errno};
 use crate::text::Line;
@@ -207,11 +207,9 @@ impl Auto {
         if !self.schedule.is_due(when, resident(), is_ordered, BUDGET.load(Relaxed)) {
             return;
         }
-        let before = sys::thread_cpu();
         let folded = fold_all(Request { threads: 1, is_still: false, is_without_io: false });
-        let cpu = sys::thread_cpu().saturating_sub(before);
         match folded {
-            Ok(counts) => {
+            Ok(Done { counts, cpu }) => {
                 self.schedule.folded(when, counts.folded, counts.looked, cpu);
                 self.sums.counts.add(&counts);
                 self.sums.passes = self.sums.passes.saturating_add(1);

@@ -427,6 +427,123 @@ static void all(unsigned rounds, int with_forks) {
     printf("folded %zu, %lu signals\n", folded, (unsigned long)signals);
 }
 
+/* Threads begin and end on stacks that are folded meanwhile. As a thread ends the kernel writes the word that pthread_join waits
+ * for, and does not wait for a userfaultfd there: were that page protected, the join would never return. */
+static void *nothing(void *unused) { return unused; }
+
+static void *starter(void *area) {
+    const size_t length = 32 * PAGE;
+    unsigned char *stack = area;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    while (!ends) {
+        pthread_t thread;
+        /* Zero pages before and behind the thread's data, which is at the end of its stack. */
+        memset(stack, 0, length - 2 * PAGE);
+        memset(stack + length, 0, length);
+        assert(pthread_attr_setstack(&attributes, stack, length) == 0);
+        assert(pthread_create(&thread, &attributes, nothing, NULL) == 0);
+        assert(pthread_join(thread, NULL) == 0);
+        assert(pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        signals++;
+    }
+    return NULL;
+}
+
+static void threads_end(unsigned rounds) {
+    pthread_t threads[4];
+    unsigned char *area = map(MIB);
+    for (unsigned thread = 0; thread < 4; thread++) {
+        memset(area + thread * 64 * PAGE, 1, 64 * PAGE);
+        pthread_create(&threads[thread], NULL, starter, area + thread * 64 * PAGE);
+    }
+    size_t folded = 0;
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++) {
+        assert(ksmith_fold(area, MIB, 0, &result) == 0);
+        folded += result.folded_bytes;
+        assert(round % 8 || ksmith_fold_all(KSMITH_FOLD_THREADS(3), &result) == 0);
+    }
+    ends = 1;
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_join(threads[thread], NULL);
+    assert(folded > 0);
+    printf("folded %zu while %lu pairs of threads ended\n", folded, (unsigned long)signals);
+}
+
+/* Another thread discards memory again and again: what it asked for before the range was watched comes in between. */
+static void *discarder(void *area) {
+    for (unsigned turn = 0; !ends; turn++) {
+        memset(area, 0, MIB);
+        assert(madvise(area, MIB, MADV_DONTNEED) == 0);
+        memset(area, 3, 4 * PAGE);
+        for (size_t at = 0; at < 8 * PAGE; at++)
+            assert(((volatile unsigned char *)area)[at] == (at < 4 * PAGE ? 3 : 0));
+    }
+    return NULL;
+}
+
+static void discards(unsigned rounds) {
+    pthread_t threads[4];
+    unsigned char *area = map(4 * MIB);
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_create(&threads[thread], NULL, discarder, area + thread * MIB);
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(ksmith_fold(area, 4 * MIB, KSMITH_FOLD_THREADS(2), &result) == 0);
+    ends = 1;
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_join(threads[thread], NULL);
+}
+
+/* A child that lives on has none of the descriptors that folding opens, and neither does the program afterwards. */
+static int descriptors(const char *wanted) {
+    char path_of[64], target[64];
+    int found = 0;
+    for (int number = 0; number < 256; number++) {
+        snprintf(path_of, sizeof path_of, "/proc/self/fd/%d", number);
+        ssize_t length = readlink(path_of, target, sizeof target - 1);
+        if (length > 0)
+            target[length] = 0, found += strstr(target, wanted) != NULL;
+    }
+    return found;
+}
+
+static void *folder(void *area) {
+    struct ksmith_folded own;
+    while (!ends) {
+        memset(area, 0, 4 * MIB);
+        assert(ksmith_fold(area, 4 * MIB, 0, &own) == 0);
+    }
+    return NULL;
+}
+
+static void inherits(unsigned rounds) {
+    pthread_t thread;
+    unsigned char *area = map(4 * MIB);
+    int done[2], status;
+    assert(pipe(done) == 0);
+    pthread_create(&thread, NULL, folder, area);
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (descriptors("userfaultfd") || descriptors("pagemap"))
+                _exit(1);
+            char byte;
+            close(done[1]);
+            _exit(read(done[0], &byte, 1) == 0 ? 0 : 2);
+        }
+        assert(child > 0 && descriptors("userfaultfd") == 0);
+    }
+    /* All children live until here, while memory is discarded, folded and forked. */
+    ends = 1;
+    pthread_join(thread, NULL);
+    close(done[1]);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(wait(&status) > 0 && status == 0);
+}
+
 /* Without rights: only by a promise. */
 static void unprivileged(void) {
     assert(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
@@ -483,6 +600,12 @@ int main(int count, char **words) {
         all(rounds, 0);
     else if (!strcmp(test, "forks"))
         all(rounds, 1);
+    else if (!strcmp(test, "threads-end"))
+        threads_end(rounds);
+    else if (!strcmp(test, "discards"))
+        discards(rounds);
+    else if (!strcmp(test, "inherits"))
+        inherits(rounds);
     else if (!strcmp(test, "unprivileged"))
         unprivileged();
     else if (!strcmp(test, "sandboxed"))
