@@ -125,6 +125,12 @@ pub fn pid() -> c_int {
     quietly(|| unsafe { libc::syscall(libc::SYS_getpid) }) as c_int
 }
 
+/// The effective user of this process, which is what a socket's other end is told.
+pub fn user() -> u32 {
+    // SAFETY: takes nothing and can't fail.
+    quietly(|| unsafe { libc::syscall(libc::SYS_geteuid) }) as u32
+}
+
 /// The TID of this thread.
 pub fn tid() -> c_int {
     // SAFETY: takes nothing and can't fail.

@@ -3,7 +3,8 @@
 //!
 //! The first pass takes what it takes. Every other waits until the thread's CPU time is below its budget again. Orders and answers
 //! are files in a directory that `ksmith run` makes, so that a program needs no signal and no descriptor for them:
-//! `fold` is an order to all processes, each time that it is written; `PID.NUMBER` has the sums of one program.
+//! `fold` is an order to all processes, each time that it is written; `PID.NUMBER` has the sums of one program. An order to all
+//! programs of a user is a file that the daemon writes (`service/src/user_socket/fold.rs`).
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use super::{Done, Folded, Request, fold_all};
 use crate::lock::Exclusive;
 use crate::sys::{self, Errno};
 use crate::text::Line;
-use crate::{file, marks, text};
+use crate::{client, file, marks, text};
 
 /// When memory is folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,10 +245,11 @@ fn path(name: impl FnOnce(Line<PATH>) -> Line<PATH>) -> Option<Line<PATH>> {
     Some(name(Line::new().add(directory.to_bytes()).add(b"/")).add(b"\0"))
 }
 
-/// When the order was written, in nanoseconds; 0 if there is none.
+/// When an order was written last, in nanoseconds; 0 if there is none. The job's own and the daemon's are alike.
 fn order() -> u64 {
-    let Some(path) = path(|path| path.add(b"fold")) else { return 0 };
-    CStr::from_bytes_with_nul(path.bytes()).map_or(0, sys::written)
+    let written = |path: &[u8]| CStr::from_bytes_with_nul(path).map_or(0, sys::written);
+    let own = path(|path| path.add(b"fold")).map_or(0, |path| written(path.bytes()));
+    own.max(written(client::fold_order(sys::user()).bytes()))
 }
 
 /// Writes the sums of this program, whole: a reader finds the old or the new.
