@@ -90,7 +90,7 @@ struct ksmith_guided {
 int ksmith_guided(int milliseconds, struct ksmith_guided *result);
 
 /* Flags of ksmith_fold and ksmith_fold_all. */
-#define KSMITH_FOLD_THREADS(n) ((unsigned)(n) & 0xffu) /* fold in so many threads, that of the caller included; 0 is 1, 64 at most */
+#define KSMITH_FOLD_THREADS(n) ((unsigned)(n) & 0xffu) /* fold in so many threads, while the caller waits; 0 is 1, 64 at most */
 #define KSMITH_FOLD_STILL 0x100u      /* the caller promises: until the call returns, no thread writes to the range, and no I/O into it
                                        * is under way */
 #define KSMITH_FOLD_WITHOUT_IO 0x200u /* the caller promises: no system call reads or writes the range, no I/O into it is under way,
@@ -126,6 +126,7 @@ struct ksmith_folded {
  *            KSMITH_FOLD_WITHOUT_IO or KSMITH_FOLD_STILL
  *   -ENOSYS  this kernel can't move pages (before 6.8): promise KSMITH_FOLD_STILL. Before 6.7: not at all
  *   -EBUSY   another thread folds just now
+ *   -EAGAIN  no thread could be started
  *   -ENOMEM  there is no memory for it */
 int ksmith_fold(void *start, size_t length, unsigned flags, struct ksmith_folded *result);
 

@@ -72,6 +72,21 @@ pub fn unmap(start: usize, length: usize) {
     let _ = quietly(|| unsafe { libc::syscall(libc::SYS_munmap, start, length) });
 }
 
+/// Takes all access from the first page of memory of the library's own.
+pub fn guard_page(start: usize) {
+    const LENGTH: usize = 4096;
+    // SAFETY: callers pass what `map` gave, and do not use that page.
+    quietly(|| unsafe { libc::syscall(libc::SYS_mprotect, start, LENGTH, libc::PROT_NONE) });
+}
+
+/// Gives this thread a table of descriptors of its own, which is empty. The other threads keep theirs.
+pub fn leave_descriptors() -> Result<(), Errno> {
+    /// `CLOSE_RANGE_UNSHARE` of include/uapi/linux/close_range.h (5.9).
+    const UNSHARE: c_int = 1 << 1;
+    // SAFETY: plain numbers; no descriptor is known to code that this thread runs.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, UNSHARE) })).map(drop)
+}
+
 /// Copies memory of this process: returns how many bytes could be read.
 pub fn copy_own(from: usize, to: usize, length: usize) -> Result<usize, Errno> {
     let place =
@@ -108,6 +123,12 @@ pub fn errno_place() -> usize {
 pub fn pid() -> c_int {
     // SAFETY: takes nothing and can't fail.
     quietly(|| unsafe { libc::syscall(libc::SYS_getpid) }) as c_int
+}
+
+/// The effective user of this process, which is what a socket's other end is told.
+pub fn user() -> u32 {
+    // SAFETY: takes nothing and can't fail.
+    quietly(|| unsafe { libc::syscall(libc::SYS_geteuid) }) as u32
 }
 
 /// The TID of this thread.

@@ -84,6 +84,30 @@ fn a_program_in_c_is_folded_on_demand() {
     folds_on_demand(&mut program.command(), 30 << 20);
 }
 
+/// The daemon's order to all programs of a user is a file beside its socket.
+#[test]
+fn a_program_is_folded_when_the_daemon_orders_it_to_its_user() {
+    if !can_fold() {
+        return;
+    }
+    let Some(program) = compile("tests/c/unmodified.c", &[]) else { return };
+    let _lock = lock();
+    let (place, daemon) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = program.command();
+    command.env("KSMITH_SOCKET", daemon.path().join("user"));
+    let program = unasked(&mut command, "on-demand", place.path());
+    fs::create_dir(daemon.path().join("fold")).unwrap();
+    fs::write(daemon.path().join("fold/4711"), "").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(told(place.path(), "passes"), 0, "the order was another user's");
+    wait_until("the order was carried out", || {
+        fs::write(daemon.path().join("fold/0"), "").unwrap();
+        told(place.path(), "passes") > 0
+    });
+    assert!(told(place.path(), "folded_bytes") >= 30 << 20);
+    program.check();
+}
+
 #[test]
 fn a_program_in_python_is_folded_on_demand() {
     if !can_fold() {

@@ -8,7 +8,7 @@ pub use types::{Guided, Savings};
 
 use crate::client::{self, Deadline};
 use crate::errors::code;
-use crate::fold::{self, Folded, Request};
+use crate::fold::{self, Done, Folded, Request};
 use crate::sys::Errno;
 use crate::text::{decimal, signed, value};
 use crate::{constructor, errors, guided, marks, stats};
@@ -161,9 +161,9 @@ pub unsafe extern "C" fn ksmith_fold_all(flags: c_uint, result: *mut Folded) -> 
 
 /// # Safety
 /// `result` is null or points to a `struct ksmith_folded`.
-unsafe fn told_of(folded: Result<Folded, Errno>, result: *mut Folded) -> c_int {
+unsafe fn told_of(folded: Result<Done, Errno>, result: *mut Folded) -> c_int {
     match folded {
-        Ok(counts) => {
+        Ok(Done { counts, .. }) => {
             // SAFETY: as promised by the caller.
             if let Some(result) = unsafe { result.as_mut() } {
                 *result = counts;

@@ -3,16 +3,17 @@
 //!
 //! The first pass takes what it takes. Every other waits until the thread's CPU time is below its budget again. Orders and answers
 //! are files in a directory that `ksmith run` makes, so that a program needs no signal and no descriptor for them:
-//! `fold` is an order to all processes, each time that it is written; `PID.NUMBER` has the sums of one program.
+//! `fold` is an order to all processes, each time that it is written; `PID.NUMBER` has the sums of one program. An order to all
+//! programs of a user is a file that the daemon writes (`service/src/user_socket/fold.rs`).
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Folded, Request, fold_all};
+use super::{Done, Folded, Request, fold_all};
 use crate::lock::Exclusive;
 use crate::sys::{self, Errno};
 use crate::text::Line;
-use crate::{file, marks, text};
+use crate::{client, file, marks, text};
 
 /// When memory is folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,11 +212,9 @@ impl Auto {
         if !self.schedule.is_due(when, resident(), is_ordered, BUDGET.load(Relaxed)) {
             return;
         }
-        let before = sys::thread_cpu();
         let folded = fold_all(Request { threads: 1, is_still: false, is_without_io: false });
-        let cpu = sys::thread_cpu().saturating_sub(before);
         match folded {
-            Ok(counts) => {
+            Ok(Done { counts, cpu }) => {
                 self.schedule.folded(when, counts.folded, counts.looked, cpu);
                 self.sums.counts.add(&counts);
                 self.sums.passes = self.sums.passes.saturating_add(1);
@@ -250,10 +249,11 @@ fn path(name: impl FnOnce(Line<PATH>) -> Line<PATH>) -> Option<Line<PATH>> {
     Some(name(Line::new().add(directory.to_bytes()).add(b"/")).add(b"\0"))
 }
 
-/// When the order was written, in nanoseconds; 0 if there is none.
+/// When an order was written last, in nanoseconds; 0 if there is none. The job's own and the daemon's are alike.
 fn order() -> u64 {
-    let Some(path) = path(|path| path.add(b"fold")) else { return 0 };
-    CStr::from_bytes_with_nul(path.bytes()).map_or(0, sys::written)
+    let written = |path: &[u8]| CStr::from_bytes_with_nul(path).map_or(0, sys::written);
+    let own = path(|path| path.add(b"fold")).map_or(0, |path| written(path.bytes()));
+    own.max(written(client::fold_order(sys::user()).bytes()))
 }
 
 /// Writes the sums of this program, whole: a reader finds the old or the new.

@@ -1,27 +1,30 @@
-//! Memory that a folding thread must not protect, because it writes there itself while it folds.
+//! Memory that no folding thread protects, because one of them may write there while another folds.
 //!
-//! Such a thread writes to its stack and to its thread data (`errno`, and the kernel's note of its CPU, rseq(2)). If it
-//! protected them it would wait for itself.
+//! A folding thread writes to its stack and to its thread data (`errno`, and the kernel's note of its CPU, rseq(2)). If it protected
+//! them it would wait for itself; two that protected each other's would wait for each other.
 
 use crate::{maps, marks, sys};
 
-/// Bytes of the stack that a folding thread may use below and above the frame that asks.
+/// Bytes of the stack that the calling thread may use below and above the frame that asks.
 const BELOW: usize = 256 << 10;
 const ABOVE: usize = 64 << 10;
 
 /// Bytes around `errno` in which the rest of the thread's data lies, the kernel's note of its CPU included.
 const THREAD_DATA: usize = 64 << 10;
 
-/// What the calling thread leaves alone.
+/// Spans: stack and data of the caller, the list, and the stacks and scratch memory of the folding threads.
+const SPANS: usize = 5;
+
+/// What all folding threads leave alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Own {
-    spans: [(usize, usize); 2],
+    spans: [(usize, usize); SPANS],
 }
 
 impl Own {
-    /// That of this thread, from this frame on.
+    /// What the calling thread writes to, from this frame on, and the library's own memory of this call.
     #[inline(never)]
-    pub fn of_this_thread() -> Self {
+    pub fn of_this_thread(blocks: [(usize, usize); SPANS - 2]) -> Self {
         let here = 0_u8;
         let frame = (&raw const here).expose_provenance();
         let data = sys::errno_place();
@@ -38,13 +41,14 @@ impl Own {
             }
             true
         });
-        Self { spans }
+        let ([stack, data], [list, stacks, scratch]) = (spans, blocks);
+        Self { spans: [stack, data, list, stacks, scratch] }
     }
 
     /// The first part of a range that may be protected. `None`: there is none.
     pub fn part_of(&self, start: usize, end: usize) -> Option<(usize, usize)> {
         let mut start = start;
-        // Each span may move the start once, and so uncover the other.
+        // Each span may move the start once, and so uncover another.
         for _ in 0..=self.spans.len() {
             let holder = self.spans.iter().find(|(first, last)| (*first..*last).contains(&start));
             match holder {
@@ -64,20 +68,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_stack_and_errno_of_this_thread_are_left_alone() {
-        let own = Own::of_this_thread();
+    fn the_stack_and_errno_of_this_thread_and_the_blocks_are_left_alone() {
+        let own = Own::of_this_thread([(0x10000, 0x20000), (0x30000, 0x40000), (0x50000, 0x60000)]);
         let local = 0_u8;
         let local = (&raw const local).expose_provenance();
-        for address in [local, local - 200_000, sys::errno_place()] {
+        for address in [local, local - 200_000, sys::errno_place(), 0x10000, 0x3f000, 0x55000] {
             let (first, end) = (address & !4095, (address & !4095) + 4096);
             assert_eq!(own.part_of(first, end), None);
         }
+        assert_eq!(own.part_of(0x8000, 0x70000), Some((0x8000, 0x10000)));
     }
 
     proptest! {
         #[test]
         fn parts_cover_all_but_what_is_left_alone(
-            spans in [(0_usize..100, 0_usize..40), (0_usize..100, 0_usize..40)],
+            spans in [(0_usize..100, 0_usize..40), (0_usize..100, 0_usize..40), (0_usize..100, 0_usize..10), (0_usize..100, 0_usize..10), (0_usize..100, 0_usize..10)],
             start in 0_usize..120,
             length in 0_usize..60,
         ) {

@@ -14,6 +14,8 @@ const API: u64 = 0xAA;
 const USER_MODE_ONLY: c_int = 1;
 
 const FEATURE_WP: u64 = 1;
+/// Only with `CAP_SYS_PTRACE`.
+const FEATURE_EVENT_FORK: u64 = 1 << 1;
 const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
@@ -24,7 +26,6 @@ const FEATURES: u64 = FEATURE_WP | FEATURE_EVENT_REMAP | FEATURE_EVENT_REMOVE | 
 const REGISTER_MISSING: u64 = 1;
 const REGISTER_WP: u64 = 1 << 1;
 const PROTECT: u64 = 1;
-const MOVE_ALLOW_SRC_HOLES: u64 = 1 << 1;
 const EVENT_FORK: u8 = 0x13;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;
@@ -130,9 +131,13 @@ pub struct Child {
 impl Child {
     /// Gives the child a page that it lacks.
     pub fn give(&self, from: usize, to: usize, length: usize) -> Result<(), Errno> {
-        let mut order = Move { to: to as u64, from: from as u64, length: length as u64, mode: 0, moved: 0 };
-        self.descriptor.control(IOC_COPY, &mut order).map(drop)
+        copy(&self.descriptor, from, to, length)
     }
+}
+
+fn copy(descriptor: &Descriptor, from: usize, to: usize, length: usize) -> Result<(), Errno> {
+    let mut order = Move { to: to as u64, from: from as u64, length: length as u64, mode: 0, moved: 0 };
+    descriptor.control(IOC_COPY, &mut order).map(drop)
 }
 
 /// A userfaultfd of this process.
@@ -160,10 +165,9 @@ impl Userfault {
             Err(libc::ENOSYS) => return Err(libc::ENOSYS),
             Err(_) => return Err(libc::EPERM),
         };
-        // A kernel without one of the features refuses all. The event of a fork is not asked for: with it a program that forks
-        // again and again was seen to stand still (docs/internals/fold.md).
-        let mut api = Api { api: API, features: FEATURES, ioctls: 0 };
-        descriptor.control(IOC_API, &mut api).map_err(|_| libc::ENOSYS)?;
+        let agree = |features: u64| descriptor.control(IOC_API, &mut Api { api: API, features, ioctls: 0 });
+        // A kernel without one of the features refuses all, and the event of a fork where the process may not have it.
+        agree(FEATURES | FEATURE_EVENT_FORK).or_else(|_| agree(FEATURES)).map_err(|_| libc::ENOSYS)?;
         Ok((Self { descriptor }, method))
     }
 
@@ -193,10 +197,17 @@ impl Userfault {
         self.descriptor.control(IOC_WRITEPROTECT, &mut Protect { range, mode: PROTECT }).map(drop)
     }
 
+    /// Copies a page to where none is, and wakes all that wait for it.
+    pub fn copy_page(&self, from: usize, to: usize, length: usize) -> Result<(), Errno> {
+        copy(&self.descriptor, from, to, length)
+    }
+
     /// Moves pages: returns how many bytes were moved, and the reason why not all.
+    ///
+    /// Without leave to pass over what is not there: a hole that counted as moved would be one in the scratch memory too, where the
+    /// third look would wait for itself.
     pub fn move_pages(&self, from: usize, to: usize, length: usize) -> (usize, Option<Errno>) {
-        let mut order =
-            Move { to: to as u64, from: from as u64, length: length as u64, mode: MOVE_ALLOW_SRC_HOLES, moved: 0 };
+        let mut order = Move { to: to as u64, from: from as u64, length: length as u64, mode: 0, moved: 0 };
         match self.descriptor.control(IOC_MOVE, &mut order) {
             Ok(_) => (length, None),
             // Partly done, or refused because of a change: then `moved` is no count.

@@ -4,30 +4,35 @@
 //!
 //! | state | the program | a device | the folding thread |
 //! |---|---|---|---|
-//! | free | reads and writes | writes to what is pinned | reads it: the first look is a hint |
+//! | free | reads and writes | writes to what is pinned | reads it: the first look |
 //! | protected | reads; a write waits | writes to what was pinned before | reads it: the second look |
 //! | taken out | any access waits | none: what is pinned can't be taken out | reads it: the third look |
 //! | folded | reads zero; a write makes a new page | pins a new page | has discarded it |
 //! | put back | as free | as free | is done with it |
 //!
+//! * Only pages that the first look saw to be zero are protected, none between them. What the kernel writes to as a thread ends, it
+//!   does not wait for: the word that pthread_join(3) waits for, and robust mutexes (`PF_EXITING` in `handle_userfault`,
+//!   fs/userfaultfd.c). A page with such a word is not zero.
 //! * The second look is final for what threads and system calls write: they wait from then on.
 //! * A device may write to a page that was pinned before, and let it go after the second look. The third look sees that: the
 //!   kernel refuses to take out a page that is pinned (`move_present_ptes` in mm/userfaultfd.c), and no new pin is had on a page
 //!   that is not there. Such a page is put back.
 //! * A page that another page table has, by fork or by KSM, can't be taken out.
-//! * A child of a fork in between lacks what is taken out, and so reads zero there. That is right but for a device's write in
-//!   that very moment, which open(2) forbids beside a fork (`O_DIRECT`, notes).
+//! * A child of a fork in between lacks what is taken out, and so reads zero there. If a device has written to the page at that
+//!   moment the child is given what is put back: the fork waits until this thread has read of it.
 //! * The kernel takes out nothing while a change of a mapping by another thread was not read, and none is read between the
 //!   protection and the last page. Such a thread waits: unmapping has taken place, discarding has not.
 //!
 //! From the protection to the end of the watch this thread takes no signal and no lock, and touches nothing but its own stack and
-//! the scratch memory, which are not in the range.
+//! the scratch memory, which no folding thread protects.
 
+use super::Request;
 use super::count::{Folded, Method, Stop};
 use super::own::Own;
 use super::resident::{Pagemap, Run};
 use super::userfault::{Change, Span, Userfault};
 use super::zero::{MOST_PAGES, Pages};
+use crate::marks;
 use crate::sys::{self, Errno};
 
 /// Bytes that are protected at once at most: what an ordinary huge page has.
@@ -39,6 +44,9 @@ pub const WINDOW: usize = 32 << 20;
 /// Pages between two runs that are watched together: to watch a page and to let it go takes 0.4 us, a watch of its own 10 us.
 const NEAR: usize = 32;
 
+/// How often the kernel is asked to take a page back, a tenth of a millisecond apart.
+const PATIENCE: usize = 10_000;
+
 /// Bytes that are copied at once where memory may go away.
 const PIECE: usize = 256 << 10;
 
@@ -49,15 +57,6 @@ pub enum Reads {
     InPlace,
     /// By copies: other threads may unmap it.
     Copied,
-}
-
-/// How much of a page is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// A few lines.
-    Hint,
-    /// All of it.
-    Whole,
 }
 
 /// One thread that folds.
@@ -84,12 +83,12 @@ struct Window {
 }
 
 impl Folder {
-    /// Makes one for this thread.
-    pub fn new(reads: Reads, is_still: bool, takes_user_mode: bool, page: usize) -> Result<Self, Errno> {
-        let scratch = sys::map(SCRATCH)?;
-        let pagemap = Pagemap::open().inspect_err(|_| sys::unmap(scratch, SCRATCH))?;
-        let own = Own::of_this_thread();
-        Ok(Self { pagemap, own, reads, is_still, takes_user_mode, page, scratch, counts: Folded::default() })
+    /// Makes one for this thread, with `SCRATCH` bytes of memory of its own from `scratch` on.
+    pub fn new(reads: Reads, request: &Request, own: Own, scratch: usize) -> Result<Self, Errno> {
+        let pagemap = Pagemap::open()?;
+        let Request { is_still, is_without_io, .. } = *request;
+        let (page, counts) = (marks::page(), Folded::default());
+        Ok(Self { pagemap, own, reads, is_still, takes_user_mode: is_without_io, page, scratch, counts })
     }
 
     /// Folds a window, `WINDOW` bytes at most, which does not cross a multiple of that.
@@ -152,9 +151,7 @@ impl Folder {
         self.pagemap.runs(start, end, each).map_err(|_| Stop::Changed)?;
         let bytes = |pages: &Pages| pages.count().saturating_mul(page) as u64;
         self.counts.looked = self.counts.looked.saturating_add(bytes(&resident));
-        // A hint will do where another look follows and no huge page is split.
-        let depth = if self.is_still || huge.count() > 0 { Look::Whole } else { Look::Hint };
-        let mut zero = self.look(start, &resident, depth)?;
+        let mut zero = self.look(start, &resident)?;
         if huge.count() > 0 && zero.count().saturating_mul(2) <= resident.count() {
             // To split a huge page that is in use costs more than it gives back.
             let kept = zero.and(&huge);
@@ -194,11 +191,8 @@ impl Folder {
             Err(libc::ENOMEM) => return Err(Stop::Failed(libc::ENOMEM)),
             Err(_) => return Err(Stop::Changed),
         }
-        let taken = sys::without_signals(|| {
-            let taken = self.fold_watched(userfault, span, start, zero);
-            release(userfault, span, page);
-            taken
-        });
+        let taken = self.fold_watched(userfault, span, start, zero);
+        release(userfault, span, page);
         userfault.read_changes();
         self.counts.add(&taken?);
         Ok(())
@@ -206,8 +200,13 @@ impl Folder {
 
     /// Folds those of the pages that are zero, in a span that is watched.
     fn fold_watched(&self, userfault: &Userfault, span: Span, start: usize, zero: &Pages) -> Result<Folded, Stop> {
-        userfault.protect(span).map_err(|_| Stop::Changed)?;
-        let zero = self.look(start, zero, Look::Whole)?;
+        let address = |page_number: usize| start.saturating_add(page_number.saturating_mul(self.page));
+        let mut from = 0_usize;
+        while let Some((first, end)) = zero.run(from) {
+            userfault.protect(Span::between(address(first), address(end))).map_err(|_| Stop::Changed)?;
+            from = end;
+        }
+        let zero = self.look(start, zero)?;
         userfault.watch_holes(span).map_err(|_| Stop::Changed)?;
         let (mut counts, taken) = self.take_out(userfault, start, &zero)?;
         let target = self.target_of(start);
@@ -222,17 +221,13 @@ impl Folder {
         Ok(counts)
     }
 
-    /// Those of `pages` that are zero, or may be.
-    fn look(&self, start: usize, pages: &Pages, depth: Look) -> Result<Pages, Stop> {
+    /// Those of `pages` that are zero.
+    fn look(&self, start: usize, pages: &Pages) -> Result<Pages, Stop> {
         let page = self.page;
-        let found = match depth {
-            Look::Hint => Pages::hints_of,
-            Look::Whole => Pages::zero_of,
-        };
         let read = |address: usize| core::ptr::with_exposed_provenance::<u64>(address);
         if self.reads == Reads::InPlace {
             let at = |number: usize| read(start.saturating_add(number.saturating_mul(page)));
-            return Ok(found(pages, page, &at));
+            return Ok(Pages::zero_of(pages, page, &at));
         }
         let copy = self.scratch.saturating_add(COPY);
         let mut zero = Pages::NONE;
@@ -245,7 +240,7 @@ impl Folder {
                 return Err(Stop::Changed);
             }
             let at = |number: usize| read(copy.saturating_add(number.saturating_sub(first).saturating_mul(page)));
-            zero = zero.or(&found(&Pages::between(first, end), page, &at));
+            zero = zero.or(&Pages::zero_of(&Pages::between(first, end), page, &at));
             from = end;
         }
         Ok(zero)
@@ -277,6 +272,8 @@ impl Folder {
                     *reason = reason.saturating_add(page as u64);
                     first.saturating_add(1)
                 }
+                // Another thread has discarded it, and had asked before the range was watched.
+                Some(libc::ENOENT) => first.saturating_add(1),
                 Some(libc::EINVAL) => {
                     counts.locked = counts.locked.saturating_add(length as u64);
                     end
@@ -340,15 +337,10 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        sys::unmap(self.scratch, SCRATCH);
-    }
-}
-
 /// Where copies are made within the scratch memory: behind the place for pages, wherever that begins.
 const COPY: usize = 2 * WINDOW;
-const SCRATCH: usize = COPY + PIECE;
+/// Bytes of scratch memory of one thread.
+pub const SCRATCH: usize = COPY + PIECE;
 
 /// Puts pages back that a device wrote to at the last moment, wherever their memory is by now.
 fn put_back(userfault: &Userfault, written: &Pages, start: usize, target: usize, page: usize) {
@@ -364,19 +356,21 @@ fn put_one_back(userfault: &Userfault, left: &Pages, number: usize, (start, targ
     let place = |base: usize, number: usize| base.saturating_add(number.saturating_mul(page));
     let from = place(target, number);
     let mut home = place(start, number) as u64;
-    loop {
+    // The last resort: it may be read as zero for a moment.
+    let copy = |home: u64| {
+        let home = home as usize;
+        let (from, to) =
+            (core::ptr::with_exposed_provenance::<u8>(from), core::ptr::with_exposed_provenance_mut(home));
+        // SAFETY: a page of the scratch memory, and one of the program's that is mapped and was zero a moment ago.
+        unsafe { core::ptr::copy_nonoverlapping(from, to, page) };
+    };
+    for _ in 0..PATIENCE {
         match userfault.move_pages(from, home as usize, page).1 {
             // It is back; or its memory was unmapped.
             None | Some(libc::ENOENT | libc::EINVAL) => return,
-            Some(libc::EEXIST) => {
-                let (from, to) = (
-                    core::ptr::with_exposed_provenance::<u8>(from),
-                    core::ptr::with_exposed_provenance_mut(home as usize),
-                );
-                // SAFETY: a page of the scratch memory, and one of the program's that is mapped and was zero a moment ago.
-                unsafe { core::ptr::copy_nonoverlapping(from, to, page) };
-                return;
-            }
+            Some(libc::EEXIST) => return copy(home),
+            // ksmd has merged it where it lies now.
+            Some(libc::EBUSY) if userfault.copy_page(from, home as usize, page).is_ok() => return,
             _ => {}
         }
         match userfault.change() {
@@ -408,6 +402,8 @@ fn put_one_back(userfault: &Userfault, left: &Pages, number: usize, (start, targ
             None => sys::nap(100_000),
         }
     }
+    let _ = userfault.unwatch(Span { start: home, length: page as u64 });
+    copy(home);
 }
 
 /// Ends the watch of a range. Where a part of it is another mapping by now, all other parts are let go.

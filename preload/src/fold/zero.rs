@@ -104,12 +104,6 @@ impl Pages {
         pages.those(read, |page| unsafe { is_zero(page, page_size) })
     }
 
-    /// Those of `pages` that may be zero, by a few of their lines.
-    pub fn hints_of(pages: &Self, page_size: usize, read: &dyn Fn(usize) -> *const u64) -> Self {
-        // SAFETY: as above.
-        pages.those(read, |page| unsafe { is_hint_zero(page, page_size) })
-    }
-
     fn those(&self, read: &dyn Fn(usize) -> *const u64, mut is_one: impl FnMut(*const u64) -> bool) -> Self {
         let mut found = Self::NONE;
         let mut from = 0_usize;
@@ -130,16 +124,6 @@ unsafe fn is_zero(page: *const u64, bytes: usize) -> bool {
     // Most pages that are not zero show it in their first line.
     // SAFETY: a page is a multiple of a block, which is a multiple of a line.
     unsafe { is_line_zero(page) && (0..bytes / BLOCK).all(|block| is_block_zero(page.byte_add(block * BLOCK))) }
-}
-
-/// Whether a few lines of a page, all over it, are zero.
-///
-/// # Safety
-/// As of `is_zero`.
-unsafe fn is_hint_zero(page: *const u64, bytes: usize) -> bool {
-    let last = bytes.saturating_sub(LINE);
-    // SAFETY: lines of the page.
-    [0, bytes / 2, last].into_iter().all(|at| unsafe { is_line_zero(page.byte_add(at)) })
 }
 
 /// Whether a line of the cache is zero.
@@ -266,9 +250,6 @@ mod tests {
             prop_assert!(is_zero_at(&page));
             page[at / 8] |= u64::from(value) << (at % 8 * 8);
             prop_assert!(!is_zero_at(&page));
-            let start = page.as_ptr();
-            let has_hint = Pages::hints_of(&Pages::between(0, 1), 4096, &|_| start).has(0);
-            prop_assert_eq!(has_hint, ![0, 32, 63].contains(&(at / 64)));
         }
 
         #[test]

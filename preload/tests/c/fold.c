@@ -3,7 +3,9 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/io_uring.h>
+#include <linux/kvm.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,6 +31,7 @@
 #define MIB (1ul << 20)
 
 static struct ksmith_folded result;
+static atomic_ulong signals; /* or turns */
 
 static unsigned char *map(size_t length) {
     /* With a page on each side that keeps the kernel from joining it with other mappings. */
@@ -200,6 +203,22 @@ static void reads(int direct, unsigned rounds) {
     assert(folded > 0);
 }
 
+/* Sets so many pages aside for hugetlb, if that is not negative. Returns how many there are. */
+static int huge_pages(int wanted) {
+    int have = -1;
+    FILE *pool = fopen("/proc/sys/vm/nr_hugepages", wanted < 0 ? "r" : "w");
+    if (pool && wanted >= 0)
+        fprintf(pool, "%d", wanted);
+    if (pool)
+        fclose(pool);
+    if ((pool = fopen("/proc/sys/vm/nr_hugepages", "r"))) {
+        if (fscanf(pool, "%d", &have) != 1)
+            have = -1;
+        fclose(pool);
+    }
+    return have;
+}
+
 /* Memory that must be left alone, and is named. */
 static void kinds(void) {
     const size_t length = 4 * MIB;
@@ -207,6 +226,18 @@ static void kinds(void) {
     memset(shared, 0, length);
     assert(ksmith_fold(shared, length, 0, &result) == 0);
     assert(result.folded_bytes == 0 && result.other_bytes == length);
+
+    int set_aside = huge_pages(-1), is_more = huge_pages(set_aside + 2) == set_aside + 2;
+    unsigned char *pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (pages != MAP_FAILED) {
+        memset(pages, 0, length);
+        assert(ksmith_fold(pages, length, 0, &result) == 0);
+        assert(result.folded_bytes == 0 && result.other_bytes == length);
+        munmap(pages, length);
+    } else {
+        printf("no hugetlb here\n");
+    }
+    assert(!is_more || huge_pages(set_aside) == set_aside);
 
     unsigned char *read_only = map(length);
     memset(read_only, 0, length);
@@ -332,6 +363,84 @@ static void pinned(void) {
     assert(memcmp(memory + MIB + 8 * PAGE, bytes, PAGE) == 0);
 }
 
+/* FNV-1a, by words. */
+static unsigned long hash_of(const unsigned char *memory, size_t length) {
+    unsigned long hash = 14695981039346656037ul;
+    for (size_t at = 0; at < length / 8; at++)
+        hash = (hash ^ ((const unsigned long *)memory)[at]) * 1099511628211ul;
+    return hash;
+}
+
+static unsigned char in_file(size_t page) { return page % 3 ? 0 : 1 + page; }
+
+/* Pins its half of the memory, has the kernel read into it, lets it go, and compares: again and again. */
+static void *pinner(void *unused) {
+    const size_t pages = 64;
+    struct io_uring_params parameters;
+    memset(&parameters, 0, sizeof parameters);
+    int ring = syscall(SYS_io_uring_setup, 4, &parameters);
+    if (ring < 0)
+        return "io_uring";
+    size_t size = parameters.sq_off.array + parameters.sq_entries * sizeof(unsigned);
+    unsigned char *queue = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entry = mmap(NULL, parameters.sq_entries * sizeof *entry, PROT_READ | PROT_WRITE, MAP_SHARED, ring,
+                                      IORING_OFF_SQES);
+    assert(queue != MAP_FAILED && entry != MAP_FAILED);
+    struct iovec buffer = {common, pages * PAGE};
+    for (unsigned turn = 0; !ends; turn++) {
+        memset(common, 0, pages * PAGE);
+        if (syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1) != 0)
+            return "registered buffers";
+        memset(entry, 0, sizeof *entry);
+        entry->opcode = IORING_OP_READ_FIXED, entry->fd = file, entry->addr = (size_t)common, entry->len = pages * PAGE;
+        ((unsigned *)(queue + parameters.sq_off.array))[turn % parameters.sq_entries] = 0;
+        atomic_store((_Atomic unsigned *)(queue + parameters.sq_off.tail), turn + 1);
+        assert(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1);
+        atomic_store((_Atomic unsigned *)(queue + parameters.cq_off.head), turn + 1);
+        if (turn % 2)
+            assert(syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, NULL, 0) == 0);
+        for (size_t at = 0; at < pages * PAGE; at++)
+            assert(common[at] == in_file(at / PAGE));
+        if (turn % 2 == 0)
+            assert(syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, NULL, 0) == 0);
+        signals++;
+    }
+    return unused;
+}
+
+/* A program that pins memory is folded at that moment: nothing is lost, and what is pinned is named. */
+static void pins(unsigned rounds) {
+    char name[] = "fold-XXXXXX";
+    unsigned char bytes[PAGE];
+    pthread_t thread;
+    void *lacks;
+    size_t pinned = 0, folded = 0;
+    file = mkstemp(name);
+    unlink(name);
+    for (size_t page = 0; page < 64; page++) {
+        memset(bytes, in_file(page), PAGE);
+        assert(write(file, bytes, PAGE) == (ssize_t)PAGE);
+    }
+    common = map(128 * PAGE);
+    for (size_t page = 64; page < 128; page++)
+        memset(common + page * PAGE, page % 2 ? (int)page : 0, PAGE);
+    unsigned long hash = hash_of(common + 64 * PAGE, 64 * PAGE);
+    pthread_create(&thread, NULL, pinner, NULL);
+    for (unsigned round = 0; round < rounds || (pinned == 0 && round < 100 * rounds); round++) {
+        assert(ksmith_fold(common, 128 * PAGE, 0, &result) == 0);
+        pinned += result.pinned_bytes, folded += result.folded_bytes;
+        assert(hash_of(common + 64 * PAGE, 64 * PAGE) == hash);
+    }
+    ends = 1;
+    pthread_join(thread, &lacks);
+    if (lacks) {
+        printf("no %s here\n", (char *)lacks);
+        return;
+    }
+    printf("pinned %zu, folded %zu in %lu turns\n", pinned, folded, (unsigned long)signals);
+    assert(pinned > 0 && folded > 0);
+}
+
 /* Another thread maps, unmaps, moves and discards memory, while all memory is folded. */
 static void *changer(void *number) {
     unsigned long state = 1234567 + (unsigned long)number;
@@ -392,7 +501,6 @@ static void *forker(void *unused) {
     return NULL;
 }
 
-static atomic_ulong signals;
 static void on_signal(int number) {
     (void)number;
     /* Writes to memory that may be protected just now. */
@@ -425,6 +533,239 @@ static void all(unsigned rounds, int with_forks) {
     check_writers();
     assert(folded > 0);
     printf("folded %zu, %lu signals\n", folded, (unsigned long)signals);
+}
+
+/* Threads begin and end on stacks that are folded meanwhile. As a thread ends the kernel writes the word that pthread_join waits
+ * for, and does not wait for a userfaultfd there: were that page protected, the join would never return. */
+static void *nothing(void *unused) { return unused; }
+
+static void *starter(void *area) {
+    const size_t length = 32 * PAGE;
+    unsigned char *stack = area;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    while (!ends) {
+        pthread_t thread;
+        /* Zero pages before and behind the thread's data, which is at the end of its stack. */
+        memset(stack, 0, length - 2 * PAGE);
+        memset(stack + length, 0, length);
+        assert(pthread_attr_setstack(&attributes, stack, length) == 0);
+        assert(pthread_create(&thread, &attributes, nothing, NULL) == 0);
+        assert(pthread_join(thread, NULL) == 0);
+        assert(pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        signals++;
+    }
+    return NULL;
+}
+
+static void threads_end(unsigned rounds) {
+    pthread_t threads[4];
+    unsigned char *area = map(MIB);
+    for (unsigned thread = 0; thread < 4; thread++) {
+        memset(area + thread * 64 * PAGE, 1, 64 * PAGE);
+        pthread_create(&threads[thread], NULL, starter, area + thread * 64 * PAGE);
+    }
+    size_t folded = 0;
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++) {
+        assert(ksmith_fold(area, MIB, 0, &result) == 0);
+        folded += result.folded_bytes;
+        assert(round % 8 || ksmith_fold_all(KSMITH_FOLD_THREADS(3), &result) == 0);
+    }
+    ends = 1;
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_join(threads[thread], NULL);
+    assert(folded > 0);
+    printf("folded %zu while %lu pairs of threads ended\n", folded, (unsigned long)signals);
+}
+
+/* Another thread discards memory again and again: what it asked for before the range was watched comes in between. */
+static void *discarder(void *area) {
+    for (unsigned turn = 0; !ends; turn++) {
+        memset(area, 0, MIB);
+        assert(madvise(area, MIB, MADV_DONTNEED) == 0);
+        memset(area, 3, 4 * PAGE);
+        for (size_t at = 0; at < 8 * PAGE; at++)
+            assert(((volatile unsigned char *)area)[at] == (at < 4 * PAGE ? 3 : 0));
+    }
+    return NULL;
+}
+
+static void discards(unsigned rounds) {
+    pthread_t threads[4];
+    unsigned char *area = map(4 * MIB);
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_create(&threads[thread], NULL, discarder, area + thread * MIB);
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(ksmith_fold(area, 4 * MIB, KSMITH_FOLD_THREADS(2), &result) == 0);
+    ends = 1;
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_join(threads[thread], NULL);
+}
+
+/* A child that lives on has none of the descriptors that folding opens, and neither does the program afterwards. */
+static int descriptors(const char *wanted) {
+    char path_of[64], target[64];
+    int found = 0;
+    for (int number = 0; number < 256; number++) {
+        snprintf(path_of, sizeof path_of, "/proc/self/fd/%d", number);
+        ssize_t length = readlink(path_of, target, sizeof target - 1);
+        if (length > 0)
+            target[length] = 0, found += strstr(target, wanted) != NULL;
+    }
+    return found;
+}
+
+static void *folder(void *area) {
+    struct ksmith_folded own;
+    while (!ends) {
+        memset(area, 0, 4 * MIB);
+        assert(ksmith_fold(area, 4 * MIB, 0, &own) == 0);
+    }
+    return NULL;
+}
+
+static void inherits(unsigned rounds) {
+    pthread_t thread;
+    unsigned char *area = map(4 * MIB);
+    int done[2], status;
+    assert(pipe(done) == 0);
+    pthread_create(&thread, NULL, folder, area);
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (descriptors("userfaultfd") || descriptors("pagemap"))
+                _exit(1);
+            char byte;
+            close(done[1]);
+            _exit(read(done[0], &byte, 1) == 0 ? 0 : 2);
+        }
+        assert(child > 0 && descriptors("userfaultfd") == 0);
+    }
+    /* All children live until here, while memory is discarded, folded and forked. */
+    ends = 1;
+    pthread_join(thread, NULL);
+    close(done[1]);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(wait(&status) > 0 && status == 0);
+}
+
+/* setuid(2) and its relatives are made by libc in each thread, while memory is folded. */
+static void users(unsigned rounds) {
+    pthread_t thread;
+    unsigned char *area = map(4 * MIB);
+    pthread_create(&thread, NULL, folder, area);
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(setresgid(0, round % 2 ? 65534 : 0, 0) == 0 && setresuid(0, 0, 0) == 0);
+    ends = 1;
+    pthread_join(thread, NULL);
+}
+
+/* A program is replaced while a thread of it folds; the argument counts down. */
+static void replaced(const char *self, unsigned rounds) {
+    char left[16];
+    pthread_t thread;
+    unsigned char *area = map(4 * MIB);
+    alarm(240);
+    assert(descriptors("userfaultfd") == 0);
+    if (rounds == 0)
+        return;
+    pthread_create(&thread, NULL, folder, area);
+    usleep(1000 * (rounds % 7));
+    snprintf(left, sizeof left, "%u", rounds - 1);
+    execl(self, self, "replaced", left, NULL);
+    assert(0);
+}
+
+/* Without the right to a userfaultfd, but with access to the device. */
+static void by_device(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[2];
+    memset(none, 0, sizeof none);
+    unsigned char *memory = map(4 * MIB);
+    memset(memory, 0, 4 * MIB);
+    assert(syscall(SYS_capset, &header, none) == 0);
+    int full = syscall(SYS_userfaultfd, O_CLOEXEC), device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+    if (full >= 0 || device < 0) {
+        printf("no such device here\n");
+        return;
+    }
+    assert(ksmith_fold(memory, 4 * MIB, 0, &result) == 0);
+    assert(result.method == KSMITH_FOLD_BY_FULL && result.folded_bytes == 4 * MIB);
+}
+
+/* A virtual machine of KVM counts in each page of its memory, in real mode, while that is folded. */
+static void *counts(void *vcpu) {
+    while (!ends)
+        assert(ioctl(*(int *)vcpu, KVM_RUN, 0) == 0 || errno == EINTR);
+    return NULL;
+}
+
+static void kvm(unsigned rounds) {
+    const size_t length = 512 << 10;
+    /* Adds 1 to the word at 0x100 of each page from 64 KiB on, and to all of them the same; leaves by a port at the end. */
+    static const unsigned char code[] = {
+        0xbb, 0x00, 0x10,             /* mov bx, 0x1000 */
+        0x8e, 0xdb,                   /* again: mov ds, bx */
+        0xff, 0x06, 0x00, 0x01,       /* inc word [0x100] */
+        0x81, 0xc3, 0x00, 0x01,       /* add bx, 0x100 */
+        0x81, 0xfb, 0x00, 0x80,       /* cmp bx, 0x8000 */
+        0x75, 0xf0,                   /* jne again */
+        0xe6, 0x10,                   /* out 0x10, al */
+        0xeb, 0xe9,                   /* jmp start */
+    };
+    int system = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+    int machine = system < 0 ? -1 : ioctl(system, KVM_CREATE_VM, 0);
+    if (machine < 0) {
+        printf("no KVM here\n");
+        return;
+    }
+    unsigned char *memory = map(length);
+    memset(memory, 0, length);
+    memcpy(memory + 0x1000, code, sizeof code);
+    struct kvm_userspace_memory_region region = {.memory_size = length, .userspace_addr = (size_t)memory};
+    assert(ioctl(machine, KVM_SET_USER_MEMORY_REGION, &region) == 0);
+    int vcpu = ioctl(machine, KVM_CREATE_VCPU, 0);
+    size_t size = ioctl(system, KVM_GET_VCPU_MMAP_SIZE, 0);
+    struct kvm_run *state = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu, 0);
+    struct kvm_sregs special;
+    struct kvm_regs registers = {.rip = 0x1000, .rflags = 2};
+    assert(vcpu >= 0 && state != MAP_FAILED && ioctl(vcpu, KVM_GET_SREGS, &special) == 0);
+    special.cs.base = special.cs.selector = 0;
+    assert(ioctl(vcpu, KVM_SET_SREGS, &special) == 0 && ioctl(vcpu, KVM_SET_REGS, &registers) == 0);
+    size_t folded = 0;
+    alarm(240);
+    unsigned turn = 0;
+    for (; turn < rounds; turn++) {
+        /* What was counted is zero again after 65,536 turns, and for the program in each that it clears. */
+        if (turn % 4 == 0)
+            for (size_t page = 16; page < 128; page++)
+                memset(memory + page * PAGE, 0, PAGE);
+        assert(ksmith_fold(memory, length, 0, &result) == 0);
+        folded += result.folded_bytes;
+        assert(ioctl(vcpu, KVM_RUN, 0) == 0 && state->exit_reason == KVM_EXIT_IO);
+        for (size_t page = 16; page < 128; page++)
+            assert(*(unsigned short *)(memory + page * PAGE + 0x100) == turn % 4 + 1);
+    }
+    /* The same at once: no count is lost. */
+    pthread_t thread;
+    for (size_t page = 16; page < 128; page++)
+        memset(memory + page * PAGE, 0, PAGE);
+    pthread_create(&thread, NULL, counts, &vcpu);
+    for (unsigned round = 0; round < rounds; round++) {
+        assert(ksmith_fold(memory, length, 0, &result) == 0);
+        folded += result.folded_bytes;
+    }
+    ends = 1;
+    pthread_join(thread, NULL);
+    unsigned short first = *(unsigned short *)(memory + 16 * PAGE + 0x100);
+    for (size_t page = 17; page < 128; page++)
+        assert(*(unsigned short *)(memory + page * PAGE + 0x100) == first);
+    assert(folded > 0 && first > 0);
+    printf("folded %zu, counted to %u\n", folded, first);
 }
 
 /* Without rights: only by a promise. */
@@ -467,7 +808,11 @@ int main(int count, char **words) {
     assert(count >= 2);
     const char *test = words[1];
     unsigned rounds = count > 2 ? strtoul(words[2], NULL, 0) : 200;
-    if (!strcmp(test, "contents"))
+    if (!strcmp(test, "probe")) {
+        unsigned char *memory = map(PAGE);
+        memory[0] = 0;
+        printf("code %d\n", ksmith_fold(memory, PAGE, 0, &result));
+    } else if (!strcmp(test, "contents"))
         contents(rounds);
     else if (!strcmp(test, "writers"))
         writers(KSMITH_FOLD_THREADS(2), rounds);
@@ -483,6 +828,22 @@ int main(int count, char **words) {
         all(rounds, 0);
     else if (!strcmp(test, "forks"))
         all(rounds, 1);
+    else if (!strcmp(test, "pins"))
+        pins(rounds);
+    else if (!strcmp(test, "users"))
+        users(rounds);
+    else if (!strcmp(test, "replaced"))
+        replaced(words[0], rounds);
+    else if (!strcmp(test, "by-device"))
+        by_device();
+    else if (!strcmp(test, "kvm"))
+        kvm(rounds);
+    else if (!strcmp(test, "threads-end"))
+        threads_end(rounds);
+    else if (!strcmp(test, "discards"))
+        discards(rounds);
+    else if (!strcmp(test, "inherits"))
+        inherits(rounds);
     else if (!strcmp(test, "unprivileged"))
         unprivileged();
     else if (!strcmp(test, "sandboxed"))

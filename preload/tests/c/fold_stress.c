@@ -29,9 +29,11 @@
 #define FILE_PAGES 64
 
 static atomic_int ends;
-static atomic_ulong turns[8];
-enum { WRITES, FORKS, CHANGES, DIRECT, RING, PIPES, SIGNALS, CHECKS };
-static const char *const names[8] = {"writes", "forks", "changes", "direct", "io_uring", "pipes", "signals", "checks"};
+#define KINDS 10
+static atomic_ulong turns[KINDS];
+enum { WRITES, FORKS, CHANGES, DIRECT, RING, PIPES, SIGNALS, CHECKS, ENDED, LIVING };
+static const char *const names[KINDS] = {"writes", "forks",   "changes", "direct",        "io_uring",
+                                         "pipes",  "signals", "checks",  "ended threads", "living children"};
 
 static unsigned char *common, *still, *signalled;
 static unsigned values[WRITERS][WRITTEN];
@@ -245,6 +247,51 @@ static void *pipes(void *unused) {
     return unused;
 }
 
+static void *nothing(void *unused) { return unused; }
+
+/* Threads end while their stacks are folded: on stacks of the library's, and on one among zero pages. */
+static void *ender(void *unused) {
+    const size_t length = 32 * PAGE;
+    unsigned char *memory = map(3 * length, 0);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    memset(memory + length, 1, length);
+    while (!ends) {
+        pthread_t threads[2];
+        memset(memory, 0, 2 * length - 2 * PAGE);
+        memset(memory + 2 * length, 0, length);
+        assert(pthread_attr_setstack(&attributes, memory + length, length) == 0);
+        assert(pthread_create(&threads[0], &attributes, nothing, NULL) == 0);
+        assert(pthread_create(&threads[1], NULL, nothing, NULL) == 0);
+        assert(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
+        turns[ENDED] += 2;
+        usleep(1000);
+    }
+    return unused;
+}
+
+/* A child that lives for a while, without exec, beside all that is folded and forked meanwhile. */
+static void *parent(void *unused) {
+    while (!ends) {
+        int done[2];
+        assert(pipe(done) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            char byte;
+            close(done[1]);
+            while (read(done[0], &byte, 1) < 0)
+                assert(errno == EINTR);
+            _exit(hash_of(still, STILL * PAGE) == still_hash ? 0 : 1);
+        }
+        usleep(700000);
+        close(done[1]), close(done[0]);
+        int status;
+        assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        turns[LIVING]++;
+    }
+    return unused;
+}
+
 static void on_signal(int number) {
     (void)number;
     size_t turn = turns[SIGNALS]++;
@@ -271,9 +318,9 @@ int main(int count, char **words) {
     sigaction(SIGALRM, &action, NULL);
     struct itimerval often = {{0, 2000}, {0, 2000}};
     setitimer(ITIMER_REAL, &often, NULL);
-    void *(*const work[])(void *) = {writer, writer, forker, checker, changer, reader, ring, pipes};
-    pthread_t threads[8];
-    for (unsigned long thread = 0; thread < 8; thread++)
+    void *(*const work[])(void *) = {writer, writer, forker, checker, changer, reader, ring, pipes, ender, parent};
+    pthread_t threads[KINDS];
+    for (unsigned long thread = 0; thread < KINDS; thread++)
         pthread_create(&threads[thread], NULL, work[thread], (void *)thread);
     time_t begin = time(NULL);
     unsigned long folded = 0, passes = 0, pinned = 0;
@@ -289,7 +336,7 @@ int main(int count, char **words) {
         folded += result.folded_bytes, pinned += result.pinned_bytes;
     }
     ends = 1;
-    for (unsigned thread = 0; thread < 8; thread++)
+    for (unsigned thread = 0; thread < KINDS; thread++)
         pthread_join(threads[thread], NULL);
     setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
     for (unsigned own = 0; own < WRITERS; own++)
@@ -299,7 +346,7 @@ int main(int count, char **words) {
     expect(signalled, 2 * MIB, 0);
     unlink(path);
     printf("%u s: %lu passes, folded %lu MiB, pinned %lu MiB", seconds, passes, folded >> 20, pinned >> 20);
-    for (unsigned kind = 0; kind < 8; kind++)
+    for (unsigned kind = 0; kind < KINDS; kind++)
         printf(", %lu %s", (unsigned long)turns[kind], names[kind]);
     printf("\nok\n");
     return 0;

@@ -10,6 +10,7 @@
 mod budget;
 mod client;
 mod config;
+mod fold;
 mod peer;
 pub mod protocol;
 mod ranges;

@@ -9,6 +9,7 @@ use tracing::debug;
 
 use super::budget::Budget;
 use super::config::OptinConfig;
+use super::fold::FoldOrders;
 use super::peer::{Credentials, NoFigures, Peer};
 use super::protocol::{LONGEST_REQUEST, Merged, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
 use super::ranges::{Adviser, RangesError};
@@ -22,6 +23,7 @@ struct Users<T> {
     budget: Budget,
     adviser: Adviser,
     worth_permille: u64,
+    fold: FoldOrders,
     queue: ScanQueue,
     sender: Sender<T>,
     wrap: fn(ScanQueue) -> T,
@@ -40,7 +42,8 @@ pub fn serve<T: Send + 'static>(
 ) -> io::Result<Socket> {
     let worth_permille = config.worth_permille;
     let queue = ScanQueue::default();
-    let users = Users { budget, adviser: Adviser::default(), worth_permille, queue, sender, wrap };
+    let fold = FoldOrders::beside(&config.socket);
+    let users = Users { budget, adviser: Adviser::default(), worth_permille, fold, queue, sender, wrap };
     let socket = socket::serve(&config.socket, users)?;
     socket::allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
@@ -120,6 +123,10 @@ impl<T: Send + 'static> Users<T> {
                 Ok(saves) => Some(UserAnswer::Saves(saves)),
                 Err(why @ NoFigures::OtherRights) => error(Refusal::Denied, why.to_string()),
                 Err(why @ NoFigures::Unreadable(_)) => error(Refusal::Refused, why.to_string()),
+            },
+            UserRequest::Fold => match self.fold.order(peer.user) {
+                Ok(()) => Some(UserAnswer::FoldOrdered),
+                Err(why) => error(Refusal::Refused, format!("the order can't be written: {why}")),
             },
             UserRequest::Scan(passes) => {
                 let budget = &self.budget;
@@ -242,6 +249,9 @@ mod tests {
         assert_eq!(say(&path, b"hello 1\n"), "ok ksmith 1\n");
         assert!(say(&path, b"hello 2\n").starts_with("error usage version 2"));
         assert!(say(&path, b"saves\n").starts_with("ok rss_bytes="));
+        assert_eq!(say(&path, b"fold\n"), "ok\n");
+        let user = rustix::process::geteuid().as_raw().to_string();
+        assert!(path.with_file_name("fold").join(user).exists());
         let mut client = UserClient::connect(&path).unwrap();
         let scanned = client.scan(NonZeroU64::new(3).unwrap(), || false).unwrap();
         assert_eq!((scanned.passes, scanned.ksmd_cpu_ns, scanned.merged.is_some()), (3, 5, true));
