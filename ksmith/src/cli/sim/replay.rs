@@ -9,7 +9,7 @@ use ksmith_record::{GuestLife, HistoryReport, Query, Reader, Resolution};
 
 use crate::cli::Failure;
 
-/// Rows that are read of each guest.
+/// Rows that are read of each guest at most.
 const ROWS: usize = 500;
 
 const PAGE: f64 = 4096.0;
@@ -20,21 +20,22 @@ const ROUND: Duration = Duration::from_secs(60);
 /// Reads a story from the history in `file`, and the assumptions that make it one.
 pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Story, Vec<String>)> {
     let reader = Reader::open(file).map_err(Failure::from)?;
-    let query = |guest: Option<String>, columns: &[&str]| Query {
-        since: 0,
-        until: i64::MAX / 4,
+    let query = |guest: Option<String>, columns: &[&str], since, until, most| Query {
+        since,
+        until,
         guest,
         columns: columns.iter().map(|&name| name.to_owned()).collect(),
-        resolution: Resolution::Rows(ROWS),
+        resolution: Resolution::Rows(most),
     };
-    let host = reader.ask(&query(None, &["cow_ksm", "saved_bytes"])).map_err(Failure::from)?;
+    let host = reader.ask(&query(None, &["cow_ksm"], 0, i64::MAX / 4, usize::MAX)).map_err(Failure::from)?;
     let times: Vec<f64> = column(&host, 0).flatten().collect();
     let (Some(&began), Some(&ended)) = (times.first(), times.last()) else {
         return Err(Failure::usage(format!("{} has no records", file.display())).into());
     };
     let mut seen = Vec::new();
     for life in &host.guests {
-        let asked = query(Some(life.id.clone()), &["rss_bytes", "merged_bytes"]);
+        let (since, until) = ((began * 1000.0) as i64, (ended * 1000.0) as i64);
+        let asked = query(Some(life.id.clone()), &["rss_bytes", "merged_bytes"], since, until, ROWS);
         let rows = reader.ask(&asked).map_err(Failure::from)?;
         seen.extend(Seen::of(life, &rows, began));
     }
@@ -49,7 +50,7 @@ pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Sto
     let held: f64 = seen.iter().map(|guest| guest.most).sum();
     let host_bytes = host_bytes.unwrap_or(((held * 1.25) as u64).max(4 << 30));
     let assumptions = vec![
-        format!("{} guests over {seconds:.0} s; sizes, starts and ends are as recorded", seen.len()),
+        format!("{} guests over {seconds:.0} s, the newest 2000 at most; sizes, starts and ends are as recorded", seen.len()),
         "the most that was merged of a guest equals, page by page, what was merged of the others from its start to its end"
             .to_owned(),
         "the rest of a guest is its own, and what it grew by is there bit by bit until its greatest size".to_owned(),
@@ -132,4 +133,76 @@ fn column(report: &HistoryReport, number: usize) -> impl Iterator<Item = Option<
 fn rise(values: impl Iterator<Item = Option<f64>>) -> f64 {
     let values: Vec<f64> = values.flatten().collect();
     values.windows(2).map(|pair| (pair[1] - pair[0]).max(0.0)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::figures::Value;
+    use ksmith_record::{Bounds, GuestFigures, Life, Moment, Store, columns};
+
+    use super::*;
+
+    /// The beginning of an hour in 2026, in milliseconds.
+    const BEGIN: i64 = 1_795_467_600_000;
+
+    const MIB: u64 = 1 << 20;
+
+    fn guest(number: u64, rss_bytes: u64, merged_bytes: u64) -> GuestFigures {
+        let life = Life {
+            key: format!("{number}:{number}"),
+            name: format!("guest-{number}"),
+            uuid: None,
+            kind: "qemu".to_owned(),
+            program: "qemu".to_owned(),
+            user: None,
+            cgroup: None,
+            domain: None,
+        };
+        let values = columns::guest().iter().map(|column| match column.name.as_str() {
+            "rss_bytes" => Value::Unsigned(rss_bytes),
+            "merged_bytes" => Value::Unsigned(merged_bytes),
+            _ => Value::Unknown,
+        });
+        GuestFigures { life, values: values.collect() }
+    }
+
+    #[test]
+    fn guests_come_back_with_their_starts_sizes_and_growth() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("history.db");
+        let mut store = Store::open(&file, "boot", BEGIN, Bounds::default()).unwrap().store;
+        let moment = |second: i64| {
+            let first = guest(1, 100 * MIB + second as u64 * MIB / 6, 40 * MIB);
+            let second_one = guest(2, 80 * MIB, 40 * MIB);
+            let guests = if second < 300 { vec![first] } else { vec![first, second_one] };
+            let host = columns::host().iter().map(|column| match column.name.as_str() {
+                "cow_ksm" => Value::Unsigned(second as u64 * 4),
+                _ => Value::Unknown,
+            });
+            Moment { time: BEGIN + second * 1000, host: host.collect(), guests: Some(guests), ..Moment::default() }
+        };
+        let moments: Vec<Moment> = (0..=60).map(|step| moment(step * 10)).collect();
+        store.write(&moments).unwrap();
+        let (told, assumptions) = story(&file, None).unwrap();
+        let Story::Planned { plans, duration, host_bytes, .. } = told else { panic!() };
+        assert_eq!((plans.len(), duration.as_secs(), host_bytes), (2, 600, 4 << 30));
+        let pages = |mib: u64| mib * 256;
+        assert_eq!(plans.iter().map(Plan::pages).collect::<Vec<_>>(), [pages(200), pages(80)]);
+        assert!(assumptions.iter().any(|text| text.contains("4.0 merged pages a second")), "{assumptions:?}");
+        // What can be saved: nothing while the first is alone, 40 MiB with both.
+        let mut machine = ksmith_core::sim::Machine::new(ksmith_core::sim::Config::default());
+        plans.into_iter().for_each(|plan| machine.start(plan));
+        machine.advance(Duration::from_secs(299));
+        assert_eq!(machine.attainable_pages(), 0);
+        machine.advance(Duration::from_secs(2));
+        assert_eq!(machine.attainable_pages(), pages(40));
+    }
+
+    #[test]
+    fn a_history_without_records_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("history.db");
+        let _store = Store::open(&file, "boot", BEGIN, Bounds::default()).unwrap().store;
+        assert!(story(&file, None).unwrap_err().to_string().contains("no records"));
+    }
 }
