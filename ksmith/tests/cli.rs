@@ -447,6 +447,7 @@ fn what_commands_print_of_captured_trees_fits_their_schemas() {
         ("demo", &["demo", "--simulated", "--size", "4", "--json"][..]),
         ("config check", &["config", "check", "--json"]),
         ("lab list", &["lab", "list", "--json"]),
+        ("sim", &["sim", "../scenarios/idle.toml", "--policies", "fixed:still,none", "--json"]),
     ] {
         let document = json(&ksmith(arguments));
         let faults: Vec<_> = schema(command).iter_errors(&document).map(|fault| fault.to_string()).collect();

@@ -423,6 +423,7 @@ const WALK: [(&[&str], &[u8]); 49] = [
     (&["restore", "--dry-run"], &[5]),
     (&["lab", "run", "burst"], &[5]),
     (&["lab", "list"], &[0]),
+    (&["sim", "idle", "--policies", "none"], &[0]),
     (&["config", "check"], &[0]),
     (&["config", "show"], &[0]),
     (&["schema", "status"], &[0]),

@@ -2,7 +2,8 @@
 //! memory contents, so that the effect of KSM can be judged.
 //!
 //! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
-//! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them.
+//! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them. [`simulate`] plays them on a
+//! simulated host instead.
 //!
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
@@ -23,6 +24,7 @@ mod region;
 pub mod report;
 pub mod results;
 pub mod scenario;
+pub mod simulate;
 mod worker;
 
 pub use contents::{BadPart, Contents, Part};

@@ -1,6 +1,7 @@
 //! The results of an experiment, which are the content of `results.json`. `docs/internals/lab.md` describes the keys.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -98,15 +99,25 @@ impl Results {
 impl ScenarioResults {
     /// Summarises the runs of each competitor.
     pub(super) fn of(scenario: &Scenario, competitors: &[Competitor], mut runs: Vec<Vec<RawRun>>) -> Self {
+        let names: Vec<&str> = competitors.iter().map(|competitor| competitor.name.as_str()).collect();
         let is_attainable_known = scenario.instances.iter().all(|instance| instance.kind.contents().is_some());
         if !is_attainable_known {
             assume_attainable(scenario, competitors, &mut runs);
         }
-        let mut results: Vec<CompetitorResults> = competitors
-            .iter()
-            .zip(runs)
-            .map(|(competitor, runs)| CompetitorResults::of(&competitor.name, runs))
-            .collect();
+        Self::summary(&scenario.name, &scenario.about, scenario.duration, is_attainable_known, &names, runs)
+    }
+
+    /// Summarises the runs of each competitor in the story of that name.
+    pub(super) fn summary(
+        name: &str,
+        about: &str,
+        duration: Duration,
+        is_attainable_known: bool,
+        names: &[&str],
+        runs: Vec<Vec<RawRun>>,
+    ) -> Self {
+        let mut results: Vec<CompetitorResults> =
+            names.iter().zip(runs).map(|(name, runs)| CompetitorResults::of(name, runs)).collect();
         let median = |results: &[CompetitorResults], name: &str, key: &str| {
             results.iter().find(|result| result.name == name).and_then(|result| result.median(key))
         };
@@ -122,9 +133,9 @@ impl ScenarioResults {
         }
         let all = results.iter().flat_map(|result| &result.runs);
         Self {
-            name: scenario.name.clone(),
-            about: scenario.about.clone(),
-            seconds: scenario.duration.as_secs_f64(),
+            name: name.to_owned(),
+            about: about.to_owned(),
+            seconds: duration.as_secs_f64(),
             is_attainable_known,
             attainable_bytes: all.map(|run| run.measures.attainable_bytes).max().unwrap_or(0),
             competitors: results,

@@ -19,6 +19,9 @@ pub struct Config {
     pub costs: Costs,
     /// The length of a run: consecutive pages of the same fate, which the machine keeps as one. With 1 each page is its own.
     pub run_pages: u32,
+    /// How fast guests rewrite their memory at night, in thousandths of the day's pace. The machine boots at eight in the morning, and
+    /// the day has twelve hours. 1000: there is no night.
+    pub night_permille: u32,
 }
 
 /// A 16 GiB host with two CPUs and Linux 6.18.
@@ -32,6 +35,7 @@ impl Default for Config {
             kernel: KernelVersion::new(6, 18),
             costs: Costs::default(),
             run_pages: 1,
+            night_permille: 1000,
         }
     }
 }
@@ -40,7 +44,8 @@ impl Default for Config {
 ///
 /// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `cargo bench -p ksmith --bench visit_costs`
 /// measures those of another host. `write`, the guests' own work, is an assumption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Costs {
     /// A visit that ends with a new checksum.
     pub checksum: u64,

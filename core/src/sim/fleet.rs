@@ -26,6 +26,20 @@ pub struct Fleet {
     pub rewritten: f64,
     /// The duration of one round of rewriting.
     pub rewritten_every: Duration,
+    /// A second part that gets new contents: what the guest works on.
+    pub working: f64,
+    /// The duration of one round of working.
+    pub working_every: Duration,
+    /// The part that is unlike any other while a guest boots, and equals that of all guests of its image then.
+    pub booting: f64,
+    /// The duration of a boot.
+    pub boot: Duration,
+    /// The part that a guest takes bit by bit, as a page cache does, and that equals that of all guests of its image.
+    pub growing: f64,
+    /// The time in which it grows.
+    pub growing_over: Duration,
+    /// The pace of rewriting, and of coming and going, at night: see [`Config::night_permille`].
+    pub night_permille: u32,
     /// Time between two starts while the host fills.
     pub start_every: Duration,
     /// The part of the host's memory that guests fill.
@@ -54,6 +68,13 @@ impl Default for Fleet {
             zero: 0.1,
             rewritten: 0.01,
             rewritten_every: Duration::from_secs(60),
+            working: 0.0,
+            working_every: Duration::from_secs(1),
+            booting: 0.0,
+            boot: Duration::from_secs(30),
+            growing: 0.0,
+            growing_over: Duration::from_secs(3600),
+            night_permille: 1000,
             start_every: Duration::from_secs(5),
             full: 0.9,
             exchange_from: Duration::from_secs(1800),
@@ -67,7 +88,8 @@ impl Default for Fleet {
 impl Fleet {
     /// The host that it runs on, with memory kept in runs of `run_pages` pages.
     pub fn config(&self, run_pages: u32) -> Config {
-        Config { total_bytes: self.host_bytes, run_pages, ..Config::default() }
+        let night_permille = self.night_permille;
+        Config { total_bytes: self.host_bytes, run_pages, night_permille, ..Config::default() }
     }
 
     /// The guests' plans, in the order of their starts.
@@ -95,9 +117,16 @@ impl Fleet {
             plans[index].stops = Some(at);
             living.push((plans.len(), size));
             plans.push(self.plan(plans.len(), size, at, &mut dice));
-            at += self.exchange_every;
+            at += match (self.night_permille, self.is_night(at)) {
+                (1..1000, true) => self.exchange_every * 1000 / self.night_permille,
+                _ => self.exchange_every,
+            };
         }
         plans
+    }
+
+    fn is_night(&self, at: Duration) -> bool {
+        self.night_permille != 1000 && at.as_secs() / (12 * 3600) % 2 == 1
     }
 
     fn size(&self, dice: &mut Dice) -> u64 {
@@ -115,14 +144,20 @@ impl Fleet {
         };
         let (common, image) = (part(self.common), part(self.image));
         let (zero, rewritten) = (part(self.zero), part(self.rewritten));
-        let of_image = 1 + dice.below(self.images.max(1).into()) as u16;
-        Plan::new(format!("guest-{}", number + 1))
+        let (working, booting, growing) = (part(self.working), part(self.booting), part(self.growing));
+        let images = self.images.max(1);
+        let of_image = 1 + dice.below(images.into()) as u16;
+        let plan = Plan::new(format!("guest-{}", number + 1))
             .equal(0, common)
             .equal(of_image, image)
             .zero(zero)
             .rewritten(rewritten, self.rewritten_every)
             .unique(left)
-            .starting_at(at)
+            .starting_at(at);
+        // Labels of an image: its files, what its boot leaves, and its page cache.
+        let plan = if working > 0 { plan.rewritten(working, self.working_every) } else { plan };
+        let plan = if booting > 0 { plan.settling(of_image + images, booting, self.boot) } else { plan };
+        if growing > 0 { plan.growing(of_image + 2 * images, growing, self.growing_over) } else { plan }
     }
 }
 
@@ -165,6 +200,43 @@ mod tests {
         assert_eq!(running(3599), (guests, gib));
         assert_eq!(plans.len(), guests + 30);
         assert_eq!(plans.iter().filter(|plan| plan.stops.is_some()).count(), 30);
+    }
+
+    #[test]
+    fn boots_settle_and_page_caches_grow() {
+        let fleet = Fleet {
+            images: 1,
+            sizes: 1..=1,
+            size_step: 16 << 20,
+            host_bytes: 36 << 20,
+            booting: 0.125,
+            growing: 0.125,
+            growing_over: Duration::from_secs(100),
+            exchange_every: Duration::ZERO,
+            ..Fleet::default()
+        };
+        for run_pages in [1, 16] {
+            let mut machine = super::super::Machine::new(fleet.config(run_pages));
+            fleet.plans().into_iter().for_each(|plan| machine.start(plan));
+            let mut attainable = |seconds: u64| {
+                machine.advance(Duration::from_secs(seconds).saturating_sub(machine.now()));
+                machine.attainable_pages().div_ceil(128)
+            };
+            let (young, booted, grown) = (attainable(6), attainable(36), attainable(200));
+            // Of two guests of 4096 pages: 512 that the boot leaves, and 512 of page cache, a part of which is there early.
+            assert!((4..=6).contains(&(booted - young)), "{young}, then {booted}");
+            assert!((2..=4).contains(&(grown - booted)), "{booted}, then {grown}");
+        }
+    }
+
+    #[test]
+    fn guests_come_more_rarely_at_night() {
+        let day = Fleet { duration: Duration::from_secs(24 * 3600), ..Fleet::default() };
+        let night = Fleet { night_permille: 100, ..day.clone() };
+        let later = |fleet: &Fleet| {
+            fleet.plans().iter().filter(|plan| plan.starts >= Duration::from_secs(12 * 3600)).count()
+        };
+        assert!(later(&day) > 9 * later(&night) && later(&night) > 60, "{} {}", later(&day), later(&night));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Machine {
     event_count: u64,
     waiting: Vec<Plan>,
     sweeps: Vec<Sweep>,
+    settling: Vec<Settling>,
+    growing: Vec<Growing>,
 }
 
 /// An event at a known time. Indices are into the machine's own lists.
@@ -43,6 +45,8 @@ enum Event {
     Start(usize),
     Stop(u32),
     Sweep(usize),
+    Settle(usize),
+    Grow(usize),
 }
 
 /// A part of a guest's memory that the guest writes to over and over, from its first page to its last.
@@ -55,6 +59,26 @@ struct Sweep {
     every_ns: u64,
     started_ns: u64,
     written: u64,
+}
+
+/// A part of a guest's memory that gets its lasting content at some time.
+#[derive(Debug, Clone, Copy)]
+struct Settling {
+    guest: u32,
+    first: u32,
+    runs: u32,
+    label: u16,
+}
+
+/// Memory that a guest takes run by run.
+#[derive(Debug, Clone, Copy)]
+struct Growing {
+    guest: u32,
+    runs: u32,
+    label: u16,
+    over_ns: u64,
+    started_ns: u64,
+    there: u32,
 }
 
 impl Machine {
@@ -76,6 +100,8 @@ impl Machine {
             event_count: 0,
             waiting: Vec::new(),
             sweeps: Vec::new(),
+            settling: Vec::new(),
+            growing: Vec::new(),
         }
     }
 
@@ -245,6 +271,11 @@ impl Machine {
         self.memory.contents.savable(self.settings.use_zero_pages == 1) * u64::from(self.config.run_pages)
     }
 
+    /// The number of pages that KSM could save with `use_zero_pages`, whatever that is now.
+    pub fn most_attainable_pages(&self) -> u64 {
+        self.memory.contents.savable(true) * u64::from(self.config.run_pages)
+    }
+
     /// The number of pages that KSM saves now: pages that guests hold less the frames used for them.
     ///
     /// Unlike this, the kernel's gauges count pages that were written to, and ended guests, until ksmd's next visit.
@@ -293,12 +324,19 @@ impl Machine {
                     self.remove_guest(GuestId(guest));
                 }
                 Event::Sweep(index) => self.sweep(index, at),
+                Event::Settle(index) => self.settle_part(index),
+                Event::Grow(index) => self.grow_part(index, at),
             }
         }
     }
 
     fn launch(&mut self, index: usize) {
         let plan = std::mem::take(&mut self.waiting[index]);
+        self.start_now(&plan);
+    }
+
+    /// Starts a guest at once, whatever start the plan has.
+    pub fn start_now(&mut self, plan: &Plan) -> GuestId {
         let guest = self.add_guest(&plan.name, plan.contents(self.config.run_pages));
         self.memory.guests[guest.0 as usize].load_permille = plan.load_permille;
         self.memory.living.load(plan.load_permille, self.now_ns);
@@ -308,9 +346,74 @@ impl Machine {
         for plan::Rewritten { first, runs, every } in plan.rewritten_parts(self.config.run_pages) {
             let every_ns = nanos(every).max(1);
             let started_ns = self.now_ns;
-            self.sweeps.push(Sweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
-            self.schedule(started_ns, Event::Sweep(self.sweeps.len() - 1));
+            self.add_sweep(Sweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
         }
+        for later in plan.later_parts(self.config.run_pages) {
+            match later {
+                plan::Later::Settles { first, runs, label, after } => {
+                    self.settling.push(Settling { guest: guest.0, first, runs, label });
+                    let at = self.now_ns.saturating_add(nanos(after));
+                    self.schedule(at, Event::Settle(self.settling.len() - 1));
+                }
+                plan::Later::Grows { runs, label, over } => {
+                    let (over_ns, started_ns) = (nanos(over).max(1), self.now_ns);
+                    self.growing.push(Growing { guest: guest.0, runs, label, over_ns, started_ns, there: 0 });
+                    self.schedule(started_ns, Event::Grow(self.growing.len() - 1));
+                }
+            }
+        }
+        guest
+    }
+
+    fn add_sweep(&mut self, sweep: Sweep) {
+        self.sweeps.push(sweep);
+        self.schedule(sweep.started_ns, Event::Sweep(self.sweeps.len() - 1));
+    }
+
+    /// Has a guest rewrite `runs` pages, or runs of them, from number `first` on, once in `every`; `None` ends it. It takes the place of
+    /// rewriting that began at the same page.
+    pub fn set_rewriting(&mut self, guest: GuestId, first: usize, runs: usize, every: Option<Duration>) {
+        let (first, runs) = (first as u32, runs as u32);
+        // A sweep without runs is scheduled no more.
+        let before = self.sweeps.iter_mut().filter(|sweep| sweep.guest == guest.0 && sweep.first == first);
+        before.for_each(|sweep| sweep.runs = 0);
+        if let Some(every) = every {
+            let (every_ns, started_ns) = (nanos(every).max(1), self.now_ns);
+            self.add_sweep(Sweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
+        }
+    }
+
+    fn settle_part(&mut self, index: usize) {
+        let Settling { guest, first, runs, label } = self.settling[index];
+        if !self.memory.guests[guest as usize].ended {
+            (0..runs).for_each(|run| self.write_run(guest, first + run, plan::equal_content(label, run)));
+        }
+    }
+
+    /// Adds the runs of a growing part that are due at `at_ns`.
+    fn grow_part(&mut self, index: usize, at_ns: u64) {
+        let Growing { guest, runs, label, over_ns, started_ns, there } = self.growing[index];
+        let due = u128::from(runs) * u128::from(at_ns - started_ns) / u128::from(over_ns);
+        let due = u32::try_from(due).unwrap_or(u32::MAX).min(runs);
+        let is_alive = self.grow_guest(GuestId(guest), (there..due).map(|run| plan::equal_content(label, run)));
+        self.growing[index].there = due;
+        if is_alive && due < runs {
+            let step = (over_ns / u64::from(runs)).max(GROW_STEP_NS);
+            self.schedule(at_ns.saturating_add(step), Event::Grow(index));
+        }
+    }
+
+    /// The time in which guests have rewritten at the day's pace.
+    fn active_ns(&self, at_ns: u64) -> u128 {
+        const HALF_DAY: u64 = 12 * 3600 * 1_000_000_000;
+        let permille = u128::from(self.config.night_permille);
+        if permille == 1000 {
+            return at_ns.into();
+        }
+        let (days, rest) = (at_ns / (2 * HALF_DAY), at_ns % (2 * HALF_DAY));
+        let night = |ns: u64| u128::from(ns) * permille / 1000;
+        let whole = u128::from(days) * (u128::from(HALF_DAY) + night(HALF_DAY));
+        whole + u128::from(rest.min(HALF_DAY)) + night(rest.saturating_sub(HALF_DAY))
     }
 
     /// Writes the pages of a sweep that are due at `at_ns`, each at most once.
@@ -319,7 +422,7 @@ impl Machine {
         if self.memory.guests[sweep.guest as usize].ended || sweep.runs == 0 {
             return;
         }
-        let elapsed = u128::from(at_ns - sweep.started_ns);
+        let elapsed = self.active_ns(at_ns) - self.active_ns(sweep.started_ns);
         let due = elapsed * u128::from(sweep.runs) / u128::from(sweep.every_ns);
         let due = u64::try_from(due).unwrap_or(u64::MAX);
         for turn in sweep.written.max(due.saturating_sub(sweep.runs.into()))..due {
@@ -346,6 +449,9 @@ pub fn mergeable_pages(plans: &[Plan], max_page_sharing: u64, use_zero_pages: bo
 
 /// The shortest time between two events of a sweep: several writes are made at once where more are due.
 const SWEEP_STEP_NS: u64 = 10_000_000;
+
+/// The shortest time between two steps of growing.
+const GROW_STEP_NS: u64 = 1_000_000_000;
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)

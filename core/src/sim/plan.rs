@@ -20,6 +20,8 @@ enum Part {
     Zero { pages: u32 },
     Unique { pages: u32 },
     Rewritten { pages: u32, every: Duration },
+    Settling { label: u16, pages: u32, after: Duration },
+    Growing { label: u16, pages: u32, over: Duration },
 }
 
 impl Part {
@@ -28,7 +30,18 @@ impl Part {
             Self::Equal { pages, .. }
             | Self::Zero { pages }
             | Self::Unique { pages }
+            | Self::Settling { pages, .. }
+            | Self::Growing { pages, .. }
             | Self::Rewritten { pages, .. } => pages,
+        }
+    }
+
+    /// The content of its run number `index` at the start.
+    fn content(self, index: u32) -> u64 {
+        match self {
+            Self::Equal { label, .. } | Self::Growing { label, .. } => equal_content(label, index),
+            Self::Zero { .. } => ZERO,
+            Self::Unique { .. } | Self::Rewritten { .. } | Self::Settling { .. } => UNIQUE,
         }
     }
 
@@ -77,6 +90,20 @@ impl Plan {
         self.with(Part::Rewritten { pages, every })
     }
 
+    /// Adds pages that no other page equals at first, and that are equal, `after` its start, to the same pages of every guest that
+    /// uses the same label.
+    #[must_use]
+    pub fn settling(self, label: u16, pages: u32, after: Duration) -> Self {
+        self.with(Part::Settling { label, pages, after })
+    }
+
+    /// Adds memory that the guest takes bit by bit, `over` that time from its start. Its pages are equal to the same pages of every
+    /// guest that uses the same label, and lie behind all other parts.
+    #[must_use]
+    pub fn growing(self, label: u16, pages: u32, over: Duration) -> Self {
+        self.with(Part::Growing { label, pages, over })
+    }
+
     /// Sets its start, as a time since boot.
     #[must_use]
     pub fn starting_at(mut self, at: Duration) -> Self {
@@ -103,19 +130,37 @@ impl Plan {
         self
     }
 
-    /// The number of its pages at the start.
+    /// The number of its pages, once all of them are there.
     pub fn pages(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.pages())).sum()
     }
 
     /// Its contents, one for each run of `run_pages` pages.
     pub(super) fn contents(&self, run_pages: u32) -> impl Iterator<Item = u64> {
-        self.parts.iter().flat_map(move |&part| {
-            (0..part.runs(run_pages)).map(move |index| match part {
-                Part::Equal { label, .. } => equal_content(label, index),
-                Part::Zero { .. } => ZERO,
-                Part::Unique { .. } | Part::Rewritten { .. } => UNIQUE,
-            })
+        let here = self.parts.iter().filter(|part| !matches!(part, Part::Growing { .. }));
+        here.flat_map(move |part| (0..part.runs(run_pages)).map(|index| part.content(index)))
+    }
+
+    /// The contents of part number `part` at the start, one for each run of `run_pages` pages, each with its place in the guest.
+    pub fn part_contents(&self, part: usize, run_pages: u32) -> impl Iterator<Item = (usize, u64)> {
+        let first: u32 = self.parts.iter().take(part).map(|part| part.runs(run_pages)).sum();
+        let runs = self.parts.get(part).map(|part| (0..part.runs(run_pages)).map(|index| part.content(index)));
+        runs.into_iter().flatten().enumerate().map(move |(index, content)| (first as usize + index, content))
+    }
+
+    /// The parts that have their lasting content later, and that grow.
+    pub(super) fn later_parts(&self, run_pages: u32) -> impl Iterator<Item = Later> {
+        let mut first = 0;
+        self.parts.iter().filter_map(move |&part| {
+            let (here, runs) = (first, part.runs(run_pages));
+            if !matches!(part, Part::Growing { .. }) {
+                first += runs;
+            }
+            match part {
+                Part::Settling { label, after, .. } => Some(Later::Settles { first: here, runs, label, after }),
+                Part::Growing { label, over, .. } => Some(Later::Grows { runs, label, over }),
+                _ => None,
+            }
         })
     }
 
@@ -124,7 +169,9 @@ impl Plan {
         self.parts.iter().filter_map(move |&part| {
             let here = first;
             let runs = part.runs(run_pages);
-            first += runs;
+            if !matches!(part, Part::Growing { .. }) {
+                first += runs;
+            }
             match part {
                 Part::Rewritten { every, .. } => Some(Rewritten { first: here, runs, every }),
                 _ => None,
@@ -133,8 +180,15 @@ impl Plan {
     }
 }
 
+/// A part that is not there, or not as it will be, from the start. In runs of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Later {
+    Settles { first: u32, runs: u32, label: u16, after: Duration },
+    Grows { runs: u32, label: u16, over: Duration },
+}
+
 /// The content of an equal part's page.
-fn equal_content(label: u16, index: u32) -> u64 {
+pub(super) fn equal_content(label: u16, index: u32) -> u64 {
     1 << 48 | u64::from(label) << 32 | u64::from(index)
 }
 

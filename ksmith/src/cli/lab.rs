@@ -72,7 +72,7 @@ impl LabCommand {
 
 /// Directories of scenarios: `scenarios/` in the working directory, that of the package this program is of, then those of
 /// other packages.
-fn places() -> Vec<PathBuf> {
+pub(super) fn places() -> Vec<PathBuf> {
     const SHARED: &str = "share/ksmith/scenarios";
     let own = env::current_exe().ok();
     let prefix = own.as_deref().and_then(Path::parent).and_then(Path::parent);
@@ -193,7 +193,7 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_results(global: &Global, results: &Results) -> anyhow::Result<()> {
+pub(super) fn print_results(global: &Global, results: &Results) -> anyhow::Result<()> {
     if global.json {
         return print::json(results);
     }

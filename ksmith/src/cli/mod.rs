@@ -32,6 +32,7 @@ mod scan;
 mod schema;
 mod serve;
 mod setup;
+mod sim;
 mod sketch;
 mod source;
 mod status;
@@ -178,6 +179,7 @@ enum Command {
     Restore(restore::RestoreArgs),
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    Sim(sim::SimArgs),
     #[command(subcommand)]
     Config(config::ConfigCommand),
     Schema(schema::SchemaArgs),
@@ -306,6 +308,7 @@ impl Cli {
             Command::Optin(args) => args.run(global),
             Command::Restore(args) => args.run(global),
             Command::Lab(command) => command.run(global),
+            Command::Sim(args) => args.run(global),
             Command::Config(command) => command.run(global),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),

@@ -146,6 +146,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "lab run",
         &[("ksmith lab run burst --policies profit,fixed:slow", "Two policies in one scenario, compared.")],
     ),
+    (
+        "sim",
+        &[
+            ("ksmith sim burst --policies profit,reference", "A scenario of the lab, on a simulated host."),
+            ("ksmith sim hour --host 256G --policies profit", "An hour of a host with 256 GiB."),
+        ],
+    ),
     ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
     (
         "config check",

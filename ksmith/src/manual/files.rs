@@ -28,7 +28,7 @@ pub fn of(words: &str) -> &'static [Place] {
         "run" => &[CONFIG, USER, LIBRARY],
         "set" | "enable" | "disable" | "restore" | "demo" | "scan" | "unmerge" => &[CONFIG, UNDO],
         "setup" => &[CONFIG, SETUP, DROP_INS],
-        "lab run" | "lab list" => &[SCENARIOS],
+        "lab run" | "lab list" | "sim" => &[SCENARIOS],
         "lab" | "schema" | "completions" => &[],
         _ => &[CONFIG, CONTROL],
     }

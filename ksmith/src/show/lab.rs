@@ -47,6 +47,15 @@ const RUN: [(&str, &str, &str); 17] = [
 
 /// The schema of `ksmith lab run --json` and of `results.json`.
 pub fn run_schema() -> Value {
+    results_schema("ksmith lab run --json")
+}
+
+/// The schema of `ksmith sim --json` and of its `results.json`.
+pub fn sim_schema() -> Value {
+    results_schema("ksmith sim --json")
+}
+
+fn results_schema(title: &str) -> Value {
     let rise = plains(
         &[
             ("at", "number", "Time at which all of it could be saved."),
@@ -111,5 +120,5 @@ pub fn run_schema() -> Value {
         ],
         [("host", host), ("scenarios", list("Scenarios, in the order of the runs.", scenario))],
     );
-    document("ksmith lab run --json", whole)
+    document(title, whole)
 }

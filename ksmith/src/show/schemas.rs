@@ -35,6 +35,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("config show", configuration::schema),
     ("lab list", lab::list_schema),
     ("lab run", lab::run_schema),
+    ("sim", lab::sim_schema),
 ];
 
 /// The schema of a command.

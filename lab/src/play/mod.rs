@@ -28,6 +28,7 @@ use super::{GuestError, results};
 use ksmith_host::signals::Signal;
 
 pub use progress::Progress;
+pub(crate) use sampler::Passes;
 
 /// The host of an experiment.
 pub trait Bench {

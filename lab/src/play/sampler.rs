@@ -98,7 +98,7 @@ fn zero_pages(now: i64, at_first: i64) -> u64 {
 /// When the last complete pass began. Each page that the kernel counts as merged was merged at some moment
 /// since.
 #[derive(Debug, Default)]
-struct Passes {
+pub(crate) struct Passes {
     ended: u64,
     visited: u64,
     /// Whether ksmd has visited no page since the last pass ended.
@@ -109,7 +109,7 @@ struct Passes {
 }
 
 impl Passes {
-    fn look(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
+    pub(crate) fn look(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
         if ended != self.ended {
             self.began_before = if ended == self.ended + 1 { self.began } else { at };
             self.began = at;

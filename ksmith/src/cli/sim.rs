@@ -1,0 +1,140 @@
+//! The command `ksmith sim`.
+
+mod replay;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use ksmith_core::amount;
+use ksmith_core::field::KernelVersion;
+use ksmith_core::printable::Page;
+use ksmith_lab::competitor::Competitor;
+use ksmith_lab::report;
+use ksmith_lab::results::Results;
+use ksmith_lab::scenario::{self, Form};
+use ksmith_lab::simulate::{self, SimulatedHost, Simulation, Story, Wishes};
+
+use super::{Failure, Global, amounts, lab, print};
+
+/// Compare policies on a simulated host of any size: same guests, same events, in a fraction of the time.
+///
+/// The scenarios are those of `ksmith lab`, and made-up fleets (/usr/share/ksmith/scenarios/fleet/), which fill hosts up to
+/// terabytes. Nothing of this host is touched, and no root is needed. The simulated ksmd does what the kernel's does, page by page,
+/// at the costs of one core of a server; what it leaves out is in /usr/share/doc/ksmith/docs/internals/sim.md.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Names of shipped scenarios or fleets, or TOML files
+    #[arg(required_unless_present = "replay", value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    /// Competitors: built-in policies by name, fixed:PRESET, config:FILE, reference (every page, all the time) and none
+    /// [default: all of these]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Memory of the simulated host, such as 256G or 1T [default: the fleet's; 16G for a scenario]
+    #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
+    host: Option<u64>,
+    /// Simulated hours of a fleet [default: the fleet's]
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
+    hours: Option<Duration>,
+    /// Kernel version, which decides how ksmd works
+    #[arg(long, value_name = "VERSION", default_value = "6.18", value_parser = kernel)]
+    kernel: KernelVersion,
+    /// Seed of a fleet: which guests come, and when which one leaves
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Form of the scenarios
+    #[arg(long, value_enum, default_value_t)]
+    form: Form,
+    /// Pages that the simulator keeps as one; 1 is page-exact [default: by the size of the host]
+    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=512))]
+    run_pages: Option<u32>,
+    /// Costs of ksmd's work: a TOML file with nanoseconds by kind of work
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// Play what ksmith's daemon recorded in this history, under other policies
+    #[arg(long, value_name = "FILE", conflicts_with = "scenarios")]
+    replay: Option<PathBuf>,
+    /// Write results.json and report.html into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl SimArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let simulation = self.simulation(global)?;
+        if let Some(out) = &self.out {
+            fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
+        }
+        let results = simulation.play()?;
+        self.write(&results)?;
+        lab::print_results(global, &results)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn simulation(&self, global: &Global) -> anyhow::Result<Simulation> {
+        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+        let named = self.policies.iter().map(|name| Competitor::parse(name));
+        let mut competitors = named.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
+        if competitors.is_empty() {
+            competitors = Simulation::competitors();
+        }
+        let usual = SimulatedHost::default();
+        let costs = self.costs.as_deref().map(simulate::load_costs).transpose().map_err(|error| usage(&error))?;
+        let host = SimulatedHost {
+            bytes: self.host.unwrap_or(usual.bytes),
+            kernel: self.kernel,
+            costs: costs.unwrap_or(usual.costs),
+            run_pages: self.run_pages,
+        };
+        let stories = match &self.replay {
+            Some(file) => {
+                let (story, assumptions) = replay::story(file, self.host)?;
+                if !global.json {
+                    let mut page = Page::new();
+                    page.line("assumptions of the replay:");
+                    assumptions.iter().for_each(|text| page.line(format_args!("  {text}")));
+                    print::aside(&page);
+                }
+                vec![story]
+            }
+            None => self.stories().map_err(|error| usage(&error))?,
+        };
+        Ok(Simulation { stories, form: self.form, competitors, host })
+    }
+
+    fn stories(&self) -> Result<Vec<Story>, simulate::StoryError> {
+        let wishes = Wishes { host_bytes: self.host, duration: self.hours, seed: self.seed };
+        let places = lab::places();
+        let fleets: Vec<PathBuf> = places.iter().map(|place| place.join("fleet")).collect();
+        let places = [places, fleets].concat();
+        let story = |name: &String| Story::load(&scenario::find(name, &places)?, self.form, wishes);
+        self.scenarios.iter().map(story).collect()
+    }
+
+    fn write(&self, results: &Results) -> anyhow::Result<()> {
+        let Some(out) = &self.out else { return Ok(()) };
+        let write = |name: &str, text: String| {
+            let path = out.join(name);
+            fs::write(&path, text).with_context(|| format!("can't write {}", path.display()))
+        };
+        write("results.json", serde_json::to_string(results)?)?;
+        write("report.html", report::page(results)?)
+    }
+}
+
+/// A time in hours, or with its unit, of a year at most.
+fn hours(text: &str) -> Result<Duration, String> {
+    let plain = text.trim().parse::<f64>().ok().filter(|hours| hours.is_finite() && *hours > 0.0 && *hours < 1e5);
+    let time = plain.map(|hours| Duration::from_secs_f64(hours * 3600.0)).or_else(|| amount::time(text));
+    let is_sound = |time: &Duration| (1..=366 * 86_400).contains(&time.as_secs());
+    time.filter(is_sound).ok_or_else(|| format!("{text:?} is no number of hours up to a year"))
+}
+
+/// A kernel version.
+fn kernel(text: &str) -> Result<KernelVersion, String> {
+    KernelVersion::parse(text).ok_or_else(|| format!("{text:?} is no kernel version such as 6.1"))
+}

@@ -1,0 +1,265 @@
+//! A story: what happens on the simulated host. A scenario of the lab, or a made-up fleet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ksmith_core::decide::Limits;
+use ksmith_core::sim::{GuestId, Machine, Plan, UNIQUE};
+use ksmith_host::bad_file::BadFile;
+
+use super::SimulatedHost;
+use super::fleet_file;
+use crate::Part;
+use crate::scenario::{Deed, Form, Scenario, ScenarioError};
+
+/// What happens on the simulated host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Story {
+    /// A scenario of the lab.
+    Scenario(Scenario),
+    /// Guests with their plans: a made-up fleet, or a replay.
+    Planned {
+        /// Name of the file, without its ending.
+        name: String,
+        /// Description in one sentence.
+        about: String,
+        /// The guests.
+        plans: Vec<Plan>,
+        /// The simulated time that it takes.
+        duration: Duration,
+        /// Memory of the host, in bytes.
+        host_bytes: u64,
+        /// How fast guests rewrite their memory at night, in thousandths of the day's pace.
+        night_permille: u32,
+    },
+}
+
+/// Why a story can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum StoryError {
+    /// The file can't be read or is refused.
+    #[error(transparent)]
+    File(#[from] BadFile),
+    /// The scenario is refused.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// Contents of a guest are not known.
+    #[error(
+        "scenario {scenario} has guest {guest}, whose contents are not known: only guests with parts can be simulated"
+    )]
+    Unknown {
+        /// The scenario.
+        scenario: String,
+        /// The guest.
+        guest: String,
+    },
+}
+
+/// What the command line says of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Wishes {
+    /// Memory of the host, in bytes.
+    pub host_bytes: Option<u64>,
+    /// Duration of a fleet's story.
+    pub duration: Option<Duration>,
+    /// The seed of a fleet.
+    pub seed: Option<u64>,
+}
+
+/// Reads a file, and gives its text a meaning.
+pub(super) fn read<T>(
+    path: &Path,
+    what: &'static str,
+    meaning: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, StoryError> {
+    let unreadable = |source| BadFile::Unreadable { what, path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let refuse = |message: String| BadFile::Meaningless { path: path.to_owned(), message };
+    Ok(meaning(&text).map_err(|message| refuse(message.trim_end().to_owned()))?)
+}
+
+impl Story {
+    /// Reads the story at `path`.
+    ///
+    /// # Errors
+    /// The file can't be read or is refused, or has guests whose contents are not known.
+    pub fn load(path: &Path, form: Form, wishes: Wishes) -> Result<Self, StoryError> {
+        let is_fleet = read(path, "scenario", |text| Ok(fleet_file::is_fleet(text)))?;
+        if is_fleet {
+            let (about, fleet) = read(path, "scenario", |text| fleet_file::parse(text, wishes))?;
+            let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            return Ok(Self::Planned {
+                name,
+                about,
+                plans: fleet.plans(),
+                duration: fleet.duration,
+                host_bytes: fleet.host_bytes,
+                night_permille: fleet.night_permille,
+            });
+        }
+        let scenario = Scenario::load(path, form)?;
+        match scenario.instances.iter().find(|instance| instance.kind.contents().is_none()) {
+            Some(guest) => Err(StoryError::Unknown { scenario: scenario.name.clone(), guest: guest.name.clone() }),
+            None => Ok(Self::Scenario(scenario)),
+        }
+    }
+
+    /// The name on the command line.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Scenario(scenario) => &scenario.name,
+            Self::Planned { name, .. } => name,
+        }
+    }
+
+    /// The description in one sentence.
+    pub fn about(&self) -> &str {
+        match self {
+            Self::Scenario(scenario) => &scenario.about,
+            Self::Planned { about, .. } => about,
+        }
+    }
+
+    /// The simulated time that it takes.
+    pub fn duration(&self) -> Duration {
+        match self {
+            Self::Scenario(scenario) => scenario.duration,
+            Self::Planned { duration, .. } => *duration,
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        match self {
+            Self::Scenario(scenario) => scenario.limits.clone(),
+            Self::Planned { .. } => Limits::default(),
+        }
+    }
+
+    /// The most bytes that guests hold.
+    fn guest_bytes(&self) -> u64 {
+        match self {
+            Self::Scenario(scenario) => scenario.peak_bytes(),
+            Self::Planned { host_bytes, .. } => *host_bytes,
+        }
+    }
+
+    /// The length of a run of pages, chosen so that all parts of a scenario have whole runs.
+    pub(super) fn run_pages(&self, host: &SimulatedHost) -> u32 {
+        if let Some(pages) = host.run_pages {
+            return pages;
+        }
+        match self {
+            Self::Planned { host_bytes, .. } if *host_bytes <= SMALL_HOST => 8,
+            Self::Planned { .. } => 64,
+            Self::Scenario(scenario) => {
+                let contents = scenario.instances.iter().filter_map(|instance| instance.kind.contents());
+                let parts = contents.flat_map(|contents| &contents.0);
+                let lengths = parts.map(|part| part.pages() as u32).filter(|pages| *pages > 0);
+                // The lowest bit that is set in any: the greatest power of two that divides all.
+                let bits = lengths.fold(LONGEST_IN_SCENARIOS, |bits, pages| bits | pages);
+                1 << bits.trailing_zeros()
+            }
+        }
+    }
+
+    /// About the memory that a run takes.
+    pub(super) fn memory_needed(&self, host: &SimulatedHost) -> u64 {
+        // 16 bytes a page, as much again for contents and guests that end, and what a run takes in any case.
+        self.guest_bytes() / 4096 / u64::from(self.run_pages(host)) * 32 + (64 << 20)
+    }
+}
+
+/// Larger hosts are kept in long runs.
+const SMALL_HOST: u64 = 64 << 30;
+
+/// The longest run of a scenario: its guests are small.
+const LONGEST_IN_SCENARIOS: u32 = 16;
+
+/// The guests of a scenario as plans, and what a timeline does to them.
+#[derive(Debug)]
+pub(super) struct Cast {
+    plans: Vec<Plan>,
+    parts: Vec<Vec<Part>>,
+}
+
+/// The time that a worker takes for a page that it rewrites and one that it reads.
+const WORK_PER_PAGE: Duration = Duration::from_nanos(2000);
+
+impl Cast {
+    pub fn of(scenario: &Scenario) -> Self {
+        let mut labels: BTreeMap<u64, u16> = BTreeMap::new();
+        let mut label = |seed: u64| {
+            let next = labels.len() as u16;
+            *labels.entry(seed).or_insert(next)
+        };
+        let parts: Vec<Vec<Part>> = scenario
+            .instances
+            .iter()
+            .map(|instance| instance.kind.contents().map(|contents| contents.0.clone()).unwrap_or_default())
+            .collect();
+        let plans = scenario.instances.iter().zip(&parts).map(|(instance, parts)| {
+            parts.iter().fold(Plan::new(&instance.name), |plan, part| match *part {
+                Part::Equal { seed, pages } => plan.equal(label(seed), pages as u32),
+                Part::Zero { pages } => plan.zero(pages as u32),
+                Part::Churn { pages, every } => plan.rewritten(pages as u32, every),
+                // A worker is set to work once its guest has started.
+                other => plan.unique(other.pages() as u32),
+            })
+        });
+        Self { plans: plans.collect(), parts }
+    }
+
+    /// Lets a deed happen. `guests` has the machine's guest for each that has started.
+    pub fn happen(
+        &self,
+        machine: &mut Machine,
+        guests: &mut BTreeMap<usize, GuestId>,
+        run_pages: u32,
+        deed: &Deed,
+    ) {
+        match *deed {
+            Deed::Start(guest) => {
+                let Some(plan) = self.plans.get(guest) else { return };
+                let id = machine.start_now(plan);
+                guests.insert(guest, id);
+                for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
+                    if let Part::Work { percent, .. } = *it {
+                        self.work(machine, id, guest, part, percent, run_pages);
+                    }
+                }
+            }
+            Deed::Stop(guest) => {
+                if let Some(id) = guests.remove(&guest) {
+                    machine.remove_guest(id);
+                }
+            }
+            Deed::Rewrite { guest, part } | Deed::Refill { guest, part } => {
+                let (Some(plan), Some(&id)) = (self.plans.get(guest), guests.get(&guest)) else { return };
+                let is_refill = matches!(deed, Deed::Refill { .. });
+                for (place, content) in plan.part_contents(part, run_pages) {
+                    let content = if is_refill { content } else { UNIQUE };
+                    machine.write_page(id, place, content);
+                }
+            }
+            Deed::Work { guest, percent } => {
+                let Some(&id) = guests.get(&guest) else { return };
+                for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
+                    if matches!(it, Part::Work { .. }) {
+                        self.work(machine, id, guest, part, percent, run_pages);
+                    }
+                }
+            }
+        }
+    }
+
+    fn work(&self, machine: &mut Machine, id: GuestId, guest: usize, part: usize, percent: u8, run_pages: u32) {
+        let Some(plan) = self.plans.get(guest) else { return };
+        let mut places = plan.part_contents(part, run_pages).map(|(place, _)| place);
+        let Some(first) = places.next() else { return };
+        let runs = 1 + places.count();
+        let round = WORK_PER_PAGE * (runs as u32).saturating_mul(run_pages);
+        machine.set_rewriting(id, first, runs, (percent > 0).then(|| round * 100 / u32::from(percent.max(1))));
+    }
+}

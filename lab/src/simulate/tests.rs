@@ -1,0 +1,180 @@
+//! Small stories, simulated.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::measure::Known;
+use crate::scenario::{self, Deed, Scenario};
+
+fn shipped(place: &str) -> Vec<PathBuf> {
+    let found = scenario::list(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").join(place)]);
+    assert!(found.len() >= 3, "{found:?}");
+    found
+}
+
+fn competitors(names: &[&str]) -> Vec<Competitor> {
+    names.iter().map(|name| Competitor::parse(name).unwrap()).collect()
+}
+
+fn loaded(text: &str, wishes: Wishes) -> Result<Story, StoryError> {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    fs::write(file.path(), text).unwrap();
+    Story::load(file.path(), Form::Short, wishes)
+}
+
+const TWINS: &str = r#"
+about = "Twins, one of which leaves"
+long = { seconds = 60 }
+short = { seconds = 60 }
+[guests.twin]
+parts = [
+  { kind = "equal", size = "8 MiB", seed = 1 },
+  { kind = "zero", size = "1 MiB" },
+  { kind = "unique", size = "2 MiB" },
+  { kind = "work", size = "1 MiB", percent = 5 },
+]
+[[timeline]]
+at = 1
+start = "twin"
+times = 2
+[[timeline]]
+at = 20
+rewrite = "twin-1"
+part = 0
+[[timeline]]
+at = 30
+refill = "twin-1"
+part = 0
+[[timeline]]
+at = 40
+stop = "twin-2"
+"#;
+
+#[test]
+fn a_scenario_of_the_lab_gives_results_of_the_lab() {
+    let story = loaded(TWINS, Wishes::default()).unwrap();
+    let simulation = Simulation {
+        stories: vec![story],
+        form: Form::Short,
+        competitors: competitors(&["profit", "reference", "none"]),
+        host: SimulatedHost::default(),
+    };
+    let results = simulation.play().unwrap();
+    let [profit, reference, none] = &results.scenarios[0].competitors[..] else { panic!() };
+    assert_eq!(results.scenarios[0].attainable_bytes, 10 << 20, "8 MiB once, and two of zeros");
+    let attainable: Vec<_> =
+        profit.runs[0].series.attainable.iter().map(|step| (step.at.round(), step.bytes >> 20)).collect();
+    assert_eq!(attainable, [(1.0, 10), (20.0, 2), (30.0, 10), (40.0, 1)]);
+    assert!(profit.share_of_reference.unwrap() > 0.8, "{:?}", profit.share_of_reference);
+    assert!(profit.median("ksmd_cpu_seconds") < reference.median("ksmd_cpu_seconds"));
+    assert!(profit.median("breaks") > Some(0.0));
+    assert_eq!((none.median("gib_seconds"), none.median("ksmd_cpu_seconds")), (Some(0.0), Some(0.0)));
+    assert_eq!(simulation.play().unwrap(), results, "the same again");
+}
+
+#[test]
+fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
+    let mut simulated = 0;
+    for path in shipped("") {
+        let Ok(story) = Story::load(&path, Form::Short, Wishes::default()) else {
+            assert!(path.ends_with("qemu.toml"), "{}", path.display());
+            continue;
+        };
+        let scenario = Scenario::load(&path, Form::Short).unwrap();
+        let (mut known, mut most) = (Known::default(), 0);
+        for action in &scenario.actions {
+            match action.deed {
+                Deed::Start(guest) => {
+                    known.start(guest, scenario.instances[guest].kind.contents().unwrap());
+                }
+                Deed::Stop(guest) => known.stop(guest),
+                Deed::Rewrite { guest, part } => known.rewritten(guest, part, true),
+                Deed::Refill { guest, part } => known.rewritten(guest, part, false),
+                Deed::Work { .. } => {}
+            }
+            most = most.max(known.attainable_bytes());
+        }
+        let competitors = competitors(&["none"]);
+        let host = SimulatedHost::default();
+        let results = Simulation { stories: vec![story], form: Form::Short, competitors, host }.play().unwrap();
+        assert_eq!(results.scenarios[0].attainable_bytes, most, "{}", path.display());
+        simulated += 1;
+    }
+    assert!(simulated >= 9);
+}
+
+#[test]
+fn shipped_fleets_are_read_and_the_command_line_comes_first() {
+    for path in shipped("fleet") {
+        let wishes = Wishes { host_bytes: Some(8 << 30), duration: Some(Duration::from_secs(7200)), seed: Some(5) };
+        let Story::Planned { plans, duration, host_bytes, .. } = Story::load(&path, Form::Short, wishes).unwrap()
+        else {
+            panic!("{} is no fleet", path.display());
+        };
+        assert_eq!((duration, host_bytes), (wishes.duration.unwrap(), 8 << 30));
+        let bytes: u64 = plans.iter().map(|plan| plan.pages() * 4096).sum();
+        assert!(bytes > 6 << 30, "{}: {bytes}", path.display());
+        assert_ne!(
+            Story::load(&path, Form::Short, Wishes { seed: Some(6), ..wishes }).unwrap(),
+            Story::load(&path, Form::Short, wishes).unwrap()
+        );
+    }
+}
+
+#[test]
+fn a_fleet_is_simulated() {
+    let text = "about = \"a\"\n[fleet]\nhost = \"1 GiB\"\nstep = \"64 MiB\"\nsmallest = \"64 MiB\"\nlargest = \"128 MiB\"\n\
+        images = 2\nduration = \"3min\"\nexchange_from = \"2min\"";
+    let simulation = Simulation {
+        stories: vec![loaded(text, Wishes::default()).unwrap()],
+        form: Form::Short,
+        competitors: competitors(&["profit", "none"]),
+        host: SimulatedHost::default(),
+    };
+    let results = simulation.play().unwrap();
+    let profit = &results.scenarios[0].competitors[0];
+    let run = &profit.runs[0].measures;
+    let share = run.gib_seconds / run.attainable_gib_seconds;
+    assert!(share > 0.8 && share <= 1.0, "{share}");
+    assert!(run.passes > 2);
+}
+
+#[test]
+fn what_is_no_fleet_is_refused_with_the_reason() {
+    for (text, part) in [
+        ("images = 0", "images go from 1"),
+        ("smallest = \"1.5 GiB\"", "no multiple of step"),
+        ("common = 1.5", "not a part from 0 to 1"),
+        ("common = 0.6\nimage = 0.6", "more than the whole"),
+        ("boot = \"soon\"", "not a time"),
+        ("host = \"big\"", "not a size"),
+        ("cloud = true", "unknown field"),
+        ("smallest = \"4 GiB\"\nlargest = \"1 GiB\"", "more than largest"),
+    ] {
+        let error = loaded(&format!("about = \"a\"\n[fleet]\n{text}"), Wishes::default()).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn guests_of_unknown_contents_and_programs_are_refused() {
+    let text = "about = \"a\"\nlong = { seconds = 9 }\nshort = { seconds = 9 }\nguests.a.command = [\"true\"]\n\
+        timeline = [{ at = 2, start = \"a\" }]";
+    let error = loaded(text, Wishes::default()).unwrap_err().to_string();
+    assert!(error.contains("guest a-1, whose contents are not known"), "{error}");
+    let program = Competitor {
+        name: "script:ksmtuned".to_owned(),
+        kind: CompetitorKind::Ksmtuned { script: PathBuf::new(), is_eager: false },
+    };
+    assert!(prepare(&program).unwrap_err().to_string().contains("ksmith lab run"));
+}
+
+#[test]
+fn costs_are_read_and_a_wrong_key_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "checksum = 900\nskip = 10\n").unwrap();
+    let costs = load_costs(file.path()).unwrap();
+    assert_eq!((costs.checksum, costs.skip, costs.merge), (900, 10, Costs::default().merge));
+    fs::write(file.path(), "chksum = 900\n").unwrap();
+    assert!(load_costs(file.path()).unwrap_err().to_string().contains("unknown field"));
+}
