@@ -6,7 +6,7 @@ use ksmith_core::amount;
 use ksmith_core::sim::Fleet;
 use serde::Deserialize;
 
-use super::story::Wishes;
+use super::wishes::Wishes;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,6 +6,7 @@ mod fleet_file;
 mod meter;
 mod run;
 mod story;
+mod wishes;
 
 use std::fs;
 use std::num::NonZero;
@@ -23,7 +24,8 @@ use ksmith_service::config::{Config, ConfigError};
 use serde::Deserialize;
 
 use self::meter::Meter;
-pub use self::story::{Story, StoryError, Wishes};
+pub use self::story::{Story, StoryError};
+pub use self::wishes::Wishes;
 use crate::competitor::{Competitor, CompetitorKind};
 use crate::results::{Host, RawRun, Results, ScenarioResults};
 use crate::scenario::Form;

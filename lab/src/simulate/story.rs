@@ -11,6 +11,7 @@ use ksmith_host::bad_file::BadFile;
 
 use super::SimulatedHost;
 use super::fleet_file;
+use super::wishes::Wishes;
 use crate::Part;
 use crate::scenario::{Deed, Form, Scenario, ScenarioError};
 
@@ -47,7 +48,7 @@ pub enum StoryError {
     Scenario(#[from] ScenarioError),
     /// Contents of a guest are not known.
     #[error(
-        "scenario {scenario} has guest {guest}, whose contents are not known: only guests with parts can be simulated"
+        "scenario {scenario} has guest {guest} with contents that are not known: only guests with parts can be simulated"
     )]
     Unknown {
         /// The scenario.
@@ -55,17 +56,6 @@ pub enum StoryError {
         /// The guest.
         guest: String,
     },
-}
-
-/// What the command line says of a story.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Wishes {
-    /// Memory of the host, in bytes.
-    pub host_bytes: Option<u64>,
-    /// Duration of a fleet's story.
-    pub duration: Option<Duration>,
-    /// The seed of a fleet.
-    pub seed: Option<u64>,
 }
 
 /// Reads a file, and gives its text a meaning.
@@ -84,7 +74,7 @@ impl Story {
     /// Reads the story at `path`.
     ///
     /// # Errors
-    /// The file can't be read or is refused, or has guests whose contents are not known.
+    /// The file can't be read or is refused, or has guests with contents that are not known.
     pub fn load(path: &Path, form: Form, wishes: Wishes) -> Result<Self, StoryError> {
         let is_fleet = read(path, "scenario", |text| Ok(fleet_file::is_fleet(text)))?;
         if is_fleet {

@@ -161,7 +161,7 @@ fn guests_of_unknown_contents_and_programs_are_refused() {
     let text = "about = \"a\"\nlong = { seconds = 9 }\nshort = { seconds = 9 }\nguests.a.command = [\"true\"]\n\
         timeline = [{ at = 2, start = \"a\" }]";
     let error = loaded(text, Wishes::default()).unwrap_err().to_string();
-    assert!(error.contains("guest a-1, whose contents are not known"), "{error}");
+    assert!(error.contains("guest a-1 with contents that are not known"), "{error}");
     let program = Competitor {
         name: "script:ksmtuned".to_owned(),
         kind: CompetitorKind::Ksmtuned { script: PathBuf::new(), is_eager: false },

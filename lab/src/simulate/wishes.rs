@@ -1,0 +1,14 @@
+//! Wishes of the command line, which come before what a file says.
+
+use std::time::Duration;
+
+/// What the command line says of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Wishes {
+    /// Memory of the host, in bytes.
+    pub host_bytes: Option<u64>,
+    /// Duration of a fleet's story.
+    pub duration: Option<Duration>,
+    /// The seed of a fleet.
+    pub seed: Option<u64>,
+}
