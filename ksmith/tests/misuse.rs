@@ -377,7 +377,7 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 49] = [
+const WALK: [(&[&str], &[u8]); 50] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),
