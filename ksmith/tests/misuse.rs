@@ -340,7 +340,7 @@ fn faults_of_a_configuration_that_is_only_warned_of_stand_in_one_line() {
 }
 
 #[test]
-fn a_tree_without_ksm_is_not_one_whose_counters_are_broken() {
+fn a_tree_without_ksm_is_told_so() {
     let said = text(&ksmith(&["guests", "--root", &tree("no-ksm")]).stdout);
     assert!(
         said.contains("this kernel has no KSM or its counters can't be read: `ksmith doctor` says why"),

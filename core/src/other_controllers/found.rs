@@ -46,9 +46,9 @@ pub struct Profile {
 /// A profile of tuned that includes the active ones and leaves KSM alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// Its name.
+    /// Name of the new profile.
     pub name: String,
-    /// Its directory.
+    /// Directory of the new profile.
     pub directory: String,
     /// The text of its `tuned.conf`.
     pub text: String,
