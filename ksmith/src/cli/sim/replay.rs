@@ -158,8 +158,7 @@ mod tests {
             cgroup: None,
             domain: None,
         };
-        let columns = columns::guest();
-        let values = columns.iter().map(|column| match column.name.as_str() {
+        let values = columns::guest().into_iter().map(|column| match column.name.as_str() {
             "rss_bytes" => Value::Unsigned(rss_bytes),
             "merged_bytes" => Value::Unsigned(merged_bytes),
             _ => Value::Unknown,
@@ -176,8 +175,7 @@ mod tests {
             let first = guest(1, 100 * MIB + second as u64 * MIB / 6, 40 * MIB);
             let second_one = guest(2, 80 * MIB, 40 * MIB);
             let guests = if second < 300 { vec![first] } else { vec![first, second_one] };
-            let columns = columns::host();
-            let host = columns.iter().map(|column| match column.name.as_str() {
+            let host = columns::host().into_iter().map(|column| match column.name.as_str() {
                 "cow_ksm" => Value::Unsigned(second as u64 * 4),
                 _ => Value::Unknown,
             });
