@@ -8,11 +8,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::tests::Run;
+use super::{Profit, ProfitConfig};
 use crate::decide::{Limits, Policy, Share, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
 use crate::scan::Ksmd;
-use crate::sim::{Config, GuestId, UNIQUE};
+use crate::sim::{Config, Costs, GuestId, UNIQUE};
 
 /// A guest: when it starts, the pages that it gets one after the other, and how long after each other.
 #[derive(Debug, Clone)]
@@ -45,6 +46,11 @@ struct Story {
 
 /// How long after the last page has come all has to be merged.
 const AFTER: Duration = Duration::from_secs(400);
+
+/// The same where visits cost [`DEAR`] times as much, and savings are worth as much more. What old memory was skipped for waits
+/// for a probe.
+const AFTER_DEAR: Duration = Duration::from_secs(3 * 3600);
+const DEAR: u64 = 200;
 
 fn delay() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0_u64..5, 3 => 0_u64..60, 1 => 0_u64..1000]
@@ -145,9 +151,10 @@ fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
 }
 
 /// Pages that are not merged in the end, and how it came to that.
-fn tell(story: &Story) -> (u64, Vec<String>) {
+fn tell(story: &Story, config: Config, policy: ProfitConfig, after: Duration) -> (u64, Vec<String>) {
     let limits = Limits { max_cpu: Share::new(story.share).unwrap(), ..Limits::default() };
-    let mut run = Run::new(Config::default(), limits);
+    let mut run = Run::new(config, limits);
+    run.policy = Profit::new(policy);
     run.has_page_samples = story.has_page_samples;
     let mut filling = Filling::of(&story.guests);
     run.machine.write(Knob::Run, 1).unwrap();
@@ -157,7 +164,7 @@ fn tell(story: &Story) -> (u64, Vec<String>) {
     while !filling.steps.is_empty() {
         told.push(turn(&mut run, &mut filling, delays.next().unwrap_or_default()));
     }
-    let end = run.machine.now() + AFTER;
+    let end = run.machine.now() + after;
     while run.machine.now() < end {
         told.push(turn(&mut run, &mut filling, delays.next().unwrap_or_default()));
     }
@@ -170,7 +177,33 @@ proptest! {
 
     #[test]
     fn what_is_equal_ends_up_merged_however_late_everything_is(story in story()) {
-        let (left, told) = tell(&story);
+        let (left, told) = tell(&story, Config::default(), ProfitConfig::default(), AFTER);
         prop_assert_eq!(left, 0, "{}", told.join("\n"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn what_is_equal_ends_up_merged_where_clean_passes_are_dear(story in story()) {
+        let costs = Costs::default();
+        let costs = Costs {
+            checksum: costs.checksum * DEAR,
+            unshared: costs.unshared * DEAR,
+            merge: costs.merge * DEAR,
+            skip: costs.skip * DEAR,
+            ..costs
+        };
+        let usual = ProfitConfig::default();
+        let policy = ProfitConfig {
+            price_mib_per_cpu_second: usual.price_mib_per_cpu_second / DEAR as f64,
+            pressed_price_mib_per_cpu_second: usual.pressed_price_mib_per_cpu_second / DEAR as f64,
+            ..usual
+        };
+        let config = Config { costs, ..Config::default() };
+        let (left, told) = tell(&Story { share: 1.0, ..story }, config, policy, AFTER_DEAR);
+        let last = told.len().saturating_sub(400);
+        prop_assert_eq!(left, 0, "{}", told[last..].join("\n"));
     }
 }

@@ -3,6 +3,8 @@
 //! The policy decides which [`ScanJob`] to start, or none, and why ([`ScanReason`]):
 //! * **Burst** when memory appears that ksmd has not visited: new memory is visited twice and old memory once. The last
 //!   pass has `smart_scan` off, since smart scanning can keep equal pages apart for ever.
+//!   Beside much old memory both passes are smart, arrivals share them, and a clean pass follows where it is expected to pay
+//!   (`arrivals`).
 //! * **Finish** after a burst during which memory went on growing, and **retry** after one that has likely missed pages.
 //! * **Revisit** when the page samples ([`crate::page_sample`]) show memory that changed and is stable again, and the
 //!   expected savings are worth more than the price.

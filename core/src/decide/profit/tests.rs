@@ -334,7 +334,8 @@ fn where_clean_passes_are_dear_guests_that_arrive_close_together_share_their_pas
             run.machine.start(plan);
         }
         run.for_seconds(30 * apart + 400);
-        assert_eq!(run.saved_part(), 1.0);
+        // The last of them may wait for others.
+        assert!(run.saved_part() > 0.99, "{}", run.saved_part());
         run.machine.sample().ksm.full_scans.get().unwrap() - before
     };
     assert!(passes(4) < 30, "{}", passes(4));
