@@ -116,7 +116,7 @@ impl Controlled {
     }
 }
 
-/// Writes a configuration with this policy, whose sockets are in `place`.
+/// Writes a configuration with this policy, with its sockets in `place`.
 fn configured(place: &Path, policy: &str) -> PathBuf {
     let (socket, config) = (place.join("control"), place.join("ksmith.toml"));
     let mut table: toml::Table = policy.parse().unwrap();
