@@ -21,11 +21,12 @@ def test_virsh_takes_the_options_of_a_move() -> None:
     libvirt = Libvirt(template="test:///default", options=["--copy-storage-all"])
 
     def ask(*more: str) -> str:
-        (action,) = libvirt.actions(replace(STEP, guest="test", guest_id="qemu/test"))
+        (action,) = libvirt.actions(replace(STEP, guest="none", guest_id="qemu/none"))
         return subprocess.run([*action.argv, *more], capture_output=True, text=True, check=False).stderr
 
-    # libvirt's driver for tests has a guest `test` and cannot migrate: the command came so far.
-    assert "not supported by the connection driver: virDomainMigrate" in ask()
+    # The options are taken, and only then is the guest looked for. With a guest that is there, virsh waits for ever where
+    # libvirt's driver for tests refuses before virsh begins to wait.
+    assert ask() == "error: failed to get domain 'none'\n"
     assert "doesn't support option" in ask("--no-such-option")
 
 
