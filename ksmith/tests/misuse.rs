@@ -423,7 +423,7 @@ const WALK: [(&[&str], &[u8]); 50] = [
     (&["restore", "--dry-run"], &[5]),
     (&["lab", "run", "burst"], &[5]),
     (&["lab", "list"], &[0]),
-    (&["sim", "idle", "--policies", "none"], &[0]),
+    (&["sim", "DIR/idle.toml", "--policies", "none"], &[0]),
     (&["config", "check"], &[0]),
     (&["config", "show"], &[0]),
     (&["schema", "status"], &[0]),
@@ -443,6 +443,7 @@ fn each_command_without_privilege_ends_with_its_code() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("ksmith");
     fs::copy(PROGRAM, &program).unwrap();
+    fs::copy("../scenarios/idle.toml", directory.path().join("idle.toml")).unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
     let mut wrong = Vec::new();
     for (words, codes) in WALK {

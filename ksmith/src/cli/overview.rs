@@ -23,7 +23,7 @@ pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
     let root = global.root();
     let config = global.load_config().unwrap_or_else(|error| {
         let faults = format!("{error:#}");
-        tracing::warn!("the configuration is not used, for it is not valid: {faults}");
+        tracing::warn!("the configuration is not used: {faults}; see `ksmith config check`");
         Config::default()
     });
     // A daemon that may not be asked, or hangs, is no reason to show nothing.

@@ -31,7 +31,7 @@ pub const MOST_THREADS: usize = 64;
 /// What is to be folded, and what the caller promises.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
     /// Nothing writes to the range meanwhile: no thread and no device.
     pub is_still: bool,

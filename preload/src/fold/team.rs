@@ -21,7 +21,7 @@ const STACK: usize = 8 << 20;
 /// What the threads of a call share.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The windows.
+    /// The windows that are folded.
     pub list: &'a List,
     /// How memory is read.
     pub reads: Reads,
@@ -121,7 +121,7 @@ pub fn run(job: &Job<'_>, threads: usize) -> Result<Done, Errno> {
     }
 }
 
-/// Starts a thread on a stack of ours, whose lowest page stops what would grow over it.
+/// Starts a thread on a stack of ours. The lowest page of it stops what would grow over it.
 fn start(share: *mut c_void, stack: usize) -> Option<libc::pthread_t> {
     sys::guard_page(stack);
     sys::quietly(|| {

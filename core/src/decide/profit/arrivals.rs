@@ -154,7 +154,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A host whose guests hold and have merged so many GiB, with a clean pass of 100 seconds and a price of a GiB.
+    /// A host with guests that hold and have merged so many GiB, with a clean pass of 100 seconds and a price of a GiB.
     fn host(at: u64, guests: &[(u32, u64, u64)]) -> Situation {
         let processes: Vec<_> = guests
             .iter()

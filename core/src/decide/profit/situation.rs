@@ -83,7 +83,7 @@ impl Situation {
         }
     }
 
-    /// For tests: a host with these processes at a time, of whose pages six tenths are unmerged.
+    /// For tests: a host with these processes at a time. Six tenths of the pages are unmerged.
     #[cfg(test)]
     pub fn for_test(at: std::time::Duration, clean_pass_seconds: f64, price: f64, processes: Vec<Holding>) -> Self {
         let (now, history, limits) =

@@ -58,7 +58,7 @@ impl Pair {
             .map(move |page| if matches!(content, ZERO | UNIQUE) { content } else { content * length + page })
     }
 
-    /// Lets ksmd come out of the run that it is in: a write to it or the end of its guest would settle it.
+    /// Lets ksmd come out of the run that it is in: a write to it, the end of its guest, or unmerging would settle it.
     fn leave_run(&mut self) {
         for _ in 0..100_000 {
             if self.runs.ksmd.inside.is_none() || self.runs.is_asleep() || self.runs.settings.run != 1 {
@@ -99,6 +99,12 @@ impl Pair {
                         self.pages.write_page(GuestId(*guest), run * self.length as usize + page, content);
                     }
                     self.runs.write_page(GuestId(*guest), *run, *content);
+                }
+            }
+            Happening::Write(Knob::Run, 2) => {
+                self.leave_run();
+                if !self.is_inside() {
+                    assert_eq!(self.pages.write(Knob::Run, 2), self.runs.write(Knob::Run, 2));
                 }
             }
             Happening::Write(knob, value) => {
