@@ -1,8 +1,12 @@
-//! Readers that all threads share, for files that are read now and then.
+//! Readers that are kept between reads, for files that are read now and then.
+//!
+//! A reader's child ends with the thread that has forked it, at any moment (`PR_SET_PDEATHSIG`). So each thread uses readers
+//! of its own: with another thread's, half an answer could be the last of it.
 
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::{Patience, Reader, SUSPECTS, Want};
@@ -18,7 +22,8 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// How long a thread waits for each of many processes.
 const STALL_OF_ONE: Duration = Duration::from_millis(5);
 
-static IDLE: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
+/// Readers without work and their threads, the one used last at the end.
+static IDLE: Mutex<Vec<(ThreadId, Reader)>> = Mutex::new(Vec::new());
 
 /// Reads a whole file of a process, at most as much as its budget.
 ///
@@ -74,15 +79,23 @@ pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFl
     if length > most { Err(OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
 }
 
-/// Works with a reader that no other thread has meanwhile.
+/// Works with a reader of this thread.
 fn with_reader<T>(work: impl FnOnce(&mut Reader) -> T) -> T {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut reader = idle().pop().unwrap_or_default();
+    let here = thread::current().id();
+    let own = {
+        let mut idle = idle();
+        idle.iter().rposition(|(thread, _)| *thread == here).map(|at| idle.remove(at).1)
+    };
+    let mut reader = own.unwrap_or_default();
     let outcome = work(&mut reader);
-    let mut idle = idle();
-    if idle.len() < KEPT {
-        idle.push(reader);
-    }
+    let oldest = {
+        let mut idle = idle();
+        idle.push((here, reader));
+        (idle.len() > KEPT).then(|| idle.remove(0))
+    };
+    // Its child is ended without the lock.
+    drop(oldest);
     outcome
 }
 
