@@ -344,7 +344,7 @@ fn machine(backend: &str) -> Option<Holder> {
     command.args(["-object", &format!("{backend},id=ram,size=64M,prealloc=on,merge=off")]);
     command.args(["-machine", "pc,memory-backend=ram", "-monitor", "stdio"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 is installed");
-    // The monitor greets before the memory is there, and answers once the machine is.
+    // The monitor says a line before the memory is there, and answers once the machine is.
     child.stdin.as_mut().unwrap().write_all(b"info status\n").unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     while !lines.next().expect("the machine has ended").unwrap().contains("VM status") {}
