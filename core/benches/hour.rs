@@ -1,7 +1,8 @@
 //! An hour of a made-up fleet under policies, on the simulated machine.
 //!
 //! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [POLICY…]`: a host of so many GiB, on which one
-//! guest leaves and one comes each so many seconds. The policies are the lab's competitors; all where none is named.
+//! guest leaves and one comes each so many seconds. The policies are the lab's competitors; all where none is named. `foreseen:N`
+//! knows when guests come, and makes two smart passes for each N of them ([`Foreseen`]).
 
 #![allow(
     clippy::disallowed_methods,
@@ -13,9 +14,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ksmith_core::decide::{Limits, POLICIES, PolicyConfig};
+use ksmith_core::decide::{Limits, POLICIES, Policy, PolicyConfig};
 use ksmith_core::sim::Fleet;
-use ksmith_core::trial::Outcome;
+use ksmith_core::trial::{Foreseen, Outcome};
 
 fn main() {
     let mut numbers = Vec::new();
@@ -53,17 +54,24 @@ fn main() {
         }
         let config: PolicyConfig = toml::from_str(&table).unwrap_or_default();
         let Ok(policy) = config.policy(&|_| Err(io::ErrorKind::NotFound.into())) else { continue };
-        let began = Instant::now();
-        let outcome = Outcome::of(&fleet, run, policy, Limits::default(), |_| true);
-        println!(
-            "{name:22} {:7.1} % {:6.1} % {:4.0} %  {:6.0} % {:7} {:8} {:6.1} s",
-            outcome.share() * 100.0,
-            outcome.counted_share() * 100.0,
-            outcome.ksmd_share(Duration::ZERO) * 100.0,
-            outcome.ksmd_share(fleet.duration / 2) * 100.0,
-            outcome.passes(),
-            outcome.turns,
-            began.elapsed().as_secs_f64(),
-        );
+        play(&fleet, run, name, policy);
     }
+    for batch in wanted.iter().filter_map(|word| word.strip_prefix("foreseen:")?.parse().ok()) {
+        play(&fleet, run, &format!("foreseen:{batch}"), Box::new(Foreseen::of(&fleet, batch)));
+    }
+}
+
+fn play(fleet: &Fleet, run: u32, name: &str, policy: Box<dyn Policy>) {
+    let began = Instant::now();
+    let outcome = Outcome::of(fleet, run, policy, Limits::default(), |_| true);
+    println!(
+        "{name:22} {:7.1} % {:6.1} % {:4.0} %  {:6.0} % {:7} {:8} {:6.1} s",
+        outcome.share() * 100.0,
+        outcome.counted_share() * 100.0,
+        outcome.ksmd_share(Duration::ZERO) * 100.0,
+        outcome.ksmd_share(fleet.duration / 2) * 100.0,
+        outcome.passes(),
+        outcome.turns,
+        began.elapsed().as_secs_f64(),
+    );
 }

@@ -1,6 +1,10 @@
 //! A trial: a policy in charge of the simulated machine, as the daemon would have it, and what came of it.
 
+mod foreseen;
+
 use std::time::Duration;
+
+pub use foreseen::Foreseen;
 
 use crate::decide::{self, Limits, Policy, View};
 use crate::history::History;

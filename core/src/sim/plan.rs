@@ -130,6 +130,16 @@ impl Plan {
         self
     }
 
+    /// Its start, as a time since boot.
+    pub fn starts(&self) -> Duration {
+        self.starts
+    }
+
+    /// Its end, as a time since boot, if it has one.
+    pub fn stops(&self) -> Option<Duration> {
+        self.stops
+    }
+
     /// The number of its pages, once all of them are there.
     pub fn pages(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.pages())).sum()

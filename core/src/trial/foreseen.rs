@@ -1,0 +1,97 @@
+//! A policy that knows when guests come, as a bound for those that do not.
+
+use std::time::Duration;
+
+use crate::decide::{Decision, OnDemand, Policy, Reason, View};
+use crate::knobs::{Knob, Knobs};
+use crate::scan::{Coverage, ScanJob};
+use crate::sim::Fleet;
+
+/// How often it looks at the clock.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Makes two smart passes each time `batch` guests have come, at once and with a whole CPU, and nothing else.
+///
+/// A page merges on its second visit, and ksmd comes to new guests last, after it has passed all old memory. So no policy merges an
+/// arrival sooner, or for less CPU time, unless arrivals share their passes.
+#[derive(Debug, Clone)]
+pub struct Foreseen {
+    /// When guests come, in order.
+    arrivals: Vec<Duration>,
+    batch: usize,
+    /// Arrivals for which passes have begun.
+    begun: usize,
+    scan: Option<OnDemand>,
+}
+
+impl Foreseen {
+    /// The policy for a fleet's story.
+    pub fn of(fleet: &Fleet, batch: usize) -> Self {
+        let mut arrivals: Vec<_> = fleet.plans().iter().map(crate::sim::Plan::starts).collect();
+        arrivals.sort_unstable();
+        Self { arrivals, batch: batch.max(1), begun: 0, scan: None }
+    }
+
+    fn come(&self, now: Duration) -> usize {
+        self.arrivals.partition_point(|&at| at < now)
+    }
+}
+
+impl Policy for Foreseen {
+    fn name(&self) -> &'static str {
+        "foreseen"
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Decision {
+        let come = self.come(view.now.at);
+        let waits_for_all = come < self.arrivals.len() && come - self.begun < self.batch;
+        if self.scan.is_none() && come > self.begun && !waits_for_all {
+            self.begun = come;
+            self.scan = Some(OnDemand::new(ScanJob { coverage: Coverage::Smart, ..ScanJob::all_pages(2) }));
+        }
+        let scanning = self.scan.as_mut().map(|scan| scan.decide(view));
+        match scanning.filter(|decision| ![OnDemand::DONE, OnDemand::STALLED].contains(&decision.reason.state)) {
+            Some(decision) => decision,
+            None => {
+                self.scan = None;
+                let reason = Reason::new("parked", format!("{come} guests have come"));
+                Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: LOOK }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Limits;
+    use crate::trial::Outcome;
+
+    fn fleet() -> Fleet {
+        Fleet {
+            host_bytes: 2 << 30,
+            size_step: 64 << 20,
+            exchange_from: Duration::from_secs(120),
+            duration: Duration::from_secs(600),
+            ..Fleet::default()
+        }
+    }
+
+    #[test]
+    fn each_arrival_gets_two_passes_and_merges() {
+        let outcome = Outcome::of(&fleet(), 16, Box::new(Foreseen::of(&fleet(), 1)), Limits::default(), |_| true);
+        let exchanges = fleet().plans().iter().filter(|plan| plan.stops().is_some()).count() as u64;
+        assert!(outcome.share() > 0.95, "{}", outcome.share());
+        assert!(outcome.passes() >= 2 * exchanges, "{} passes, {exchanges} exchanges", outcome.passes());
+    }
+
+    #[test]
+    fn arrivals_that_share_their_passes_cost_less_and_wait_longer() {
+        let [each, pairs] = [1, 2].map(|batch| {
+            Outcome::of(&fleet(), 16, Box::new(Foreseen::of(&fleet(), batch)), Limits::default(), |_| true)
+        });
+        let from = Duration::from_secs(120);
+        assert!(pairs.ksmd_share(from) < each.ksmd_share(from));
+        assert!(pairs.share() < each.share());
+    }
+}
