@@ -20,7 +20,7 @@ use crate::sample::ProcessId;
 use crate::scan::Outcome;
 
 /// How long memory that is saved counts, in seconds, against the CPU time that saving it takes.
-const HORIZON: f64 = 400.0;
+const HORIZON: f64 = 200.0;
 
 /// The time constant of the rate at which memory appears, in seconds.
 const RATE_SECONDS: f64 = 300.0;
@@ -36,10 +36,7 @@ const PRIOR_GUESTS: f64 = 0.25;
 const LEAST_LACK: f64 = 1.0 / 32.0;
 
 /// A clean pass is expected to bring at least this part of what guests lack.
-const LEAST_CREDIBLE: f64 = 0.002;
-
-/// How far one clean pass moves the expectation of the next. Each costs much, so a few that bring nothing have to do.
-const CREDIBLE_WEIGHT: f64 = 0.75;
+const LEAST_CREDIBLE: f64 = 0.02;
 
 /// What is known of new memory and of how much of it merges.
 #[derive(Debug, Clone)]
@@ -117,11 +114,11 @@ impl Arrivals {
         self.met = guests.visited().collect();
     }
 
-    /// Compares what a clean pass saved with what guests had lacked: `credible += (saved / lacked - credible) * 0.75`.
+    /// Compares what a clean pass saved with what guests had lacked: `credible += (saved / lacked - credible) / 2`.
     pub fn learn(&mut self, outcome: &Outcome) {
         if self.lacked > 0.0 {
             let part = (outcome.saved_bytes as f64 / self.lacked).clamp(0.0, 1.0);
-            self.credible = (self.credible + (part - self.credible) * CREDIBLE_WEIGHT).max(LEAST_CREDIBLE);
+            self.credible = (self.credible + (part - self.credible) / 2.0).max(LEAST_CREDIBLE);
         }
     }
 
