@@ -32,7 +32,7 @@ def test_virsh_takes_the_options_of_a_move() -> None:
 
 @pytest.mark.platforms
 def test_openstack_takes_the_commands() -> None:
-    from openstackclient.compute.v2 import server  # type: ignore[import-not-found]
+    from openstackclient.compute.v2 import server
 
     (action,) = OpenStack().actions(STEP)
     words = list(action.argv)
