@@ -21,6 +21,13 @@ class Action:
 
     argv: Sequence[str]
     stdin: str | None = None
+    ended: Callable[[Run], bool] | None = None
+    """For a command that only waits: asks whether the wait is over, and raises `ApplyError` if it never will be.
+
+    `apply --run` asks this again and again in the place of the command, which would wait in vain for a move that failed.
+    """
+    most_s: float = 0.0
+    """The longest wait."""
 
     def shell(self) -> str:
         """Writes the command as one would type it."""
