@@ -152,6 +152,8 @@ def test_an_old_plan_is_not_begun_and_is_carried_on(plan: Plan, tmp_path: Path) 
     late = plan.time_ms / 1000 + 86_401
     with pytest.raises(ApplyError, match="make a new plan"):
         run(late, Virsh())
+    with pytest.raises(ApplyError, match=r"3601 s in the future"):
+        run(plan.time_ms / 1000 - 3601, Virsh())
     virsh = Virsh(kill_at=6)
     with pytest.raises(KilledError):
         run(late - 10, virsh)

@@ -1,9 +1,10 @@
 """What `apply` needs of a virtualization platform."""
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ksmith_fleet.plan_file import Step
 
@@ -51,3 +52,17 @@ class Backend(Protocol):
 def reverse(step: Step) -> Step:
     """Gives the move that undoes a move."""
     return replace(step, source=step.target, target=step.source, gain_bytes=-step.gain_bytes)
+
+
+def json_of(text: str, tool: str) -> Any:
+    """Reads what a tool printed as JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ApplyError(f"{tool} gave no JSON: {text[:80]!r}") from error
+
+
+def part(said: Any, key: str) -> dict[str, Any]:
+    """Takes an object out of an object, or an empty one where there is none."""
+    found = said.get(key) if isinstance(said, dict) else None
+    return found if isinstance(found, dict) else {}

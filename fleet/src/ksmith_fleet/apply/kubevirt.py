@@ -4,9 +4,8 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from ksmith_fleet.apply.backend import Action, ApplyError, Run
+from ksmith_fleet.apply.backend import Action, ApplyError, Run, json_of, part
 from ksmith_fleet.plan_file import Step
 
 KIND = "virtualmachineinstancemigrations.kubevirt.io"
@@ -87,36 +86,23 @@ def _ended(space: str, name: str, label: str) -> Callable[[Run], bool]:
     def ask(run: Run) -> bool:
         nonlocal lost
         try:
-            migration = _object(run(["kubectl", "get", "-n", space, f"{KIND}/{label}", "-o", "json"], None))
-            guest = _object(run(["kubectl", "get", "-n", space, "vmi", name, "-o", "json"], None))
+            migration = json_of(run(["kubectl", "get", "-n", space, f"{KIND}/{label}", "-o", "json"], None), "kubectl")
+            guest = json_of(run(["kubectl", "get", "-n", space, "vmi", name, "-o", "json"], None), "kubectl")
         except ApplyError:
             lost += 1
             if lost == LOST_ANSWERS:
                 raise
             return False
         lost = 0
-        status = _part(migration, "status")
+        status = part(migration, "status")
         if status.get("phase") == "Succeeded":
             return True
-        state = _part(_part(guest, "status"), "migrationState")
+        state = part(part(guest, "status"), "migrationState")
         # The guest has the state of its last migration, which may be an earlier one.
-        is_own = bool(state) and state.get("migrationUid") == _part(migration, "metadata").get("uid")
+        is_own = bool(state) and state.get("migrationUid") == part(migration, "metadata").get("uid")
         if status.get("phase") == "Failed" or (is_own and state.get("failed") is True):
-            reason = _part(status, "migrationState").get("failureReason") or (is_own and state.get("failureReason"))
+            reason = part(status, "migrationState").get("failureReason") or (is_own and state.get("failureReason"))
             raise ApplyError(f"the migration {label} of {name} has failed: {reason or 'KubeVirt gives no reason'}")
         return False
 
     return ask
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        said = json.loads(text)
-    except ValueError as error:
-        raise ApplyError(f"kubectl gave no JSON: {text[:80]!r}") from error
-    return said if isinstance(said, dict) else {}
-
-
-def _part(said: dict[str, Any], key: str) -> dict[str, Any]:
-    found = said.get(key)
-    return found if isinstance(found, dict) else {}

@@ -1,5 +1,6 @@
 """Runs a plan's moves in their order, resumes them, and undoes them."""
 
+import os
 import signal
 import subprocess
 import time
@@ -16,6 +17,8 @@ ASK_AGAIN_S = 10.0
 """The pause between two questions whether a target has room."""
 ASK_ENDED_S = 2.0
 """The pause between two questions whether a move has ended."""
+CLOCK_S = 60.0
+"""The time by which clocks may differ."""
 BREAK_OFF_S = 60.0
 """The time that a command has to end after it was interrupted."""
 
@@ -23,8 +26,12 @@ BREAK_OFF_S = 60.0
 def run_command(argv: Sequence[str], stdin: str | None) -> str:
     """Runs a command, and raises what it said if it fails."""
     source = None if stdin is None else subprocess.PIPE
+    # Tools answer in one language, whatever the operator's is.
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
     try:
-        process = subprocess.Popen(argv, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+        process = subprocess.Popen(
+            argv, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env=environment
+        )
     except OSError as error:
         raise ApplyError(f"{argv[0]} cannot be started: {error}") from error
     try:
@@ -101,7 +108,9 @@ class Runner:
     def _check_age(self) -> None:
         """Refuses to begin an old plan: guests have come and gone since its sketches, and their contents have changed."""
         age = self.clock() - self.plan.time_ms / 1000
-        if age > self.max_age_s:
+        if age < -CLOCK_S:
+            raise ApplyError(f"the plan's sketches are {-age:.0f} s in the future: set the clock of this host")
+        if not age <= self.max_age_s:
             raise ApplyError(f"the plan's sketches are {age:.0f} s old: make a new plan, or allow their age with --max-age")
 
     def undo(self) -> int:
