@@ -47,7 +47,7 @@ class Cluster:
         elif argv[1] == "get" and argv[-1] == "json":
             return self.show(argv)
         else:
-            raise AssertionError(f"kubectl waits in vain where a move failed: {argv}")
+            raise AssertionError(f"this wait would not end when a move fails: {argv}")
         return ""
 
     def show(self, argv: Sequence[str]) -> str:

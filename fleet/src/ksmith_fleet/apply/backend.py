@@ -25,7 +25,7 @@ class Action:
     ended: Callable[[Run], bool] | None = None
     """For a command that only waits: asks whether the wait is over, and raises `ApplyError` if it never will be.
 
-    `apply --run` asks this again and again in the place of the command, which would wait in vain for a move that failed.
+    `apply --run` asks this again and again in the place of the command, which does not end early when a move fails.
     """
     most_s: float = 0.0
     """The longest wait."""
