@@ -15,7 +15,7 @@ from ksmith_fleet.apply.kubevirt import KubeVirt
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
-from ksmith_fleet.apply.run import Runner
+from ksmith_fleet.apply.run import Runner, run_command
 from ksmith_fleet.plan_file import Plan, make_plan
 from ksmith_fleet.planner import plan_new
 
@@ -143,3 +143,31 @@ def test_each_platform_names_guest_and_target(plan: Plan) -> None:
     manifest = json.loads(KubeVirt(namespaces={step.guest: "shop"}).manifest(step))
     assert manifest["kind"] == "VirtualMachineInstanceMigration" and manifest["metadata"]["namespace"] == "shop"
     assert manifest["spec"]["addedNodeSelector"] == {"kubernetes.io/hostname": step.target}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[", "3", "[1]", "{}", '{"memory": 3}', '{"memory": {"total": "much"}}', "free : much", "total : 5 KiB"]
+)
+def test_a_host_that_does_not_say_its_free_memory_stops_the_apply(text: str) -> None:
+    for backend in (LIBVIRT, Proxmox()):
+        with pytest.raises(ApplyError, match=r"pvesh|virsh"):
+            backend.free_bytes("h1", lambda argv, stdin: text)
+
+
+def test_free_memory_is_read_as_the_platforms_say_it() -> None:
+    stats = "total  :              8127344 KiB\nfree   :              100 KiB\nbuffers:               20 KiB\ncached :              3 KiB\n\n"
+    assert LIBVIRT.free_bytes("h1", lambda argv, stdin: stats) == 123 * 1024
+    assert Proxmox().free_bytes("h1", lambda argv, stdin: '{"memory": {"total": 9, "used": 4, "free": 1}}') == 5
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", "[null]", '[{"vmid": 7}]', '[{"vmid": 104, "status": "running", "node": ["h1"]}]'])
+def test_a_cluster_that_does_not_name_the_guest_has_it_nowhere(plan: Plan, text: str) -> None:
+    assert Proxmox({plan.steps[0].guest: "104"}).where(plan.steps[0], lambda argv, stdin: text) is None
+
+
+def test_tools_answer_in_one_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert run_command(["sh", "-c", "echo $LC_ALL"], None) == "C.UTF-8\n"
+    assert run_command(["cat"], "text") == "text"
+    with pytest.raises(ApplyError, match="none cannot be started"):
+        run_command(["none"], None)

@@ -1,14 +1,11 @@
-"""The same SQL on both engines, and an object store."""
+"""The same SQL on both engines."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made import guest, load, two_images
 
-from ksmith_fleet.cli.main import main
 from ksmith_fleet.dataset import EngineChoice, engine_over, read_fleet
 from ksmith_fleet.engines import QUESTIONS, Settings
 from ksmith_fleet.overlap import overlap
@@ -75,43 +72,6 @@ def test_estimates_from_samples_hold_the_truth(tmp_path: Path) -> None:
         found = [common_pages(int(random.binomial(truth, rate)), rate) for _ in range(200)]
         assert sum(one.low <= truth <= one.high for one in found) >= 180
         assert abs(np.mean([one.expected for one in found]) / truth - 1) < 0.05
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server_module = pytest.importorskip("moto.server")
-    import boto3
-
-    for key, value in (("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_DEFAULT_REGION", "us-east-1")):
-        monkeypatch.setenv(key, value)
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
-    client.create_bucket(Bucket="fleet")
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-def test_sketches_are_read_from_an_object_store(tmp_path: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import boto3
-
-    two_images(tmp_path)
-    client = boto3.client("s3", endpoint_url=bucket)
-    for name in ("h1", "h2"):
-        client.upload_file(str(tmp_path / f"{name}.parquet"), "fleet", f"sketches/{name}.parquet")
-    client.put_object(Bucket="fleet", Key="sketches/h3.parquet", Body=b"PAR1 cut off")
-    assert main(["plan", "improve", "s3://fleet/sketches", "--seconds", "1", "--out", str(tmp_path / "plan.json")]) == 0
-    said = capsys.readouterr()
-    assert "s3://fleet/sketches/h3.parquet: it is damaged" in said.err
-    (tmp_path / "local").mkdir()
-    for name in ("h1", "h2"):
-        shutil.copy(tmp_path / f"{name}.parquet", tmp_path / "local")
-    assert main(["plan", "improve", str(tmp_path / "local"), "--seconds", "1"]) == 0
-    local = capsys.readouterr().out.rsplit(";", 1)[0]
-    assert said.out.rsplit(";", 1)[0] == local
 
 
 def test_the_real_sketches_can_be_read() -> None:

@@ -32,7 +32,7 @@ def test_virsh_takes_the_options_of_a_move() -> None:
 
 @pytest.mark.platforms
 def test_openstack_takes_the_commands() -> None:
-    from openstackclient.compute.v2 import server  # type: ignore[import-not-found]
+    from openstackclient.compute.v2 import server
 
     (action,) = OpenStack().actions(STEP)
     words = list(action.argv)
@@ -62,3 +62,12 @@ def test_kubevirt_has_each_field_of_the_manifest(tmp_path: Path) -> None:
     assert said["metadata"]["namespace"] == "shop" and said["spec"]["vmiName"] == "web-1"
     for field in ("vmiName", "addedNodeSelector"):
         assert check(manifest.replace(field, "wrong")) != ""
+    # The fields by which a failure is noticed.
+    state = {"migrationUid": "uid-1", "failed": True, "failureReason": "x"}
+    for kind in ("VirtualMachineInstance", "VirtualMachineInstanceMigration"):
+        shown = said | {"kind": kind, "metadata": {"uid": "uid-1"}, "status": {"phase": "Failed", "migrationState": state}}
+        if kind == "VirtualMachineInstance":
+            del shown["spec"]
+        assert check(json.dumps(shown)) == ""
+        for field in ("migrationUid", "failed", "failureReason", "phase"):
+            assert check(json.dumps(shown).replace(f'"{field}"', '"wrong"')) != ""

@@ -1,11 +1,15 @@
 """Rules mean what they say, or are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import guest, problem, put, two_images
+from made import guest, load, problem, put, two_images
 
+import ksmith_fleet.rules as rules_module
 from ksmith_fleet.cli.main import main
+from ksmith_fleet.placement.groups import _components
+from ksmith_fleet.placement.named import Names, guest_rules
 from ksmith_fleet.plan_file import Plan, make_plan, read_plan
 from ksmith_fleet.planner import plan_improve, plan_new
 from ksmith_fleet.rules import BadRulesError, GuestRule, HostRule, Rules, read_rules
@@ -142,3 +146,30 @@ def test_fleets_of_no_guest_one_host_and_pins_have_plans(tmp_path: Path, guests:
     put(tmp_path / "s", MadeHost("h1", [guest(f"g{n}", [(1, 100)], more={"saved_bytes": 100 * 4096}) for n in range(guests)]))
     assert main(["check", str(plan), str(tmp_path / "s")]) == 0
     assert "kept" in capsys.readouterr().out
+
+
+def test_rules_for_each_guest_of_a_large_fleet_are_found_in_one_step_each(tmp_path: Path) -> None:
+    """With a search through all guests for each name this would take a quarter of an hour."""
+    two_images(tmp_path)
+    one = load(tmp_path)[0]
+    guests = [replace(one.guests[0], id=f"id-{n}", name=f"g{n}") for n in range(30_000)]
+    names = Names(replace(one, guests=guests))
+    pairs = ", ".join(f'["g{n}", "id-{n + 1}"]' for n in range(0, 30_000, 3))
+    text = f'together = [{pairs}, ["g0", "g3", "g29999"]]\n'
+    (tmp_path / "r.toml").write_text(text + "".join(f"[guests.g{n}]\ncpus = {n}\n" for n in range(30_000)))
+    rules = read_rules(str(tmp_path / "r.toml"))
+    assert [rule.cpus for rule in guest_rules(names, rules)] == list(range(30_000))
+    found = _components(names, rules)
+    assert len(found) == 20_000 - 2 and found[0] == [0, 1, 3, 4, 29_999] and found[1] == [2] and found[2] == [5] and found[3] == [6, 7]
+
+
+def test_rules_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text("#" * (rules_module.MOST_BYTES + 1))
+    with pytest.raises(BadRulesError, match="more than 16 MiB"):
+        read_rules(str(path))
+    with pytest.raises(BadRulesError, match="more than 16 MiB"):
+        read_rules("/dev/zero")
+    path.write_text("apart = " + "[" * 100_000)
+    with pytest.raises(BadRulesError, match=r"rules\.toml: its values are nested too deeply"):
+        read_rules(str(path))

@@ -7,8 +7,8 @@ import pytest
 
 from ksmith_fleet.cli.main import main
 from ksmith_fleet.cli.simulate import _model
-from ksmith_fleet.placement.arrival import OPEN_BELOW
-from ksmith_fleet.placement.state import State
+from ksmith_fleet.placement.arrival import OPEN_BELOW, best, ranked
+from ksmith_fleet.placement.state import MOST_IN_BYTE, State
 from ksmith_fleet.simulate.churn import churn
 from ksmith_fleet.simulate.fill import fill, fill_planned, limit
 from ksmith_fleet.simulate.fit import hold_out
@@ -66,6 +66,29 @@ def test_a_new_kind_of_guest_opens_a_host_and_a_known_one_joins_its_like() -> No
         state.put(next(g for g in range(200) if state.bin_of[g] < 0 and g not in (like, other)), where)
     gains = state.gains(other)
     assert POLICIES["ksmith-admit"](state, other, random) == int(np.argmax(gains))
+
+
+def test_the_first_host_is_that_of_the_ranking_and_gains_are_those_of_the_counts() -> None:
+    crowd = make(_model(None), 500, seed=9, contents=600)
+    # 37 hosts are no whole number of bytes, and guests share more contents than a byte counts.
+    problem = problem_of(crowd, 37, float(crowd.pages.mean()) * 10)
+    state, random = State(problem), np.random.default_rng(2)
+    opened = most = 0
+    for item in range(problem.items):
+        gains = state.gains(item)
+        assert (gains == np.count_nonzero(state.counts[problem.incidence.of(item)], axis=0) * problem.page_value).all()
+        ok = state.fits(item, gains)
+        order, where = ranked(state, item, gains, ok), best(state, item, gains, ok)
+        assert where == (order[0] if len(order) else -1)
+        opened += where >= 0 and not state.load[where]
+        most = max(most, int(gains.max() / problem.page_value))
+        if where < 0 or random.random() < 0.2:
+            where = int(random.integers(37))
+        state.put(item, where)
+        gone = int(random.integers(item + 1))
+        if state.bin_of[gone] >= 0 and random.random() < 0.3:
+            state.take(gone)
+    assert opened > 10 and most > MOST_IN_BYTE
 
 
 def test_policies_keep_all_constraints() -> None:

@@ -21,6 +21,11 @@ class Rules:
     """The time now. Sketches from later than this are left out; `None` checks nothing."""
     max_age_s: float = 86400.0
     """The age up to which a sketch is used, if `now_ms` is there."""
+    max_guest_age_s: float | None = None
+    """The longest time between the reading of a guest's pages and the sketch of its host; `None` checks nothing.
+
+    A host reads one guest after the other and writes its file meanwhile, so a new file may have old guests.
+    """
     common_rate: bool = False
     """Whether finer sketches are thinned to the coarsest rate, instead of being left out."""
 
@@ -42,6 +47,8 @@ def join(sketches: Sequence[Sketch], rules: Rules, left_out: Sequence[LeftOut] =
     for sketch in kept:
         fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest}", "the host skipped it") for guest in sketch.host.skipped]
     kept = _one_host_per_guest(kept, fleet)
+    if rules.max_guest_age_s is not None:
+        kept = [_young(sketch, rules.max_guest_age_s, fleet) for sketch in kept]
     if not kept:
         reasons = "".join(f"\n  {left}" for left in fleet.left_out)
         raise BadSketchError(f"no sketch can be used{reasons}")
@@ -70,16 +77,20 @@ def _one_per_host(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
     """Takes the newest sketch of each host. Two of one time contradict each other, so neither is taken.
 
     A file `HOST.parquet` goes before files of other names: a host that may write its own file alone cannot speak for another.
+    So does such a file in the highest directory, or in one of the host's name, before one in a directory below.
     """
     by_host: dict[str, list[Sketch]] = {}
     for sketch in sketches:
-        by_host.setdefault(sketch.host.name, []).append(sketch)
+        # Names of hosts have no case: `H1` would be a second host that is reached as the first.
+        by_host.setdefault(sketch.host.name.lower(), []).append(sketch)
+    highest = min((sketch.path.count("/") for sketch in sketches), default=0)
     kept = []
-    for name, same in by_host.items():
-        own = [sketch for sketch in same if _stem(sketch) == name]
-        if own:
-            fleet.left_out += [LeftOut(other.path, f"{name} has a file of its own name") for other in same if _stem(other) != name]
-            same = own
+    for same in by_host.values():
+        ranks = [_rank(sketch, highest) for sketch in same]
+        name = same[ranks.index(min(ranks))].host.name
+        why = f"{name} has a file of its own name" + ("" if max(ranks) > 1 else " in a directory above or of its name")
+        fleet.left_out += [LeftOut(other.path, why) for other, rank in zip(same, ranks, strict=True) if rank > min(ranks)]
+        same = [sketch for sketch, rank in zip(same, ranks, strict=True) if rank == min(ranks)]
         same.sort(key=lambda sketch: sketch.host.time_ms)
         newest = [sketch for sketch in same if sketch.host.time_ms == same[-1].host.time_ms]
         fleet.left_out += [LeftOut(old.path, f"{name} has a newer sketch") for old in same[: len(same) - len(newest)]]
@@ -90,8 +101,13 @@ def _one_per_host(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
     return kept
 
 
-def _stem(sketch: Sketch) -> str:
-    return sketch.path.rsplit("/", 1)[-1].removesuffix(".parquet")
+def _rank(sketch: Sketch, highest: int) -> int:
+    """Ranks how well the place of a file proves its host: 0 is best."""
+    directory, _, file = sketch.path.rpartition("/")
+    name = sketch.host.name
+    if file.removesuffix(".parquet") != name:
+        return 2
+    return 0 if sketch.path.count("/") == highest or directory.rpartition("/")[2] == name else 1
 
 
 def _majority(sketches: list[Sketch], fleet: Fleet, what: str, key: Callable[[Sketch], object], why: str) -> list[Sketch]:
@@ -138,23 +154,41 @@ def _one_host_per_guest(sketches: list[Sketch], fleet: Fleet) -> list[Sketch]:
         return sketches
     kept = []
     for sketch in sketches:
-        wrong = [guest for guest in sketch.guests if guest.id.lower() in double]
-        fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest.name}", "two hosts claim this guest") for guest in wrong]
-        good = [guest for guest in sketch.guests if guest.id.lower() not in double]
-        number = {guest.id: at for at, guest in enumerate(good)}
+        wrong = {guest.id for guest in sketch.guests if guest.id.lower() in double}
+        fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest.name}", "two hosts claim this guest") for guest in sketch.guests if guest.id in wrong]
+        rest = _without(sketch, wrong)
         # Without a UUID an id is unique on its host only. The host's name makes it unique in the fleet.
-        good_named = [replace(g, id=f"{sketch.host.name}/{g.id}") if g.id.lower() in names else g for g in good]
-        moved = np.array([number.get(guest.id, -1) for guest in sketch.guests], dtype=np.int32)
-        at = moved[sketch.guest_of_row] if len(sketch.guest_of_row) else sketch.guest_of_row
-        keep = at >= 0
-        kept.append(
-            replace(
-                sketch,
-                host=replace(sketch.host, skipped=(*sketch.host.skipped, *(guest.name for guest in wrong))),
-                guests=good_named,
-                guest_of_row=at[keep],
-                fingerprints=sketch.fingerprints[keep],
-                copies=sketch.copies[keep],
-            )
-        )
+        named = [replace(g, id=f"{sketch.host.name}/{g.id}") if g.id.lower() in names else g for g in rest.guests]
+        kept.append(replace(rest, guests=named))
     return kept
+
+
+def _young(sketch: Sketch, most_s: float, fleet: Fleet) -> Sketch:
+    """Leaves out guests that were read too long before the file was written: what they hold has changed."""
+    old = set()
+    for guest in sketch.guests:
+        age = (sketch.host.time_ms - guest.time_ms) / 1000
+        if age > most_s:
+            why = f"its pages were read {age:.0f} s before the sketch: raise max_cpu_percent there, or allow its age with --max-age"
+            fleet.left_out.append(LeftOut(f"{sketch.host.name}: {guest.name}", why))
+            old.add(guest.id)
+    return _without(sketch, old)
+
+
+def _without(sketch: Sketch, ids: set[str]) -> Sketch:
+    """Leaves out guests, which still run there."""
+    if not ids:
+        return sketch
+    good = [guest for guest in sketch.guests if guest.id not in ids]
+    number = {guest.id: at for at, guest in enumerate(good)}
+    moved = np.array([number.get(guest.id, -1) for guest in sketch.guests], dtype=np.int32)
+    at = moved[sketch.guest_of_row] if len(sketch.guest_of_row) else sketch.guest_of_row
+    keep = at >= 0
+    return replace(
+        sketch,
+        host=replace(sketch.host, skipped=(*sketch.host.skipped, *(guest.name for guest in sketch.guests if guest.id in ids))),
+        guests=good,
+        guest_of_row=at[keep],
+        fingerprints=sketch.fingerprints[keep],
+        copies=sketch.copies[keep],
+    )

@@ -69,7 +69,10 @@ def engine_over(sketches: Sequence[Sketch], choice: EngineChoice, settings: Sett
     """Writes the samples and opens an engine over them for the time of a `with`."""
     with tempfile.TemporaryDirectory(prefix="ksmith-fleet-", dir=choice.work_dir) as directory:
         samples = Path(directory) / "samples"
-        write_samples(sketches, samples)
+        try:
+            write_samples(sketches, samples)
+        except OSError as error:
+            raise OSError(f"cannot write below {directory}: {error}; name another directory with --work-dir") from error
         engine = open_engine(choice.name, str(samples), settings, choice.master, choice.memory)
         try:
             yield engine

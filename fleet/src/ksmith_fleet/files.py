@@ -42,12 +42,16 @@ class Sketch:
 
 def list_sketches(where: str) -> list[str]:
     """Lists the Parquet files of a directory or of a prefix in an object store, in the order of their names."""
-    fs, root = fsspec.core.url_to_fs(where)
-    if fs.isfile(root):
-        return [where]
-    if not fs.exists(root):
+    try:
+        fs, root = fsspec.core.url_to_fs(where)
+        if fs.isfile(root):
+            return [where]
+        found = sorted(str(path) for path in fs.find(root) if str(path).endswith(".parquet")) if fs.exists(root) else None
+    except Exception as error:
+        # Each store's client has faults of its own types. A list that may lack hosts is none.
+        raise BadSketchError(f"{where} cannot be listed ({_first_line(error)})") from error
+    if found is None:
         raise BadSketchError(f"{where} does not exist; name a directory or prefix that holds sketches")
-    found = sorted(str(path) for path in fs.find(root) if str(path).endswith(".parquet"))
     return [str(fs.unstrip_protocol(path)) for path in found]
 
 
@@ -77,9 +81,14 @@ def read_sketch(path: str) -> Sketch:
 
 def _whole_file(path: str) -> bytes:
     """Reads all of a file in one request: it may be replaced meanwhile, and parts of two would be one wrong sketch."""
-    fs, place = fsspec.core.url_to_fs(path)
-    with fs.open(place, "rb", cache_type="none") as file:
-        data: bytes = file.read(MOST_BYTES + 1)
+    try:
+        fs, place = fsspec.core.url_to_fs(path)
+        with fs.open(place, "rb", cache_type="none") as file:
+            data: bytes = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise BadSketchError(f"it cannot be read ({_first_line(error)})") from error
     if len(data) > MOST_BYTES:
         raise BadSketchError(f"it has more than {MOST_BYTES >> 20} MiB")
     return data
@@ -94,7 +103,7 @@ def _check_size(found: pq.FileMetaData) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:160]
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
 
 
 def _check_columns(arrow: pa.Schema) -> None:
@@ -104,8 +113,9 @@ def _check_columns(arrow: pa.Schema) -> None:
         found = arrow.field(name).type
         if pa.types.is_dictionary(found):
             found = found.value_type
-        same = found == kind or (pa.types.is_timestamp(found) and pa.types.is_timestamp(kind))
-        if not same:
+        # A time without a zone would be one of the planner's own zone. With any zone it counts from 1970 in UTC.
+        is_time = pa.types.is_timestamp(kind) and pa.types.is_timestamp(found) and found.unit == kind.unit and found.tz is not None
+        if found != kind and not is_time:
             raise BadSketchError(f"column {name} has type {found}, not {kind}")
 
 
@@ -113,6 +123,9 @@ def _guests(table: pa.Table, said: Mapping[str, Mapping[str, Any]], host: Host) 
     """Reads the guests, and their ids as the rows have them."""
     if set(pc.unique(table.column("host")).to_pylist()) - {host.name}:
         raise BadSketchError(f"it has rows of other hosts than {host.name}")
+    # Times stay numbers: a file chooses the name of its zone, and Python would look that up.
+    times = table.column("time").cast(pa.int64())
+    table = table.set_column(table.schema.get_field_index("time"), "time", times)
     rows = table.filter(pc.is_null(table.column("fingerprint"))).to_pylist()
     ids = [str(row["guest_id"]) for row in rows]
     if len(set(ids)) != len(ids) or len(ids) != len(said):
@@ -148,7 +161,7 @@ def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: 
         saved_bytes=values.number(entry, "saved_bytes"),
         zero_saved_bytes=values.number(entry, "zero_saved_bytes"),
         verified=values.flag(entry, "verified", False),
-        time_ms=int(row["time"].timestamp() * 1000),
+        time_ms=row["time"],
     )
 
 

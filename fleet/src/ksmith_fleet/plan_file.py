@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ksmith_fleet.placement.build import Built
 from ksmith_fleet.placement.state import State
 from ksmith_fleet.planner import Outcome
 from ksmith_fleet.text import is_host_name
+from ksmith_fleet.typed import typed
 from ksmith_fleet.write import replace_file
 
 FORMAT = 1
@@ -208,24 +208,27 @@ def read_plan(path: str) -> Plan:
     """Reads a plan, or says why the file is none."""
     try:
         said = json.loads(Path(path).read_text(encoding="utf-8"))
-        if said.pop("format") != FORMAT:
-            raise BadPlanError(f"{path} is a plan of another format")
-        said["steps"] = [_step(step, number) for number, step in enumerate(said["steps"], 1)]
-        for host in said["hosts"]:
-            for key in ("saved_before", "saved_after"):
-                host[key] = Estimate(**host[key])
-        said["hosts"] = [HostPromise(**host) for host in said["hosts"]]
-        return Plan(**said)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not isinstance(said, dict) or said.pop("format", None) != FORMAT:
+            raise BadPlanError(f"{path} is no plan, or one of another format")
+        plan = typed(Plan, said)
+        _check(plan)
+    except (OSError, ValueError, RecursionError) as error:
         raise BadPlanError(f"{path} cannot be read as a plan: {error}") from error
+    return plan
 
 
-def _step(said: dict[str, Any], number: int) -> Step:
-    """Takes a move, if each of its words is fit for a command."""
-    step = Step(**said)
-    words = (step.guest, step.guest_id, step.kind)
-    if not all(isinstance(word, str) and word.isprintable() for word in words) or not is_host_name(step.source) or not is_host_name(step.target):
-        raise ValueError(f"move {number} has names that no command takes")
-    if step.number != number or not isinstance(step.bytes, int) or step.bytes < 0:
-        raise ValueError(f"move {number} has numbers that cannot be")
-    return step
+def _check(plan: Plan) -> None:
+    """Refuses what cannot be, and words that are not fit for a command."""
+    for number, step in enumerate(plan.steps, 1):
+        if not all(word.isprintable() for word in (step.guest, step.guest_id, step.kind)) or not _are_hosts(step.source, step.target):
+            raise ValueError(f"move {number} has names that no command takes")
+        if step.number != number or step.bytes < 0:
+            raise ValueError(f"move {number} has numbers that cannot be")
+    if not plan.hosts or not _are_hosts(*(host.host for host in plan.hosts), *plan.placement.values()):
+        raise ValueError("it has no hosts, or names that no host has")
+    if plan.time_ms < 0:
+        raise ValueError("it was made before 1970")
+
+
+def _are_hosts(*names: str) -> bool:
+    return all(map(is_host_name, names))

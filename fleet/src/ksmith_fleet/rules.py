@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+MOST_BYTES = 16 << 20
+"""The largest file of rules. It has room for a rule for each of 100,000 guests."""
 
 
 class BadRulesError(Exception):
@@ -59,8 +61,13 @@ def read_rules(path: str | None) -> Rules:
     if path is None:
         return Rules()
     try:
-        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        return _rules(said)
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadRulesError(f"it has more than {MOST_BYTES >> 20} MiB")
+        return _rules(tomllib.loads(data.decode()))
+    except RecursionError as error:
+        raise BadRulesError(f"{path}: its values are nested too deeply") from error
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, BadRulesError) as error:
         raise BadRulesError(f"{path}: {error}") from error
 

@@ -1,9 +1,10 @@
 """What `apply` needs of a virtualization platform."""
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ksmith_fleet.plan_file import Step
 
@@ -21,6 +22,13 @@ class Action:
 
     argv: Sequence[str]
     stdin: str | None = None
+    ended: Callable[[Run], bool] | None = None
+    """For a command that only waits: asks whether the wait is over, and raises `ApplyError` if it never will be.
+
+    `apply --run` asks this again and again in the place of the command, which does not end early when a move fails.
+    """
+    most_s: float = 0.0
+    """The longest wait."""
 
     def shell(self) -> str:
         """Writes the command as one would type it."""
@@ -44,3 +52,17 @@ class Backend(Protocol):
 def reverse(step: Step) -> Step:
     """Gives the move that undoes a move."""
     return replace(step, source=step.target, target=step.source, gain_bytes=-step.gain_bytes)
+
+
+def json_of(text: str, tool: str) -> Any:
+    """Reads what a tool printed as JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ApplyError(f"{tool} gave no JSON: {text[:80]!r}") from error
+
+
+def part(said: Any, key: str) -> dict[str, Any]:
+    """Takes an object out of an object, or an empty one where there is none."""
+    found = said.get(key) if isinstance(said, dict) else None
+    return found if isinstance(found, dict) else {}

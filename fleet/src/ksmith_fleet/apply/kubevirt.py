@@ -2,13 +2,17 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ksmith_fleet.apply.backend import Action, ApplyError, Run
+from ksmith_fleet.apply.backend import Action, ApplyError, Run, json_of, part
 from ksmith_fleet.plan_file import Step
 
 KIND = "virtualmachineinstancemigrations.kubevirt.io"
+MOST_S = 1800.0
+"""The longest time that a migration may take."""
+LOST_ANSWERS = 5
+"""Questions in a row without an answer after which the wait for a migration ends."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """Names in Kubernetes. None can be taken for an option of kubectl."""
 
@@ -54,13 +58,13 @@ class KubeVirt:
         first, which also breaks it off if it has not ended. An older KubeVirt would drop the field for the target and move the guest anywhere:
         strict validation refuses that.
         """
-        space, _ = self._place(step)
+        space, name = self._place(step)
         label = json.loads(self.manifest(step))["metadata"]["name"]
-        wait = ["kubectl", "wait", "-n", space, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30m"]
+        wait = ["kubectl", "wait", "-n", space, "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={MOST_S / 60:.0f}m"]
         return [
             Action(["kubectl", "delete", "-n", space, "--ignore-not-found", f"{KIND}/{label}"]),
             Action(["kubectl", "create", "--validate=strict", "-f", "-"], self.manifest(step)),
-            Action([*wait, f"{KIND}/{label}"]),
+            Action([*wait, f"{KIND}/{label}"], ended=_ended(space, name, label), most_s=MOST_S),
         ]
 
     def where(self, step: Step, run: Run) -> str | None:
@@ -73,3 +77,32 @@ class KubeVirt:
         """Kubernetes does not say what a node has free."""
         del host, run
         return None
+
+
+def _ended(space: str, name: str, label: str) -> Callable[[Run], bool]:
+    """Makes the question whether a migration has ended. A failure is said by the migration, and before that by the guest."""
+    lost = 0
+
+    def ask(run: Run) -> bool:
+        nonlocal lost
+        try:
+            migration = json_of(run(["kubectl", "get", "-n", space, f"{KIND}/{label}", "-o", "json"], None), "kubectl")
+            guest = json_of(run(["kubectl", "get", "-n", space, "vmi", name, "-o", "json"], None), "kubectl")
+        except ApplyError:
+            lost += 1
+            if lost == LOST_ANSWERS:
+                raise
+            return False
+        lost = 0
+        status = part(migration, "status")
+        if status.get("phase") == "Succeeded":
+            return True
+        state = part(part(guest, "status"), "migrationState")
+        # The guest has the state of its last migration, which may be an earlier one.
+        is_own = bool(state) and state.get("migrationUid") == part(migration, "metadata").get("uid")
+        if status.get("phase") == "Failed" or (is_own and state.get("failed") is True):
+            reason = part(status, "migrationState").get("failureReason") or (is_own and state.get("failureReason"))
+            raise ApplyError(f"the migration {label} of {name} has failed: {reason or 'KubeVirt gives no reason'}")
+        return False
+
+    return ask

@@ -1,10 +1,13 @@
 """libvirt: `virsh migrate --live`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ksmith_fleet.apply.backend import Action, ApplyError, Run
 from ksmith_fleet.plan_file import Step
+
+_KIB = re.compile(r"^(\w+) *: *(\d+) KiB$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,10 @@ class Libvirt:
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Asks libvirt for the memory of the host: free, buffers and cache."""
         said = run(["virsh", "-c", self.uri(host), "nodememstats"], None)
-        kib = {line.split(":")[0].strip(): int(line.split(":")[1].split()[0]) for line in said.splitlines() if ":" in line}
-        return sum(kib.get(key, 0) for key in ("free", "buffers", "cached")) * 1024 if kib else None
+        kib = {key: int(size) for key, size in _KIB.findall(said)}
+        if "free" not in kib:
+            raise ApplyError(f"virsh does not say how much memory {host} has free: {said[:80]!r}")
+        return sum(kib.get(key, 0) for key in ("free", "buffers", "cached")) * 1024
 
     @staticmethod
     def _name(step: Step) -> str:

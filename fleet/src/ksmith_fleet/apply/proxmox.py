@@ -1,11 +1,9 @@
 """Proxmox VE: `pvesh create /nodes/NODE/qemu/VMID/migrate`."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from ksmith_fleet.apply.backend import Action, ApplyError, Run
+from ksmith_fleet.apply.backend import Action, ApplyError, Run, json_of, part
 from ksmith_fleet.plan_file import Step
 
 
@@ -29,17 +27,19 @@ class Proxmox:
 
     def where(self, step: Step, run: Run) -> str | None:
         """Asks the cluster for its resources."""
-        said: list[dict[str, Any]] = json.loads(
-            run(["ssh", f"root@{step.source}", "pvesh", "get", "/cluster/resources", "--type", "vm", "--output-format", "json"], None)
-        )
-        for guest in said:
-            if str(guest.get("vmid")) == self.vmid(step) and guest.get("status") == "running":
+        resources = ["pvesh", "get", "/cluster/resources", "--type", "vm", "--output-format", "json"]
+        said = json_of(run(["ssh", f"root@{step.source}", *resources], None), "pvesh")
+        for guest in said if isinstance(said, list) else []:
+            if isinstance(guest, dict) and str(guest.get("vmid")) == self.vmid(step) and guest.get("status") == "running":
                 node = str(guest.get("node"))
                 return node if node in (step.source, step.target) else None
         return None
 
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Asks the node for its memory."""
-        said = json.loads(run(["ssh", f"root@{host}", "pvesh", "get", f"/nodes/{host}/status", "--output-format", "json"], None))
-        memory: dict[str, Any] = said.get("memory") or {}
-        return int(memory["total"]) - int(memory["used"]) if "total" in memory and "used" in memory else None
+        words = ["ssh", f"root@{host}", "pvesh", "get", f"/nodes/{host}/status", "--output-format", "json"]
+        memory = part(json_of(run(words, None), "pvesh"), "memory")
+        total, used = memory.get("total"), memory.get("used")
+        if not isinstance(total, int) or not isinstance(used, int):
+            raise ApplyError(f"pvesh does not say how much memory {host} has free")
+        return total - used

@@ -1,11 +1,13 @@
 """Runs a plan's moves in their order, resumes them, and undoes them."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ksmith_fleet.apply.backend import ApplyError, Backend, Run, reverse
+from ksmith_fleet.apply.backend import Action, ApplyError, Backend, Run, reverse
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.plan_file import Plan, Step
 
@@ -13,17 +15,48 @@ Say = Callable[[str], None]
 
 ASK_AGAIN_S = 10.0
 """The pause between two questions whether a target has room."""
+ASK_ENDED_S = 2.0
+"""The pause between two questions whether a move has ended."""
+CLOCK_S = 60.0
+"""The time by which clocks may differ."""
+BREAK_OFF_S = 60.0
+"""The time that a command has to end after it was interrupted."""
 
 
 def run_command(argv: Sequence[str], stdin: str | None) -> str:
     """Runs a command, and raises what it said if it fails."""
+    source = None if stdin is None else subprocess.PIPE
+    # Tools answer in one language, whatever the operator's is.
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
     try:
-        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+        process = subprocess.Popen(
+            argv, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env=environment
+        )
     except OSError as error:
         raise ApplyError(f"{argv[0]} cannot be started: {error}") from error
-    if done.returncode:
-        raise ApplyError(f"{' '.join(argv)} failed: {(done.stderr or done.stdout).strip()[:500]}")
-    return done.stdout
+    try:
+        said, complaint = process.communicate(stdin)
+    except KeyboardInterrupt:
+        _break_off(process)
+        raise
+    if process.returncode:
+        raise ApplyError(f"{' '.join(argv)} failed: {(complaint or said).strip()[:500]}")
+    return said
+
+
+def _break_off(process: subprocess.Popen[str]) -> None:
+    """Waits for the end of an interrupted command: virsh first breaks its migration off, and killing it would leave that running."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=BREAK_OFF_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def show(line: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(line, flush=True)
 
 
 def script(plan: Plan, backend: Backend) -> list[str]:
@@ -47,7 +80,7 @@ class Runner:
     """The longest wait for room on a target."""
     max_age_s: float = 86400.0
     """The age of a plan's sketches up to which its first move is made."""
-    say: Say = print
+    say: Say = show
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
 
@@ -75,7 +108,9 @@ class Runner:
     def _check_age(self) -> None:
         """Refuses to begin an old plan: guests have come and gone since its sketches, and their contents have changed."""
         age = self.clock() - self.plan.time_ms / 1000
-        if age > self.max_age_s:
+        if age < -CLOCK_S:
+            raise ApplyError(f"the plan's sketches are {-age:.0f} s in the future: set the clock of this host")
+        if not age <= self.max_age_s:
             raise ApplyError(f"the plan's sketches are {age:.0f} s old: make a new plan, or allow their age with --max-age")
 
     def undo(self) -> int:
@@ -102,10 +137,22 @@ class Runner:
             self.journal.note(step.number, note)
         self.say(f"{step.number}. {step.guest}: {step.source} to {step.target}")
         for action in self.backend.actions(step):
-            self.run(action.argv, action.stdin)
+            self._carry_out(action)
         if self.backend.where(step, self.run) != step.target:
             raise ApplyError(f"{step.guest} is not on {step.target} after its move")
         return True
+
+    def _carry_out(self, action: Action) -> None:
+        """Runs a command, or asks until what it waits for has come."""
+        if action.ended is None:
+            self.run(action.argv, action.stdin)
+            return
+        waited = 0.0
+        while not action.ended(self.run):
+            if waited >= action.most_s:
+                raise ApplyError(f"after {waited:.0f} s this still waits: {' '.join(action.argv)}")
+            self.sleep(ASK_ENDED_S)
+            waited += ASK_ENDED_S
 
     def _await_room(self, step: Step) -> None:
         """Waits until KSM on the target has made room for the guest's whole memory."""

@@ -1,6 +1,7 @@
 """`ksmith-fleet apply` carries out a plan."""
 
 import argparse
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ksmith_fleet.apply.run import Runner, script
 from ksmith_fleet.cli.common import add_ages, read_named
 from ksmith_fleet.plan_file import read_plan
 
+GO_ON = "Run the same command again to go on, or with --undo to go back."
 HELP = "print the moves of a plan as commands, or run them (--run)"
 
 
@@ -50,7 +52,10 @@ def run(options: argparse.Namespace) -> int:
             runner = Runner(plan, backend, journal, wait_s=options.wait, max_age_s=options.max_age)
             made = runner.undo() if options.undo else runner.apply(options.settle)
     except ApplyError as error:
-        raise RuntimeError(f"{error}\nRun the same command again to go on, or with --undo to go back.") from error
+        raise RuntimeError(f"{error}\n{GO_ON}") from error
+    except (KeyboardInterrupt, OSError):
+        print(GO_ON, file=sys.stderr)
+        raise
     print(f"{made} moves made")
     return 0
 

@@ -47,19 +47,20 @@ def add_ages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-age", type=float, default=86400, metavar="S", help="leave out older sketches (86400)")
 
 
-def join_rules(options: argparse.Namespace) -> JoinRules:
-    """Gives what sketches may differ in, and how old they may be now."""
+def join_rules(options: argparse.Namespace, contents: bool) -> JoinRules:
+    """Gives what sketches may differ in, and how old they may be now. The age of guests matters where their contents do."""
     return JoinRules(
         max_apart_s=options.max_apart,
         now_ms=time.time_ns() // 1_000_000,
         max_age_s=options.max_age,
+        max_guest_age_s=options.max_age if contents else None,
         common_rate=getattr(options, "common_rate", False),
     )
 
 
-def read_named(options: argparse.Namespace) -> tuple[Fleet, list[Sketch]]:
+def read_named(options: argparse.Namespace, contents: bool = False) -> tuple[Fleet, list[Sketch]]:
     """Reads the sketches, and names what is left out on standard error."""
-    fleet, sketches = read_fleet(options.sketches, join_rules(options))
+    fleet, sketches = read_fleet(options.sketches, join_rules(options, contents))
     for left in fleet.left_out:
         print(f"left out: {left}", file=sys.stderr)
     return fleet, sketches
@@ -74,7 +75,7 @@ def settings(options: argparse.Namespace, fleet: Fleet) -> Settings:
 @contextmanager
 def opened(options: argparse.Namespace) -> Iterator[tuple[Fleet, list[Sketch], Engine]]:
     """Reads the sketches and opens the engine."""
-    fleet, sketches = read_named(options)
+    fleet, sketches = read_named(options, contents=True)
     choice = EngineChoice(options.engine, options.master, options.memory, options.work_dir)
     with engine_over(sketches, choice, settings(options, fleet)) as engine:
         yield fleet, sketches, engine

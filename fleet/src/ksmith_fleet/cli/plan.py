@@ -5,7 +5,7 @@ import math
 
 from ksmith_fleet.cli import common
 from ksmith_fleet.placement.build import build
-from ksmith_fleet.placement.named import guest_named
+from ksmith_fleet.placement.named import Names
 from ksmith_fleet.plan_file import Plan, make_plan, write_plan
 from ksmith_fleet.planner import plan_admit, plan_improve, plan_new
 from ksmith_fleet.rules import Rules, read_rules
@@ -58,7 +58,7 @@ def _admit(like: str | None, rules: Rules, read: common.Read) -> int:
     if like is None:
         raise ValueError("admit needs --like with the name of a guest that has a sketch")
     built = build(fleet, read.incidence, read.alone, rules.for_admission())
-    places = plan_admit(built, built.items.index([guest_named(fleet, like)]))
+    places = plan_admit(built, built.items.index([Names(fleet).guest(like)]))
     for place in places:
         scale = fleet.page_size / max(built.problem.kept, 1e-9)
         print(

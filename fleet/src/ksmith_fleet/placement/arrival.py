@@ -24,6 +24,19 @@ def ranked(state: State, item: int, gains: Floats, ok: npt.NDArray[np.bool_]) ->
     used, empty = np.flatnonzero(ok & (state.load > 0)), np.flatnonzero(ok & (state.load == 0))
     used = used[np.lexsort((used, room[used], -gains[used]))]
     empty = empty[np.lexsort((empty, room[empty]))]
-    enough = OPEN_BELOW * len(state.problem.incidence.of(item)) * state.problem.page_value
-    is_opened = not len(used) or gains[used[0]] < enough
+    is_opened = not len(used) or gains[used[0]] < _enough(state, item)
     return np.concatenate([empty, used] if is_opened else [used, empty]).astype(np.int64)
+
+
+def best(state: State, item: int, gains: Floats, ok: npt.NDArray[np.bool_]) -> int:
+    """Gives the first bin of `ranked`, or -1 if none is `ok`, without sorting them."""
+    room = state.problem.capacity - state.need
+    used, empty = ok & (state.load > 0), ok & (state.load == 0)
+    most = float(gains[used].max(initial=-1.0))
+    if empty.any() and most < _enough(state, item):
+        return int(np.argmin(np.where(empty, room, np.inf)))
+    return int(np.argmin(np.where(used & (gains == most), room, np.inf))) if most >= 0 else -1
+
+
+def _enough(state: State, item: int) -> float:
+    return OPEN_BELOW * len(state.problem.incidence.of(item)) * state.problem.page_value

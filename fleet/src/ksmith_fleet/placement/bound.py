@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ksmith_fleet.placement.problem import Floats, Problem
 
@@ -30,33 +31,39 @@ def bound(problem: Problem, rounds: int = 8) -> Bound:
     computed in turns, from `k = holders` on. Every turn is a valid bound.
     """
     incidence = problem.incidence
+    matrix = incidence.matrix()
     holders = incidence.holders().astype(np.float64)
     room = float(problem.capacity.max()) if problem.bins else 0.0
-    item_of = np.repeat(np.arange(problem.items), np.diff(incidence.starts))
     most = np.maximum(holders, 1.0)
-    shares = _shares(problem, item_of, most)
+    shares = _shares(problem, matrix, most)
     for _ in range(rounds):
-        # Sort the holders of each content by their shares, and count how many fit.
-        order = np.lexsort((shares[item_of], incidence.contents))
-        content = incidence.contents[order]
-        running = np.cumsum(np.maximum(shares[item_of][order], 0.0))
-        begin = np.searchsorted(content, np.arange(incidence.number))
-        before = np.where(begin > 0, running[np.maximum(begin - 1, 0)], 0.0)
-        fits = running - before[content] <= room + 1e-6
-        fitting = np.bincount(content, weights=fits, minlength=incidence.number)
+        fitting = _fitting(matrix, shares, room)
         tighter = np.clip(np.minimum(most, fitting), 1.0, None)
         if np.array_equal(tighter, most):
             break
         most = tighter
-        shares = _shares(problem, item_of, most)
+        shares = _shares(problem, matrix, most)
     least = float(shares.sum())
     hosts = int(np.ceil(least / room - 1e-9)) if room else 0
     return Bound(least, float(problem.own.sum()) - least, hosts, shares)
 
 
-def _shares(problem: Problem, item_of: np.ndarray, most: Floats) -> Floats:
-    saved = (1.0 - 1.0 / most)[problem.incidence.contents]
-    return problem.own - problem.page_value * np.bincount(item_of, weights=saved, minlength=problem.items)
+def _fitting(matrix: csr_array, shares: Floats, room: float) -> Floats:
+    """Counts for each content its holders with the smallest shares that have room on one bin.
+
+    Rows in the order of their shares make columns in that order, so no sort of all entries is needed.
+    """
+    order = np.argsort(shares, kind="stable")
+    columns = matrix[order].tocsc()
+    running = np.concatenate([[0.0], np.cumsum(np.maximum(shares[order], 0.0)[columns.indices])])
+    size = np.diff(columns.indptr)
+    fits = running[1:] - np.repeat(running[columns.indptr[:-1]], size) <= room + 1e-6
+    return np.bincount(np.repeat(np.arange(len(size)), size), weights=fits, minlength=len(size)).astype(np.float64)
+
+
+def _shares(problem: Problem, matrix: csr_array, most: Floats) -> Floats:
+    shares: Floats = problem.own - problem.page_value * (matrix @ (1.0 - 1.0 / most))
+    return shares
 
 
 def most_items(problem: Problem, bound_: Bound) -> int:

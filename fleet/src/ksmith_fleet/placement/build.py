@@ -9,7 +9,7 @@ from ksmith_fleet.estimate import Alone, zero_saved
 from ksmith_fleet.incidence import Incidence
 from ksmith_fleet.model import Fleet, Guest, Host, LeftOut
 from ksmith_fleet.placement.groups import Now, join_groups
-from ksmith_fleet.placement.named import group_named, guest_rules
+from ksmith_fleet.placement.named import Names, guest_rules
 from ksmith_fleet.placement.problem import Problem
 from ksmith_fleet.placement.state import ALONE, ANY
 from ksmith_fleet.rules import BadRulesError, GuestRule, HostRule, Rules
@@ -39,13 +39,14 @@ class Built:
 def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Built:
     """Makes the problem. Guests that must stay together become one item."""
     left_out: list[LeftOut] = []
-    said = guest_rules(fleet, rules)
+    names = Names(fleet)
+    said = guest_rules(names, rules)
     bins, capacity, cpu_capacity = _bins(fleet, rules)
     kept = 1.0 - rules.divergence
     hosts = {host.name: host for host in fleet.hosts}
     own = np.array([_own(guest, fleet, alone.saved[at], kept, hosts[guest.host]) for at, guest in enumerate(fleet.guests)])
     now = _now(fleet, rules, said, bins, left_out)
-    items = join_groups(fleet, rules, now)
+    items = join_groups(names, rules, now)
     joined = _join(incidence, items)
     single = np.array([own[item].sum() for item in items])
     inner = np.array([sum(len(incidence.of(g)) for g in item) for item in items]) - np.diff(joined.starts)
@@ -70,7 +71,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Bui
         cpu=np.array([sum(said[g].cpus for g in item) for item in items], dtype=np.float64),
         cpu_capacity=cpu_capacity,
         domain=domain,
-        apart=_apart(fleet, rules, items),
+        apart=_apart(names, rules, items),
         allowed=None if allowed.all() else allowed,
         movable=movable,
         current=current,
@@ -174,11 +175,11 @@ def _join(incidence: Incidence, items: list[list[int]]) -> Incidence:
     return Incidence(starts, contents.astype(np.int32), incidence.number, incidence.weight)
 
 
-def _apart(fleet: Fleet, rules: Rules, items: list[list[int]]) -> tuple[np.ndarray, ...]:
+def _apart(names: Names, rules: Rules, items: list[list[int]]) -> tuple[np.ndarray, ...]:
     item_of = {g: number for number, item in enumerate(items) for g in item}
     groups = []
     for group in rules.apart:
-        numbers = [item_of[g] for g in group_named(fleet, group)]
+        numbers = [item_of[g] for g in names.group(group)]
         if len(set(numbers)) != len(numbers):
             raise BadRulesError(f"{', '.join(group)} must be both together and apart")
         groups.append(np.array(sorted(numbers), dtype=np.int64))

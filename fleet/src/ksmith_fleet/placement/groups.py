@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ksmith_fleet.model import Fleet
-from ksmith_fleet.placement.named import group_named
+from ksmith_fleet.placement.named import Names
 from ksmith_fleet.rules import BadRulesError, Rules
 
 
@@ -24,18 +24,18 @@ class Now:
     arrival: npt.NDArray[np.float64]
 
 
-def join_groups(fleet: Fleet, rules: Rules, now: Now) -> list[list[int]]:
+def join_groups(names: Names, rules: Rules, now: Now) -> list[list[int]]:
     """Gives the items. `now.allowed` and `now.movable` are narrowed for guests that first have to come together.
 
     Such guests stay items of their own, since each moves from another host. All may go only to the host where most of their
     memory is, or where one of them must stay. Once they are there, the next plan moves them as one.
     """
     items: list[list[int]] = []
-    for group in _components(fleet, rules):
+    for group in _components(names, rules):
         if len({int(now.current[g]) for g in group}) == 1:
             items.append(group)
             continue
-        host = _meeting_host(fleet, now, group)
+        host = _meeting_host(names.fleet, now, group)
         for g in group:
             now.allowed[g] &= now.host_of == host
             if now.host_of[now.current[g]] == host:
@@ -46,15 +46,23 @@ def join_groups(fleet: Fleet, rules: Rules, now: Now) -> list[list[int]]:
     return items
 
 
-def _components(fleet: Fleet, rules: Rules) -> list[list[int]]:
-    group_of = list(range(len(fleet.guests)))
-    for names in rules.together:
-        numbers = group_named(fleet, names)
-        joined = {group_of[number] for number in numbers}
-        group_of = [min(joined) if group in joined else group for group in group_of]
+def _components(names: Names, rules: Rules) -> list[list[int]]:
+    """Joins groups with a guest in common, and gives each guest's group once, in the order of the fleet."""
+    above = list(range(len(names.fleet.guests)))
+
+    def first(guest: int) -> int:
+        while above[guest] != guest:
+            above[guest] = above[above[guest]]
+            guest = above[guest]
+        return guest
+
+    for together in rules.together:
+        numbers = [first(guest) for guest in names.group(together)]
+        for number in numbers:
+            above[first(number)] = first(min(numbers))
     found: dict[int, list[int]] = {}
-    for guest, group in enumerate(group_of):
-        found.setdefault(group, []).append(guest)
+    for guest in range(len(above)):
+        found.setdefault(first(guest), []).append(guest)
     return list(found.values())
 
 

@@ -20,6 +20,9 @@ ROUNDED = 1e-3
 LEAST_GAIN = 1e-9
 """Pages that count as more than nothing when two gains are compared."""
 
+MOST_IN_BYTE = 255
+"""Rows of bits with a sum that fits into one byte."""
+
 
 class State:
     """Items on bins. `put` and `take` keep all sums up to date; neither checks a constraint."""
@@ -29,6 +32,8 @@ class State:
         self.problem = problem
         self.bin_of = np.full(problem.items, -1, dtype=np.int64)
         self.counts = np.zeros((problem.incidence.number, problem.bins), dtype=np.uint16)
+        # The bits of a row say which bins have the content. A sum over rows of bits reads a sixteenth of what one over `counts` does.
+        self._held = np.zeros((problem.incidence.number, -(-problem.bins // 8)), dtype=np.uint8)
         self.need: Floats = np.zeros(problem.bins)
         self.cpu: Floats = np.zeros(problem.bins)
         self.load = np.zeros(problem.bins, dtype=np.int64)
@@ -46,9 +51,12 @@ class State:
 
     def gains(self, item: int) -> Floats:
         """Gives for each bin the pages that the item would share there."""
-        rows = self.counts[self.problem.incidence.of(item)]
-        shared: Floats = np.count_nonzero(rows, axis=0) * self.problem.page_value
-        return shared
+        contents = self.problem.incidence.of(item)
+        shared: Floats = np.zeros(self.problem.bins)
+        for begin in range(0, len(contents), MOST_IN_BYTE):
+            bits = np.unpackbits(self._held[contents[begin : begin + MOST_IN_BYTE]], axis=1, count=self.problem.bins)
+            shared += np.add.reduce(bits, axis=0, dtype=np.uint8)
+        return shared * self.problem.page_value
 
     def gain(self, item: int, where: int) -> float:
         """Gives the pages that the item shares, or would share, with the other items of a bin."""
@@ -88,7 +96,9 @@ class State:
         """Puts an item that is nowhere on a bin."""
         problem = self.problem
         gain = self.gain(item, where)
-        self.counts[problem.incidence.of(item), where] += 1
+        contents = problem.incidence.of(item)
+        self.counts[contents, where] += 1
+        self._held[contents, where >> 3] |= np.uint8(128 >> (where & 7))
         self.need[where] += problem.own[item] - gain
         self._book(item, where, 1)
         self.bin_of[item] = where
@@ -98,7 +108,10 @@ class State:
         problem = self.problem
         where = int(self.bin_of[item])
         gain = self.gain(item, where)
-        self.counts[problem.incidence.of(item), where] -= 1
+        contents = problem.incidence.of(item)
+        self.counts[contents, where] -= 1
+        gone = contents[self.counts[contents, where] == 0]
+        self._held[gone, where >> 3] &= np.uint8(255 ^ (128 >> (where & 7)))
         self.need[where] -= problem.own[item] - gain
         self._book(item, where, -1)
         self.bin_of[item] = -1

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ksmith_fleet.placement.arrival import ranked
+from ksmith_fleet.placement.arrival import best
 from ksmith_fleet.placement.state import State
 
 Policy = Callable[[State, int, np.random.Generator], int]
@@ -50,8 +50,7 @@ def ksmith_admit(state: State, item: int, random: np.random.Generator) -> int:
     """Takes the host that `plan admit` names first: this tool's own decision on arrival, which moves no guest."""
     del random
     gains = state.gains(item)
-    order = ranked(state, item, gains, state.fits(item, gains))
-    return int(order[0]) if len(order) else -1
+    return best(state, item, gains, state.fits(item, gains))
 
 
 POLICIES: dict[str, Policy] = {
