@@ -43,7 +43,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
-const ARGUMENTS: [(&[&str], u8, &str); 37] = [
+const ARGUMENTS: [(&[&str], u8, &str); 47] = [
     (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
@@ -54,6 +54,8 @@ const ARGUMENTS: [(&[&str], u8, &str); 37] = [
     (&["status", "--config", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
     (&["config", "check", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
     (&["config", "check", "/dev"], 2, "can't read the configuration /dev"),
+    (&["config", "check", "/dev/zero"], 2, "can't read the configuration /dev/zero: it is longer than 1 MiB"),
+    (&["status", "--config", "/dev/zero"], 2, "can't read the configuration /dev/zero: it is longer than 1 MiB"),
     (&["status", "--watch=0"], 2, "\"0\" is no time from 100 ms to 1 d"),
     (&["guests", "--sort", "nonsense"], 2, "invalid value 'nonsense'"),
     (&["guests", "--by", "nonsense"], 2, "invalid value 'nonsense'"),
@@ -80,6 +82,14 @@ const ARGUMENTS: [(&[&str], u8, &str); 37] = [
     (&["scan", "--max-cpu", "50", "--root", "TREE"], 2, "such as \"20%\""),
     (&["scan", "--root", "TREE"], 2, "this command acts on a live kernel"),
     (&["history", "--since", "yesterday"], 2, "yesterday"),
+    (&["history", "--since", "2999-01-01", "--root", "TREE"], 2, "the beginning (2999-01-01 00:00:00) is not before the end ("),
+    (&["report", "-o", "x.md", "--since", "1m", "--until", "1h", "--root", "TREE"], 2, "name an earlier beginning"),
+    (&["sketch", "--out", "x", "--root", "TREE"], 2, "leave out --root"),
+    (&["metrics", "--json"], 2, "`ksmith status --json`"),
+    (&["sim", "/etc/passwd"], 2, "/etc/passwd: "),
+    (&["sim", "./there-is-none"], 2, "can't read the scenario ./there-is-none"),
+    (&["sim", "/dev/zero"], 2, "can't read the scenario /dev/zero: it is longer than 1 MiB"),
+    (&["sim", "../scenarios/idle.toml", "--host", "64M"], 2, "and the simulated host has 64.0 MiB: give a larger --host"),
     (&["report", "-o", "report.pdf"], 2, "ends with neither .html, .md nor .svg"),
 ];
 
@@ -352,6 +362,29 @@ fn a_tree_without_ksm_is_told_so() {
     assert!(plan["plan"]["obstacles"][0].as_str().unwrap().contains("this kernel has no KSM"), "{plan}");
 }
 
+#[test]
+fn a_setup_of_a_tree_names_the_tree_and_refuses_a_switch_that_makes_no_sense() {
+    let root = tree("linux-6.18");
+    let said = text(&ksmith(&["setup", "--dry-run", "--root", &root]).stdout);
+    assert!(said.starts_with(&format!("ksmith setup changes this in {root}:\n")), "{said}");
+    let said = text(&ksmith(&["setup", "--undo", "--dry-run", "--root", &root]).stdout);
+    assert_eq!(said, format!("nothing to undo: ksmith setup has changed nothing in {root}\n"));
+    let output = ksmith(&["setup", "--dry-run", "--root", &tree("hostile")]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("/sys/kernel/mm/ksm/run makes no sense (line 1: expected"), "{said}");
+}
+
+/// A file of faults, one in each line.
+#[test]
+fn a_configuration_of_faults_alone_is_refused_with_the_first_hundred() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bad.toml");
+    fs::write(&file, "a b c d\n".repeat(50_000)).unwrap();
+    let output = ksmith(&["config", "check", &file.display().to_string()]);
+    assert_eq!((output.status.code(), text(&output.stderr).lines().count()), (Some(2), 100));
+}
+
 /// Root in a container lacks rights that root of the host has.
 #[test]
 fn root_without_a_right_is_not_told_to_be_root() {
@@ -377,7 +410,7 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 50] = [
+const WALK: [(&[&str], &[u8]); 51] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),
@@ -393,6 +426,7 @@ const WALK: [(&[&str], &[u8]); 50] = [
     (&["estimate", "no-such-guest"], &[4]),
     (&["sketch", "--new-secret", "DIR/secret"], &[0]),
     (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "1"], &[5]),
+    (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "no-such-guest"], &[4]),
     (&["demo", "--simulated", "--size", "4"], &[0]),
     (&["setup"], &[5]),
     (&["setup", "--undo"], &[5]),
@@ -430,6 +464,60 @@ const WALK: [(&[&str], &[u8]); 50] = [
     (&["completions", "bash"], &[0]),
 ];
 
+/// The walk of a user without rights through the commands, with the program where that user may run it.
+struct Walker {
+    directory: tempfile::TempDir,
+}
+
+impl Walker {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::copy(PROGRAM, directory.path().join("ksmith")).unwrap();
+        fs::copy("../scenarios/idle.toml", directory.path().join("idle.toml")).unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+        Self { directory }
+    }
+
+    /// Runs the words of the walk behind further options.
+    fn run(&self, words: &[&str], options: &[&str]) -> Output {
+        let directory = self.directory.path();
+        let words = words.iter().map(|word| word.replace("DIR", &directory.display().to_string()));
+        let mut command = Command::new(directory.join("ksmith"));
+        command.args(options).args(words).stdin(Stdio::null()).current_dir(directory).env("TERM", "dumb");
+        if rustix::process::geteuid().is_root() {
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+        }
+        command.output().unwrap()
+    }
+}
+
+/// Words of commands that print a script, the output of the program that they run, or a line for a monitoring system.
+const NO_JSON: [&str; 3] = ["completions", "run", "--check"];
+
+#[test]
+fn each_command_under_json_prints_one_document_or_an_error_that_is_one() {
+    let walker = Walker::new();
+    let mut wrong = Vec::new();
+    for (words, _) in WALK.iter().chain(&[(&["schema"][..], &[0][..])]) {
+        if words.first() != Some(&"lab") && words.iter().any(|word| NO_JSON.contains(word)) {
+            continue;
+        }
+        let output = walker.run(words, &["--json"]);
+        // A warning may stand above an error, and a command that only makes a file may succeed without a word.
+        let said = text(if output.stdout.is_empty() { &output.stderr } else { &output.stdout });
+        let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+        let is_error = output.stdout.is_empty() && said.lines().last().is_some_and(is_json);
+        let is_sound = match output.status.success() {
+            true => said.is_empty() || is_json(&said),
+            false => is_error || is_json(&said),
+        };
+        if !is_sound {
+            wrong.push(format!("{words:?}: {:?} {:?}", text(&output.stdout), text(&output.stderr)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn each_command_without_privilege_ends_with_its_code() {
     let commands = <ksmith::cli::Cli as clap::CommandFactory>::command();
@@ -439,22 +527,10 @@ fn each_command_without_privilege_ends_with_its_code() {
     }
     // Without KSM nothing can be done with any right.
     let is_there = Path::new("/sys/kernel/mm/ksm/run").exists();
-    let is_root = rustix::process::geteuid().is_root();
-    let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("ksmith");
-    fs::copy(PROGRAM, &program).unwrap();
-    fs::copy("../scenarios/idle.toml", directory.path().join("idle.toml")).unwrap();
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let walker = Walker::new();
     let mut wrong = Vec::new();
     for (words, codes) in WALK {
-        let words: Vec<String> =
-            words.iter().map(|word| word.replace("DIR", &directory.path().display().to_string())).collect();
-        let mut command = Command::new(&program);
-        command.args(&words).stdin(Stdio::null()).current_dir(directory.path()).env("TERM", "dumb");
-        if is_root {
-            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
-        }
-        let output = command.output().unwrap();
+        let output = walker.run(words, &[]);
         let code = output.status.code().and_then(|code| u8::try_from(code).ok());
         let is_expected = |code: &u8| codes.contains(code) || *code == 3 && codes == [5] && !is_there;
         let said = text(&output.stderr);

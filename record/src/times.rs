@@ -14,8 +14,13 @@ pub enum BadTime {
     )]
     NoTime(String),
     /// The beginning is not before the end.
-    #[error("since must be before until")]
-    Reversed,
+    #[error("the beginning ({since}) is not before the end ({until}): name an earlier beginning")]
+    Reversed {
+        /// The beginning.
+        since: String,
+        /// The end.
+        until: String,
+    },
 }
 
 /// Seconds since 1970 below this many are no time of a record: 2001.
@@ -52,7 +57,11 @@ pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
 /// One of them is no time, or the beginning is not before the end.
 pub fn between(since: &str, until: &str, now: i64) -> Result<(i64, i64), BadTime> {
     let (since, until) = (parse(since, now)?, parse(until, now)?);
-    if since < until { Ok((since, until)) } else { Err(BadTime::Reversed) }
+    if since < until {
+        Ok((since, until))
+    } else {
+        Err(BadTime::Reversed { since: local(since), until: local(until) })
+    }
 }
 
 /// A time in the host's time zone: `2026-11-23 20:15:30`.
@@ -95,8 +104,10 @@ mod tests {
     #[test]
     fn a_stretch_of_time_has_its_beginning_before_its_end() {
         assert_eq!(between("2h", "now", NOW), Ok((NOW - 7_200_000, NOW)));
-        assert_eq!(between("1m", "1h", NOW), Err(BadTime::Reversed));
-        assert_eq!(between("now", "now", NOW), Err(BadTime::Reversed));
+        for (since, until) in [("1m", "1h"), ("now", "now"), ("2999-01-01", "now")] {
+            let error = between(since, until, NOW).unwrap_err();
+            assert!(matches!(error, BadTime::Reversed { .. }), "{since} {until}: {error}");
+        }
         assert!(matches!(between("2h", "x", NOW), Err(BadTime::NoTime(_))));
     }
 

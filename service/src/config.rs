@@ -9,7 +9,6 @@ mod renamed_keys;
 mod tests;
 mod words;
 
-use std::fs;
 use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ use crate::recorder::HistoryConfig;
 use crate::sketcher::SketchConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use crate::view_socket::ViewConfig;
-use ksmith_host::bad_file::BadFile;
+use ksmith_host::bad_file::{BadFile, read_text};
 use ksmith_host::guests::Uri;
 use ksmith_host::root::Root;
 
@@ -173,7 +172,7 @@ impl Config {
     /// As [`load`](Self::load).
     pub fn load_of(root: &Root, named: Option<&Path>) -> Result<Self, ConfigError> {
         let path = &named.map_or_else(|| path_of(root), Path::to_owned);
-        match fs::read_to_string(path) {
+        match read_text(path) {
             Ok(text) => {
                 for warning in renamed_keys::warnings(&text) {
                     tracing::warn!("{}: {warning}", path.display());
@@ -270,6 +269,6 @@ impl Config {
     /// # Errors
     /// A file that the policy needs is refused.
     pub fn policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
-        self.policy.policy(&|path| fs::read_to_string(path)).map_err(ConfigError::Policy)
+        self.policy.policy(&read_text).map_err(ConfigError::Policy)
     }
 }

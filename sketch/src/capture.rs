@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ksmith_host::memory::error::Unreadable;
+use ksmith_host::memory::error::{Unreadable, denied, right};
 use ksmith_host::memory::scan::page_size;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub struct Capture {
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// None of the guests may be read.
-    #[error("none of the {0} guests may be read: run ksmith as root, or with CAP_SYS_PTRACE")]
+    #[error("{}: {}", denied(*.0, "guest", "guests"), right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     Denied(usize),
 }
 

@@ -74,7 +74,7 @@ pub struct Skipped {
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
     /// None of the processes may be read.
-    #[error("none of the {0} processes may be read: {right}", right = right("run ksmith as root, or with CAP_SYS_PTRACE"))]
+    #[error("{}: {}", denied(*.0, "process", "processes"), right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     NoPrivilege(usize),
     /// Nothing to read.
     #[error("no process has mergeable memory and no virtual machine runs here: name the PIDs to look at")]
@@ -98,8 +98,16 @@ pub enum EstimateError {
     },
 }
 
+/// Says that none of so many may be read.
+pub fn denied(count: usize, one: &str, several: &str) -> String {
+    match count {
+        1 => format!("the {one} may not be read"),
+        _ => format!("none of the {count} {several} may be read"),
+    }
+}
+
 /// What lets this user read another process: what `else_do` says, unless this is root, which may lack the right too.
-pub(crate) fn right(else_do: &'static str) -> &'static str {
+pub fn right(else_do: &'static str) -> &'static str {
     match rustix::process::geteuid().is_root() {
         true => {
             "this root lacks the right too: the process is in another user namespace, or a container or a security module \
@@ -112,6 +120,12 @@ pub(crate) fn right(else_do: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_process_is_not_counted() {
+        assert_eq!(denied(1, "process", "processes"), "the process may not be read");
+        assert_eq!(denied(3, "guest", "guests"), "none of the 3 guests may be read");
+    }
 
     #[test]
     fn absent_denied_and_over_budget_stay_apart() {

@@ -1,6 +1,5 @@
 //! The command `ksmith config`.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +10,7 @@ use serde_json::json;
 use super::{Global, print};
 use crate::exit;
 use crate::show::settings::InForce;
-use ksmith_host::bad_file::BadFile;
+use ksmith_host::bad_file::{BadFile, read_text};
 use ksmith_service::config::{Config, ConfigError, Faults, path_of, written};
 
 /// Work with the configuration file.
@@ -61,7 +60,7 @@ impl Named {
     fn find(&self, global: &Global) -> anyhow::Result<Found> {
         let named = self.file.as_ref().or(global.config.as_ref());
         let path = named.map_or_else(|| path_of(&global.root()), Clone::clone);
-        match fs::read_to_string(&path) {
+        match read_text(&path) {
             Ok(text) => Ok(Found { path, text: Some(text) }),
             Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(Found { path, text: None }),
             Err(source) => {

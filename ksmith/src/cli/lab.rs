@@ -107,7 +107,9 @@ impl LabRunArgs {
         let results = played?;
         // Before errors are returned, so that a setting that can't be restored does not lose hours of
         // measurement.
-        self.write(&results)?;
+        if let Some(out) = &self.out {
+            report::write(&results, out)?;
+        }
         print_results(global, &results)?;
         is_reset.map_err(|why| anyhow::anyhow!("the last run is not undone: {why}"))?;
         restored?;
@@ -139,16 +141,6 @@ impl LabRunArgs {
             repeat: self.repeat,
             logs: self.out.as_ref().map(|out| out.join("logs")),
         })
-    }
-
-    fn write(&self, results: &Results) -> anyhow::Result<()> {
-        let Some(out) = &self.out else { return Ok(()) };
-        let write = |name: &str, text: String| {
-            let path = out.join(name);
-            fs::write(&path, text).with_context(|| format!("can't write {}", path.display()))
-        };
-        write("results.json", serde_json::to_string(results)?)?;
-        write("report.html", report::page(results)?)
     }
 }
 

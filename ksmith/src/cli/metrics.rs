@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use super::asked::Daemon;
 use super::source::Source;
-use super::{Global, print};
+use super::{Failure, Global, print};
 
 /// Print all figures as metrics, for node_exporter's textfile collector or another program.
 ///
@@ -52,6 +52,10 @@ struct Host {
 
 impl MetricsArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        if global.json {
+            let why = "metrics are text for a collector: `ksmith status --json` and `ksmith guests --json` print the figures as JSON";
+            return Err(Failure::usage(why).into());
+        }
         let config = global.load_config()?;
         let asked = if global.root().is_host() { ask(&Daemon::of(&config))? } else { None };
         let is_up = asked.is_some();

@@ -310,7 +310,7 @@ impl Cli {
             Command::Lab(command) => command.run(global),
             Command::Sim(args) => args.run(global),
             Command::Config(command) => command.run(global),
-            Command::Schema(args) => args.run(),
+            Command::Schema(args) => args.run(global),
             Command::Completions(args) => args.run(),
             Command::Manual(args) => args.run(),
             Command::MemoryGuest(args) => args.run(),

@@ -79,7 +79,13 @@ impl ReportArgs {
             }
         };
         write(&self.output, &text)?;
-        print::line(format_args!("the report is in {}", self.output.display()))?;
+        if global.json {
+            print::json(
+                &serde_json::json!({ "file": self.output, "since": since as f64 / 1e3, "until": until as f64 / 1e3 }),
+            )?;
+        } else {
+            print::line(format_args!("the report is in {}", self.output.display()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ksmith_core::figures;
 
-use super::{Failure, print};
+use super::{Failure, Global, print};
 use crate::show::schemas::{SCHEMAS, of};
 
 /// Print the JSON Schema of what a command prints with --json.
@@ -25,13 +25,17 @@ pub struct SchemaArgs {
 }
 
 impl SchemaArgs {
-    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         if self.figures {
             print::own(&figures::reference())?;
             return Ok(ExitCode::SUCCESS);
         }
         if self.history {
             print::own(&ksmith_record::reference())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.command.is_empty() && global.json {
+            print::json(&SCHEMAS.iter().map(|(name, _)| name).collect::<Vec<_>>())?;
             return Ok(ExitCode::SUCCESS);
         }
         if self.command.is_empty() {

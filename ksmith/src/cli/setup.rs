@@ -23,7 +23,8 @@ use crate::setup::{
 /// enables and starts ksmith.service. A second run does only what is missing.
 ///
 /// Before each step it notes in /var/lib/ksmith/setup.json how the host was. `--undo` restores that: other controllers
-/// are enabled and started as they were, and what setup wrote is removed unless it was edited since.
+/// are enabled and started as they were, and what setup wrote is removed unless it was edited since. With --root it changes files
+/// in that tree, which may be the image of a host.
 #[derive(Debug, Args)]
 pub struct SetupArgs {
     /// Do it without asking
@@ -76,7 +77,7 @@ impl SetupArgs {
             print::json(&serde_json::json!({ "plan": plan, "done": false }))?;
         }
         if !global.json {
-            print::page(&page(&plan, has_work))?;
+            print::page(&page(&plan, has_work, &place(root)))?;
         }
         if !plan.obstacles.is_empty() {
             let what = format!("nothing was changed: {}", plan.obstacles.join("; "));
@@ -130,7 +131,7 @@ impl SetupArgs {
         let would = undo(&mut effects, true, has_systemd)?;
         let is_empty = would.done.is_empty() && would.kept.is_empty();
         if !global.json && (self.dry_run || !self.yes || is_empty) {
-            print::page(&undo_page(&would, is_empty))?;
+            print::page(&undo_page(&would, is_empty, &place(root)))?;
         }
         let undone = match self.dry_run || is_empty {
             true => would,
@@ -193,11 +194,20 @@ fn failed(error: &SetupError, plan: &Plan) -> Failure {
     Failure::with_code(exit::FAILED, what)
 }
 
+/// Where files are changed: on this host, or in the tree that --root names, which may be an image of one.
+fn place(root: &Root) -> String {
+    match root.is_host() {
+        true => "on this host".to_owned(),
+        // Without the slash at its end.
+        false => format!("in {}", root.path("").components().as_path().display()),
+    }
+}
+
 /// What would be done, for people.
-fn page(plan: &Plan, has_work: bool) -> Page {
+fn page(plan: &Plan, has_work: bool, place: &str) -> Page {
     let mut page = Page::new();
     if has_work {
-        page.line("ksmith setup changes this on this host:");
+        page.line(format_args!("ksmith setup changes this {place}:"));
     } else if plan.obstacles.is_empty() {
         page.toned(Tone::Good, "ksmith is set up: there is nothing to do");
     }
@@ -219,13 +229,13 @@ fn page(plan: &Plan, has_work: bool) -> Page {
     page
 }
 
-fn undo_page(would: &Undone, is_empty: bool) -> Page {
+fn undo_page(would: &Undone, is_empty: bool, place: &str) -> Page {
     let mut page = Page::new();
     if is_empty {
-        page.line("nothing to undo: ksmith setup has changed nothing on this host");
+        page.line(format_args!("nothing to undo: ksmith setup has changed nothing {place}"));
         return page;
     }
-    page.line("ksmith setup --undo does this on this host:");
+    page.line(format_args!("ksmith setup --undo does this {place}:"));
     page.lines(would.done.iter().map(|what| format!("  {what}")));
     page
 }

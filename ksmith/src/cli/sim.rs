@@ -12,9 +12,9 @@ use clap::Args;
 use ksmith_core::amount;
 use ksmith_core::field::KernelVersion;
 use ksmith_core::printable::Page;
+use ksmith_core::units::Bytes;
 use ksmith_lab::competitor::Competitor;
 use ksmith_lab::report;
-use ksmith_lab::results::Results;
 use ksmith_lab::scenario::{self, Form};
 use ksmith_lab::simulate::{self, SimulatedHost, Simulation, Story, Wishes};
 
@@ -70,7 +70,9 @@ impl SimArgs {
             fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
         }
         let results = simulation.play()?;
-        self.write(&results)?;
+        if let Some(out) = &self.out {
+            report::write(&results, out)?;
+        }
         lab::print_results(global, &results)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -103,6 +105,16 @@ impl SimArgs {
             }
             None => self.stories().map_err(|error| usage(&error))?,
         };
+        for story in &stories {
+            let (name, needed, there) = (story.name(), story.guest_bytes(), host.bytes);
+            if matches!(story, Story::Scenario(_)) && needed > there {
+                let (needed, there) = (Bytes::from(needed), Bytes::from(there));
+                let why = format!(
+                    "the guests of {name} need {needed}, and the simulated host has {there}: give a larger --host"
+                );
+                return Err(Failure::usage(why).into());
+            }
+        }
         Ok(Simulation { stories, form: self.form, competitors, host })
     }
 
@@ -113,16 +125,6 @@ impl SimArgs {
         let places = [places, fleets].concat();
         let story = |name: &String| Story::load(&scenario::find(name, &places)?, self.form, wishes);
         self.scenarios.iter().map(story).collect()
-    }
-
-    fn write(&self, results: &Results) -> anyhow::Result<()> {
-        let Some(out) = &self.out else { return Ok(()) };
-        let write = |name: &str, text: String| {
-            let path = out.join(name);
-            fs::write(&path, text).with_context(|| format!("can't write {}", path.display()))
-        };
-        write("results.json", serde_json::to_string(results)?)?;
-        write("report.html", report::page(results)?)
     }
 }
 

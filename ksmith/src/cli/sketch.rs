@@ -5,19 +5,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ksmith_core::guest::{Guest, find};
+use ksmith_core::guest::Guest;
 use ksmith_core::printable::Page;
 use ksmith_core::units::Bytes;
 use ksmith_host::guests::Guests;
 use ksmith_host::memory::process::Process;
 use ksmith_host::observe::Observer;
+use ksmith_host::root::Root;
 use ksmith_service::config::Config;
 use ksmith_sketch::{
     CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, is_host_name, new_secret,
     read_secret,
 };
 
-use super::{Failure, Global, amounts, patience, print};
+use super::{Failure, Global, amounts, naming, patience, print};
 
 /// Write a sample of what the guests hold, for a fleet to find out which guests should share a host.
 ///
@@ -29,13 +30,13 @@ use super::{Failure, Global, amounts, patience, print};
 /// The file tells nothing to a reader without the secret but which guests have contents in common. With the secret one can test
 /// whether a guest holds a page that one knows: /usr/share/doc/ksmith/docs/internals/sketch-files.md.
 ///
-/// Without PIDs and --guest it reads every virtual machine and every guest with mergeable memory. It needs root or
-/// CAP_SYS_PTRACE, but no KSM.
+/// Without guests it reads every virtual machine and every guest with mergeable memory. It needs root or CAP_SYS_PTRACE, but no
+/// KSM.
 #[derive(Debug, Args)]
 pub struct SketchArgs {
-    /// Processes to read, opted in or not
-    #[arg(value_name = "PID", conflicts_with = "new_secret")]
-    pids: Vec<u32>,
+    /// Guests and processes to read, opted in or not, by name, UUID, PID, kind:name or VMID
+    #[arg(value_name = "GUEST", conflicts_with = "new_secret")]
+    guests: Vec<String>,
     /// Write this Parquet file
     #[arg(long, value_name = "FILE", required_unless_present = "new_secret")]
     out: Option<PathBuf>,
@@ -57,8 +58,8 @@ pub struct SketchArgs {
     /// The host's name in the fleet [default: the configuration's, or the kernel's]
     #[arg(long, value_name = "NAME", value_parser = host)]
     host: Option<String>,
-    /// Read the guest of this name, UUID or PID; may be given several times
-    #[arg(long, value_name = "NAME")]
+    /// The same as an option; may be given several times
+    #[arg(long, value_name = "GUEST", hide = true)]
     guest: Vec<String>,
 }
 
@@ -82,7 +83,7 @@ impl SketchArgs {
         let root = global.root();
         if !root.is_host() {
             let why = "memory can only be read on the running host, not in a captured tree: leave out --root";
-            return Err(Failure::impossible(why).into());
+            return Err(Failure::usage(why).into());
         }
         let Some(out) = &self.out else {
             return Err(Failure::usage("name the file to write with --out FILE").into());
@@ -95,7 +96,7 @@ impl SketchArgs {
         let guests =
             Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
         let options = CaptureOptions {
-            subjects: self.subjects(&guests, &config)?,
+            subjects: self.subjects(&root, &guests, &config)?,
             rate: match (self.rate, self.per_guest) {
                 (Some(rate), _) => RateRule::Stated(rate),
                 (None, Some(contents)) => RateRule::PerGuest(contents),
@@ -116,16 +117,18 @@ impl SketchArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn subjects(&self, guests: &[Guest], config: &Config) -> Result<Vec<Subject>, Failure> {
+    fn subjects(&self, root: &Root, guests: &[Guest], config: &Config) -> Result<Vec<Subject>, Failure> {
         let of = |guest: &Guest| Subject::of(guest, &config.domains, &config.balance);
-        if self.guest.is_empty() && self.pids.is_empty() {
+        let mut wanted = self.guests.iter().chain(&self.guest).peekable();
+        if wanted.peek().is_none() {
             return Ok(guests.iter().map(of).collect());
         }
-        let mut subjects = Vec::new();
-        for wanted in &self.guest {
-            subjects.push(of(find(guests, wanted).map_err(|error| Failure::usage(error.to_string()))?));
+        let mut pids = Vec::new();
+        for wanted in wanted {
+            pids.extend(naming::processes(root, config, wanted)?);
         }
-        for &pid in &self.pids {
+        let mut subjects = Vec::new();
+        for pid in pids {
             let guest = guests.iter().find(|guest| guest.processes.iter().any(|process| process.pid == pid));
             let subject = match guest {
                 Some(guest) => of(guest),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ksmith_core::guest::Guest;
+use ksmith_core::kernel::number;
 use ksmith_core::other_controllers::{AtBoot, FoundController};
 use ksmith_core::reading::Reading;
 use ksmith_host::other_controllers::survey;
@@ -21,6 +22,8 @@ const GROUPS: [&str; 2] = ["ksmith", "ksmith-view"];
 pub struct Facts {
     /// Whether the kernel has KSM.
     pub has_ksm: bool,
+    /// Why the text of KSM's switch is none of a kernel's.
+    pub senseless_ksm: Option<String>,
     /// Whether systemd is the service manager.
     pub has_systemd: bool,
     /// The units of ksmith that are installed, each with whether it is enabled and active.
@@ -45,11 +48,16 @@ impl Facts {
             let is_enabled = systemd::at_boot(root, unit) == AtBoot::Enabled;
             systemd::exists(root, unit).then(|| (unit.to_owned(), is_enabled, systemd::is_active(root, unit)))
         };
+        let run = root.text("sys/kernel/mm/ksm/run").and_then(|text| number(&text));
         let controllers = survey(root);
         let services = controllers.iter().flat_map(|found| &found.states).map(|state| state.service);
         let links = services.map(|service| (service.to_owned(), links(root, service))).collect();
         Self {
-            has_ksm: root.text("sys/kernel/mm/ksm/run") != Reading::Absent,
+            has_ksm: run != Reading::Absent,
+            senseless_ksm: match run {
+                Reading::Malformed(why) => Some(why.to_string()),
+                Reading::Value(_) | Reading::Absent | Reading::Denied => None,
+            },
             has_systemd: systemd::is_running(root),
             units: ["ksmith.service", "ksmith-serve.socket"].into_iter().filter_map(unit).collect(),
             has_config: is_there("etc/ksmith.toml"),

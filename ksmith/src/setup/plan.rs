@@ -37,6 +37,10 @@ impl Plan {
             plan.obstacles
                 .push("this kernel has no KSM (no /sys/kernel/mm/ksm): boot one with CONFIG_KSM=y".to_owned());
         }
+        if let Some(why) = &facts.senseless_ksm {
+            plan.obstacles
+                .push(format!("/sys/kernel/mm/ksm/run makes no sense ({why}): check what is mounted there"));
+        }
         if !facts.has_config {
             plan.file("/etc/ksmith.toml".into(), CONFIG, "each setting with its default, to be edited");
         }

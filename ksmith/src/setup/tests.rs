@@ -153,6 +153,7 @@ impl World {
         let drop_ins = [GUESTS_OF_USERS, CGROUPS].into_iter().enumerate();
         Facts {
             has_ksm: true,
+            senseless_ksm: None,
             has_systemd,
             units: UNITS[2..4]
                 .iter()

@@ -15,8 +15,10 @@ pub const SCHEMAS: &[Schema] = &[
     ("guests", guests::schema),
     ("balance", balance::schema),
     ("history", history::schema),
+    ("report", report),
     ("doctor", doctor),
     ("estimate", estimate),
+    ("sketch", sketch),
     ("demo", demo),
     ("daemon", daemon),
     ("scan", scan),
@@ -273,6 +275,34 @@ fn setup() -> Value {
     ];
     let whole = ["plan", "undone", "kept", "failed"].into_iter().fold(object([], keys), optional);
     document("ksmith setup --json", whole)
+}
+
+fn report() -> Value {
+    let keys = [
+        ("file", "string", "Path of the report."),
+        ("since", "number", "Beginning, in seconds since 1970."),
+        ("until", "number", "End, in seconds since 1970."),
+    ];
+    document("ksmith report --json", plains(&keys, []))
+}
+
+fn sketch() -> Value {
+    let skipped = plains(
+        &[
+            ("guest", "string", "Name of the guest, with its first PID."),
+            ("why", "string", "The reason, in a sentence."),
+        ],
+        [],
+    );
+    let keys = [
+        ("rate", "string", "Part of all contents that is kept, such as 1/64."),
+        ("guests", "integer", "Guests in the file."),
+        ("pages", "integer", "Pages read that KSM could merge."),
+        ("zero_pages", "integer", "Of these, pages of zeros."),
+        ("contents", "integer", "Sampled contents, each counted in each guest that has it."),
+        ("bytes", "integer", "Size of the file."),
+    ];
+    document("ksmith sketch --json", plains(&keys, [("skipped", list("Guests that are left out.", skipped))]))
 }
 
 fn optin() -> Value {

@@ -80,8 +80,13 @@ fn a_tiny_scenario_is_played_measured_and_undone() {
         "--out",
         out.to_str().unwrap(),
     ];
+    let history_of_host = || {
+        fs::metadata("/var/lib/ksmith/history/history.db").ok().map(|file| (file.len(), file.modified().unwrap()))
+    };
+    let before = history_of_host();
     let (code, text, err) = ksmith(&arguments);
     assert_eq!(code, 0, "{err}");
+    assert_eq!(history_of_host(), before, "what is played is no past of this host");
     for word in ["tiny: Two small guests", "ksmd CPU", "profit", "reference", "none"] {
         assert!(text.contains(word), "{word}: {text}");
     }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ksmith_core::decide::Limits;
+use ksmith_host::bad_file::read_text;
 
 use super::LabError;
 use super::group::Group;
@@ -76,8 +77,7 @@ impl Contender {
 
     fn daemon(&mut self, program: &Path, config: String, place: &Path) -> Result<(), LabError> {
         let (file, socket) = (place.join("ksmith.toml"), place.join("control"));
-        let config = format!("{config}\n[daemon]\ncontrol_socket = {:?}\n", socket.display().to_string());
-        fs::write(&file, config).map_err(LabError::System)?;
+        fs::write(&file, format!("{config}\n{}", places(place, &socket))).map_err(LabError::System)?;
         let mut command = Command::new(program);
         command.args(["daemon", "-v", "--config"]).arg(&file).arg("--state-dir").arg(place.join("state"));
         let group = self.launch(&mut command)?;
@@ -137,10 +137,51 @@ impl Contender {
     }
 }
 
-/// The text of a configuration file, without the places where its daemon listens.
+/// Where a contender listens and records: in its own directory, so that neither the sockets nor the history of this host are
+/// touched.
+fn places(place: &Path, socket: &Path) -> String {
+    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+    format!(
+        "[daemon]\ncontrol_socket = {}\n[view]\nsocket = {}\n[history]\npath = {}\n",
+        quoted(socket),
+        quoted(&place.join("view")),
+        quoted(&place.join("history.db"))
+    )
+}
+
+/// The tables of a configuration that say where its daemon listens and records, and which program it notifies.
+const OF_THE_HOST: [&str; 5] = ["daemon", "view", "history", "sketch", "notify"];
+
+/// The text of a configuration file, without those tables.
 fn configured(file: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(file).map_err(|why| format!("can't read {}: {why}", file.display()))?;
+    let text = read_text(file).map_err(|why| format!("can't read {}: {why}", file.display()))?;
     let mut table: toml::Table = text.parse().map_err(|why| format!("{}: {why}", file.display()))?;
-    table.remove("daemon");
+    OF_THE_HOST.iter().for_each(|name| {
+        table.remove(*name);
+    });
     Ok(table.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_service::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn a_contender_listens_and_records_in_its_own_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("theirs.toml");
+        let theirs = "[limits]\nmax_cpu = \"30%\"\n[daemon]\nksmd_cpus = \"0\"\n[view]\nsocket = \"/run/v\"\n[history]\nmax_mib = 7\n\
+                      [notify]\ncommand = [\"/bin/mail\"]\n[sketch]\nenabled = true\n";
+        fs::write(&file, theirs).unwrap();
+        let text = format!("{}\n{}", configured(&file).unwrap(), places(Path::new("/p"), Path::new("/p/control")));
+        let config = Config::parse(&file, &text).unwrap();
+        let usual = Config::default();
+        assert_eq!(config.limits.max_cpu.to_string(), "30 %");
+        assert_eq!(config.daemon.control_socket, Path::new("/p/control"));
+        assert_eq!((config.view.socket, config.history.path), ("/p/view".into(), "/p/history.db".into()));
+        assert_eq!((config.history.max_mib, config.daemon.ksmd_cpus), (usual.history.max_mib, None));
+        assert!(!config.sketch.enabled && config.notify == usual.notify);
+    }
 }

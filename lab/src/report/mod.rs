@@ -1,8 +1,10 @@
 //! The report of an experiment: one HTML file without references to other files.
 
+mod files;
 mod html;
 mod plots;
 
+pub use files::{WriteError, write};
 pub use html::{escape, head, page};
 pub use plots::line_plot;
 

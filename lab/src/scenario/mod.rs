@@ -17,7 +17,7 @@ pub use guest::{Kind, QemuGuest};
 pub use timeline::{Action, Deed, Instance};
 
 use self::file::File;
-use ksmith_host::bad_file::BadFile;
+use ksmith_host::bad_file::{BadFile, read_text};
 
 /// The two forms of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -82,7 +82,7 @@ impl Scenario {
     /// # Errors
     /// The file can't be read or is refused.
     pub fn load(path: &Path, form: Form) -> Result<Self, ScenarioError> {
-        let text = fs::read_to_string(path).map_err(|source| BadFile::Unreadable {
+        let text = read_text(path).map_err(|source| BadFile::Unreadable {
             what: "scenario",
             path: path.to_owned(),
             source,
@@ -158,7 +158,7 @@ impl Scenario {
 /// No scenario has this name; the message lists all names.
 pub fn find(name: &str, places: &[PathBuf]) -> Result<PathBuf, ScenarioError> {
     let path = Path::new(name);
-    if path.extension().is_some_and(|extension| extension == "toml") {
+    if path.extension().is_some_and(|extension| extension == "toml") || name.contains('/') {
         return Ok(path.to_owned());
     }
     let named = places.iter().map(|place| place.join(format!("{name}.toml"))).find(|path| path.exists());

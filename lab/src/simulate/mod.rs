@@ -20,6 +20,7 @@ use ksmith_core::decide::{Limits, Policy, PolicyConfig};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::Meminfo;
 use ksmith_core::sim::Costs;
+use ksmith_host::bad_file::read_text;
 use ksmith_service::config::{Config, ConfigError};
 use serde::Deserialize;
 
@@ -197,9 +198,7 @@ fn prepare(competitor: &Competitor) -> Result<Prepared, SimulationError> {
 }
 
 fn make(name: &str, config: &PolicyConfig) -> Result<Box<dyn Policy>, SimulationError> {
-    config
-        .policy(&|path| fs::read_to_string(path))
-        .map_err(|why| SimulationError::Policy { name: name.to_owned(), why })
+    config.policy(&read_text).map_err(|why| SimulationError::Policy { name: name.to_owned(), why })
 }
 
 /// Reads the costs of ksmd's work from a TOML file: nanoseconds by kind of work.

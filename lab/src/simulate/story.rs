@@ -1,13 +1,12 @@
 //! A story: what happens on the simulated host. A scenario of the lab, or a made-up fleet.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use ksmith_core::decide::Limits;
 use ksmith_core::sim::{GuestId, Machine, Plan, UNIQUE};
-use ksmith_host::bad_file::BadFile;
+use ksmith_host::bad_file::{BadFile, read_text};
 
 use super::SimulatedHost;
 use super::fleet_file;
@@ -65,7 +64,7 @@ pub(super) fn read<T>(
     meaning: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, StoryError> {
     let unreadable = |source| BadFile::Unreadable { what, path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let text = read_text(path).map_err(unreadable)?;
     let refuse = |message: String| BadFile::Meaningless { path: path.to_owned(), message };
     Ok(meaning(&text).map_err(|message| refuse(message.trim_end().to_owned()))?)
 }
@@ -128,7 +127,7 @@ impl Story {
     }
 
     /// The most bytes that guests hold.
-    fn guest_bytes(&self) -> u64 {
+    pub fn guest_bytes(&self) -> u64 {
         match self {
             Self::Scenario(scenario) => scenario.peak_bytes(),
             Self::Planned { host_bytes, .. } => *host_bytes,

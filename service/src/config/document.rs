@@ -63,7 +63,7 @@ impl<'a> Document<'a> {
         let (root, span) = (root.get_ref().clone(), root.span());
         let mut document =
             Self { text, root, left_out: Vec::new(), is_read: errors.is_empty(), config: Config::default() };
-        let mut faults: Vec<_> = errors.iter().map(|error| document.fault(error, &[])).collect();
+        let mut faults: Vec<_> = errors.iter().take(MOST_FAULTS).map(|error| document.fault(error, &[])).collect();
         faults.extend(document.take_amounts(amounts));
         while document.is_read && faults.len() < MOST_FAULTS {
             let root = Spanned::new(span.clone(), document.root.clone());

@@ -1,5 +1,7 @@
 //! Tests of the configuration.
 
+use std::fs;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,0 +1,70 @@
+//! What users read before they act: help, completions, and which commands have a schema.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::{code, err, ksmith, out};
+
+#[test]
+fn help_and_misuse_are_as_written_down() {
+    trycmd::TestCases::new().env("COLUMNS", "100").case("tests/cmd/*.trycmd").run();
+}
+
+#[test]
+fn every_command_has_its_help_written_down() {
+    let help = out(&ksmith(&["--help"]));
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let names: Vec<&str> = commands
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() >= 12, "{names:?}");
+    for name in names {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cmd/help-{name}.trycmd"));
+        assert!(file.exists(), "no {}", file.display());
+    }
+}
+
+#[test]
+fn no_help_names_a_page_of_the_source_tree() {
+    let help = out(&ksmith(&["--help"]));
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let names = commands.lines().filter_map(|line| line.trim().split(' ').next()).filter(|name| *name != "help");
+    let pages: Vec<String> = names.map(|name| out(&ksmith(&[name, "--help"]))).chain([help.clone()]).collect();
+    for page in pages {
+        for (at, _) in page.match_indices("docs/") {
+            assert!(page[..at].ends_with("/usr/share/doc/ksmith/"), "{page}");
+        }
+    }
+}
+
+#[test]
+fn a_command_without_a_schema_is_refused_and_the_others_are_listed() {
+    let output = ksmith(&["schema", "completions"]);
+    assert_eq!(code(&output), 2);
+    assert!(err(&output).contains("completions has no schema"), "{}", err(&output));
+    let listed = out(&ksmith(&["schema"]));
+    for command in ["status", "guests", "balance", "lab run"] {
+        assert!(listed.lines().any(|line| line == command), "{command} is not in\n{listed}");
+    }
+}
+
+#[test]
+fn completions_know_the_commands_of_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = ksmith(&["completions", shell]);
+        assert_eq!(code(&output), 0);
+        let script = out(&output);
+        for word in ["doctor", "take-over", "max-cpu"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+    }
+    let bash = ksmith(&["completions", "bash"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ksmith.bash");
+    fs::write(&file, &bash.stdout).unwrap();
+    let checked = Command::new("bash").arg("-n").arg(&file).output().unwrap();
+    assert!(checked.status.success(), "{}", err(&checked));
+}

@@ -1,0 +1,94 @@
+//! What acts is refused to users without rights, and on captured trees.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::{ACTING, PROGRAM, code, err, json, ksmith, out, tree};
+use crate::support::{copy_program, skipped};
+
+#[test]
+fn what_acts_refuses_a_captured_tree() {
+    let tree = tree("linux-6.18");
+    for arguments in ACTING.into_iter().chain([&["demo"][..]]) {
+        let output = ksmith(&[arguments, &["--root", &tree]].concat());
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        assert!(err(&output).contains("this command acts on a live kernel"), "{arguments:?}: {}", err(&output));
+    }
+}
+
+/// The program where any user may run it, and a user that is not root.
+struct Unprivileged {
+    _directory: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Unprivileged {
+    fn new() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let program = directory.path().join("ksmith");
+        copy_program(Path::new(PROGRAM), &program);
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let user = Self { _directory: directory, program };
+        if !user.run(&["--version"]).status.success() {
+            skipped("no program can be run as another user here (setpriv)");
+            return None;
+        }
+        Some(user)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = if rustix::process::geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        command.args(arguments).current_dir("/").stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+#[test]
+fn without_root_nothing_is_changed_and_everything_that_can_be_is_shown() {
+    if !Path::new("/sys/kernel/mm/ksm/run").exists() {
+        skipped("this kernel has no KSM");
+        return;
+    }
+    let Some(user) = Unprivileged::new() else { return };
+    for arguments in ACTING {
+        let output = user.run(arguments);
+        assert_eq!(code(&output), 5, "{arguments:?}: {}", err(&output));
+        assert_eq!(err(&output), "ksmith: changing KSM's settings needs root: run it with sudo\n", "{arguments:?}");
+    }
+
+    let output = user.run(&["status"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let hint = "do not show their KSM figures to this user; run as root to see all";
+    assert!(out(&output).contains(hint), "{}", out(&output));
+    let status = json(&user.run(&["status", "--json"]));
+    assert!(status["run"].is_u64() && status["hidden_processes"].as_u64().unwrap() > 0, "{status}");
+    assert!(status["errors"].as_array().unwrap().iter().any(|error| error.as_str().unwrap().contains(hint)));
+
+    let findings = json(&user.run(&["doctor", "--json"]));
+    let codes: Vec<&str> =
+        findings["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap()).collect();
+    assert!(!codes.contains(&"nothing-mergeable"), "what can't be seen is not said to be absent: {codes:?}");
+
+    let output = user.run(&["demo"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(out(&output).contains("needs root: sudo ksmith demo"), "{}", out(&output));
+    assert_eq!(json(&user.run(&["demo", "--json", "--size", "4"]))["mode"], "simulated");
+}
+
+#[test]
+fn estimate_tells_root_not_to_become_root() {
+    let output = ksmith(&["estimate", "1"]);
+    if rustix::process::geteuid().is_root() {
+        assert!(!err(&output).contains("run ksmith as root"), "{}", err(&output));
+    } else {
+        assert_eq!(code(&output), 5, "{}", err(&output));
+    }
+}
