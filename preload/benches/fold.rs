@@ -2,7 +2,7 @@
 //! same pages in the same round.
 //!
 //! `cargo bench -p ksmith-preload --bench fold` builds the library as it ships. It prints the median of the rounds, and of the
-//! ratios within each round. Each round takes all measurements one after another, so that whatever else goes on falls on all alike.
+//! ratios within each round, beside how much faster two threads read the same memory. Each round takes all measurements one after another, so that whatever else goes on falls on all alike.
 //! As root with KSM it takes the kernel lock of the tests, and puts the settings of KSM back at the end; else ksmd's part is left
 //! out. `KSMITH_BENCH_ROUNDS` (7) sets the rounds, `KSMITH_BENCH_MIB` (1024) the memory, `KSMITH_BENCH_RUN` (64) the pages of a run.
 
@@ -63,6 +63,7 @@ fn main() {
     let mut speeds = [const { Vec::new() }; 5];
     let mut costs = [const { Vec::new() }; 5];
     let (mut pairs, mut still_pairs, mut ksmds, mut parts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut reading_pairs = Vec::new();
     for _ in 0..rounds {
         for (way, (name, call)) in ways.iter().enumerate() {
             memory.fill();
@@ -78,6 +79,8 @@ fn main() {
         let last = |way: usize| speeds[way].last().copied().unwrap();
         pairs.push(last(1) / last(0));
         still_pairs.push(last(3) / last(2));
+        memory.fill();
+        reading_pairs.push(memory.seconds_to_read(1) / memory.seconds_to_read(2));
         if let Some(ksm) = &ksm {
             memory.fill();
             let cpu = ksm.merge_zero_pages(&memory);
@@ -97,7 +100,12 @@ fn main() {
         row("ksmd, use_zero_pages", "-", median(&ksmds));
         println!("ksmd's CPU against that of one folding thread: {:.1} times", median(&parts));
     }
-    println!("two threads against one: {:.2} times; still: {:.2} times", median(&pairs), median(&still_pairs));
+    println!(
+        "two threads against one: {:.2} times; still: {:.2} times; two that only read the memory: {:.2} times",
+        median(&pairs),
+        median(&still_pairs),
+        median(&reading_pairs)
+    );
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -172,6 +180,25 @@ impl Memory {
                 unsafe { words.add(word).write_volatile(value) };
             }
         }
+    }
+
+    /// Seconds in which so many threads together read each line once: what this machine's memory gives them.
+    fn seconds_to_read(&self, threads: usize) -> f64 {
+        const LINE: usize = 64;
+        let lines = self.pages * PAGE / LINE / threads;
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let start = self.start.expose_provenance() + thread * lines * LINE;
+                scope.spawn(move || {
+                    let line = |number: usize| std::ptr::with_exposed_provenance::<u64>(start + number * LINE);
+                    // SAFETY: within the mapping.
+                    let sum = (0..lines).fold(0, |sum, number| sum | unsafe { line(number).read_volatile() });
+                    std::hint::black_box(sum);
+                });
+            }
+        });
+        begin.elapsed().as_secs_f64()
     }
 
     fn advise(&self, advice: c_int) {

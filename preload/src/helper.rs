@@ -97,7 +97,7 @@ fn start() {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         PROCESS.store(sys::pid(), Relaxed);
         THREAD.store(STARTING, Relaxed);
-        if libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut()) != 0 {
+        if crate::thread::create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut()) != 0 {
             THREAD.store(0, Relaxed);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());

@@ -7,7 +7,7 @@
 //!
 //! Rules for all of its code:
 //! * The program does not notice it. A failure leaves memory unchanged, and `errno` keeps the program's value.
-//! * No code allocates or waits for a lock. If two threads would do the same work, one does it and the other goes
+//! * No code allocates or waits for a lock, but for threads that begin (`fold/gate.rs`). If two threads would do the same work, one does it and the other goes
 //!   on. So the code may run in a signal handler, and after a fork of a program with threads.
 //! * No interposed function is called from here, so that no guard against re-entry is needed.
 
@@ -40,6 +40,7 @@ mod stats;
 mod sweep;
 mod sys;
 mod text;
+mod thread;
 mod wishes;
 
 /// Aborts on a panic.

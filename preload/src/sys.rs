@@ -87,14 +87,25 @@ pub fn leave_descriptors() -> Result<(), Errno> {
     quietly(|| outcome(unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, UNSHARE) })).map(drop)
 }
 
-/// Copies memory of this process: returns how many bytes could be read.
-pub fn copy_own(from: usize, to: usize, length: usize) -> Result<usize, Errno> {
-    let place =
-        |start: usize| libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(start), iov_len: length };
-    let (local, remote) = (place(to), place(from));
-    let (local, remote) = (&raw const local, &raw const remote);
+/// A piece of memory (`struct iovec`).
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub struct Place(libc::iovec);
+
+impl Place {
+    /// That of so many bytes from `start` on.
+    pub const fn of(start: usize, length: usize) -> Self {
+        Self(libc::iovec { iov_base: core::ptr::without_provenance_mut(start), iov_len: length })
+    }
+}
+
+/// Copies pieces of memory of this process, which have `length` bytes together, one behind another: returns how many bytes could be
+/// read.
+pub fn copy_own(from: &[Place], to: usize, length: usize) -> Result<usize, Errno> {
+    let local = Place::of(to, length);
+    let (local, remote, count) = (&raw const local, from.as_ptr(), from.len());
     // SAFETY: `to` is memory of the library's own of that length; what can't be read is an error.
-    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_process_vm_readv, pid(), local, 1, remote, 1, 0) }))
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_process_vm_readv, pid(), local, 1, remote, count, 0) }))
 }
 
 /// Runs `work` while this thread takes no signal.

@@ -96,7 +96,8 @@ fn a_whole_program_is_folded_while_threads_change_mappings_fork_and_take_signals
 fn threads_on_folded_stacks_end_and_are_joined() {
     let Some(program) = program() else { return };
     let _lock = lock();
-    folds(program, &["threads-end", "400"]);
+    folds(program, &["threads-end", "2000"]);
+    folds(program, &["robust", "2000"]);
     folds(program, &["discards", "200"]);
 }
 
@@ -161,6 +162,13 @@ fn without_rights_a_promise_is_needed() {
     let _lock = lock();
     folds(program, &["unprivileged"]);
     folds(program, &["sandboxed"]);
+}
+
+#[test]
+fn a_kernel_that_moves_no_pages_folds_by_the_promise_that_nothing_writes() {
+    let Some(program) = program() else { return };
+    let _lock = lock();
+    folds(program, &["old-kernel"]);
 }
 
 #[test]

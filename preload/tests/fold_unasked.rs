@@ -6,6 +6,8 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -108,6 +110,42 @@ fn a_program_is_folded_when_the_daemon_orders_it_to_its_user() {
     program.check();
 }
 
+/// The kernel counts no folded memory: the program tells the daemon by its socket.
+#[test]
+fn the_daemon_is_told_how_much_was_folded() {
+    if !can_fold() {
+        return;
+    }
+    let Some(compiled) = compile("tests/c/unmodified.c", &[]) else { return };
+    let _lock = lock();
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("user");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (sender, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for peer in listener.incoming() {
+            let mut peer = BufReader::new(peer.unwrap());
+            let mut line = String::new();
+            peer.read_line(&mut line).unwrap();
+            assert_eq!(line, "hello 1\n");
+            peer.get_mut().write_all(b"ok ksmith 1\n").unwrap();
+            line.clear();
+            peer.read_line(&mut line).unwrap();
+            peer.get_mut().write_all(b"ok\n").unwrap();
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let folds = tempfile::tempdir().unwrap();
+    let mut command = compiled.command();
+    let program = unasked(command.env("KSMITH_SOCKET", &socket), "every=1s", folds.path());
+    let line = heard.recv_timeout(Duration::from_secs(60)).unwrap();
+    let bytes: u64 = line.trim_end().strip_prefix("folded ").unwrap().parse().unwrap();
+    assert!(bytes >= 30 << 20, "{line}");
+    program.check();
+}
+
 #[test]
 fn a_program_in_python_is_folded_on_demand() {
     if !can_fold() {
@@ -156,5 +194,30 @@ fn a_program_without_rights_is_left_alone_and_tells_why() {
     let program = unasked(command.stderr(Stdio::inherit()), "end-of-init", place.path());
     wait_until("it was refused", || told(place.path(), "errno") == 1);
     assert_eq!(told(place.path(), "folded_bytes"), 0);
+    program.check();
+}
+
+/// The loader of a program that changes its user as it starts takes no library from the environment.
+#[test]
+fn a_setuid_program_is_left_alone() {
+    if !can_fold() {
+        return;
+    }
+    let Some(compiled) = compile("tests/c/unmodified.c", &[]) else { return };
+    let _lock = lock();
+    let place = tempfile::tempdir().unwrap();
+    for path in [place.path(), compiled.path().parent().unwrap()] {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    std::os::unix::fs::chown(compiled.path(), Some(65534), None).unwrap();
+    fs::set_permissions(compiled.path(), std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+    let program = unasked(&mut compiled.command(), "every=1s", place.path());
+    std::thread::sleep(Duration::from_secs(4));
+    let status = fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+    let users = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    assert_eq!(users.split_whitespace().collect::<Vec<_>>(), ["Uid:", "0", "65534", "65534", "65534"]);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
+    assert!(!maps.contains("libksmith"), "{maps}");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "it tells nothing");
     program.check();
 }

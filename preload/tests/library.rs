@@ -11,7 +11,7 @@ use std::process::Command;
 use support::{has, library, library_with_blocks, skipped};
 
 /// What the library interposes, and what it does if it looks at blocks too.
-const INTERPOSED: [&str; 15] = [
+const INTERPOSED: [&str; 17] = [
     "madvise",
     "mmap",
     "mmap64",
@@ -27,6 +27,8 @@ const INTERPOSED: [&str; 15] = [
     "setresuid",
     "setresgid",
     "setgroups",
+    "pthread_create",
+    "pthread_mutex_init",
 ];
 const BLOCKS: [&str; 8] =
     ["aligned_alloc", "brk", "calloc", "malloc", "memalign", "posix_memalign", "realloc", "sbrk"];

@@ -16,6 +16,9 @@ figures! {
         "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
             "Memory that is not needed because pages are merged.",
             |status| known(status, |totals| totals.saved_bytes);
+        "folded_bytes": u64, Bytes Gauge (6 8), "the programs' word at the user socket",
+            "Zero pages that running programs have given back by libksmith; apart from saved_bytes.",
+            |status| status.folded_bytes;
         "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",
             "Mergeable memory that ksmd has visited; it grows in the first pass over new memory.",
             |status| {

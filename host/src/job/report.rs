@@ -210,6 +210,8 @@ impl JobReport {
             ));
             if let Some(why) = &fold.refusal {
                 page.line(format_args!("some program could not fold: {why}"));
+            } else if fold.programs == 0 {
+                page.line("no program has folded: it ended before its first pass, or loads no library, as a setuid program");
             }
         }
         page.line(&self.verdict);
@@ -270,8 +272,21 @@ mod tests {
         folded.add_fold(fold);
         let text = folded.page().text().to_owned();
         assert!(text.contains("folded 64.0 MiB of zero pages in 2 passes of 1 programs"), "{text}");
+        assert!(!text.contains("no program"), "{text}");
         assert_eq!(folded.verdict, "nothing was merged; zero pages were folded");
         assert_eq!(serde_json::to_value(&folded).unwrap()["folded_bytes"], 64 << 20);
+    }
+
+    #[test]
+    fn a_job_in_which_no_program_folds_is_told_so() {
+        let mut unfolded = report(0, 0);
+        unfolded.add_fold(FoldReport::default());
+        let text = unfolded.page().text().to_owned();
+        assert!(text.contains("no program has folded") && text.contains("setuid"), "{text}");
+        let refused = FoldReport { refusal: Some("not permitted".into()), ..FoldReport::default() };
+        let mut refused_job = report(0, 0);
+        refused_job.add_fold(refused);
+        assert!(!refused_job.page().text().contains("no program has folded"));
     }
 
     #[test]

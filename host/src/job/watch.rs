@@ -19,6 +19,7 @@ use super::launch::kernel;
 use super::tree::{self, Member};
 use crate::own_use::thread_cpu;
 use crate::process::is_alive;
+use crate::reader;
 use crate::root::Root;
 
 /// The first pause. Each next one is twice as long, up to the limit from [`SHARE`].
@@ -203,7 +204,7 @@ impl Eyes {
 
     /// Takes a full sample. Returns its CPU time.
     fn look(&mut self) -> Duration {
-        let begin = thread_cpu();
+        let begin = spent();
         let members = tree::descendants(&self.root, self.own, self.page_size);
         let processes = members.iter().map(|member| self.see(member)).collect();
         self.merged = merged(&self.root);
@@ -214,13 +215,13 @@ impl Eyes {
             let _ = self.tell.send(Notice::Settled);
         }
         self.members = members;
-        thread_cpu().saturating_sub(begin)
+        spent().saturating_sub(begin)
     }
 
     /// Reads the merged pages of the processes from the newest full sample, if the host's count has moved.
     /// Returns its CPU time.
     fn glance(&mut self) -> Duration {
-        let begin = thread_cpu();
+        let begin = spent();
         let merged = merged(&self.root);
         if merged != self.merged {
             self.merged = merged;
@@ -234,7 +235,7 @@ impl Eyes {
             let processes = self.members.iter().filter(is_there).map(seen).collect();
             self.enter(processes);
         }
-        thread_cpu().saturating_sub(begin)
+        spent().saturating_sub(begin)
     }
 
     /// Adds a sample to the accounting. Returns the age of the job.
@@ -262,6 +263,11 @@ impl Eyes {
         }
         Seen { id: member.id, name: member.name.as_str().into(), held_bytes: held.get(), ksm }
     }
+}
+
+/// CPU time of this thread and of the children that read for it.
+fn spent() -> Duration {
+    thread_cpu().saturating_add(reader::cpu())
 }
 
 /// The host's merged pages and merged zero pages as text, because only a change matters.

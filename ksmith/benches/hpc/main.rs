@@ -53,12 +53,14 @@ fn main() {
     }
     let mut raw = Vec::new();
     for case in &asked.cases {
-        let runs = play(case, &asked, &root);
+        let runs = play(case, &asked, &root, |runs| {
+            let all = raw.iter().cloned().chain([table::raw(case, runs)]).collect::<Vec<_>>();
+            if let Some(out) = &asked.out {
+                fs::write(out, serde_json::to_string_pretty(&all).unwrap()).unwrap();
+            }
+        });
         raw.push(table::raw(case, &runs));
         table::print(case, &runs);
-        if let Some(out) = &asked.out {
-            fs::write(out, serde_json::to_string_pretty(&raw).unwrap()).unwrap();
-        }
     }
 }
 
@@ -107,8 +109,14 @@ fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// All runs of a case, by contender.
-fn play(case: &Case, asked: &Asked, root: &Root) -> Vec<(Contender, Vec<Run>)> {
+/// All runs of a case, by contender. `keep` is given what there is after each repeat, so that a bench that is cut short has its
+/// figures.
+fn play(
+    case: &Case,
+    asked: &Asked,
+    root: &Root,
+    keep: impl Fn(&[(Contender, Vec<Run>)]),
+) -> Vec<(Contender, Vec<Run>)> {
     let competing = asked.contenders.iter().filter(|contender| case.command_for(**contender).is_some());
     let mut runs: Vec<(Contender, Vec<Run>)> = competing.map(|contender| (*contender, Vec::new())).collect();
     for number in 1..=asked.repeat {
@@ -129,6 +137,7 @@ fn play(case: &Case, asked: &Asked, root: &Root) -> Vec<(Contender, Vec<Run>)> {
             eprintln!("{} {number}/{} {contender}: {run}", case.name, asked.repeat);
             runs.push(run);
         }
+        keep(&runs);
     }
     runs
 }

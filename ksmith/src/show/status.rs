@@ -104,6 +104,12 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
                 Bytes::from(totals.profit_bytes)
             )),
         }
+        if let Some(folded) = status.folded_bytes {
+            page.line(format_args!(
+                "folded    {}  (by the programs themselves, apart from what is saved)",
+                bytes(folded)
+            ));
+        }
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
         let exposed =
             if totals.is_unknown { "unknown".to_owned() } else { bytes(totals.exposure_bytes).to_string() };

@@ -10,10 +10,11 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Done, Folded, Request, fold_all};
+use crate::client::{self, Deadline};
 use crate::lock::Exclusive;
 use crate::sys::{self, Errno};
 use crate::text::Line;
-use crate::{client, file, marks, text};
+use crate::{file, marks, text};
 
 /// When memory is folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +221,7 @@ impl Auto {
                 self.sums.passes = self.sums.passes.saturating_add(1);
                 self.sums.cpu = self.sums.cpu.saturating_add(cpu);
                 tell(&self.sums, 0);
+                tell_daemon(self.sums.counts.folded);
             }
             // The program folds by itself just now.
             Err(libc::EBUSY) => {}
@@ -254,6 +256,16 @@ fn order() -> u64 {
     let written = |path: &[u8]| CStr::from_bytes_with_nul(path).map_or(0, sys::written);
     let own = path(|path| path.add(b"fold")).map_or(0, |path| written(path.bytes()));
     own.max(written(client::fold_order(sys::user()).bytes()))
+}
+
+/// The longest time for the daemon's answer, in milliseconds.
+const DAEMONS_TIME: core::ffi::c_int = 1000;
+
+/// Tells the daemon what this program has folded, if one listens.
+fn tell_daemon(folded: u64) {
+    let request = Line::<64>::new().add(b"folded ").add_number(folded);
+    let deadline = Deadline::in_milliseconds(DAEMONS_TIME).of_helper();
+    let _ = client::ask(request.bytes(), deadline, |_| (), |_| Some(()));
 }
 
 /// Writes the sums of this program, whole: a reader finds the old or the new.

@@ -5,6 +5,7 @@
 
 pub mod auto;
 mod count;
+pub mod gate;
 mod list;
 mod own;
 mod resident;

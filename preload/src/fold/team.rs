@@ -14,6 +14,7 @@ use super::own::Own;
 use super::window::{Folder, Reads, SCRATCH};
 use super::{MOST_THREADS, Request};
 use crate::sys::{self, Errno};
+use crate::thread;
 
 /// Stack of a thread that folds, in bytes, with the program's static thread data. Most of it is never touched.
 const STACK: usize = 8 << 20;
@@ -129,17 +130,16 @@ fn start(share: *mut c_void, stack: usize) -> Option<libc::pthread_t> {
         // thread, which is joined.
         unsafe {
             let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-            let mut thread: libc::pthread_t = core::mem::zeroed();
+            let mut new: libc::pthread_t = core::mem::zeroed();
             if libc::pthread_attr_init(&raw mut attributes) != 0 {
                 return None;
             }
             let place = core::ptr::with_exposed_provenance_mut(stack);
             libc::pthread_attr_setstack(&raw mut attributes, place, STACK);
             // The program's signals are for its own threads; a thread inherits the mask of the one that makes it.
-            let made =
-                sys::without_signals(|| libc::pthread_create(&raw mut thread, &raw const attributes, enter, share));
+            let made = sys::without_signals(|| thread::create(&raw mut new, &raw const attributes, enter, share));
             libc::pthread_attr_destroy(&raw mut attributes);
-            (made == 0).then_some(thread)
+            (made == 0).then_some(new)
         }
     })
 }

@@ -40,6 +40,7 @@ const READ_WRITE: c_ulong = 3;
 const IOC_API: c_ulong = request(READ_WRITE, 0xAA, 0x3F, size_of::<Api>());
 const IOC_REGISTER: c_ulong = request(READ_WRITE, 0xAA, 0, size_of::<Register>());
 const IOC_UNREGISTER: c_ulong = request(READ, 0xAA, 1, size_of::<Span>());
+const IOC_WAKE: c_ulong = request(READ, 0xAA, 2, size_of::<Span>());
 const IOC_COPY: c_ulong = request(READ_WRITE, 0xAA, 3, size_of::<Move>());
 const IOC_MOVE: c_ulong = request(READ_WRITE, 0xAA, 5, size_of::<Move>());
 const IOC_WRITEPROTECT: c_ulong = request(READ_WRITE, 0xAA, 6, size_of::<Protect>());
@@ -144,6 +145,7 @@ fn copy(descriptor: &Descriptor, from: usize, to: usize, length: usize) -> Resul
 #[derive(Debug)]
 pub struct Userfault {
     descriptor: Descriptor,
+    tells_forks: bool,
 }
 
 impl Userfault {
@@ -167,11 +169,19 @@ impl Userfault {
         };
         let agree = |features: u64| descriptor.control(IOC_API, &mut Api { api: API, features, ioctls: 0 });
         // A kernel without one of the features refuses all, and the event of a fork where the process may not have it.
-        agree(FEATURES | FEATURE_EVENT_FORK).or_else(|_| agree(FEATURES)).map_err(|_| libc::ENOSYS)?;
-        Ok((Self { descriptor }, method))
+        let tells_forks = agree(FEATURES | FEATURE_EVENT_FORK).is_ok();
+        if !tells_forks {
+            agree(FEATURES).map_err(|_| libc::ENOSYS)?;
+        }
+        Ok((Self { descriptor, tells_forks }, method))
     }
 
-    /// Watches the range: writes to what is protected wait, and pages can be moved into it.
+    /// Whether a fork waits until it was read of. Only a process with the right to trace others is told.
+    pub fn tells_forks(&self) -> bool {
+        self.tells_forks
+    }
+
+    /// Watches the range for changes of its mapping. Accesses go on, but for writes to what is protected.
     pub fn watch(&self, range: Span) -> Result<(), Errno> {
         self.descriptor.control(IOC_REGISTER, &mut Register { range, mode: REGISTER_WP, ioctls: 0 }).map(drop)
     }
@@ -183,7 +193,7 @@ impl Userfault {
 
     /// Has each access to a page of the range that is not there wait too.
     pub fn watch_holes(&self, range: Span) -> Result<(), Errno> {
-        let mode = REGISTER_WP | REGISTER_MISSING;
+        let mode = if self.tells_forks { REGISTER_MISSING } else { REGISTER_WP | REGISTER_MISSING };
         self.descriptor.control(IOC_REGISTER, &mut Register { range, mode, ioctls: 0 }).map(drop)
     }
 
@@ -195,6 +205,16 @@ impl Userfault {
     /// Has all writes to the range wait.
     pub fn protect(&self, range: Span) -> Result<(), Errno> {
         self.descriptor.control(IOC_WRITEPROTECT, &mut Protect { range, mode: PROTECT }).map(drop)
+    }
+
+    /// Ends the protection.
+    pub fn let_write(&self, range: Span) -> Result<(), Errno> {
+        self.descriptor.control(IOC_WRITEPROTECT, &mut Protect { range, mode: 0 }).map(drop)
+    }
+
+    /// Wakes all that wait for an access to the range.
+    pub fn wake(&self, mut range: Span) -> Result<(), Errno> {
+        self.descriptor.control(IOC_WAKE, &mut range).map(drop)
     }
 
     /// Copies a page to where none is, and wakes all that wait for it.

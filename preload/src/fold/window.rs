@@ -6,32 +6,37 @@
 //! |---|---|---|---|
 //! | free | reads and writes | writes to what is pinned | reads it: the first look |
 //! | protected | reads; a write waits | writes to what was pinned before | reads it: the second look |
-//! | taken out | any access waits | none: what is pinned can't be taken out | reads it: the third look |
+//! | taken out | any access waits | none: what is pinned can't be taken out | reads it: the last look |
 //! | folded | reads zero; a write makes a new page | pins a new page | has discarded it |
 //! | put back | as free | as free | is done with it |
 //!
-//! * Only pages that the first look saw to be zero are protected, none between them. What the kernel writes to as a thread ends, it
-//!   does not wait for: the word that pthread_join(3) waits for, and robust mutexes (`PF_EXITING` in `handle_userfault`,
-//!   fs/userfaultfd.c). A page with such a word is not zero.
-//! * The second look is final for what threads and system calls write: they wait from then on.
-//! * A device may write to a page that was pinned before, and let it go after the second look. The third look sees that: the
-//!   kernel refuses to take out a page that is pinned (`move_present_ptes` in mm/userfaultfd.c), and no new pin is had on a page
-//!   that is not there. Such a page is put back.
-//! * A page that another page table has, by fork or by KSM, can't be taken out.
-//! * A child of a fork in between lacks what is taken out, and so reads zero there. If a device has written to the page at that
-//!   moment the child is given what is put back: the fork waits until this thread has read of it.
-//! * The kernel takes out nothing while a change of a mapping by another thread was not read, and none is read between the
-//!   protection and the last page. Such a thread waits: unmapping has taken place, discarding has not.
+//! Pages are protected only where the kernel tells this process of no forks. Elsewhere what is written after the first look is seen
+//! by the last one.
 //!
-//! From the protection to the end of the watch this thread takes no signal and no lock, and touches nothing but its own stack and
-//! the scratch memory, which no folding thread protects.
+//! * Only pages that the first look saw to be zero are protected or taken out, none between them. What the kernel writes to as a
+//!   thread ends, it does not wait for: the word that pthread_join(3) waits for, and robust mutexes (`PF_EXITING` in
+//!   `handle_userfault`, fs/userfaultfd.c). A page with such a word is not zero; and no such page comes into being meanwhile
+//!   (`gate.rs`).
+//! * No write is later than the last look: an access waits for a page that is not there, the kernel refuses to take out a page that
+//!   is pinned (`move_present_ptes` in mm/userfaultfd.c), and no new pin is had on a page that is not there. A page that is not zero
+//!   is put back.
+//! * A page that another page table has, by fork or by KSM, can't be taken out.
+//! * A child of a fork in between lacks what is taken out, and so reads zero there. If the page was written to at that moment the
+//!   child is given what is put back: the fork waits until this thread has read of it. Where forks are not told, the second look
+//!   comes after the protection, and so only a device can have written later.
+//! * The kernel takes out nothing while a change of a mapping by another thread was not read, and none is read between the
+//!   first look and the last page. Such a thread waits: unmapping has taken place, discarding has not.
+//!
+//! From the first look at a chunk to its end this thread takes no signal and no lock, and touches nothing but its own stack and
+//! the scratch memory, which no folding thread takes pages from.
 
 use super::Request;
 use super::count::{Folded, Method, Stop};
+use super::gate::Gate;
 use super::own::Own;
 use super::resident::{Pagemap, Run};
 use super::userfault::{Change, Span, Userfault};
-use super::zero::{MOST_PAGES, Pages};
+use super::zero::{LINE, MOST_PAGES, Pages};
 use crate::marks;
 use crate::sys::{self, Errno};
 
@@ -41,8 +46,14 @@ pub const CHUNK: usize = 2 << 20;
 /// Bytes of a window. What is moved away is discarded at its end.
 pub const WINDOW: usize = 32 << 20;
 
-/// Pages between two runs that are watched together: to watch a page and to let it go takes 0.4 us, a watch of its own 10 us.
-const NEAR: usize = 32;
+/// How closely a page is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// One line of it, which shows most pages that are not zero.
+    Lines,
+    /// All of it.
+    Whole,
+}
 
 /// How often the kernel is asked to take a page back, a tenth of a millisecond apart.
 const PATIENCE: usize = 10_000;
@@ -76,9 +87,11 @@ pub struct Folder {
     pub counts: Folded,
 }
 
-/// What there is to do in one window.
+/// A part of a mapping that is folded, and the userfaultfd that is told of its changes.
+#[derive(Debug)]
 struct Window {
-    /// `None`: no zero page was found yet.
+    span: Span,
+    /// `None`: no page that may be zero was found yet.
     userfault: Option<Userfault>,
 }
 
@@ -107,7 +120,7 @@ impl Folder {
     }
 
     fn fold_part(&mut self, start: usize, end: usize) -> Result<(), Errno> {
-        let mut window = Window { userfault: None };
+        let mut window = Window { span: Span::between(start, end), userfault: None };
         let mut at = start;
         let mut result = Ok(());
         while at < end {
@@ -135,78 +148,87 @@ impl Folder {
     }
 
     fn fold_chunk(&mut self, window: &mut Window, start: usize, end: usize) -> Result<(), Stop> {
-        let mut resident = Pages::NONE;
-        let mut huge = Pages::NONE;
-        let page = self.page;
-        let each = |run: Run| {
-            let pages = (run.start.saturating_sub(start) / page)..(run.end.saturating_sub(start) / page);
-            pages.for_each(|page| {
-                resident.add(page);
-                if run.is_huge {
-                    huge.add(page);
-                }
-            });
-            true
-        };
-        self.pagemap.runs(start, end, each).map_err(|_| Stop::Changed)?;
-        let bytes = |pages: &Pages| pages.count().saturating_mul(page) as u64;
-        self.counts.looked = self.counts.looked.saturating_add(bytes(&resident));
-        let mut zero = self.look(start, &resident)?;
-        if huge.count() > 0 && zero.count().saturating_mul(2) <= resident.count() {
-            // To split a huge page that is in use costs more than it gives back.
-            let kept = zero.and(&huge);
-            self.counts.huge = self.counts.huge.saturating_add(bytes(&kept));
-            zero = zero.without(&huge);
-        }
-        if zero.count() == 0 {
+        let (resident, huge) = self.resident(start, end)?;
+        self.counts.looked = self.counts.looked.saturating_add(self.bytes(&resident));
+        let likely = self.look(start, &resident, Depth::Lines)?;
+        if likely.count() == 0 {
             return Ok(());
         }
         if self.is_still {
+            let zero = self.look(start, &likely, Depth::Whole)?;
+            let zero = self.without_huge(zero, &resident, &huge);
             return self.discard(start, &zero);
         }
         self.enter(window)?;
         let Some(userfault) = &window.userfault else { return Err(Stop::Changed) };
-        let mut from = 0_usize;
-        while let Some((first, last)) = zero.run_over_gaps(from, NEAR) {
-            self.fold_span(userfault, start, &zero.and(&Pages::between(first, last)), (first, last))?;
-            from = last;
-        }
-        Ok(())
-    }
-
-    /// Folds those pages of a chunk that lie near each other: from `first` to before `last`.
-    fn fold_span(
-        &mut self,
-        userfault: &Userfault,
-        start: usize,
-        zero: &Pages,
-        (first, last): (usize, usize),
-    ) -> Result<(), Stop> {
-        let page = self.page;
-        let address = |page_number: usize| start.saturating_add(page_number.saturating_mul(page));
-        let span = Span::between(address(first), address(last));
-        match userfault.watch(span) {
-            Ok(()) => {}
-            Err(libc::EBUSY) => return Err(Stop::Taken),
-            Err(libc::ENOMEM) => return Err(Stop::Failed(libc::ENOMEM)),
-            Err(_) => return Err(Stop::Changed),
-        }
-        let taken = self.fold_watched(userfault, span, start, zero);
-        release(userfault, span, page);
+        let Some(gate) = Gate::close() else {
+            // Threads begin all the time.
+            let left = end.saturating_sub(start) as u64;
+            self.counts.changed = self.counts.changed.saturating_add(left);
+            return Ok(());
+        };
+        // A mapping that is younger than the watch of its window is watched before it is looked at, as each other.
         userfault.read_changes();
-        self.counts.add(&taken?);
+        userfault.watch(Span::between(start, end)).map_err(|_| Stop::Changed)?;
+        let zero = self.look(start, &likely, Depth::Whole)?;
+        let zero = self.without_huge(zero, &resident, &huge);
+        if let (Some((first, _)), Some(last)) = (zero.run(0), zero.last()) {
+            let address = |number: usize| start.saturating_add(number.saturating_mul(self.page));
+            let span = Span::between(address(first), address(last.saturating_add(1)));
+            let counts = self.fold_zero(userfault, span, start, &zero);
+            let is_whole = release(userfault, span, &zero, (start, self.page));
+            userfault.read_changes();
+            self.counts.add(&counts?);
+            is_whole?;
+        }
+        drop(gate);
         Ok(())
     }
 
-    /// Folds those of the pages that are zero, in a span that is watched.
-    fn fold_watched(&self, userfault: &Userfault, span: Span, start: usize, zero: &Pages) -> Result<Folded, Stop> {
-        let address = |page_number: usize| start.saturating_add(page_number.saturating_mul(self.page));
-        let mut from = 0_usize;
-        while let Some((first, end)) = zero.run(from) {
-            userfault.protect(Span::between(address(first), address(end))).map_err(|_| Stop::Changed)?;
-            from = end;
+    /// Which pages of a chunk are resident, and which of them are parts of huge pages.
+    fn resident(&self, start: usize, end: usize) -> Result<(Pages, Pages), Stop> {
+        let (mut resident, mut huge) = (Pages::NONE, Pages::NONE);
+        let each = |run: Run| {
+            let pages = Pages::between(
+                run.start.saturating_sub(start) / self.page,
+                run.end.saturating_sub(start) / self.page,
+            );
+            resident = resident.or(&pages);
+            if run.is_huge {
+                huge = huge.or(&pages);
+            }
+            true
+        };
+        self.pagemap.runs(start, end, each).map_err(|_| Stop::Changed)?;
+        Ok((resident, huge))
+    }
+
+    /// The zero pages without those of huge pages, if most of the memory is in use: to split a huge page that is in use costs more
+    /// than it gives back.
+    fn without_huge(&mut self, zero: Pages, resident: &Pages, huge: &Pages) -> Pages {
+        if huge.count() == 0 || zero.count().saturating_mul(2) > resident.count() {
+            return zero;
         }
-        let zero = self.look(start, zero)?;
+        self.counts.huge = self.counts.huge.saturating_add(self.bytes(&zero.and(huge)));
+        zero.without(huge)
+    }
+
+    fn bytes(&self, pages: &Pages) -> u64 {
+        pages.count().saturating_mul(self.page) as u64
+    }
+
+    /// Folds those of the pages that are zero still, in a window that is watched for changes.
+    fn fold_zero(&self, userfault: &Userfault, span: Span, start: usize, zero: &Pages) -> Result<Folded, Stop> {
+        let mut zero = *zero;
+        if !userfault.tells_forks() {
+            let mut from = 0_usize;
+            while let Some((first, end)) = zero.run(from) {
+                let address = |number: usize| start.saturating_add(number.saturating_mul(self.page));
+                userfault.protect(Span::between(address(first), address(end))).map_err(|_| Stop::Changed)?;
+                from = end;
+            }
+            zero = self.look(start, &zero, Depth::Whole)?;
+        }
         userfault.watch_holes(span).map_err(|_| Stop::Changed)?;
         let (mut counts, taken) = self.take_out(userfault, start, &zero)?;
         let target = self.target_of(start);
@@ -214,36 +236,50 @@ impl Folder {
             core::ptr::with_exposed_provenance(target.saturating_add(number.saturating_mul(self.page)))
         };
         let written = taken.without(&Pages::zero_of(&taken, self.page, &at));
-        let bytes = |pages: &Pages| pages.count().saturating_mul(self.page) as u64;
-        counts.folded = bytes(&taken).saturating_sub(bytes(&written));
-        counts.pinned = counts.pinned.saturating_add(bytes(&written));
+        counts.folded = self.bytes(&taken).saturating_sub(self.bytes(&written));
         put_back(userfault, &written, start, target, self.page);
         Ok(counts)
     }
 
-    /// Those of `pages` that are zero.
-    fn look(&self, start: usize, pages: &Pages) -> Result<Pages, Stop> {
+    /// Those of `pages` that are zero, or may be by the lines that are looked at.
+    fn look(&self, start: usize, pages: &Pages, depth: Depth) -> Result<Pages, Stop> {
         let page = self.page;
         let read = |address: usize| core::ptr::with_exposed_provenance::<u64>(address);
-        if self.reads == Reads::InPlace {
-            let at = |number: usize| read(start.saturating_add(number.saturating_mul(page)));
-            return Ok(Pages::zero_of(pages, page, &at));
-        }
         let copy = self.scratch.saturating_add(COPY);
-        let mut zero = Pages::NONE;
-        let mut from = 0_usize;
-        while let Some((first, end)) = pages.run(from) {
-            let end = end.min(first.saturating_add(PIECE / page));
-            let length = end.saturating_sub(first).saturating_mul(page);
-            let address = start.saturating_add(first.saturating_mul(page));
-            if sys::copy_own(address, copy, length) != Ok(length) {
-                return Err(Stop::Changed);
+        match (self.reads, depth) {
+            (Reads::InPlace, _) => {
+                let at = |number: usize| read(start.saturating_add(number.saturating_mul(page)));
+                Ok(match depth {
+                    Depth::Lines => Pages::likely_of(pages, page, &at),
+                    Depth::Whole => Pages::zero_of(pages, page, &at),
+                })
             }
-            let at = |number: usize| read(copy.saturating_add(number.saturating_sub(first).saturating_mul(page)));
-            zero = zero.or(&Pages::zero_of(&Pages::between(first, end), page, &at));
-            from = end;
+            (Reads::Copied, Depth::Lines) => {
+                let copied = copy_lines(pages, |number| start.saturating_add(number.saturating_mul(page)), copy);
+                if copied != Ok(pages.count().saturating_mul(LINE)) {
+                    return Err(Stop::Changed);
+                }
+                Ok(Pages::likely_of_lines(pages, read(copy)))
+            }
+            (Reads::Copied, Depth::Whole) => {
+                let mut zero = Pages::NONE;
+                let mut from = 0_usize;
+                while let Some((first, end)) = pages.run(from) {
+                    let end = end.min(first.saturating_add(PIECE / page));
+                    let length = end.saturating_sub(first).saturating_mul(page);
+                    let address = start.saturating_add(first.saturating_mul(page));
+                    if sys::copy_own(&[sys::Place::of(address, length)], copy, length) != Ok(length) {
+                        return Err(Stop::Changed);
+                    }
+                    let at = |number: usize| {
+                        read(copy.saturating_add(number.saturating_sub(first).saturating_mul(page)))
+                    };
+                    zero = zero.or(&Pages::zero_of(&Pages::between(first, end), page, &at));
+                    from = end;
+                }
+                Ok(zero)
+            }
         }
-        Ok(zero)
     }
 
     /// Takes pages out of a watched chunk. Returns which were.
@@ -305,12 +341,17 @@ impl Folder {
         Ok(())
     }
 
-    /// Opens the userfaultfd of the window, at its first zero page.
+    /// Opens the userfaultfd of the window, at its first page that may be zero, and has it told of all changes of the mapping.
     fn enter(&self, window: &mut Window) -> Result<(), Stop> {
         if window.userfault.is_none() {
             let (userfault, _) = Userfault::open(self.takes_user_mode).map_err(Stop::Failed)?;
             let target = self.target();
             userfault.watch_target(Span::between(target, target.saturating_add(WINDOW))).map_err(Stop::Failed)?;
+            userfault.watch(window.span).map_err(|errno| match errno {
+                libc::EBUSY => Stop::Taken,
+                libc::ENOMEM => Stop::Failed(libc::ENOMEM),
+                _ => Stop::Changed,
+            })?;
             window.userfault = Some(userfault);
         }
         Ok(())
@@ -320,6 +361,9 @@ impl Folder {
     fn leave(&self, window: Window) {
         let Some(userfault) = window.userfault else { return };
         let target = self.target();
+        // The kernel goes through each page of a range that could have been protected. None is, and so it need not.
+        let _ = userfault.watch_target(window.span);
+        let _ = userfault.unwatch(window.span);
         let _ = userfault.unwatch(Span::between(target, target.saturating_add(WINDOW)));
         userfault.read_changes();
         let _ = sys::madvise(target, WINDOW, libc::MADV_DONTNEED);
@@ -342,7 +386,21 @@ const COPY: usize = 2 * WINDOW;
 /// Bytes of scratch memory of one thread.
 pub const SCRATCH: usize = COPY + PIECE;
 
-/// Puts pages back that a device wrote to at the last moment, wherever their memory is by now.
+/// Copies the first line of each page. Returns how many bytes could be read.
+fn copy_lines(pages: &Pages, address: impl Fn(usize) -> usize, to: usize) -> Result<usize, Errno> {
+    let mut places = [const { sys::Place::of(0, LINE) }; MOST_PAGES];
+    let mut free = places.iter_mut();
+    pages.each(|number| {
+        if let Some(place) = free.next() {
+            *place = sys::Place::of(address(number), LINE);
+        }
+    });
+    let left = free.len();
+    let used = places.get(..MOST_PAGES.saturating_sub(left)).unwrap_or_default();
+    sys::copy_own(used, to, used.len().saturating_mul(LINE))
+}
+
+/// Puts pages back that were written to at the last moment, wherever their memory is by now.
 fn put_back(userfault: &Userfault, written: &Pages, start: usize, target: usize, page: usize) {
     let mut left = *written;
     while let Some((first, _)) = left.run(0) {
@@ -406,18 +464,33 @@ fn put_one_back(userfault: &Userfault, left: &Pages, number: usize, (start, targ
     copy(home);
 }
 
-/// Ends the watch of a range. Where a part of it is another mapping by now, all other parts are let go.
-fn release(userfault: &Userfault, span: Span, step: usize) {
-    if userfault.unwatch(span).is_ok() {
-        return;
+/// Lets a span go that was watched for holes, and all that wait for it. Changes are still told.
+///
+/// # Errors
+/// A part of it is another mapping by now. All other parts are let go for good.
+fn release(userfault: &Userfault, span: Span, zero: &Pages, (start, page): (usize, usize)) -> Result<(), Stop> {
+    let mut is_whole = true;
+    if !userfault.tells_forks() {
+        let mut from = 0_usize;
+        while let Some((first, end)) = zero.run(from) {
+            let address = |number: usize| start.saturating_add(number.saturating_mul(page));
+            is_whole &= userfault.let_write(Span::between(address(first), address(end))).is_ok();
+            from = end;
+        }
+    }
+    is_whole &= userfault.watch(span).is_ok();
+    if is_whole && userfault.wake(span).is_ok() {
+        return Ok(());
     }
     let end = span.start.saturating_add(span.length);
     let mut at = span.start;
     while at < end {
-        let length = (step as u64).min(end.saturating_sub(at));
+        let length = (page as u64).min(end.saturating_sub(at));
         let _ = userfault.unwatch(Span { start: at, length });
-        at = at.saturating_add(step as u64);
+        at = at.saturating_add(page as u64);
     }
+    let _ = userfault.wake(span);
+    Err(Stop::Changed)
 }
 
 /// How writers will be kept out in this process.

@@ -4,7 +4,7 @@
 pub const MOST_PAGES: usize = 512;
 
 /// Bytes of a line of the cache.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Bytes that are looked at before the next decision.
 const BLOCK: usize = 256;
@@ -79,15 +79,6 @@ impl Pages {
         Some((first, self.next(first, |word| !word).unwrap_or(MOST_PAGES)))
     }
 
-    /// The same, with all runs behind it that begin no more than `gap` pages after the one before.
-    pub fn run_over_gaps(&self, from: usize, gap: usize) -> Option<(usize, usize)> {
-        let (first, mut end) = self.run(from)?;
-        while let Some((_, later)) = self.run(end).filter(|(next, _)| next.saturating_sub(end) <= gap) {
-            end = later;
-        }
-        Some((first, end))
-    }
-
     /// The first page at or after `from` that is set in what `seen` makes of the words.
     fn next(&self, from: usize, seen: impl Fn(u64) -> u64) -> Option<usize> {
         let words = self.bits.iter().enumerate().skip(from / 64);
@@ -96,6 +87,51 @@ impl Pages {
             let bits = seen(*word) >> skipped << skipped;
             (bits != 0).then(|| number * 64 + bits.trailing_zeros() as usize)
         })
+    }
+
+    /// The last page.
+    pub fn last(&self) -> Option<usize> {
+        let mut words = self.bits.iter().enumerate().rev();
+        words.find_map(|(number, word)| Some(number * 64 + word.checked_ilog2()? as usize))
+    }
+
+    /// Passes each page to `each`, in their order.
+    pub fn each(&self, mut each: impl FnMut(usize)) {
+        for (number, word) in self.bits.iter().enumerate() {
+            let mut left = *word;
+            while left != 0 {
+                each(number * 64 + left.trailing_zeros() as usize);
+                left &= left.wrapping_sub(1);
+            }
+        }
+    }
+
+    /// Those of `pages` that may be zero by their first lines. `read` gives the address at which a page can be read.
+    pub fn likely_of(pages: &Self, page_size: usize, read: &dyn Fn(usize) -> *const u64) -> Self {
+        let mut found = Self::NONE;
+        pages.each(|page| {
+            let first = read(page);
+            ahead(first.wrapping_byte_add(page_size * AHEAD));
+            // SAFETY: the caller gives addresses of whole readable pages.
+            if unsafe { is_line_zero(first) } {
+                found.add(page);
+            }
+        });
+        found
+    }
+
+    /// The same where the first lines of these pages lie one behind another.
+    pub fn likely_of_lines(pages: &Self, lines: *const u64) -> Self {
+        let mut found = Self::NONE;
+        let mut line = lines;
+        pages.each(|page| {
+            // SAFETY: the caller gives a line for each page.
+            if unsafe { is_line_zero(line) } {
+                found.add(page);
+            }
+            line = line.wrapping_byte_add(LINE);
+        });
+        found
     }
 
     /// Those of `pages` that are zero. `read` gives the address at which a page can be read.
@@ -113,6 +149,20 @@ impl Pages {
         }
         found
     }
+}
+
+/// Pages that are asked for before they are looked at: a page at another place of memory takes as long as some lines of one.
+const AHEAD: usize = 8;
+
+/// Has the processor read a line, if it can. Any address may be given.
+fn ahead(line: *const u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: changes nothing, and an address that can't be read is ignored.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{line}]", line = in(reg) line, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// Whether a page is zero. Another thread may write to it meanwhile: each byte is read once, and what was read is no more than
@@ -232,12 +282,11 @@ mod tests {
             let run = (from..512).find(|page| is_in(*page));
             let run = run.map(|run| (run, (run..512).find(|page| !is_in(*page)).unwrap_or(512)));
             prop_assert_eq!(pages.run(from), run);
-            let wide = pages.run_over_gaps(from, 16);
-            prop_assert_eq!(wide.map(|wide| wide.0), run.map(|run| run.0));
-            if let Some((first, end)) = wide {
-                let is_gap = |start: usize| (start..start + 17).all(|page| !is_in(page));
-                prop_assert!(is_in(end - 1) && (first..end).all(|page| !is_gap(page)) && (end..512.min(end + 17)).all(|page| !is_in(page)));
-            }
+            let last = (0..512).rev().find(|page| is_in(*page));
+            prop_assert_eq!(pages.last(), last);
+            let mut all = Vec::new();
+            pages.each(|page| all.push(page));
+            prop_assert_eq!(all, (0..512).filter(|page| is_in(*page)).collect::<Vec<_>>());
         }
 
         #[test]

@@ -546,9 +546,8 @@ static void *starter(void *area) {
     pthread_attr_init(&attributes);
     while (!ends) {
         pthread_t thread;
-        /* Zero pages before and behind the thread's data, which is at the end of its stack. */
-        memset(stack, 0, length - 2 * PAGE);
-        memset(stack + length, 0, length);
+        /* Zero pages where the thread's data will be, at the end of its stack, and behind it. */
+        memset(stack, 0, 2 * length);
         assert(pthread_attr_setstack(&attributes, stack, length) == 0);
         assert(pthread_create(&thread, &attributes, nothing, NULL) == 0);
         assert(pthread_join(thread, NULL) == 0);
@@ -577,6 +576,45 @@ static void threads_end(unsigned rounds) {
         pthread_join(threads[thread], NULL);
     assert(folded > 0);
     printf("folded %zu while %lu pairs of threads ended\n", folded, (unsigned long)signals);
+}
+
+/* A thread ends with a robust mutex of its own that was zero a moment ago. If the kernel does not mark it, the next thread that
+ * wants it waits for ever. */
+static void *takes_robust(void *place) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    assert(pthread_mutex_init(place, &attributes) == 0 && pthread_mutex_lock(place) == 0);
+    return NULL;
+}
+
+static void *robust_user(void *area) {
+    while (!ends) {
+        pthread_t thread;
+        memset(area, 0, 16 * PAGE);
+        assert(pthread_create(&thread, NULL, takes_robust, (char *)area + 8 * PAGE) == 0);
+        assert(pthread_join(thread, NULL) == 0);
+        pthread_mutex_t *mutex = (void *)((char *)area + 8 * PAGE);
+        assert(pthread_mutex_lock(mutex) == EOWNERDEAD && pthread_mutex_consistent(mutex) == 0);
+        assert(pthread_mutex_unlock(mutex) == 0);
+        signals++;
+    }
+    return NULL;
+}
+
+static void robust(unsigned rounds) {
+    pthread_t threads[2];
+    unsigned char *area = map(MIB);
+    memset(area, 0, MIB);
+    for (unsigned thread = 0; thread < 2; thread++)
+        pthread_create(&threads[thread], NULL, robust_user, area + thread * 64 * PAGE);
+    alarm(240);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(ksmith_fold(area, MIB, 0, &result) == 0);
+    ends = 1;
+    for (unsigned thread = 0; thread < 2; thread++)
+        pthread_join(threads[thread], NULL);
+    printf("%lu mutexes of threads that ended\n", (unsigned long)signals);
 }
 
 /* Another thread discards memory again and again: what it asked for before the range was watched comes in between. */
@@ -804,6 +842,28 @@ static void sandboxed(void) {
     assert(ksmith_fold(memory, 4 * MIB, KSMITH_FOLD_STILL, &result) == 0);
 }
 
+/* On a kernel with a userfaultfd that moves no pages: it refuses a feature that it does not know. */
+static void old_kernel(void) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UFFDIO_API, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
+    assert(syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    assert(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    unsigned char *memory = map(4 * MIB);
+    memset(memory, 0, 4 * MIB);
+    assert(ksmith_fold(memory, 4 * MIB, 0, &result) == -ENOSYS && ksmith_fold_all(0, &result) == -ENOSYS);
+    assert(ksmith_fold(memory, 4 * MIB, KSMITH_FOLD_WITHOUT_IO, &result) == -ENOSYS);
+    assert(ksmith_fold(memory, 4 * MIB, KSMITH_FOLD_STILL, &result) == 0 && result.folded_bytes == 4 * MIB);
+    for (size_t at = 0; at < 4 * MIB; at++)
+        assert(memory[at] == 0);
+}
+
 int main(int count, char **words) {
     assert(count >= 2);
     const char *test = words[1];
@@ -840,6 +900,8 @@ int main(int count, char **words) {
         kvm(rounds);
     else if (!strcmp(test, "threads-end"))
         threads_end(rounds);
+    else if (!strcmp(test, "robust"))
+        robust(rounds);
     else if (!strcmp(test, "discards"))
         discards(rounds);
     else if (!strcmp(test, "inherits"))
@@ -848,6 +910,8 @@ int main(int count, char **words) {
         unprivileged();
     else if (!strcmp(test, "sandboxed"))
         sandboxed();
+    else if (!strcmp(test, "old-kernel"))
+        old_kernel();
     else
         return 2;
     printf("ok\n");

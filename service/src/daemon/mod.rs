@@ -37,7 +37,7 @@ use crate::notifier::Notifier;
 use crate::recorder::{Recorder, Seen};
 use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
-use crate::user_socket::{Budget, UserScans};
+use crate::user_socket::{Budget, FoldedSums, UserScans};
 use ksmith_core::alarm::{Alarms, Notice};
 use ksmith_core::controller::{Controller, Tick};
 use ksmith_core::knobs::Knobs;
@@ -66,6 +66,7 @@ pub struct Daemon<H = LiveHost> {
     /// What a scan has changed, as it was, that waits for ksmd to be put back.
     unrestored: Option<Knobs>,
     budget: Budget,
+    folded: FoldedSums,
     user_scans: UserScans,
     guests: Option<GuestRegistry>,
     balance: Option<BalanceService>,

@@ -23,7 +23,7 @@ use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
-use crate::user_socket::{self, Budget, UserScans};
+use crate::user_socket::{self, Budget, FoldedSums, UserScans};
 use crate::view_socket;
 
 /// Messages that may wait. Process events that do not fit become a scan; other senders wait.
@@ -60,6 +60,7 @@ impl<H: DaemonHost> Daemon<H> {
             unrestored: None,
             user_scans: UserScans::new(budget.clone()),
             budget,
+            folded: FoldedSums::default(),
             guests: None,
             balance: None,
             recorder: None,
@@ -84,7 +85,8 @@ impl<H: DaemonHost> Daemon<H> {
         signals(sender.clone())?;
         let path = &self.config.daemon.control_socket;
         let _socket = control::serve(path, sender.clone(), Message::Asked).map_err(|why| no_socket(path, why))?;
-        let users = user_socket::serve(&self.config.optin, self.budget.clone(), sender.clone(), Message::UserScans);
+        let (budget, folded) = (self.budget.clone(), self.folded.clone());
+        let users = user_socket::serve(&self.config.optin, budget, folded, sender.clone(), Message::UserScans);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         let view = view_socket::serve(&self.config.view, sender.clone(), Message::Asked);

@@ -7,6 +7,7 @@
 //! | `scan PASSES` | `ok passes=N merged_bytes=M saved_bytes=S ksmd_cpu_ns=C`, when they are done |
 //! | `saves` | `ok rss_bytes=… merged_bytes=… saved_bytes=… profit_bytes=… zero_bytes=…` |
 //! | `fold` | `ok`: all programs of the peer's user that fold by libksmith do so within seconds |
+//! | `folded BYTES` | `ok`: so much has the peer folded by libksmith since it began |
 //! | `ranges` | `ok ranges=N bytes=M`, after N lines `range START END SHARE_PERMILLE` (addresses in hex) |
 //!
 //! After a scan, `merged_bytes` and `saved_bytes` are left out where the peer has changed its rights. Memory is told in
@@ -41,6 +42,8 @@ pub enum UserRequest {
     Saves,
     /// That all programs of the peer's user fold that do so.
     Fold,
+    /// What the peer says that it has folded since it began, in bytes.
+    Folded(u64),
     /// Which of the peer's memory is worth merging.
     Ranges,
 }
@@ -65,8 +68,8 @@ pub enum UserAnswer {
     Scanned(Scanned),
     /// The answer to [`UserRequest::Saves`].
     Saves(Saves),
-    /// The answer to [`UserRequest::Fold`].
-    FoldOrdered,
+    /// The answer to [`UserRequest::Fold`] and [`UserRequest::Folded`].
+    Noted,
     /// The answer to [`UserRequest::Ranges`].
     Ranges(Vec<Range>),
     /// The answer to anything that is not done.
@@ -146,7 +149,7 @@ impl UserRequest {
     pub fn parse(line: &str) -> Result<Self, String> {
         let usage = || {
             format!(
-                "no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves`, `fold` or `ranges`"
+                "no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves`, `fold`, `folded BYTES` or `ranges`"
             )
         };
         let number = |word: &str| word.parse::<u64>().ok().filter(|_| !word.starts_with('+'));
@@ -159,6 +162,7 @@ impl UserRequest {
             }
             ["saves"] => Some(Self::Saves),
             ["fold"] => Some(Self::Fold),
+            ["folded", bytes] => number(bytes).map(Self::Folded),
             ["ranges"] => Some(Self::Ranges),
             _ => None,
         };
@@ -173,6 +177,7 @@ impl fmt::Display for UserRequest {
             Self::Scan(passes) => writeln!(f, "scan {passes}"),
             Self::Saves => writeln!(f, "saves"),
             Self::Fold => writeln!(f, "fold"),
+            Self::Folded(bytes) => writeln!(f, "folded {bytes}"),
             Self::Ranges => writeln!(f, "ranges"),
         }
     }
@@ -201,7 +206,7 @@ impl fmt::Display for UserAnswer {
                      zero_bytes={zero}"
                 )
             }
-            Self::FoldOrdered => writeln!(f, "ok"),
+            Self::Noted => writeln!(f, "ok"),
             Self::Ranges(ranges) => {
                 for Range { start, end, share_permille } in ranges {
                     writeln!(f, "range {start:x} {end:x} {share_permille}")?;
@@ -245,11 +250,22 @@ mod tests {
     fn requests_are_read_as_they_are_written() {
         let passes = NonZeroU64::new(2).unwrap();
         let (scan, saves, fold) = (UserRequest::Scan(passes), UserRequest::Saves, UserRequest::Fold);
-        for request in [UserRequest::Hello(1), scan, saves, fold, UserRequest::Ranges] {
+        for request in [UserRequest::Hello(1), scan, saves, fold, UserRequest::Folded(5), UserRequest::Ranges] {
             assert_eq!(UserRequest::parse(&request.to_string()), Ok(request));
         }
         for bad in [
-            "", "scan", "scan 0", "scan 17", "scan -1", "scan +1", "scan 1 2", "Saves", "hello", "fold 1",
+            "",
+            "scan",
+            "scan 0",
+            "scan 17",
+            "scan -1",
+            "scan +1",
+            "scan 1 2",
+            "Saves",
+            "hello",
+            "fold 1",
+            "folded",
+            "folded -1",
             "ranges 5",
         ] {
             assert!(UserRequest::parse(bad).is_err(), "{bad}");

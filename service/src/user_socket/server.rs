@@ -10,6 +10,7 @@ use tracing::debug;
 use super::budget::Budget;
 use super::config::OptinConfig;
 use super::fold::FoldOrders;
+use super::folded::FoldedSums;
 use super::peer::{Credentials, NoFigures, Peer};
 use super::protocol::{LONGEST_REQUEST, Merged, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
 use super::ranges::{Adviser, RangesError};
@@ -24,6 +25,7 @@ struct Users<T> {
     adviser: Adviser,
     worth_permille: u64,
     fold: FoldOrders,
+    folded: FoldedSums,
     queue: ScanQueue,
     sender: Sender<T>,
     wrap: fn(ScanQueue) -> T,
@@ -37,13 +39,14 @@ struct Users<T> {
 pub fn serve<T: Send + 'static>(
     config: &OptinConfig,
     budget: Budget,
+    folded: FoldedSums,
     sender: Sender<T>,
     wrap: fn(ScanQueue) -> T,
 ) -> io::Result<Socket> {
     let worth_permille = config.worth_permille;
     let queue = ScanQueue::default();
     let fold = FoldOrders::beside(&config.socket);
-    let users = Users { budget, adviser: Adviser::default(), worth_permille, fold, queue, sender, wrap };
+    let users = Users { budget, adviser: Adviser::default(), worth_permille, fold, folded, queue, sender, wrap };
     let socket = socket::serve(&config.socket, users)?;
     socket::allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
@@ -125,9 +128,13 @@ impl<T: Send + 'static> Users<T> {
                 Err(why @ NoFigures::Unreadable(_)) => error(Refusal::Refused, why.to_string()),
             },
             UserRequest::Fold => match self.fold.order(peer.user) {
-                Ok(()) => Some(UserAnswer::FoldOrdered),
+                Ok(()) => Some(UserAnswer::Noted),
                 Err(why) => error(Refusal::Refused, format!("the order can't be written: {why}")),
             },
+            UserRequest::Folded(bytes) => {
+                self.folded.note(peer.id, peer.accountable_uid, bytes);
+                Some(UserAnswer::Noted)
+            }
             UserRequest::Scan(passes) => {
                 let budget = &self.budget;
                 let may = budget.check(peer.accountable_uid);
@@ -227,7 +234,7 @@ mod tests {
         let socket = directory.path().join("user");
         let config = OptinConfig { socket: socket.clone(), group: group.to_owned(), ..OptinConfig::default() };
         let (sender, queues) = unbounded::<ScanQueue>();
-        let served = serve(&config, budget.clone(), sender, |queue| queue).unwrap();
+        let served = serve(&config, budget.clone(), FoldedSums::default(), sender, |queue| queue).unwrap();
         let mut scans = UserScans::new(budget.clone());
         let made = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&made);
@@ -250,6 +257,7 @@ mod tests {
         assert!(say(&path, b"hello 2\n").starts_with("error usage version 2"));
         assert!(say(&path, b"saves\n").starts_with("ok rss_bytes="));
         assert_eq!(say(&path, b"fold\n"), "ok\n");
+        assert_eq!(say(&path, b"folded 4096\n"), "ok\n");
         let user = rustix::process::geteuid().as_raw().to_string();
         assert!(path.with_file_name("fold").join(user).exists());
         let mut client = UserClient::connect(&path).unwrap();

@@ -134,6 +134,7 @@ pub fn status() -> Status {
     };
     Status {
         sample,
+        folded_bytes: Some(64 * MIB),
         ksmd_cpu_percent: Some(2.5),
         daemon: Some(DaemonStatus {
             pid: 7,
