@@ -44,7 +44,9 @@ class World:
     def command(self, *more: str) -> list[str]:
         uris = [f"--uri={host}=test://{host}" for host in ("h1", "h2")]
         plan = str(self.directory / "plan.json")
-        return [sys.executable, "-m", "ksmith_fleet.cli.main", "apply", plan, "--run", "--settle", "0", *uris, *more]
+        # What a shell starts in the background ignores SIGINT, and so would the command.
+        python = ["env", "--default-signal=INT", sys.executable]
+        return [*python, "-m", "ksmith_fleet.cli.main", "apply", plan, "--run", "--settle", "0", *uris, *more]
 
     @property
     def environment(self) -> dict[str, str]:
