@@ -821,6 +821,14 @@ static void unprivileged(void) {
     assert(result.method == KSMITH_FOLD_BY_STILL && result.folded_bytes == 2 * MIB);
 }
 
+/* Has the kernel filter the calls of this program from now on. */
+static void filter_calls(struct sock_filter *rules, unsigned short count) {
+    struct sock_fprog program = {count, rules};
+    /* By its number: the library steps back from a program that calls prctl for it. */
+    assert(syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    assert(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+}
+
 /* In a sandbox that refuses the call. */
 static void sandboxed(void) {
     struct sock_filter rules[] = {
@@ -829,10 +837,7 @@ static void sandboxed(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
-    /* By its number: the library steps back from a program that calls prctl for it. */
-    assert(syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    assert(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    filter_calls(rules, sizeof rules / sizeof rules[0]);
     unsigned char *memory = map(4 * MIB);
     memset(memory, 0, 4 * MIB);
     int code = ksmith_fold(memory, 4 * MIB, 0, &result);
@@ -852,9 +857,7 @@ static void old_kernel(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
-    assert(syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    assert(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    filter_calls(rules, sizeof rules / sizeof rules[0]);
     unsigned char *memory = map(4 * MIB);
     memset(memory, 0, 4 * MIB);
     assert(ksmith_fold(memory, 4 * MIB, 0, &result) == -ENOSYS && ksmith_fold_all(0, &result) == -ENOSYS);
