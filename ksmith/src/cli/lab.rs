@@ -164,7 +164,7 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
     let counted = sample.ksm.saved_pages();
     // The gauges also count pages that no process has. A few of them are left for good where the kernel loses count: it does not take
-    // off a merged empty page that UFFDIO_MOVE moves away (`move_zeropage_pte` in `mm/userfaultfd.c`).
+    // off a merged empty page that UFFDIO_MOVE moves away (`examples/kernel/moved_zero_pages.c`).
     let merged = sample.merged_by_the_living().unwrap_or(counted).min(counted);
     let is_leftover = (counted - merged).saturating_mul(sample.page_size) <= LITTLE;
     let saved = if is_leftover { merged } else { counted }.saturating_mul(sample.page_size);
