@@ -66,10 +66,44 @@ pub fn map(length: usize) -> Result<usize, Errno> {
     Ok(start)
 }
 
-/// Unmaps memory of the library's own.
+/// Unmaps memory of the library's own, or such that the program wants unmapped.
 pub fn unmap(start: usize, length: usize) {
-    // SAFETY: callers pass what `map` gave, which no other code knows.
+    // SAFETY: callers pass what `map` or `reserve` gave, or the end of what the program makes smaller.
     let _ = quietly(|| unsafe { libc::syscall(libc::SYS_munmap, start, length) });
+}
+
+/// Moves a range, from its first byte to before the second, to an address, or resizes it in its place.
+pub fn remap(range: (usize, usize), length: usize, to: Option<usize>) -> Result<usize, Errno> {
+    let (start, old_length) = (range.0, range.1.saturating_sub(range.0));
+    let flags = if to.is_some() { libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED } else { 0 };
+    let to = to.unwrap_or(0);
+    // SAFETY: callers pass memory that the program wants moved, and an address that `reserve` gave.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mremap, start, old_length, length, flags, to) }))
+}
+
+/// Reserves addresses without any access: at this address, whatever is there, or at one of the kernel's choice.
+pub fn reserve(address: Option<usize>, length: usize) -> Result<usize, Errno> {
+    map_without_access(address.unwrap_or(0), length, if address.is_some() { libc::MAP_FIXED } else { 0 })
+}
+
+/// Reserves these addresses, if nothing is there.
+pub fn reserve_unused(address: usize, length: usize) -> Result<(), Errno> {
+    match map_without_access(address, length, libc::MAP_FIXED_NOREPLACE) {
+        Ok(given) if given == address => Ok(()),
+        // A kernel before 4.17 takes the address for a hint.
+        Ok(given) => {
+            unmap(given, length);
+            Err(libc::EEXIST)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+fn map_without_access(address: usize, length: usize, flags: c_int) -> Result<usize, Errno> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_NONE;
+    // SAFETY: replaces nothing but what the program wants replaced.
+    quietly(|| outcome(unsafe { libc::syscall(libc::SYS_mmap, address, length, access, flags, -1, 0_usize) }))
 }
 
 /// Takes all access from the first page of memory of the library's own.

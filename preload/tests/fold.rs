@@ -93,6 +93,14 @@ fn a_whole_program_is_folded_while_threads_change_mappings_fork_and_take_signals
 }
 
 #[test]
+fn mappings_grow_and_move_as_if_nothing_was_folded() {
+    let Some(program) = program() else { return };
+    let _lock = lock();
+    folds(program, &["pieces"]);
+    folds(program, &["remaps", "1000"]);
+}
+
+#[test]
 fn threads_on_folded_stacks_end_and_are_joined() {
     let Some(program) = program() else { return };
     let _lock = lock();

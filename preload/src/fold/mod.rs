@@ -14,7 +14,7 @@ mod userfault;
 mod window;
 mod zero;
 
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 pub use self::count::Folded;
 use self::count::Method;
@@ -24,7 +24,7 @@ use self::team::Job;
 use self::window::Reads;
 use crate::state::{self, Mode};
 use crate::sys::{self, Errno};
-use crate::{lock::Exclusive, marks, process};
+use crate::{lock::Exclusive, marks};
 
 /// Threads of one call at most.
 pub const MOST_THREADS: usize = 64;
@@ -43,15 +43,12 @@ pub struct Request {
 /// One call at a time: two would find each other's memory taken.
 static CALL: Exclusive<()> = Exclusive::new(());
 
-/// The memory ([`process::number`]) in which a call goes on, or 0.
-static GOES_ON: AtomicI32 = AtomicI32::new(0);
+/// Whether there has been a call, in this memory or in that which it is a copy of.
+static HAS_FOLDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether memory of this process is folded just now.
-pub fn is_going_on() -> bool {
-    match GOES_ON.load(Relaxed) {
-        0 => false,
-        number => number == process::number(),
-    }
+/// Whether memory of this process may have been folded at any time.
+pub fn has_folded() -> bool {
+    HAS_FOLDED.load(SeqCst)
 }
 
 /// Folds the whole pages of a range, which stays mapped until this returns.
@@ -86,10 +83,8 @@ fn run(start: usize, end: usize, reads: Reads, request: Request) -> Result<Done,
     let list = List::of(start, end)?;
     let job = Job::new(&list, reads, request);
     let wanted = request.threads.clamp(1, MOST_THREADS).min(list.length().max(1));
-    GOES_ON.store(process::number(), Relaxed);
-    let done = team::run(&job, wanted);
-    GOES_ON.store(0, Relaxed);
-    let mut done = done?;
+    HAS_FOLDED.store(true, SeqCst);
+    let mut done = team::run(&job, wanted)?;
     let counts = &mut done.counts;
     counts.other = counts.other.saturating_add(list.other);
     counts.nanoseconds = sys::now().saturating_sub(begin);

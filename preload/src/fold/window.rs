@@ -32,7 +32,7 @@
 
 use super::Request;
 use super::count::{Folded, Method, Stop};
-use super::gate::Gate;
+use super::gate::{CHUNKS, WINDOWS};
 use super::own::Own;
 use super::resident::{Pagemap, Run};
 use super::userfault::{Change, Span, Userfault};
@@ -120,6 +120,11 @@ impl Folder {
     }
 
     fn fold_part(&mut self, start: usize, end: usize) -> Result<(), Errno> {
+        let Some(gate) = WINDOWS.close() else {
+            // Mappings are resized all the time.
+            self.counts.changed = self.counts.changed.saturating_add(end.saturating_sub(start) as u64);
+            return Ok(());
+        };
         let mut window = Window { span: Span::between(start, end), userfault: None };
         let mut at = start;
         let mut result = Ok(());
@@ -132,6 +137,7 @@ impl Folder {
             at = chunk_end;
         }
         self.leave(window);
+        drop(gate);
         let left = end.saturating_sub(at) as u64;
         match result {
             Ok(()) => Ok(()),
@@ -161,7 +167,7 @@ impl Folder {
         }
         self.enter(window)?;
         let Some(userfault) = &window.userfault else { return Err(Stop::Changed) };
-        let Some(gate) = Gate::close() else {
+        let Some(gate) = CHUNKS.close() else {
             // Threads begin all the time.
             let left = end.saturating_sub(start) as u64;
             self.counts.changed = self.counts.changed.saturating_add(left);

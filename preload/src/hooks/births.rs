@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::fold::gate;
+use crate::fold::gate::CHUNKS;
 use crate::next::Next;
 use crate::thread::{self, Start};
 
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: the arguments are the caller's.
-    gate::pass(|| unsafe { thread::create(thread, attributes, start, argument) })
+    CHUNKS.pass(|| unsafe { thread::create(thread, attributes, start, argument) })
 }
 
 /// Interposed pthread_mutex_init(3), with the same contract.
@@ -48,5 +48,5 @@ pub unsafe extern "C" fn pthread_mutex_init(
     let is_robust = !attributes.is_null()
         && unsafe { libc::pthread_mutexattr_getrobust(attributes, &raw mut robust) } == 0
         && robust == libc::PTHREAD_MUTEX_ROBUST;
-    if is_robust { gate::pass(initialise) } else { initialise() }
+    if is_robust { CHUNKS.pass(initialise) } else { initialise() }
 }

@@ -2,11 +2,13 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
+use super::pieces::{self, Resizing};
+use crate::fold::gate::WINDOWS;
 use crate::fold::{self, auto};
 use crate::next::Next;
 use crate::state::{self, Mode};
 use crate::wishes::{self, Wish};
-use crate::{helper, marks, sys};
+use crate::{helper, marks};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
@@ -115,9 +117,6 @@ fn added(start: usize, length: usize) {
 /// How often a mapping that the helper has divided is made one again. It may have begun another mark by then, and no more.
 const REJOINED: usize = 4;
 
-/// How often a call is repeated that folding has refused, fifty microseconds after the other.
-const FOLDED: usize = 2000;
-
 /// Whether the last call failed as it does for a mapping that is divided.
 fn has_failed_by_division() -> bool {
     // SAFETY: libc's own variable of this thread.
@@ -165,14 +164,18 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     // SAFETY: the arguments are the caller's.
     let mut moved = unsafe { remap(old, old_length, length, flags, address) };
-    // What is folded just now divides its mapping, for less than a millisecond.
-    for _ in 0..FOLDED {
-        if moved != libc::MAP_FAILED || !has_failed_by_division() || !fold::is_going_on() {
-            break;
-        }
-        sys::nap(50_000);
-        // SAFETY: the arguments are the caller's, and the call before has changed nothing.
-        moved = unsafe { remap(old, old_length, length, flags, address) };
+    if moved == libc::MAP_FAILED && has_failed_by_division() && fold::has_folded() {
+        // A window divides its mapping. Memory that was new in that moment stays divided: each part has had its first page by itself
+        // (`anon_vma_compatible` in mm/vma.c).
+        moved = WINDOWS.pass(|| {
+            // SAFETY: the arguments are the caller's, and the call before has changed nothing.
+            let moved = unsafe { remap(old, old_length, length, flags, address) };
+            if moved != libc::MAP_FAILED || !has_failed_by_division() {
+                return moved;
+            }
+            // SAFETY: as above.
+            unsafe { pieces::resize(Resizing { old, old_length, length, flags, address }) }.unwrap_or(moved)
+        });
     }
     // The helper marks mappings that it has read of. Where one was unmapped meanwhile, the mark divides the one at its place,
     // and the kernel moves no mapping that is divided.

@@ -14,6 +14,7 @@ mod credentials;
 mod heap;
 mod mapping;
 mod namespace;
+mod pieces;
 mod sandbox;
 
 use crate::state::{self, Mode};

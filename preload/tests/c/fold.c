@@ -448,20 +448,22 @@ static void *changer(void *number) {
         size_t length = (1 + random_of(&state) % 512) * PAGE;
         unsigned char value = random_of(&state) % 4 ? 0 : 1 + random_of(&state) % 255;
         unsigned char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert(memory != MAP_FAILED);
         memset(memory, value, length);
         switch (random_of(&state) % 5) {
         case 0: {
             unsigned char *moved = mremap(memory, length, 2 * length, MREMAP_MAYMOVE);
+            assert(moved != MAP_FAILED);
             for (size_t at = 0; at < 2 * length; at += 64)
                 assert(moved[at] == (at < length ? value : 0));
             memset(moved, 9, 2 * length);
             for (size_t at = 0; at < 2 * length; at += 64)
                 assert(moved[at] == 9);
-            munmap(moved, 2 * length);
+            assert(munmap(moved, 2 * length) == 0);
             continue;
         }
         case 1:
-            madvise(memory, length / 2 & ~(PAGE - 1), MADV_DONTNEED);
+            assert(madvise(memory, length / 2 & ~(PAGE - 1), MADV_DONTNEED) == 0);
             memset(memory, 8, length);
             for (size_t at = 0; at < length; at += 64)
                 assert(memory[at] == 8);
@@ -469,6 +471,7 @@ static void *changer(void *number) {
         case 2: {
             /* Malloc's memory too, which is trimmed and grows. */
             unsigned char *block = malloc(length);
+            assert(block != NULL);
             memset(block, 3, length);
             for (size_t at = 0; at < length; at += 64)
                 assert(block[at] == 3);
@@ -479,7 +482,7 @@ static void *changer(void *number) {
             for (size_t at = 0; at < length; at += 64)
                 assert(memory[at] == value);
         }
-        munmap(memory, length);
+        assert(munmap(memory, length) == 0);
     }
     return NULL;
 }
@@ -533,6 +536,103 @@ static void all(unsigned rounds, int with_forks) {
     check_writers();
     assert(folded > 0);
     printf("folded %zu, %lu signals\n", folded, (unsigned long)signals);
+}
+
+/* Memory grows and moves in a small program that is folded again and again: many a call begins in one folding, which has divided its
+ * mapping, and ends after it. */
+static void *mover(void *unused) {
+    while (!ends) {
+        const size_t length = 8 * PAGE;
+        unsigned char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert(memory != MAP_FAILED);
+        memory[0] = 1;
+        for (size_t at = PAGE; at < length; at += PAGE)
+            memory[at] = 0;
+        unsigned char *moved = mremap(memory, length, 2 * length, MREMAP_MAYMOVE);
+        assert(moved != MAP_FAILED && moved[0] == 1 && moved[length] == 0);
+        assert(munmap(moved, 2 * length) == 0);
+        signals++;
+    }
+    return unused;
+}
+
+/* Memory of nine pages that the kernel holds for three mappings for good: each part has had its first page while its flags were others
+ * than its neighbours'. Every page has its number. */
+#define PART (3 * PAGE)
+static unsigned char *divided(void) {
+    unsigned char *memory = map(16 * PAGE);
+    assert(munmap(memory + 9 * PAGE, 7 * PAGE) == 0);
+    assert(madvise(memory + PART, PART, MADV_DONTDUMP) == 0);
+    for (size_t page = 0; page < 9; page++)
+        memory[page * PAGE + 5] = 1 + page;
+    assert(madvise(memory + PART, PART, MADV_DODUMP) == 0);
+    /* By its number: the library's own call is the one that is tried. */
+    assert(syscall(SYS_mremap, memory, 9 * PAGE, 12 * PAGE, MREMAP_MAYMOVE) == -1 && errno == EFAULT);
+    return memory;
+}
+
+static void has_its_numbers(const unsigned char *memory, size_t pages) {
+    for (size_t page = 0; page < pages; page++)
+        assert(memory[page * PAGE + 5] == (page < 9 ? 1 + page : 0));
+}
+
+static void filter_calls(struct sock_filter *rules, unsigned short count);
+
+static void pieces(void) {
+    unsigned char *memory = map(MIB);
+    assert(ksmith_fold(memory, MIB, 0, &result) == 0);
+    /* In its place. */
+    memory = divided();
+    assert(mremap(memory, 9 * PAGE, 12 * PAGE, 0) == memory);
+    has_its_numbers(memory, 12);
+    /* Elsewhere: behind it is the page that map() keeps closed. */
+    memory = divided();
+    assert(mremap(memory, 9 * PAGE, 40 * PAGE, 0) == MAP_FAILED && errno == EFAULT);
+    unsigned char *moved = mremap(memory, 9 * PAGE, 40 * PAGE, MREMAP_MAYMOVE);
+    assert(moved != MAP_FAILED && moved != memory);
+    has_its_numbers(moved, 40);
+    assert(resident(memory, 9 * PAGE) == 0 && msync(memory, PAGE, MS_ASYNC) == -1 && errno == ENOMEM);
+    /* At an address of the caller's choice, larger and smaller. */
+    unsigned char *place = map(64 * PAGE);
+    memory = divided();
+    assert(mremap(memory, 9 * PAGE, 20 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
+    has_its_numbers(place, 20);
+    memory = divided();
+    assert(mremap(memory, 9 * PAGE, 7 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
+    has_its_numbers(place, 7);
+    assert(msync(memory + 7 * PAGE, 2 * PAGE, MS_ASYNC) == -1 && errno == ENOMEM);
+    /* What has a hole is no memory of one mapping. */
+    memory = divided();
+    assert(munmap(memory + 4 * PAGE, PAGE) == 0);
+    assert(mremap(memory, 9 * PAGE, 12 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT && memory[8 * PAGE + 5] == 9);
+    /* The kernel refuses to move the first part, after the two others: all is as it was. */
+    memory = divided();
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 5),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(size_t)memory, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PART, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    filter_calls(rules, sizeof rules / sizeof rules[0]);
+    assert(mremap(memory, 9 * PAGE, 40 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+    has_its_numbers(memory, 9);
+}
+
+static void remaps(unsigned rounds) {
+    pthread_t threads[4];
+    alarm(240);
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_create(&threads[thread], NULL, mover, NULL);
+    for (unsigned round = 0; round < rounds; round++)
+        assert(ksmith_fold_all(0, &result) == 0);
+    ends = 1;
+    for (unsigned thread = 0; thread < 4; thread++)
+        pthread_join(threads[thread], NULL);
+    printf("%lu mappings moved\n", (unsigned long)signals);
 }
 
 /* Threads begin and end on stacks that are folded meanwhile. As a thread ends the kernel writes the word that pthread_join waits
@@ -702,7 +802,17 @@ static void users(unsigned rounds) {
     pthread_join(thread, NULL);
 }
 
-/* A program is replaced while a thread of it folds; the argument counts down. */
+/* A program is replaced while a thread of it folds; the argument counts down. From the moment it asks for that the kernel makes
+ * no thread for it (in_exec in fs/exec.c), so there may be none to fold. */
+static void *folder_until_replaced(void *area) {
+    struct ksmith_folded own;
+    for (int code = 0; code == 0; assert(code == 0 || code == -EAGAIN)) {
+        memset(area, 0, 4 * MIB);
+        code = ksmith_fold(area, 4 * MIB, 0, &own);
+    }
+    return NULL;
+}
+
 static void replaced(const char *self, unsigned rounds) {
     char left[16];
     pthread_t thread;
@@ -711,7 +821,7 @@ static void replaced(const char *self, unsigned rounds) {
     assert(descriptors("userfaultfd") == 0);
     if (rounds == 0)
         return;
-    pthread_create(&thread, NULL, folder, area);
+    pthread_create(&thread, NULL, folder_until_replaced, area);
     usleep(1000 * (rounds % 7));
     snprintf(left, sizeof left, "%u", rounds - 1);
     execl(self, self, "replaced", left, NULL);
@@ -891,6 +1001,10 @@ int main(int count, char **words) {
         all(rounds, 0);
     else if (!strcmp(test, "forks"))
         all(rounds, 1);
+    else if (!strcmp(test, "pieces"))
+        pieces();
+    else if (!strcmp(test, "remaps"))
+        remaps(rounds);
     else if (!strcmp(test, "pins"))
         pins(rounds);
     else if (!strcmp(test, "users"))
