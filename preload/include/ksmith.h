@@ -126,7 +126,7 @@ struct ksmith_folded {
  *            KSMITH_FOLD_WITHOUT_IO or KSMITH_FOLD_STILL
  *   -ENOSYS  this kernel can't move pages (before 6.8): promise KSMITH_FOLD_STILL. Before 6.7: not at all
  *   -EBUSY   another thread folds just now
- *   -EAGAIN  no thread could be started
+ *   -EAGAIN  no thread could be started, as while another thread replaces the program by execve
  *   -ENOMEM  there is no memory for it */
 int ksmith_fold(void *start, size_t length, unsigned flags, struct ksmith_folded *result);
 

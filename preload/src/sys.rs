@@ -138,7 +138,8 @@ impl Place {
 pub fn copy_own(from: &[Place], to: usize, length: usize) -> Result<usize, Errno> {
     let local = Place::of(to, length);
     let (local, remote, count) = (&raw const local, from.as_ptr(), from.len());
-    // SAFETY: `to` is memory of the library's own of that length; what can't be read is an error.
+    // SAFETY: `to` is memory of the library's own of that length, or a page of the program's that is put back; what can't be read or
+    // written to is an error.
     quietly(|| outcome(unsafe { libc::syscall(libc::SYS_process_vm_readv, pid(), local, 1, remote, count, 0) }))
 }
 

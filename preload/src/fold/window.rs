@@ -423,9 +423,14 @@ fn put_one_back(userfault: &Userfault, left: &Pages, number: usize, (start, targ
     // The last resort: it may be read as zero for a moment.
     let copy = |home: u64| {
         let home = home as usize;
+        // By the kernel: another thread may unmap it.
+        if let Ok(_) | Err(libc::EFAULT) = sys::copy_own(&[sys::Place::of(from, page)], home, page) {
+            return;
+        }
         let (from, to) =
             (core::ptr::with_exposed_provenance::<u8>(from), core::ptr::with_exposed_provenance_mut(home));
-        // SAFETY: a page of the scratch memory, and one of the program's that is mapped and was zero a moment ago.
+        // SAFETY: a page of the scratch memory, and one of the program's that is mapped and was zero a moment ago. Only where a filter
+        // refuses the call above does this run, and there memory is folded in its place, which the caller promised stays mapped.
         unsafe { core::ptr::copy_nonoverlapping(from, to, page) };
     };
     for _ in 0..PATIENCE {
