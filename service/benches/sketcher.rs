@@ -64,6 +64,7 @@ fn guest(holder: &Holder, mib: usize) -> Guest {
         has_remaining_mergeable: false,
         obstacle: None,
         figures: Figures { rss_bytes: (mib as u64) << 20, ..Figures::default() },
+        folded_bytes: None,
         errors: Vec::new(),
     }
 }

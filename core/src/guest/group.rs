@@ -114,6 +114,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         has_remaining_mergeable: false,
         obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
         figures: Figures::default(),
+        folded_bytes: None,
         errors: Vec::new(),
     }
 }

@@ -68,6 +68,9 @@ pub struct Guest {
     pub obstacle: Option<String>,
     /// What it takes, saves and costs.
     pub figures: Figures,
+    /// What its processes say that they have folded by libksmith, which is no part of what is saved. `None`: none has said anything.
+    #[serde(default)]
+    pub folded_bytes: Option<u64>,
     /// What could not be found out about it, one sentence each.
     pub errors: Vec<String>,
 }

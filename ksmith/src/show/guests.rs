@@ -192,6 +192,15 @@ fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &
             Bytes::from(report.profit_bytes)
         )),
     }
+    for guest in &report.guests {
+        if let Some(folded) = guest.folded_bytes {
+            page.line(format_args!(
+                "{} has folded {}, apart from what is saved",
+                guest.title(),
+                Bytes::from(folded)
+            ));
+        }
+    }
     for figure in EFFICIENCY {
         if let Some(value) = (figure.read)(report).number() {
             let name = figure.field.name.rsplit('.').next().unwrap_or_default().replace('_', " ");

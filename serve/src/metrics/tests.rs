@@ -33,6 +33,7 @@ fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
         has_remaining_mergeable: false,
         obstacle: None,
         figures: guest::Figures { saved_bytes, profit_bytes: -7, ..guest::Figures::default() },
+        folded_bytes: None,
         errors: Vec::new(),
     }
 }

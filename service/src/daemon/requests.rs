@@ -36,7 +36,7 @@ impl<H: DaemonHost> Daemon<H> {
             Request::Guests => match &self.guests {
                 Some(guests) => {
                     let sample = self.controller.host_mut().look(true);
-                    guests.report(sample, self.config.domains.clone(), reply);
+                    guests.report(sample, self.config.domains.clone(), self.folded.clone(), reply);
                 }
                 None => refuse("guests are not watched"),
             },

@@ -93,11 +93,12 @@ impl Worker {
                 self.publish(snapshot);
             }
             Order::Report(asked, reply) => {
-                let (sample, domains) = *asked;
+                let (sample, domains, folded) = *asked;
                 let List { guests, unattributed_bytes } = self.guests.list(&sample);
                 let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
                 report.cow_ksm_per_second = self.churn.rate();
                 domains.assign(&mut report.guests);
+                folded.assign(&mut report.guests);
                 let _ = reply.try_send(Answer::Guests(Box::new(report)));
             }
             Order::SwitchOff(key) => self.switch_off(&key),

@@ -57,6 +57,7 @@ fn own_process() -> Guest {
         has_remaining_mergeable: false,
         obstacle: None,
         figures: Figures::default(),
+        folded_bytes: None,
         errors: Vec::new(),
     }
 }

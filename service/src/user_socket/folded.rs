@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ksmith_core::guest::Guest;
 use ksmith_core::sample::ProcessId;
 
 /// Programs of one user that are noted at most.
@@ -37,10 +38,22 @@ impl FoldedSums {
         let add = |sum: u64, one: &Sum| sum.saturating_add(one.bytes);
         (!sums.is_empty()).then(|| sums.values().fold(0, add))
     }
+
+    /// Sets what each guest's processes have folded, where one of them has said anything.
+    pub fn assign(&self, guests: &mut [Guest]) {
+        let sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for guest in guests {
+            let said = guest.processes.iter().filter_map(|id| sums.get(id)).map(|sum| sum.bytes);
+            guest.folded_bytes = said.reduce(u64::saturating_add);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ksmith_core::guest;
+    use ksmith_core::sample::{Process, Sample};
+
     use super::*;
 
     fn process(pid: u32) -> ProcessId {
@@ -66,5 +79,18 @@ mod tests {
         assert_eq!(sums.total(|_| true), Some(MOST_OF_A_USER as u64));
         sums.note(process(9000), 1001, 1);
         assert_eq!(sums.total(|_| true), Some(MOST_OF_A_USER as u64 + 1));
+    }
+
+    #[test]
+    fn a_guest_has_the_sum_of_its_processes_and_nothing_where_none_has_spoken() {
+        let sums = FoldedSums::default();
+        [(1, 4096), (2, 8192), (3, 1)].into_iter().for_each(|(pid, bytes)| sums.note(process(pid), 1000, bytes));
+        let processes = [1, 3, 5].map(|pid| Process::new(process(pid), "a".into(), true)).into();
+        let (mut guests, _) = guest::group(&Sample { processes, ..Sample::default() }, |_| None);
+        guests.sort_by_key(|guest| guest.id().pid());
+        guests[0].processes.push(process(2));
+        sums.assign(&mut guests);
+        let folded: Vec<_> = guests.iter().map(|guest| guest.folded_bytes).collect();
+        assert_eq!(folded, [Some(12288), Some(1), None]);
     }
 }

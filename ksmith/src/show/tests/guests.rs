@@ -62,6 +62,15 @@ fn people_see_a_table_and_what_is_wrong() {
 }
 
 #[test]
+fn what_a_guest_has_folded_is_told_apart() {
+    let mut report = guests();
+    assert!(!text(&report, order("guest", "saved")).contains("folded"));
+    report.guests[0].folded_bytes = Some(64 * MIB);
+    let said = format!("{} has folded 64.0 MiB, apart from what is saved", report.guests[0].title());
+    assert!(text(&report, order("guest", "saved")).contains(&said));
+}
+
+#[test]
 fn guests_with_firmware_that_stays_mergeable_are_named() {
     let mut report = models::guests();
     assert!(!text(&report, order("guest", "name")).contains("firmware"));

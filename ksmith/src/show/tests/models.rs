@@ -34,6 +34,7 @@ fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> G
         offered: None,
         has_remaining_mergeable: false,
         obstacle: None,
+        folded_bytes: None,
         figures: Figures {
             rss_bytes: MIB,
             saved_bytes: saved_mib << 20,

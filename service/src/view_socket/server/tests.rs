@@ -35,6 +35,7 @@ fn guests() -> Answer {
         has_remaining_mergeable: false,
         obstacle: None,
         figures: Figures::default(),
+        folded_bytes: None,
         errors: Vec::new(),
     };
     Answer::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
