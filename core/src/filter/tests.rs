@@ -24,6 +24,7 @@ fn guest(name: &str, kind: &str, saved: u64) -> Guest {
         mergeable: (kind == "qemu").then_some(true),
         offered: None,
         has_remaining_mergeable: false,
+        folded_bytes: None,
         obstacle: None,
         figures: Figures { saved_bytes: saved, profit_bytes: -5, ..Figures::default() },
         errors: Vec::new(),

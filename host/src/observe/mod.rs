@@ -23,6 +23,7 @@ mod kept_file;
 mod ksm_dir;
 mod ksmd;
 mod look;
+mod lost_zero_pages;
 mod plain;
 mod proc_dir;
 mod processes;
@@ -43,6 +44,7 @@ use rustix::time::{ClockId, clock_gettime};
 use self::descriptors::Descriptors;
 use self::host::Host;
 use self::ksm_dir::KsmDir;
+use self::lost_zero_pages::LostZeroPages;
 use self::processes::Processes;
 use self::scratch::Scratch;
 use crate::root::Root;
@@ -63,6 +65,7 @@ pub struct Observer {
     page_size: u64,
     scratch: Scratch,
     ksm: KsmDir,
+    lost: LostZeroPages,
     host: Host,
     processes: Processes,
     /// Shortness of the host's pool, which the caller sets and every sample holds.
@@ -113,6 +116,7 @@ impl Observer {
             page_size,
             scratch: Scratch::new(),
             ksm: KsmDir::new(&root),
+            lost: LostZeroPages::default(),
             host: Host::new(&root),
             processes: Processes::new(&root, descriptors),
             pool_shortness: 0.0,
@@ -136,6 +140,7 @@ impl Observer {
             // Read after the processes, so that their figures are not newer than the count of passes.
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }
+        self.lost.take_off(&mut sample);
         self.host.read(&mut self.scratch, &mut sample);
         sample.took = self.clock.now().saturating_sub(sample.at);
         self.clock.advance();

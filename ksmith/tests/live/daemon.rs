@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use crate::support::ksmtuned::Ksmtuned;
 use crate::support::program::{PROGRAM, Running, SOCKET, config_file, ksmith, status};
-use crate::support::{A_HANDFUL, KernelLock, UNDO, copy_program, guest, ksm, number, wait_until, write};
+use crate::support::{
+    A_HANDFUL, KernelLock, UNDO, copy_program, guest, ksm, number, wait_until, write, zero_pages,
+};
 use ksmith_lab::{MemoryGuest, Part};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -118,7 +120,7 @@ fn a_late_clone_is_merged_without_a_request() {
     wait_until("ksmd is parked", || number("run") == 0);
 
     // The accounting adds up to the byte, zero pages and all. The last few pages may be merged only now: then once more.
-    let saved = || (number("pages_sharing") + number("ksm_zero_pages")) * 4096;
+    let saved = || (number("pages_sharing") + zero_pages()) * 4096;
     let (mut status, mut in_kernel) = (Value::Null, 0);
     wait_until("nothing is merged meanwhile", || {
         in_kernel = saved();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::program::{Running, ksmith};
-use crate::support::{KernelLock, UNDO, guest, number, offering, wait_until};
+use crate::support::{KernelLock, UNDO, guest, number, offering, wait_until, zero_pages};
 use ksmith_lab::Part;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -62,7 +62,7 @@ fn nothing_is_left(lock: &KernelLock) {
         |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
     let offer: Vec<_> = offering().into_iter().map(|pid| (pid, command(pid))).collect();
     assert!(offer.is_empty(), "{offer:?}");
-    assert_eq!((number("pages_shared"), number("ksm_zero_pages")), (0, 0), "nothing stays merged");
+    assert_eq!((number("pages_shared"), zero_pages()), (0, 0), "nothing stays merged");
     assert!(!fs::exists(UNDO).unwrap(), "the journal is done with");
 }
 

@@ -188,6 +188,11 @@ pub fn zero_pages_at_first() -> i64 {
     ZERO_PAGES_AT_FIRST.load(Ordering::Relaxed)
 }
 
+/// Zero pages that the kernel counts for ever though no process has them, as the lock was taken.
+pub fn lost_zero_pages() -> u64 {
+    zero_pages_at_first().max(0).cast_unsigned()
+}
+
 /// Writes a KSM file.
 pub fn write(name: &str, value: &str) {
     fs::write(Path::new(KSM).join(name), value).unwrap_or_else(|why| panic!("{name}={value}: {why}"));

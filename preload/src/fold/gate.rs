@@ -32,7 +32,7 @@ struct Inside {
     folders: u16,
 }
 
-/// A gate.
+/// A gate that folding threads close and others pass.
 #[derive(Debug)]
 pub struct Gate {
     /// The number of the memory, and what goes on there.

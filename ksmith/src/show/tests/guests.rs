@@ -63,9 +63,9 @@ fn people_see_a_table_and_what_is_wrong() {
 
 #[test]
 fn what_a_guest_has_folded_is_told_apart() {
-    let mut report = guests();
+    let mut report = models::guests();
     assert!(!text(&report, order("guest", "saved")).contains("folded"));
-    report.guests[0].folded_bytes = Some(64 * MIB);
+    report.guests[0].folded_bytes = Some(64 * models::MIB);
     let said = format!("{} has folded 64.0 MiB, apart from what is saved", report.guests[0].title());
     assert!(text(&report, order("guest", "saved")).contains(&said));
 }
