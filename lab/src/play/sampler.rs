@@ -86,13 +86,18 @@ struct First {
     controller: Duration,
     breaks: u64,
     passes: u64,
-    zero_pages: i64,
+    lost_zero_pages: i64,
 }
 
-/// Merged zero pages: the kernel's count less its value when nothing was merged. The count can stay below zero
-/// (`Ksm::zero_pages`).
-fn zero_pages(now: i64, at_first: i64) -> u64 {
-    u64::try_from(now.saturating_sub(at_first.min(0))).unwrap_or(0)
+/// Merged zero pages: the kernel's count less what it has lost count of, above zero or below (examples/kernel/zero_pages.c and
+/// moved_zero_pages.c).
+fn zero_pages(now: i64, lost: i64) -> u64 {
+    u64::try_from(now.saturating_sub(lost)).unwrap_or(0)
+}
+
+/// What the kernel has lost count of, by the counts at first: all of it where nothing is merged.
+fn lost_zero_pages(zero: i64, sharing: u64) -> i64 {
+    if sharing == 0 { zero } else { zero.min(0) }
 }
 
 /// When the last complete pass began. Each page that the kernel counts as merged was merged at some moment
@@ -162,11 +167,11 @@ impl Eye {
             controller: controller.cpu,
             breaks,
             passes,
-            zero_pages: zero,
+            lost_zero_pages: lost_zero_pages(zero, sharing),
         });
         let point = Point {
             at,
-            saved_bytes: (sharing + zero_pages(zero, first.zero_pages)) * page,
+            saved_bytes: (sharing + zero_pages(zero, first.lost_zero_pages)) * page,
             known_since: self.progress.look(at, passes, visited),
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
@@ -193,7 +198,8 @@ mod tests {
     #[test]
     fn zero_pages_are_counted_from_the_first_value() {
         assert_eq!((zero_pages(5, 0), zero_pages(5, -16), zero_pages(-20, -16)), (5, 21, 0));
-        assert_eq!(zero_pages(5, 3), 5, "merged before, and merged still");
+        assert_eq!([-16, 0, 691].map(|zero| lost_zero_pages(zero, 0)), [-16, 0, 691]);
+        assert_eq!([-16, 3].map(|zero| lost_zero_pages(zero, 9)), [-16, 0], "merged before, and merged still");
     }
 
     #[test]
