@@ -225,7 +225,9 @@ docs: rust build-tools ## Build the documentation as a site in target/docs, and 
 	packaging/site-links target/docs
 
 tutorial-test: deb ## Run the tutorial from start to end in a Debian guest with systemd, emulated; needs root (some minutes)
+	@$(call install,mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs)
 	packaging/tests/tutorial target/package/ksmith_*.deb
+
 # The fleet's package in Python lives in an environment of its own. Spark is a large download, so its test is a target of its own.
 FLEET := target/fleet-venv
 $(FLEET)/installed: fleet/pyproject.toml
