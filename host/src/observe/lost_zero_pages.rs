@@ -15,9 +15,8 @@ impl LostZeroPages {
     /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged.
     pub fn take_off(&mut self, sample: &mut Sample) {
         let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
-        let has_none = |reading: Reading<u64>| reading.get() == Some(0);
-        let is_nothing_merged = has_none(sample.ksm.pages_shared.clone())
-            && has_none(sample.ksm.pages_sharing.clone())
+        let is_nothing_merged = sample.ksm.pages_shared.get() == Some(0)
+            && sample.ksm.pages_sharing.get() == Some(0)
             && sample.merged_by_the_living() == Some(0);
         if is_nothing_merged {
             self.0 = counted;
