@@ -19,6 +19,7 @@ mod domains_report;
 mod estimate;
 mod estimate_vm;
 mod faults;
+mod fold_qemu;
 mod guests;
 mod guests_daemon;
 mod guests_descriptors;

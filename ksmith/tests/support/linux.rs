@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::pool::Pool;
 use super::vm::has;
 use super::{guest_kernel, skipped};
@@ -102,10 +104,20 @@ impl LinuxKit {
 
     /// Starts a guest. Its memory does not merge unless `more` says so.
     pub fn start(&self, name: &str, mib: u64, pool: Option<&Pool>, more: &[&str]) -> Linux {
+        self.start_under(&[], name, mib, pool, more)
+    }
+
+    /// Starts a guest by a command line that ends by running QEMU, such as `ksmith run --`.
+    pub fn start_under(&self, line: &[&str], name: &str, mib: u64, pool: Option<&Pool>, more: &[&str]) -> Linux {
         let console = self.directory.join(format!("{name}.console"));
         let socket = self.directory.join(format!("{name}.qmp"));
-        let mut command = Command::new("qemu-system-x86_64");
+        let pid_file = self.directory.join(format!("{name}.pid"));
+        let mut words = line.iter().copied().chain(["qemu-system-x86_64"]);
+        let mut command = Command::new(words.next().unwrap());
         command
+            .args(words)
+            .arg("-pidfile")
+            .arg(&pid_file)
             .args(["-accel", "tcg,tb-size=16", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"])
             .args(["-m", &mib.to_string(), "-name", &format!("guest={name}")])
             .args(["-qmp", &format!("unix:{},server=on,wait=off", socket.display())])
@@ -126,7 +138,7 @@ impl LinuxKit {
         }
         let mut child = command.spawn().expect("QEMU starts");
         let keyboard = child.stdin.take().unwrap();
-        Linux { name: name.to_owned(), socket, child, keyboard, console }
+        Linux { name: name.to_owned(), socket, child, keyboard, console, pid_file }
     }
 }
 
@@ -137,11 +149,26 @@ pub struct Linux {
     child: Child,
     keyboard: ChildStdin,
     console: PathBuf,
+    pid_file: PathBuf,
 }
 
 impl Linux {
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// QEMU's own pid, also where another program has started it. It is written before the guest boots.
+    pub fn qemu_pid(&self) -> u32 {
+        fs::read_to_string(&self.pid_file).expect("QEMU has written its pid").trim().parse().unwrap()
+    }
+
+    /// Asks QEMU to end, and waits for the program that started it.
+    pub fn end(&mut self) {
+        if self.is_alive() {
+            let pid = Pid::from_raw(self.qemu_pid().cast_signed()).unwrap();
+            let _ = kill_process(pid, Signal::TERM);
+            let _ = self.child.wait();
+        }
     }
 
     pub fn console(&self) -> String {
