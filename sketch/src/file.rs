@@ -2,7 +2,7 @@
 //!
 //! `docs/internals/sketch-files.md` is the contract with readers.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -247,6 +247,9 @@ fn write(path: &Path, sketch: &HostSketch<'_>) -> io::Result<u64> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    if !may_be_replaced(path, directory) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file: name another"));
+    }
     // Readers take `*.parquet`, and so never a file that is half written.
     let file = tempfile::Builder::new().prefix(".ksmith-sketch-").suffix(".part").tempfile_in(directory)?;
     sketch.write_to(file.as_file()).map_err(|error| match error {
@@ -262,4 +265,10 @@ fn write(path: &Path, sketch: &HostSketch<'_>) -> io::Result<u64> {
     file.persist(path).map_err(|error| error.error)?;
     File::open(directory)?.sync_all()?;
     Ok(bytes)
+}
+
+/// Whether a new file may take the place of what is there: a device or a pipe would be gone for all programs.
+fn may_be_replaced(path: &Path, directory: &Path) -> bool {
+    // `/dev/stdout` is a link, and may lead to a regular file.
+    directory != Path::new("/dev") && fs::metadata(path).map_or(true, |there| there.is_file())
 }

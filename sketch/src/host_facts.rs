@@ -21,6 +21,8 @@ pub struct HostFacts {
     pub memory_bytes: Option<u64>,
     /// What could be had without swapping.
     pub available_bytes: Option<u64>,
+    /// Shared memory and tmpfs, which the kernel counts as page cache and can't drop.
+    pub shmem_bytes: Option<u64>,
     /// Swap space that is free.
     pub swap_free_bytes: Option<u64>,
     /// What is to stay free on this host, as its operator says.
@@ -97,6 +99,7 @@ impl HostFacts {
             time_ms,
             memory_bytes: memory.total,
             available_bytes: memory.obtainable(),
+            shmem_bytes: memory.shmem,
             swap_free_bytes: memory.swap_free,
             reserved_bytes,
             exposure_bytes: totals.exposure_bytes,

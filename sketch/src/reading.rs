@@ -52,7 +52,7 @@ impl Opened {
     ///
     /// # Errors
     /// None of its processes can be read: the reason of the first. Or KSM never merges the guest's memory.
-    pub fn of(subject: Subject) -> Result<Self, LeftOut> {
+    pub fn of(mut subject: Subject) -> Result<Self, LeftOut> {
         let (mut memories, mut why, mut is_vm) = (Vec::new(), None, false);
         for id in &subject.processes {
             let opened = Process::open(id.pid).and_then(|process| {
@@ -70,6 +70,7 @@ impl Opened {
         if memories.is_empty() {
             return Err(why.unwrap_or(Unreadable::Exited).into());
         }
+        subject.swap_bytes = Some(memories.iter().map(|memory| memory.swapped_bytes).sum());
         let opened = Self { subject, memories };
         match opened.never_merged(is_vm) {
             Some((reason, bytes)) => Err(LeftOut::NeverMerged { reason, bytes }),

@@ -34,6 +34,8 @@ pub struct Subject {
     pub memory_bytes: Option<u64>,
     /// Resident memory; merged pages count in full.
     pub rss_bytes: u64,
+    /// What it has in swap, and would bring along when it moves. `None` until its memory is opened.
+    pub swap_bytes: Option<u64>,
     /// Its part of what KSM saves now, zero pages included.
     pub saved_bytes: u64,
     /// The part of that which the kernel's zero page saves.
@@ -61,6 +63,7 @@ impl Subject {
             user: guest.user.clone(),
             memory_bytes: guest.memory_bytes,
             rss_bytes: guest.figures.rss_bytes,
+            swap_bytes: None,
             saved_bytes: guest.figures.saved_bytes,
             zero_saved_bytes: guest.figures.zero_bytes.min(guest.figures.saved_bytes),
             mergeable: guest.mergeable,
@@ -82,6 +85,7 @@ impl Subject {
             user: process.user().map(|user| user.to_string()),
             memory_bytes: None,
             rss_bytes: 0,
+            swap_bytes: None,
             saved_bytes: 0,
             zero_saved_bytes: 0,
             mergeable: Some(process.is_involved()),
@@ -129,6 +133,7 @@ pub(crate) mod tests {
             user: None,
             memory_bytes: Some(1 << 30),
             rss_bytes: 1 << 20,
+            swap_bytes: None,
             saved_bytes: 0,
             zero_saved_bytes: 0,
             mergeable: Some(true),

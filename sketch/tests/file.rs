@@ -161,6 +161,47 @@ fn columns_are_those_of_the_reference() {
 }
 
 #[test]
+fn a_device_a_pipe_and_a_directory_are_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pipe, link) = (directory.path().join("pipe"), directory.path().join("link"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::fs::symlink(&pipe, &link).unwrap();
+    for path in [&pipe, &link, &directory.path().to_owned(), &Path::new("/dev/ksmith.parquet").to_owned()] {
+        let found = capture(&options(&[], stated(6), None), &key()).unwrap();
+        let error = found.write(path, facts("h1"), &key()).unwrap_err();
+        assert!(error.to_string().ends_with("it is no regular file: name another"), "{error}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    // A link that leads to a file, or to none yet, is replaced: it may lie in a directory of many hosts.
+    let file = directory.path().join("file");
+    for _ in 0..2 {
+        std::os::unix::fs::symlink(&file, directory.path().join("h1.parquet")).unwrap();
+        write(&options(&[], stated(6), None), &directory.path().join("h1.parquet"));
+        assert!(fs::symlink_metadata(directory.path().join("h1.parquet")).unwrap().is_file() && !file.exists());
+        fs::remove_file(directory.path().join("h1.parquet")).unwrap();
+    }
+}
+
+#[test]
+fn what_shared_memory_a_host_has_and_what_a_guest_has_in_swap_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    let holder = Holder::start([1, 50, 1, 0, 0]);
+    let mut sample = Sample::default();
+    sample.memory = ksmith_core::reading::Reading::Value(ksmith_core::kernel::Meminfo {
+        shmem: Some(5 << 20),
+        ..Default::default()
+    });
+    let facts = HostFacts::read(&Root::host(), &sample, Some("h1"), None, 1_795_000_000_000);
+    capture(&options(&[&holder], stated(0), None), &key()).unwrap().write(&path, facts, &key()).unwrap();
+    let metadata = read(&path).metadata;
+    assert!(metadata["ksmith.host"].contains("\"shmem_bytes\":5242880"), "{}", metadata["ksmith.host"]);
+    // It has just begun, and so has nothing in swap or nearly nothing.
+    let swapped = metadata["ksmith.guests"].split("\"swap_bytes\":").nth(1).unwrap();
+    assert!(swapped.starts_with(|first: char| first.is_ascii_digit()), "{swapped}");
+}
+
+#[test]
 fn at_rate_1_a_file_is_exact() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");

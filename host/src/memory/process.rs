@@ -49,6 +49,8 @@ pub struct Memory {
     pub stretches: Vec<Stretch>,
     /// Anonymous bytes in them.
     pub anonymous_bytes: u64,
+    /// Bytes in swap, in mappings of any kind.
+    pub swapped_bytes: u64,
     /// Bytes that can't be merged.
     pub ineligible: BTreeMap<Ineligible, u64>,
     /// Whether any of it is marked mergeable.
@@ -178,6 +180,7 @@ impl Process {
             pagemap,
             stretches: Vec::new(),
             anonymous_bytes: 0,
+            swapped_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
             largest: Largest::default(),
@@ -257,6 +260,7 @@ impl Memory {
             self.stretches.extend(heading(mapping, is_locked));
             return;
         };
+        self.swapped_bytes = self.swapped_bytes.saturating_add(figures.swap);
         if let Some(reason) = mapping.ineligible() {
             let bytes = if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss };
             self.largest = self.largest.max(Largest { bytes, ineligible: Some(reason) });
@@ -336,6 +340,7 @@ mod tests {
             pagemap: own(),
             stretches: Vec::new(),
             anonymous_bytes: 0,
+            swapped_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
             largest: Largest::default(),
@@ -364,6 +369,14 @@ mod tests {
         let marked = [RAM, HEAP].concat();
         assert_eq!(sorted(&marked, false), (vec![(Ineligible::NotMergeable, 4096)], 1, 8192));
         assert_eq!(sorted(RAM, true), (vec![(Ineligible::Vfio, 8192)], 0, 0));
+    }
+
+    #[test]
+    fn what_is_in_swap_counts_in_mappings_of_any_kind() {
+        let swapped = "11000-19000 rw-p 0 0:0 0\nRss: 0 kB\nAnonymous: 0 kB\nSwap: 24 kB\nVmFlags: rd wr mg\n";
+        let shared = "1a000-1c000 rw-s 0 0:0 7 /memfd:ram\nRss: 4 kB\nSwap: 4 kB\nVmFlags: rd wr sh\n";
+        assert_eq!(sort(&[RAM, swapped, shared].concat(), false).1.swapped_bytes, 28 << 10);
+        assert_eq!(sort(RAM, false).1.swapped_bytes, 0);
     }
 
     #[test]
