@@ -198,3 +198,28 @@ def test_commands_say_what_they_left_out_and_refuse_what_they_cannot_use(fleet: 
     (fleet / "empty").mkdir()
     assert main(["overlap", str(fleet / "empty")]) == 1
     assert "holds no sketch" in capsys.readouterr().err
+
+
+def test_a_plan_at_a_common_rate_is_checked_and_begun_with_sketches_of_other_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = guest("a", [(1, 1000)])
+    keep = whole.fingerprints.view(np.uint64) < np.uint64(1 << 63)
+    half = replace(whole, id="id-b", name="b", fingerprints=whole.fingerprints[keep], copies=whole.copies[keep])
+    put(tmp_path, MadeHost("h1", [whole]), MadeHost("h2", [half], rate_bits=1))
+    plan = str(tmp_path / "plan.json")
+    assert main(["plan", "new", str(tmp_path), "--common-rate", "--seconds", "1", "--out", plan]) == 0
+    (step,) = json.loads(Path(plan).read_text())["steps"]
+    assert {step["source"], step["target"]} == {"h1", "h2"}
+    capsys.readouterr()
+    assert main(["check", plan, str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "h1: promised" in said.out and "h2: promised" in said.out and "rate" not in said.err
+
+
+def test_sketches_of_another_fleet_begin_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, key_id in (("ours", "0" * 32), ("theirs", "1" * 32)):
+        put(tmp_path / name, *(MadeHost(h, [guest(f"{h}-a", [(1, 500)])], key_id=key_id) for h in ("h1", "h2")))
+    plan = str(tmp_path / "plan.json")
+    assert main(["plan", "new", str(tmp_path / "ours"), "--seconds", "1", "--out", plan]) == 0
+    capsys.readouterr()
+    assert main(["apply", plan, "--run", "--sketches", str(tmp_path / "theirs")]) == 1
+    assert "the sketches have another key than the plan" in capsys.readouterr().err and not Path(plan + ".journal").exists()

@@ -1,5 +1,6 @@
 """A host that writes nonsense is left out by name, and no other host is."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def planned(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
         {"memory_bytes": 1e12},
         {"available_bytes": float("nan")},
         {"numa": [{"memory_bytes": "much"}]},
+        {"shmem_bytes": -1},
         {"numa": 3},
         {"ksm": {"max_page_sharing": "x"}},
         {"ksm": {"merge_across_nodes": 7}},
@@ -65,6 +67,8 @@ def test_a_host_that_says_nonsense_of_itself_is_left_out(tmp_path: Path, more: d
         {"rss_bytes": 1 << 50},
         {"rss_bytes": -1},
         {"saved_bytes": -5},
+        {"swap_bytes": "x"},
+        {"swap_bytes": 1 << 50},
         {"saved_bytes": 10**30},
         {"memory_bytes": []},
         {"verified": "yes"},
@@ -154,3 +158,13 @@ def test_a_file_that_is_replaced_while_it_is_read_is_one_of_both(tmp_path: Path,
 
     monkeypatch.setattr(files, "_whole_file", replacing)
     assert len(files.read_sketch(str(tmp_path / "h1.parquet")).guests) == 3
+
+
+def test_a_pipe_and_a_link_to_one_among_the_sketches_are_left_out_and_nothing_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_images(tmp_path)
+    os.mkfifo(tmp_path / "h3.parquet")
+    (tmp_path / "h4.parquet").symlink_to(tmp_path / "h3.parquet")
+    (tmp_path / "h5.parquet").symlink_to("/dev/zero")
+    said = planned(tmp_path, capsys)
+    for name in ("h3", "h4", "h5"):
+        assert f"{name}.parquet: it cannot be read (ValueError: it is no regular file)" in said

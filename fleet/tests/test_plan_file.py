@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from made import two_images
 
+from ksmith_fleet import plan_file
 from ksmith_fleet.cli.main import main
 from ksmith_fleet.plan_file import BadPlanError, read_plan
 
@@ -70,6 +71,11 @@ def test_a_key_that_is_missing_or_unknown_is_named(plan: Path) -> None:
         (json.dumps(changed(whole, ("hosts", 0, "saved_after", "expected"), "x")), r"hosts\[0\]\.saved_after\.expected is 'x'"),
         (json.dumps(whole | {"hosts": []}), "no hosts"),
         (json.dumps(whole | {"placement": {"id-a": "-oProxyCommand=x"}}), "names that no host has"),
+        (json.dumps(whole | {"placement": {"id-\x1b[2J": "h1"}}), "names that are not printable"),
+        (json.dumps(changed(whole, ("hosts", 0, "saved_after", "high"), -1)), "what it promises of h1 cannot be"),
+        (json.dumps(changed(whole, ("hosts", 0, "saved_after", "low"), 1e300)), "what it promises of h1 cannot be"),
+        (json.dumps(changed(whole, ("hosts", 0, "shmem_bytes"), -1)), "what it promises of h1 cannot be"),
+        (json.dumps(whole | {"format": True}), "no plan, or one of another format"),
         (json.dumps(whole | {"format": 2}), "no plan, or one of another format"),
         ("[" * 200_000, "cannot be read as a plan"),
         ("[]", "no plan"),
@@ -78,3 +84,9 @@ def test_a_key_that_is_missing_or_unknown_is_named(plan: Path) -> None:
         plan.write_text(text)
         with pytest.raises(BadPlanError, match=said):
             read_plan(str(plan))
+
+
+def test_a_plan_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_file, "MOST_BYTES", 1 << 20)
+    with pytest.raises(BadPlanError, match="has more than 1 MiB"):
+        read_plan("/dev/zero")

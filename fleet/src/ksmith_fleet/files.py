@@ -1,10 +1,13 @@
 """Reads one sketch and refuses it if anything in it contradicts the format or itself."""
 
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
+import fsspec.implementations.local
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -83,7 +86,8 @@ def _whole_file(path: str) -> bytes:
     """Reads all of a file in one request: it may be replaced meanwhile, and parts of two would be one wrong sketch."""
     try:
         fs, place = fsspec.core.url_to_fs(path)
-        with fs.open(place, "rb", cache_type="none") as file:
+        is_local = isinstance(fs, fsspec.implementations.local.LocalFileSystem)
+        with _local_file(place) if is_local else fs.open(place, "rb", cache_type="none") as file:
             data: bytes = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise
@@ -92,6 +96,15 @@ def _whole_file(path: str) -> bytes:
     if len(data) > MOST_BYTES:
         raise BadSketchError(f"it has more than {MOST_BYTES >> 20} MiB")
     return data
+
+
+def _local_file(path: str) -> BinaryIO:
+    """Opens a file of this host. A pipe, which another host may make in a shared directory, would have its reader wait for ever."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is no regular file")
+    return os.fdopen(handle, "rb")
 
 
 def _check_size(found: pq.FileMetaData) -> None:
@@ -144,7 +157,8 @@ def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: 
     if changing is not None and not 0 <= changing <= 1:
         raise BadSketchError(f"guest {name} has a changing part of {changing}")
     rss = values.number(entry, "rss_bytes")
-    if max(row["pages"] * host.page_size, rss or 0) > 4 * host.memory_bytes:
+    swap = values.number(entry, "swap_bytes") or 0
+    if max(row["pages"] * host.page_size, rss or 0, swap) > 4 * host.memory_bytes:
         raise BadSketchError(f"guest {name} has more than four times the memory of its host")
     return Guest(
         id=name,
@@ -158,6 +172,7 @@ def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: 
         changing=changing or 0.0,
         memory_bytes=values.number(entry, "memory_bytes"),
         rss_bytes=rss,
+        swap_bytes=swap,
         saved_bytes=values.number(entry, "saved_bytes"),
         zero_saved_bytes=values.number(entry, "zero_saved_bytes"),
         verified=values.flag(entry, "verified", False),

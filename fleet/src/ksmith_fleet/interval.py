@@ -37,5 +37,8 @@ def score_interval(total: float, variance: float, rate: float, z: float = Z95) -
 def normal_interval(expected: float, variance: float, most: float, drift: float = 0.0, z: float = Z95) -> Estimate:
     """Gives the normal interval of a difference, within 0 and `most`. It is wider by `drift` on both sides, an error that is no sampling's."""
     spread = z * sqrt(max(0.0, variance)) + drift
-    middle = min(max(expected, 0.0), most)
-    return Estimate(middle, max(0.0, expected - spread), min(most, expected + spread))
+
+    def within(value: float) -> float:
+        return min(max(value, 0.0), max(most, 0.0))
+
+    return Estimate(within(expected), within(expected - spread), within(expected + spread))

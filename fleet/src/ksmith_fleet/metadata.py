@@ -67,6 +67,7 @@ def host_of(meta: Mapping[str, str]) -> Host:
         use_zero_pages=values.flag(ksm, "use_zero_pages", False),
         max_page_sharing=max(2, values.number(ksm, "max_page_sharing") or 256),
         zero_bytes=(zero or 0) * page,
+        shmem_bytes=values.number(said, "shmem_bytes") or 0,
         skipped=tuple(f"{clean(str(skip.get('guest')))} ({clean(str(skip.get('why')))})" for skip in values.entries(said, "skipped")),
     )
 

@@ -31,6 +31,13 @@ class Guest:
     """The part of `saved_bytes` that the kernel's zero page saves."""
     changing_variance: float = 0.0
     """The variance of `changing`, which is estimated from the sampled contents."""
+    swap_bytes: int = 0
+    """What the guest has in swap. It arrives in the memory of another host, and must have room there."""
+
+    def rest_pages(self, page_size: int) -> float:
+        """Gives the pages that the guest has beside those that KSM may merge, in memory and in swap."""
+        resident = (self.rss_bytes or 0) / page_size
+        return max(0.0, resident - self.pages) + self.swap_bytes / page_size
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class Host:
     """What the kernel's zero page saves on the host."""
     skipped: tuple[str, ...]
     """Guests that no plan knows, and that run there. Their memory still fills the host."""
+    shmem_bytes: int = 0
+    """Shared memory and tmpfs, which platforms count as page cache and no arrival can displace."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from ksmith_fleet.typed import typed
 from ksmith_fleet.write import replace_file
 
 FORMAT = 1
+MOST_BYTES = 1 << 28
+"""The largest plan that is read. One of 100,000 guests has a tenth of that."""
 
 
 class BadPlanError(Exception):
@@ -54,6 +56,8 @@ class HostPromise:
     saved_after: Estimate
     need_after: int
     room: int
+    shmem_bytes: int = 0
+    """Shared memory that the host counts as page cache."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ def _promises(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome) -> lis
                 saved_after=after,
                 need_after=int(outcome.after.need[bins_of[at]].sum() * fleet.page_size),
                 room=int(built.problem.capacity[bins_of[at]].sum() * fleet.page_size),
+                shmem_bytes=host.shmem_bytes,
             )
         )
     return result
@@ -194,8 +199,7 @@ def _inner(built: Built, item: int, fleet: Fleet, alone: Alone) -> float:
         guest = fleet.guests[g]
         host = fleet.host(guest.host)
         zeros = zero_saved(guest.zero_pages, host.use_zero_pages, host.max_page_sharing)
-        rest = max(0.0, (guest.rss_bytes or 0) / fleet.page_size - guest.pages)
-        saved += guest.pages + rest - built.problem.kept * (alone.saved[g] + zeros)
+        saved += guest.pages + guest.rest_pages(fleet.page_size) - built.problem.kept * (alone.saved[g] + zeros)
     return (saved - float(built.problem.own[item])) / max(built.problem.kept, 1e-9)
 
 
@@ -207,8 +211,13 @@ def write_plan(plan: Plan, path: str) -> None:
 def read_plan(path: str) -> Plan:
     """Reads a plan, or says why the file is none."""
     try:
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(said, dict) or said.pop("format", None) != FORMAT:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadPlanError(f"{path} has more than {MOST_BYTES >> 20} MiB, and is no plan")
+        said = json.loads(data.decode())
+        form = said.pop("format", None) if isinstance(said, dict) else None
+        if form != FORMAT or isinstance(form, bool):
             raise BadPlanError(f"{path} is no plan, or one of another format")
         plan = typed(Plan, said)
         _check(plan)
@@ -226,6 +235,11 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"move {number} has numbers that cannot be")
     if not plan.hosts or not _are_hosts(*(host.host for host in plan.hosts), *plan.placement.values()):
         raise ValueError("it has no hosts, or names that no host has")
+    if not all(word.isprintable() for word in (*plan.placement, plan.key_id)):
+        raise ValueError("it has names that are not printable")
+    for host in plan.hosts:
+        if not all(0 <= one.low <= one.expected <= one.high for one in (host.saved_before, host.saved_after)) or host.shmem_bytes < 0:
+            raise ValueError(f"what it promises of {host.host} cannot be")
     if plan.time_ms < 0:
         raise ValueError("it was made before 1970")
 

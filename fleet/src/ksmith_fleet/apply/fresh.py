@@ -14,6 +14,8 @@ def changes(plan: Plan, fleet: Fleet) -> list[str]:
     for step in plan.steps:
         at.setdefault(step.guest_id, set()).update((step.source, step.target))
     targets = {step.target for step in plan.steps}
+    if any(host.key_id != plan.key_id for host in fleet.hosts):
+        return ["the sketches have another key than the plan"]
     found = [f"{host} has no sketch that can be used" for host in sorted(targets - {host.name for host in fleet.hosts})]
     for guest in fleet.guests:
         if guest.id not in at and guest.host in targets:

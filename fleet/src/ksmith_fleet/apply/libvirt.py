@@ -18,6 +18,8 @@ class Libvirt:
     template: str = "qemu+ssh://{host}/system"
     options: Sequence[str] = ()
     """More options of `virsh migrate`, such as --copy-storage-all."""
+    shmem_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Shared memory of each host, which libvirt counts among its caches: memory of guests and tmpfs, which no arrival can displace."""
 
     def uri(self, host: str) -> str:
         """Gives the URI of a host."""
@@ -44,12 +46,13 @@ class Libvirt:
         return found[0] if found else None
 
     def free_bytes(self, host: str, run: Run) -> int | None:
-        """Asks libvirt for the memory of the host: free, buffers and cache."""
+        """Asks libvirt for the memory of the host: free, buffers and the cache that can be dropped."""
         said = run(["virsh", "-c", self.uri(host), "nodememstats"], None)
         kib = {key: int(size) for key, size in _KIB.findall(said)}
         if "free" not in kib:
             raise ApplyError(f"virsh does not say how much memory {host} has free: {said[:80]!r}")
-        return sum(kib.get(key, 0) for key in ("free", "buffers", "cached")) * 1024
+        cached = max(0, kib.get("cached", 0) * 1024 - self.shmem_bytes.get(host, 0))
+        return (kib["free"] + kib.get("buffers", 0)) * 1024 + cached
 
     @staticmethod
     def _name(step: Step) -> str:

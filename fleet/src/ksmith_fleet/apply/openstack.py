@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from ksmith_fleet.apply.backend import Action, ApplyError, Run
 from ksmith_fleet.plan_file import Step
 
+API = "2.30"
+"""The version of the interface to Nova that takes the target of a live migration. From 2.88 on it does not say what is free."""
 HOST = "OS-EXT-SRV-ATTR:host"
 
 
@@ -24,7 +26,7 @@ class OpenStack:
     def actions(self, step: Step) -> list[Action]:
         """Gives the command of a move, which waits for its end."""
         _check(step)
-        words = ["openstack", "--os-compute-api-version", "2.30", "server", "migrate", "--live-migration", "--host", step.target, "--wait"]
+        words = ["openstack", "--os-compute-api-version", API, "server", "migrate", "--live-migration", "--host", step.target, "--wait"]
         return [Action([*words, step.guest_id])]
 
     def where(self, step: Step, run: Run) -> str | None:
@@ -35,5 +37,8 @@ class OpenStack:
 
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Asks for the memory of the hypervisor."""
-        said = run(["openstack", "hypervisor", "show", host, "-f", "value", "-c", "free_ram_mb"], None).strip()
-        return int(said) * 2**20 if said.lstrip("-").isdigit() else None
+        words = ["openstack", "--os-compute-api-version", API, "hypervisor", "show", host, "-f", "value", "-c", "free_ram_mb"]
+        said = run(words, None).strip()
+        if not said.removeprefix("-").isdecimal():
+            raise ApplyError(f"OpenStack does not say how much memory {host} has free: {said[:80]!r}")
+        return int(said) * 2**20

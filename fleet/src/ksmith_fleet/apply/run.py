@@ -23,8 +23,17 @@ BREAK_OFF_S = 60.0
 """The time that a command has to end after it was interrupted."""
 
 
-def run_command(argv: Sequence[str], stdin: str | None) -> str:
-    """Runs a command, and raises what it said if it fails."""
+ASK_MOST_S = 180.0
+"""The longest time that a question may take. A host that hangs answers never, and its tool would wait for ever."""
+
+
+def ask_command(argv: Sequence[str], stdin: str | None) -> str:
+    """Runs a command that moves nothing, for a limited time."""
+    return run_command(argv, stdin, ASK_MOST_S)
+
+
+def run_command(argv: Sequence[str], stdin: str | None, most_s: float | None = None) -> str:
+    """Runs a command, and raises what it said if it fails, or that it has not ended after a time."""
     source = None if stdin is None else subprocess.PIPE
     # Tools answer in one language, whatever the operator's is.
     environment = os.environ | {"LC_ALL": "C.UTF-8"}
@@ -35,7 +44,15 @@ def run_command(argv: Sequence[str], stdin: str | None) -> str:
     except OSError as error:
         raise ApplyError(f"{argv[0]} cannot be started: {error}") from error
     try:
-        said, complaint = process.communicate(stdin)
+        said, complaint = process.communicate(stdin, most_s)
+    except subprocess.TimeoutExpired as error:
+        # A child of the tool, such as ssh, may hold the pipes on: nothing is read from them any more.
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        raise ApplyError(f"{' '.join(argv)} gave no answer in {most_s:.0f} s") from error
     except KeyboardInterrupt:
         _break_off(process)
         raise
@@ -59,10 +76,15 @@ def show(line: str) -> None:
     print(line, flush=True)
 
 
-def script(plan: Plan, backend: Backend) -> list[str]:
-    """Gives the commands of all moves, for a dry run."""
+def to_undo(plan: Plan, journal: Journal) -> list[Step]:
+    """Gives the moves back, the last move first."""
+    return [reverse(step) for step in reversed(plan.steps) if journal.state(step.number) not in ("new", "undone")]
+
+
+def script(steps: Sequence[Step], backend: Backend) -> list[str]:
+    """Gives the commands of moves, for a dry run."""
     lines = []
-    for step in plan.steps:
+    for step in steps:
         lines.append(f"# {step.number}. {step.guest}: {step.source} to {step.target}")
         lines += [action.shell() for action in backend.actions(step)]
     return lines
@@ -76,6 +98,8 @@ class Runner:
     backend: Backend
     journal: Journal
     run: Run = run_command
+    ask: Run | None = None
+    """What asks where a guest is and what is free. `None`: as `run` does."""
     wait_s: float = 600.0
     """The longest wait for room on a target."""
     max_age_s: float = 86400.0
@@ -116,17 +140,15 @@ class Runner:
     def undo(self) -> int:
         """Moves every guest back, the last move first. Gives the number of moves made."""
         made = 0
-        for step in reversed(self.plan.steps):
-            if self.journal.state(step.number) in ("new", "undone"):
-                continue
+        for step in to_undo(self.plan, self.journal):
             self.journal.note(step.number, "undoing")
-            made += self._move(reverse(step), None)
+            made += self._move(step, None)
             self.journal.note(step.number, "undone")
         return made
 
     def _move(self, step: Step, note: str | None) -> bool:
         """Makes one move, unless the guest is there already. `note` goes into the journal before the first command."""
-        where = self.backend.where(step, self.run)
+        where = self.backend.where(step, self._ask)
         if where == step.target:
             self.say(f"{step.number}. {step.guest} is on {step.target} already")
             return False
@@ -138,9 +160,13 @@ class Runner:
         self.say(f"{step.number}. {step.guest}: {step.source} to {step.target}")
         for action in self.backend.actions(step):
             self._carry_out(action)
-        if self.backend.where(step, self.run) != step.target:
+        if self.backend.where(step, self._ask) != step.target:
             raise ApplyError(f"{step.guest} is not on {step.target} after its move")
         return True
+
+    @property
+    def _ask(self) -> Run:
+        return self.ask or self.run
 
     def _carry_out(self, action: Action) -> None:
         """Runs a command, or asks until what it waits for has come."""
@@ -148,7 +174,7 @@ class Runner:
             self.run(action.argv, action.stdin)
             return
         waited = 0.0
-        while not action.ended(self.run):
+        while not action.ended(self._ask):
             if waited >= action.most_s:
                 raise ApplyError(f"after {waited:.0f} s this still waits: {' '.join(action.argv)}")
             self.sleep(ASK_ENDED_S)
@@ -158,7 +184,7 @@ class Runner:
         """Waits until KSM on the target has made room for the guest's whole memory."""
         waited = 0.0
         while True:
-            free = self.backend.free_bytes(step.target, self.run)
+            free = self.backend.free_bytes(step.target, self._ask)
             if free is None or free >= step.bytes:
                 return
             if waited >= self.wait_s:

@@ -12,9 +12,10 @@ from ksmith_fleet.apply.kubevirt import KubeVirt
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
-from ksmith_fleet.apply.run import Runner, script
+from ksmith_fleet.apply.run import Runner, ask_command, script, to_undo
 from ksmith_fleet.cli.common import add_ages, read_named
-from ksmith_fleet.plan_file import read_plan
+from ksmith_fleet.cli.numbers import amount
+from ksmith_fleet.plan_file import Plan, Step, read_plan
 
 GO_ON = "Run the same command again to go on, or with --undo to go back."
 HELP = "print the moves of a plan as commands, or run them (--run)"
@@ -25,12 +26,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", help="file that `plan --out` wrote")
     parser.add_argument("--on", choices=("libvirt", "proxmox", "kubevirt", "openstack"), default="libvirt", help="the platform (libvirt)")
     parser.add_argument("--run", action="store_true", help="run the commands; without it they are only printed")
-    parser.add_argument("--undo", action="store_true", help="move all guests back that were moved; with --run")
+    parser.add_argument("--undo", action="store_true", help="move all guests back that were moved, or print how")
     parser.add_argument("--journal", help="file that remembers what was done (default: PLAN.journal)")
     parser.add_argument("--sketches", metavar="WHERE", help="newer sketches: nothing is moved if guests came to a target since the plan's")
     add_ages(parser)
-    parser.add_argument("--settle", type=float, default=60.0, metavar="S", help="seconds for KSM after each move (60)")
-    parser.add_argument("--wait", type=float, default=600.0, metavar="S", help="seconds to wait for room on a target (600)")
+    parser.add_argument("--settle", type=amount, default=60.0, metavar="S", help="seconds for KSM after each move (60)")
+    parser.add_argument("--wait", type=amount, default=600.0, metavar="S", help="seconds to wait for room on a target (600)")
     parser.add_argument("--uri", action="append", default=[], metavar="HOST=URI", help="libvirt: URI of a host (qemu+ssh://HOST/system)")
     parser.add_argument("--option", action="append", default=[], metavar="OPTION", help="libvirt: one more option of virsh migrate")
     parser.add_argument("--id", action="append", default=[], metavar="GUEST=ID", help="Proxmox: the VMID of a guest; KubeVirt: its namespace")
@@ -39,17 +40,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints or runs the moves."""
     plan = read_plan(options.plan)
-    backend = _backend(options)
+    backend = _backend(options, plan)
+    path = Path(options.journal or options.plan + ".journal")
     if not options.run:
-        print("\n".join(script(plan, backend)))
+        print("\n".join(script(_steps(options.undo, plan, path), backend)))
         return 0
     if options.sketches and not options.undo:
         changed = changes(plan, read_named(options)[0])
         if changed:
             raise RuntimeError(f"hosts have changed since the plan: {'; '.join(changed)}. Make a new plan.")
     try:
-        with closing(Journal(Path(options.journal or options.plan + ".journal"), plan)) as journal:
-            runner = Runner(plan, backend, journal, wait_s=options.wait, max_age_s=options.max_age)
+        with closing(Journal(path, plan)) as journal:
+            runner = Runner(plan, backend, journal, ask=ask_command, wait_s=options.wait, max_age_s=options.max_age)
             made = runner.undo() if options.undo else runner.apply(options.settle)
     except ApplyError as error:
         raise RuntimeError(f"{error}\n{GO_ON}") from error
@@ -60,10 +62,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _backend(options: argparse.Namespace) -> Backend:
+def _steps(is_undo: bool, plan: Plan, path: Path) -> list[Step]:
+    """Gives the moves that a dry run prints. Without a journal no move was made, and none is made back."""
+    if not is_undo:
+        return plan.steps
+    if not path.exists():
+        return []
+    try:
+        with closing(Journal(path, plan)) as journal:
+            return to_undo(plan, journal)
+    except ApplyError as error:
+        raise RuntimeError(str(error)) from error
+
+
+def _backend(options: argparse.Namespace, plan: Plan) -> Backend:
     ids = _pairs(options.id)
     backends: dict[str, Backend] = {
-        "libvirt": Libvirt(uris=_pairs(options.uri), options=options.option),
+        "libvirt": Libvirt(uris=_pairs(options.uri), options=options.option, shmem_bytes={host.host: host.shmem_bytes for host in plan.hosts}),
         "proxmox": Proxmox(ids),
         "kubevirt": KubeVirt(namespaces=ids),
         "openstack": OpenStack(),

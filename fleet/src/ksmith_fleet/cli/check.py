@@ -4,6 +4,7 @@ import argparse
 
 from ksmith_fleet.check import check
 from ksmith_fleet.cli.common import add_ages, mib, read_named
+from ksmith_fleet.cli.numbers import amount
 from ksmith_fleet.plan_file import read_plan
 
 HELP = "compare what a plan promised with what hosts save by newer sketches"
@@ -13,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("plan", help="file that `plan --out` wrote")
     parser.add_argument("sketches", help="sketches that were taken after the moves, once KSM had merged")
-    parser.add_argument("--within", type=float, default=10.0, metavar="PERCENT", help="how far a saving may be off (10)")
+    parser.add_argument("--within", type=amount, default=10.0, metavar="PERCENT", help="how far a saving may be off (10)")
     add_ages(parser)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ksmith_fleet.cli.numbers import amount, count
 from ksmith_fleet.consistency import Rules as JoinRules
 from ksmith_fleet.dataset import EngineChoice, engine_over, read_fleet
 from ksmith_fleet.engines import Engine, Settings
@@ -37,24 +38,27 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work-dir", help="directory for rows on their way; workers of Spark must reach it")
     add_ages(parser)
     parser.add_argument("--common-rate", action="store_true", help="thin finer sketches to the coarsest rate")
-    parser.add_argument("--popular-above", type=int, default=200, metavar="N", help="count contents of more guests apart (200)")
-    parser.add_argument("--min-common", type=int, default=8, metavar="N", help="list pairs from so many sampled contents on (8)")
+    parser.add_argument("--popular-above", type=count, default=200, metavar="N", help="count contents of more guests apart (200)")
+    parser.add_argument("--min-common", type=count, default=8, metavar="N", help="list pairs from so many sampled contents on (8)")
 
 
 def add_ages(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say how old sketches may be."""
-    parser.add_argument("--max-apart", type=float, default=3600, metavar="S", help="leave out sketches further from the median (3600)")
-    parser.add_argument("--max-age", type=float, default=86400, metavar="S", help="leave out older sketches (86400)")
+    parser.add_argument("--max-apart", type=amount, default=3600, metavar="S", help="leave out sketches further from the median (3600)")
+    parser.add_argument("--max-age", type=amount, default=86400, metavar="S", help="leave out older sketches (86400)")
 
 
 def join_rules(options: argparse.Namespace, contents: bool) -> JoinRules:
-    """Gives what sketches may differ in, and how old they may be now. The age of guests matters where their contents do."""
+    """Gives what sketches may differ in, and how old they may be now.
+
+    The age of guests and the rate of the file matter where contents do.
+    """
     return JoinRules(
         max_apart_s=options.max_apart,
         now_ms=time.time_ns() // 1_000_000,
         max_age_s=options.max_age,
         max_guest_age_s=options.max_age if contents else None,
-        common_rate=getattr(options, "common_rate", False),
+        common_rate=getattr(options, "common_rate", False) or not contents,
     )
 
 

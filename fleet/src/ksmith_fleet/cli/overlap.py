@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict
 
 from ksmith_fleet.cli import common
+from ksmith_fleet.cli.numbers import count
 from ksmith_fleet.overlap import overlap
 
 HELP = "say which guests could share memory, within and across hosts"
@@ -14,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     common.add_source(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--top", type=int, default=20, help="pairs to list (20)")
+    parser.add_argument("--top", type=count, default=20, help="pairs to list (20)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import argparse
 import math
 
 from ksmith_fleet.cli import common
+from ksmith_fleet.cli.numbers import amount, count
 from ksmith_fleet.placement.build import build
 from ksmith_fleet.placement.named import Names
 from ksmith_fleet.plan_file import Plan, make_plan, write_plan
@@ -19,17 +20,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     common.add_source(parser)
     parser.add_argument("--rules", help="TOML file of rules: pins, groups together and apart, hosts, divergence")
     parser.add_argument("--out", help="write the plan to this file, for `apply` and `check`")
-    parser.add_argument("--moves", type=int, default=10, help="improve: moves at most (10)")
-    parser.add_argument("--gib", type=float, default=math.inf, help="improve: GiB moved at most")
+    parser.add_argument("--moves", type=count, default=10, help="improve: moves at most (10)")
+    parser.add_argument("--gib", type=amount, default=math.inf, help="improve: GiB moved at most")
     parser.add_argument(
         "--least-gain",
-        type=float,
+        type=amount,
         default=20.0,
         metavar="MIB",
         help="improve: MiB that a move must save for each GiB moved (20)",
     )
     parser.add_argument("--like", help="admit: the guest that the new one will be like")
-    parser.add_argument("--seconds", type=float, default=30.0, help="time for the search (30)")
+    parser.add_argument("--seconds", type=amount, default=30.0, help="time for the search (30)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,7 +58,7 @@ def _admit(like: str | None, rules: Rules, read: common.Read) -> int:
     fleet = read.fleet
     if like is None:
         raise ValueError("admit needs --like with the name of a guest that has a sketch")
-    built = build(fleet, read.incidence, read.alone, rules.for_admission())
+    built = build(fleet, read.incidence, read.alone, rules.for_admission(), is_admission=True)
     places = plan_admit(built, built.items.index([Names(fleet).guest(like)]))
     for place in places:
         scale = fleet.page_size / max(built.problem.kept, 1e-9)

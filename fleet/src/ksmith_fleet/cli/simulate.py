@@ -6,6 +6,7 @@ from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
+from ksmith_fleet.cli.numbers import amount, count, part, some
 from ksmith_fleet.consistency import Rules
 from ksmith_fleet.dataset import EngineChoice, engine_over, read_fleet
 from ksmith_fleet.engines import Settings
@@ -22,18 +23,18 @@ HELP = "compare policies on fleets from a generator that is fitted to real guest
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("what", choices=("fill", "churn", "fit"), help="fill hosts, play arrivals and departures, or fit a model")
-    parser.add_argument("--hosts", type=int, default=100, help="number of hosts (100)")
-    parser.add_argument("--guests-per-host", type=float, default=10.0, help="memory of a host, in guests of mean size (10)")
+    parser.add_argument("--hosts", type=some, default=100, help="number of hosts (100)")
+    parser.add_argument("--guests-per-host", type=amount, default=10.0, help="memory of a host, in guests of mean size (10)")
     parser.add_argument("--policies", nargs="+", choices=[*POLICIES, "ksmith"], default=[*POLICIES, "ksmith"])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--releases", type=int, default=4, help="variants of each real release (4)")
-    parser.add_argument("--roles", type=int, default=2, help="variants of each real role (2)")
-    parser.add_argument("--private", type=float, default=1.0, help="factor on the pages that no other guest has (1)")
-    parser.add_argument("--divergence", type=float, default=0.2, help="part of the savings that hosts must be able to lose (0.2)")
-    parser.add_argument("--contents", type=int, default=300, help="sampled contents of a guest (300)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="fill: time for each search (20)")
-    parser.add_argument("--events", type=int, default=2000, help="churn: arrivals and departures (2000)")
-    parser.add_argument("--moves", type=int, default=1, help="churn: guests that ksmith may move after each event (1)")
+    parser.add_argument("--seed", type=count, default=1)
+    parser.add_argument("--releases", type=some, default=4, help="variants of each real release (4)")
+    parser.add_argument("--roles", type=some, default=2, help="variants of each real role (2)")
+    parser.add_argument("--private", type=amount, default=1.0, help="factor on the pages that no other guest has (1)")
+    parser.add_argument("--divergence", type=part, default=0.2, help="part of the savings that hosts must be able to lose (0.2)")
+    parser.add_argument("--contents", type=some, default=300, help="sampled contents of a guest (300)")
+    parser.add_argument("--seconds", type=amount, default=20.0, help="fill: time for each search (20)")
+    parser.add_argument("--events", type=count, default=2000, help="churn: arrivals and departures (2000)")
+    parser.add_argument("--moves", type=count, default=1, help="churn: guests that ksmith may move after each event (1)")
     parser.add_argument("--model", type=Path, help="model that `fit` wrote (default: the one of 30 Debian guests)")
     parser.add_argument("--sketches", help="fit: sketches of guests named RELEASE-ROLE")
     parser.add_argument("--out", type=Path, help="fit: write the model to this file")

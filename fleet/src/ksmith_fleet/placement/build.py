@@ -36,8 +36,11 @@ class Built:
     left_out: list[LeftOut]
 
 
-def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Built:
-    """Makes the problem. Guests that must stay together become one item."""
+def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_admission: bool = False) -> Built:
+    """Makes the problem. Guests that must stay together become one item.
+
+    For an admission each guest stands for a new one like it. So no guest may be where only those that are there already may stay.
+    """
     left_out: list[LeftOut] = []
     names = Names(fleet)
     said = guest_rules(names, rules)
@@ -45,7 +48,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Bui
     kept = 1.0 - rules.divergence
     hosts = {host.name: host for host in fleet.hosts}
     own = np.array([_own(guest, fleet, alone.saved[at], kept, hosts[guest.host]) for at, guest in enumerate(fleet.guests)])
-    now = _now(fleet, rules, said, bins, left_out)
+    now = _now(fleet, rules, said, bins, left_out, is_admission)
     items = join_groups(names, rules, now)
     joined = _join(incidence, items)
     single = np.array([own[item].sum() for item in items])
@@ -61,7 +64,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Bui
         # A guest without a sketch may be of any domain. No guest is sent to its host.
         for number, where in enumerate(bins):
             if fleet.hosts[where.host].skipped:
-                allowed[current != number, number] = False
+                allowed[(current != number) | is_admission, number] = False
     problem = Problem(
         own=single - kept * incidence.weight * inner,
         arrival=np.array([now.arrival[item].sum() for item in items]),
@@ -79,7 +82,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules) -> Bui
     return Built(problem, items, bins, left_out)
 
 
-def _now(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], left_out: list[LeftOut]) -> Now:
+def _now(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], left_out: list[LeftOut], is_admission: bool) -> Now:
     """Says where guests are and may be, and names those that stay although no rule says so."""
     host_number = {host.name: at for at, host in enumerate(fleet.hosts)}
     at_host: dict[int, list[int]] = {}
@@ -91,12 +94,12 @@ def _now(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], lef
         here = at_host[host_number[guest.host]]
         of_node = [number for number in here if len(here) == 1 or bins[number].node == rule.node]
         current[at] = (of_node or here)[0]
-        why = _why_it_stays(guest, rules, bool(of_node))
+        why = None if is_admission else _why_it_stays(guest, rules, bool(of_node))
         movable[at] = why is None and not rule.fixed
         if why is not None and not rule.fixed:
             left_out.append(LeftOut(f"{guest.host}: {guest.name}", f"{why}: it stays"))
-    arrival = np.array([guest.pages + _rest(guest, fleet) for guest in fleet.guests])
-    return Now(current, movable, _allowed(fleet, rules, said, bins), np.array([where.host for where in bins], dtype=np.int64), arrival)
+    arrival = np.array([guest.pages + guest.rest_pages(fleet.page_size) for guest in fleet.guests])
+    return Now(current, movable, _allowed(fleet, rules, said, bins, is_admission), np.array([where.host for where in bins], dtype=np.int64), arrival)
 
 
 def _why_it_stays(guest: Guest, rules: Rules, node_is_known: bool) -> str | None:
@@ -123,19 +126,14 @@ def _domains(fleet: Fleet, items: list[list[int]]) -> np.ndarray:
     return domain
 
 
-def _rest(guest: Guest, fleet: Fleet) -> float:
-    """Gives the pages that the guest has beside those that KSM may merge."""
-    return max(0.0, (guest.rss_bytes or 0) / fleet.page_size - guest.pages)
-
-
 def _own(guest: Guest, fleet: Fleet, saved: float, kept: float, host: Host) -> float:
     zeros = zero_saved(guest.zero_pages, host.use_zero_pages, host.max_page_sharing)
-    return guest.pages + _rest(guest, fleet) - kept * (saved + zeros)
+    return guest.pages + guest.rest_pages(fleet.page_size) - kept * (saved + zeros)
 
 
 def _used_now(guest: Guest, fleet: Fleet) -> float:
-    """Gives the frames that the guest takes now, after what KSM saves already."""
-    return max(0.0, guest.pages + _rest(guest, fleet) - (guest.saved_bytes or 0) / fleet.page_size)
+    """Gives the frames that the guest takes now, after what KSM saves already. What is in swap takes none."""
+    return max(0.0, max(guest.pages, (guest.rss_bytes or 0) / fleet.page_size) - (guest.saved_bytes or 0) / fleet.page_size)
 
 
 def _bins(fleet: Fleet, rules: Rules) -> tuple[list[Bin], np.ndarray, np.ndarray]:
@@ -186,7 +184,7 @@ def _apart(names: Names, rules: Rules, items: list[list[int]]) -> tuple[np.ndarr
     return tuple(groups)
 
 
-def _allowed(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin]) -> npt.NDArray[np.bool_]:
+def _allowed(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], is_admission: bool) -> npt.NDArray[np.bool_]:
     """Says for each guest and bin whether pins, classes and closed hosts let them meet."""
     hosts = [fleet.hosts[where.host].name for where in bins]
     of_bin = [rules.hosts.get(name, HostRule()) for name in hosts]
@@ -201,5 +199,6 @@ def _allowed(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin])
                 rule.host in (None, host) and (one.classes is None or guest.klass in one.classes) for host, one in zip(hosts, of_bin, strict=True)
             ]
             alike[key] = np.array(fits, dtype=bool)
-        rows[at] = alike[key] & (~is_closed | (host_of == guest.host)) if is_closed.any() else alike[key]
+        may_stay = (host_of == guest.host) & (not is_admission)
+        rows[at] = alike[key] & (~is_closed | may_stay) if is_closed.any() else alike[key]
     return rows
