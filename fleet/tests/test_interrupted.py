@@ -130,6 +130,9 @@ def test_a_journal_without_its_first_line_belongs_to_no_plan(plan: Plan, tmp_pat
     first = path.read_bytes().split(b"\n")[0]
     assert json.loads(first)["plan"]
     path.write_bytes(path.read_bytes()[3:])
+    with pytest.raises(ApplyError, match="is no journal"):
+        Journal(path, plan)
+    path.write_bytes(first.replace(first[10:14], b"0000") + b"\n")
     with pytest.raises(ApplyError, match="another plan"):
         Journal(path, plan)
     for line in ('{"step": 9, "state": "done"}', '{"step": 1, "state": "maybe"}', '{"step": "1", "state": "done"}'):

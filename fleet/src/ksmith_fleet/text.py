@@ -2,6 +2,10 @@
 
 import re
 
+_PASSWORD = re.compile(r"(?<=://)[^/?#@\s:]*:[^/?#@\s]*(?=@)")
+"""A user with a password, before a host."""
+_SIGNED = re.compile(r"([?&][^?&#\s=]*(?:signature|credential|token|password|secret|key)[^?&#\s=]*=)[^&#\s]+", re.IGNORECASE)
+"""What the query of a signed URL has."""
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
@@ -11,8 +15,9 @@ def clean(name: str) -> str:
 
 
 def shown(message: str) -> str:
-    """Escapes control characters of a message for a terminal. Lines stay lines."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
+    """Escapes control characters of a message for a terminal, and leaves out secrets of URLs. Lines stay lines."""
+    known = _SIGNED.sub(r"\1***", _PASSWORD.sub("***", message))
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in known)
 
 
 def is_host_name(name: str) -> bool:

@@ -4,9 +4,21 @@ import os
 import tempfile
 from pathlib import Path
 
+DEVICES = Path("/dev")
+"""Nothing in it is replaced, also no link."""
+
 
 def replace_file(path: Path, text: str) -> None:
-    """Writes a file beside the old one, and puts it into its place."""
+    """Writes a file beside the old one, and puts it into its place.
+
+    A device or a pipe, such as `/dev/stdout`, is written to: one that is replaced is gone for all programs. A link stays, and its file is
+    replaced.
+    """
+    path = path.resolve() if path.is_symlink() and path.parent != DEVICES else path
+    if path.parent == DEVICES or (path.exists() and not path.is_file()):
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+        return
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,9 +1,12 @@
 """The journal of an `apply`: each move is on disk before it begins and after it ended."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
+import stat
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +14,8 @@ from pathlib import Path
 from ksmith_fleet.apply.backend import ApplyError
 from ksmith_fleet.plan_file import Plan
 
+_FIRST = re.compile(r"""|\{|\{"p?l?a?n?"?:?|\{"plan": ?|\{"plan": "[0-9a-f]*"?\}?""")
+"""The first line of a journal, cut off anywhere before its end."""
 STATES = ("begun", "done", "undoing", "undone")
 
 
@@ -23,8 +28,16 @@ class Journal:
         said = json.dumps([asdict(step) for step in plan.steps], sort_keys=True) + plan.key_id + str(plan.time_ms)
         self.plan = hashlib.sha256(said.encode()).hexdigest()
         self.states: dict[int, str] = {}
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
+            # A pipe would make the command wait, and a link in a directory of all users may lead to any file.
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR):
+                raise ApplyError(f"{path} is no file: name another with --journal") from error
+            raise
+        try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise ApplyError(f"{path} is no file: name another with --journal")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._begin(len(plan.steps))
         except BlockingIOError as error:
@@ -41,9 +54,10 @@ class Journal:
             self._file = -1
 
     def _begin(self, steps: int) -> None:
-        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        lines = text.split("\n")
         whole = [found for line in lines if (found := _line(line)) is not None]
-        if not whole:
+        if _FIRST.fullmatch(text):
             # The file is new, or its first line was cut off before any move.
             os.ftruncate(self._file, 0)
             self._write({"plan": self.plan})
@@ -51,7 +65,9 @@ class Journal:
             os.fsync(directory)
             os.close(directory)
             return
-        if whole[0].get("plan") != self.plan:
+        if not whole or "plan" not in whole[0]:
+            raise ApplyError(f"{self.path} is no journal, and stays as it is: name another file with --journal")
+        if whole[0]["plan"] != self.plan:
             raise ApplyError(f"{self.path} is the journal of another plan: name another file with --journal")
         for found in whole[1:]:
             step, state = found.get("step"), found.get("state")
