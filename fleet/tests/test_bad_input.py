@@ -220,6 +220,19 @@ def test_sketches_of_another_fleet_begin_no_plan(tmp_path: Path, capsys: pytest.
         put(tmp_path / name, *(MadeHost(h, [guest(f"{h}-a", [(1, 500)])], key_id=key_id) for h in ("h1", "h2")))
     plan = str(tmp_path / "plan.json")
     assert main(["plan", "new", str(tmp_path / "ours"), "--seconds", "1", "--out", plan]) == 0
-    capsys.readouterr()
-    assert main(["apply", plan, "--run", "--sketches", str(tmp_path / "theirs")]) == 1
-    assert "the sketches have another key than the plan" in capsys.readouterr().err and not Path(plan + ".journal").exists()
+    theirs, page = str(tmp_path / "theirs"), tmp_path / "page"
+    for command in (["apply", plan, "--run", "--sketches", theirs], ["check", plan, theirs], ["report", theirs, "--plan", plan, "--html", str(page)]):
+        capsys.readouterr()
+        assert main(command) == 1
+        assert "the sketches have another key than the plan" in capsys.readouterr().err
+    assert not Path(plan + ".journal").exists() and not page.exists()
+
+
+def test_sketches_from_before_a_plan_do_not_begin_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = MadeHost("h1", []).time_ms
+    for name, time_ms in (("old", now - 60_000), ("new", now)):
+        put(tmp_path / name, *(MadeHost(h, [guest(f"{h}-a", [(1, 500)])], time_ms=time_ms) for h in ("h1", "h2")))
+    plan = str(tmp_path / "plan.json")
+    assert main(["plan", "new", str(tmp_path / "new"), "--seconds", "1", "--out", plan]) == 0
+    assert main(["apply", plan, "--run", "--sketches", str(tmp_path / "old")]) == 1
+    assert "the sketch of h1 is older than the plan's" in capsys.readouterr().err and not Path(plan + ".journal").exists()

@@ -17,6 +17,8 @@ def changes(plan: Plan, fleet: Fleet) -> list[str]:
     if any(host.key_id != plan.key_id for host in fleet.hosts):
         return ["the sketches have another key than the plan"]
     found = [f"{host} has no sketch that can be used" for host in sorted(targets - {host.name for host in fleet.hosts})]
+    times = {promise.host: promise.time_ms for promise in plan.hosts}
+    found += [f"the sketch of {host.name} is older than the plan's" for host in fleet.hosts if host.time_ms < times.get(host.name, 0)]
     for guest in fleet.guests:
         if guest.id not in at and guest.host in targets:
             found.append(f"{guest.name} has come to {guest.host}")

@@ -27,6 +27,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("name a file with --html or --metrics")
     plan = read_plan(options.plan) if options.plan else None
     with common.opened(options) as (fleet, _, engine):
+        if plan is not None and plan.key_id != fleet.hosts[0].key_id:
+            raise ValueError("the sketches have another key than the plan")
         found = overlap(fleet, engine, common.settings(options, fleet))
     for path, text in ((options.html, report), (options.metrics, metrics)):
         if path:
