@@ -32,7 +32,7 @@ def test_virsh_takes_the_options_of_a_move() -> None:
 
 @pytest.mark.platforms
 def test_openstack_takes_the_commands() -> None:
-    from openstackclient.compute.v2 import server
+    from openstackclient.compute.v2 import hypervisor, server
 
     (action,) = OpenStack().actions(STEP)
     words = list(action.argv)
@@ -44,6 +44,10 @@ def test_openstack_takes_the_commands() -> None:
     OpenStack().where(STEP, lambda argv, _: asked.append(list(argv)) or "h1")  # type: ignore[func-returns-value]
     shown = server.ShowServer(None, None).get_parser("openstack server show").parse_args(asked[0][3:])
     assert shown.server == STEP.guest_id and shown.formatter == "value"
+    OpenStack().free_bytes("h2", lambda argv, _: asked.append(list(argv)) or "512")  # type: ignore[func-returns-value]
+    assert asked[1][:5] == ["openstack", "--os-compute-api-version", "2.30", "hypervisor", "show"]
+    room = hypervisor.ShowHypervisor(None, None).get_parser("openstack hypervisor show").parse_args(asked[1][5:])
+    assert room.hypervisor == "h2" and room.columns == ["free_ram_mb"] and room.formatter == "value"
     with pytest.raises(SystemExit):
         parser.parse_args(["--no-such-option", STEP.guest_id])
 
