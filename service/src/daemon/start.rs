@@ -19,11 +19,12 @@ use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError};
 use crate::control;
 use crate::domains::DomainGuard;
+use crate::folded_sums::FoldedSums;
 use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
-use crate::user_socket::{self, Budget, FoldedSums, UserScans};
+use crate::user_socket::{self, Budget, UserScans};
 use crate::view_socket;
 
 /// Messages that may wait. Process events that do not fit become a scan; other senders wait.

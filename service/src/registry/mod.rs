@@ -27,7 +27,7 @@ pub use self::published::Published;
 use self::worker::Worker;
 use crate::config::GuestsConfig;
 use crate::control::Answer;
-use crate::user_socket::FoldedSums;
+use crate::folded_sums::FoldedSums;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::root::Root;
 
