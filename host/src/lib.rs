@@ -15,6 +15,7 @@ mod forked;
 pub mod guests;
 pub mod hypervisor;
 pub mod job;
+pub mod ksm_counts;
 pub mod ksmd;
 pub mod live;
 pub mod mappings;

@@ -1,11 +1,11 @@
 //! Whether the host can hold what would come back if everything were unmerged now.
 
 use ksmith_core::account::Totals;
-use ksmith_core::kernel::{Ksm, Meminfo};
+use ksmith_core::kernel::Meminfo;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
-use super::knob_file::Directory;
+use crate::ksm_counts::KsmCounts;
 use crate::root::Root;
 
 /// What unmerging needs and what the host has for it, in bytes.
@@ -50,9 +50,14 @@ const LEAST_MARGIN_BYTES: u64 = 64 << 20;
 impl Headroom {
     /// Looks at the host.
     pub fn now(root: &Root) -> Self {
+        Self::by(root, &mut KsmCounts::new(root))
+    }
+
+    /// The same, with a reader of KSM's counts that is used further.
+    pub(super) fn by(root: &Root, counts: &mut KsmCounts) -> Self {
         let sample = Sample {
             page_size: rustix::param::page_size() as u64,
-            ksm: Ksm::read(&mut Directory::of(root)),
+            ksm: counts.read_merged(),
             memory: root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text)),
             ..Sample::default()
         };
@@ -120,5 +125,20 @@ mod tests {
         let page = rustix::param::page_size() as u64;
         assert_eq!((headroom.exposure_bytes, headroom.headroom_bytes), (5 * page, Some(5 << 10)));
         assert!(headroom.is_anything_merged);
+    }
+
+    #[test]
+    fn zero_pages_that_no_process_has_need_no_memory() {
+        let merged_nothing = [("pages_shared", "0\n"), ("pages_sharing", "0\n"), ("ksm_zero_pages", "691\n")];
+        let tree = super::super::writer::tests::tree(&merged_nothing);
+        let process = tree.path().join("proc/7");
+        std::fs::create_dir_all(&process).unwrap();
+        let headroom = |zero_pages: u64| {
+            std::fs::write(process.join("ksm_stat"), format!("ksm_zero_pages {zero_pages}\n")).unwrap();
+            let headroom = Headroom::now(&Root::at(tree.path()));
+            (headroom.exposure_bytes, headroom.is_anything_merged)
+        };
+        assert_eq!(headroom(0), (0, false));
+        assert_eq!(headroom(1), (rustix::param::page_size() as u64, true));
     }
 }

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ksmith_core::kernel::{Files, number};
+use ksmith_core::kernel::number;
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::{Malformed, Reading};
 
@@ -54,27 +54,6 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Malformed> {
     }
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(word, _)| word);
     knob.parse_value(chosen.trim()).map_err(|_| Malformed::new(1, "[none] or [scan-time]", text))
-}
-
-/// The whole KSM directory, for [`ksmith_core::kernel::Ksm::read`].
-pub(super) struct Directory<'a> {
-    root: &'a Root,
-    text: String,
-}
-
-impl<'a> Directory<'a> {
-    pub(super) fn of(root: &'a Root) -> Self {
-        Self { root, text: String::new() }
-    }
-}
-
-impl Files for Directory<'_> {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        self.root.text(relative(name)).map(|text| {
-            self.text = text;
-            self.text.as_str()
-        })
-    }
 }
 
 #[cfg(test)]

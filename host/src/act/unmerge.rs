@@ -10,6 +10,7 @@ use ksmith_core::units::{Bytes, Span};
 use super::error::{UnmergeError, hint};
 use super::throwaway::{Child, Ending};
 use super::{Change, Headroom, Writer, knob_file};
+use crate::ksm_counts::KsmCounts;
 use crate::root::Root;
 use crate::undo::disk::{self, Operation};
 
@@ -57,7 +58,8 @@ pub fn unmerge(
     progress: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Unmerged, UnmergeError> {
     let run_before = writer.get(Knob::Run).map_err(Box::new)?.ok_or(UnmergeError::NoKsm)?;
-    let headroom = Headroom::now(writer.root());
+    let mut counts = KsmCounts::new(writer.root());
+    let headroom = Headroom::by(writer.root(), &mut counts);
     match headroom.check() {
         Err(why) if !how.force => return Err(why.into()),
         _ => {}
@@ -69,7 +71,7 @@ pub fn unmerge(
     // An unmerge that stops half way makes it 0.
     let into = |new| Change { knob: Knob::Run, old: run_before, new };
     writer.note(&[into(2), into(0)]).map_err(Box::new)?;
-    let outcome = unmerge_noted(writer.root(), done, how, progress);
+    let outcome = unmerge_noted(writer.root(), done, how, counts, progress);
     if outcome.is_ok() {
         writer.confirm(&[into(2)]);
     }
@@ -80,11 +82,12 @@ fn unmerge_noted(
     root: &Root,
     done: Unmerged,
     how: Unmerge,
+    mut counts: KsmCounts,
     mut progress: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Unmerged, UnmergeError> {
-    let merged = || -> u64 {
-        let gauges = ["pages_shared", "pages_sharing", "ksm_zero_pages"];
-        gauges.into_iter().filter_map(|name| knob_file::gauge(root, name)).fold(0, u64::saturating_add)
+    let mut merged = || -> u64 {
+        let ksm = counts.read_merged();
+        ksm.saved_pages().saturating_add(ksm.pages_shared.get().unwrap_or(0))
     };
     let path = knob_file::path(root, Knob::Run.name());
     let mut child = disk::run(Operation::Knob, || Child::write(&path, b"2\n")).map_err(UnmergeError::Child)?;

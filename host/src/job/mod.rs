@@ -20,4 +20,4 @@ pub use guided::Followed;
 pub use launch::{Fold, Launch, LaunchError, Plan, Started, fold_hindrance, library, support};
 pub use report::{JobReport, ProcessReport};
 pub use wait::{Ended, Signals, block_signals, wait};
-pub use watch::{Notice, Outcome, Watch, WatchError, ksm_now};
+pub use watch::{Notice, Outcome, Watch, WatchError};

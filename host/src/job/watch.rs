@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use ksmith_core::job::{Accounting, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
-use ksmith_core::kernel::{Files, Ksm, Vmstat};
+use ksmith_core::kernel::{Ksm, Vmstat};
 use ksmith_core::reading::Reading;
 
 use super::launch::kernel;
 use super::tree::{self, Member};
+use crate::ksm_counts::KsmCounts;
 use crate::own_use::thread_cpu;
 use crate::process::is_alive;
 use crate::reader;
@@ -111,33 +112,9 @@ impl Watch {
     }
 }
 
-/// The KSM directory, read without kept descriptors, because a job is sampled rarely.
-struct KsmFiles<'a> {
-    root: &'a Root,
-    text: String,
-}
-
-impl Files for KsmFiles<'_> {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        match self.root.text(format!("sys/kernel/mm/ksm/{name}")) {
-            Reading::Value(text) => {
-                self.text = text;
-                Reading::Value(&self.text)
-            }
-            Reading::Absent => Reading::Absent,
-            Reading::Denied => Reading::Denied,
-            Reading::Malformed(why) => Reading::Malformed(why),
-        }
-    }
-}
-
-/// Reads the state of KSM.
-pub fn ksm_now(root: &Root) -> Ksm {
-    Ksm::read(&mut KsmFiles { root, text: String::new() })
-}
-
 struct Eyes {
     root: Root,
+    counts: KsmCounts,
     method: Method,
     own: u32,
     page_size: u64,
@@ -152,13 +129,14 @@ struct Eyes {
     /// Processes at the newest full sample.
     members: Vec<Member>,
     /// The host's merged pages at the newest full sample or glance.
-    merged: [Option<String>; 2],
+    merged: Ksm,
 }
 
 impl Eyes {
     fn new(root: Root, method: Method, tell: Sender<Notice>) -> Self {
         Self {
             cow_before: cow_breaks(&root),
+            counts: KsmCounts::new(&root),
             root,
             method,
             own: std::process::id(),
@@ -171,7 +149,7 @@ impl Eyes {
             hidden: BTreeSet::new(),
             looks: 0,
             members: Vec::new(),
-            merged: [None, None],
+            merged: Ksm::default(),
         }
     }
 
@@ -207,7 +185,7 @@ impl Eyes {
         let begin = spent();
         let members = tree::descendants(&self.root, self.own, self.page_size);
         let processes = members.iter().map(|member| self.see(member)).collect();
-        self.merged = merged(&self.root);
+        self.merged = self.counts.read_merged();
         let age = self.enter(processes);
         self.looks += 1;
         let rss = members.iter().map(|member| member.rss_bytes).fold(0, u64::saturating_add);
@@ -222,7 +200,7 @@ impl Eyes {
     /// Returns its CPU time.
     fn glance(&mut self) -> Duration {
         let begin = spent();
-        let merged = merged(&self.root);
+        let merged = self.counts.read_merged();
         if merged != self.merged {
             self.merged = merged;
             let is_there = |member: &&Member| is_alive(&self.root, member.id);
@@ -241,7 +219,7 @@ impl Eyes {
     /// Adds a sample to the accounting. Returns the age of the job.
     fn enter(&mut self, processes: Vec<Seen>) -> Duration {
         let age = self.started.elapsed();
-        self.accounting.record(&Moment { age, page_size: self.page_size, ksm: ksm_now(&self.root), processes });
+        self.accounting.record(&Moment { age, page_size: self.page_size, ksm: self.counts.read(), processes });
         age
     }
 
@@ -268,11 +246,6 @@ impl Eyes {
 /// CPU time of this thread and of the children that read for it.
 fn spent() -> Duration {
     thread_cpu().saturating_add(reader::cpu())
-}
-
-/// The host's merged pages and merged zero pages as text, because only a change matters.
-fn merged(root: &Root) -> [Option<String>; 2] {
-    ["pages_sharing", "ksm_zero_pages"].map(|file| root.text(format!("sys/kernel/mm/ksm/{file}")).value().cloned())
 }
 
 fn cow_breaks(root: &Root) -> Option<u64> {

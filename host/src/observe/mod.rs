@@ -23,7 +23,6 @@ mod kept_file;
 mod ksm_dir;
 mod ksmd;
 mod look;
-mod lost_zero_pages;
 mod plain;
 mod proc_dir;
 mod processes;
@@ -44,9 +43,9 @@ use rustix::time::{ClockId, clock_gettime};
 use self::descriptors::Descriptors;
 use self::host::Host;
 use self::ksm_dir::KsmDir;
-use self::lost_zero_pages::LostZeroPages;
 use self::processes::Processes;
 use self::scratch::Scratch;
+use crate::ksm_counts::LostZeroPages;
 use crate::root::Root;
 
 /// The page size of every captured tree.

@@ -14,7 +14,8 @@ use ksmith_core::units::{Bytes, Span};
 
 use super::scan::{NEEDS_A_GUARD, scan_directly};
 use super::{Failure, Global, amounts, control};
-use ksmith_host::job::{Followed, Notice, ksm_now};
+use ksmith_host::job::{Followed, Notice};
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::Observer;
 use ksmith_host::root::Root;
@@ -84,7 +85,7 @@ impl Scanner {
 
     /// A warning for the user before the program starts.
     pub(super) fn warning(&self, root: &Root) -> Option<String> {
-        let ksm = ksm_now(root);
+        let ksm = ksm_as_counted(root);
         if !ksm.is_present() {
             return Some("this kernel has no KSM (CONFIG_KSM): nothing will be merged".to_owned());
         }

@@ -12,6 +12,7 @@ use ksmith_core::kernel::{self, Vmstat};
 use super::LabError;
 use super::usage::{Measured, Usage};
 use crate::measure::Point;
+use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 
@@ -71,6 +72,7 @@ impl Sampler {
 
 struct Eye {
     root: Root,
+    counts: KsmCounts,
     measured: Measured,
     ksmd: u32,
     controller: Usage,
@@ -86,18 +88,6 @@ struct First {
     controller: Duration,
     breaks: u64,
     passes: u64,
-    lost_zero_pages: i64,
-}
-
-/// Merged zero pages: the kernel's count less what it has lost count of, above zero or below (examples/kernel/zero_pages.c and
-/// moved_zero_pages.c).
-fn zero_pages(now: i64, lost: i64) -> u64 {
-    u64::try_from(now.saturating_sub(lost)).unwrap_or(0)
-}
-
-/// What the kernel has lost count of, by the counts at first: all of it where nothing is merged.
-fn lost_zero_pages(zero: i64, sharing: u64) -> i64 {
-    if sharing == 0 { zero } else { zero.min(0) }
 }
 
 /// When the last complete pass began. Each page that the kernel counts as merged was merged at some moment
@@ -133,6 +123,7 @@ impl Eye {
     fn new(root: Root, measured: Measured) -> Result<Self, LabError> {
         let ksmd = ksmd::pid(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
         Ok(Self {
+            counts: KsmCounts::new(&root),
             root,
             measured,
             ksmd,
@@ -144,13 +135,13 @@ impl Eye {
     }
 
     fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
-        let root = &self.root;
         let page = rustix::param::page_size() as u64;
         let ksmd_ns = self.read(&format!("proc/{}/schedstat", self.ksmd), |t| kernel::cpu_ns(t).ok())?;
-        let sharing = self.read("sys/kernel/mm/ksm/pages_sharing", |t| kernel::number(t).ok())?;
+        let merged = self.counts.read_merged();
+        if merged.pages_sharing.get().is_none() {
+            return Err(LabError::Unseen("/sys/kernel/mm/ksm/pages_sharing can't be read".to_owned()));
+        }
         let passes = self.read("sys/kernel/mm/ksm/full_scans", |t| kernel::number(t).ok())?;
-        // Kernels before 6.6 lack this file.
-        let zero = self.read("sys/kernel/mm/ksm/ksm_zero_pages", |t| t.trim().parse::<i64>().ok()).unwrap_or(0);
         let visited = self.read("sys/kernel/mm/ksm/pages_scanned", |t| kernel::number(t).ok()).unwrap_or(0);
         let breaks = self.read("proc/vmstat", |t| Vmstat::parse(t).ok())?.cow_ksm.unwrap_or(0);
         let at = began.elapsed().as_secs_f64();
@@ -159,19 +150,13 @@ impl Eye {
         let is_due =
             is_last || !matches!(self.measured, Measured::Group(_)) || self.seen.points.len().is_multiple_of(5);
         if is_due {
-            self.controller = Usage::now(root, self.measured);
+            self.controller = Usage::now(&self.root, self.measured);
         }
         let controller = self.controller;
-        let first = *self.first.get_or_insert(First {
-            ksmd_ns,
-            controller: controller.cpu,
-            breaks,
-            passes,
-            lost_zero_pages: lost_zero_pages(zero, sharing),
-        });
+        let first = *self.first.get_or_insert(First { ksmd_ns, controller: controller.cpu, breaks, passes });
         let point = Point {
             at,
-            saved_bytes: (sharing + zero_pages(zero, first.lost_zero_pages)) * page,
+            saved_bytes: merged.saved_pages() * page,
             known_since: self.progress.look(at, passes, visited),
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
@@ -194,13 +179,6 @@ impl Eye {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn zero_pages_are_counted_from_the_first_value() {
-        assert_eq!((zero_pages(5, 0), zero_pages(5, -16), zero_pages(-20, -16)), (5, 21, 0));
-        assert_eq!([-16, 0, 691].map(|zero| lost_zero_pages(zero, 0)), [-16, 0, 691]);
-        assert_eq!([-16, 3].map(|zero| lost_zero_pages(zero, 9)), [-16, 0], "merged before, and merged still");
-    }
 
     #[test]
     fn kernel_counts_date_from_the_start_of_the_last_complete_pass() {

@@ -7,6 +7,7 @@ use ksmith_core::kernel::{Meminfo, Psi, Vmstat};
 use ksmith_core::reading::Reading;
 
 use super::rates::Rates;
+use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::root::Root;
 
 /// Why a pool can't be read.
@@ -55,6 +56,7 @@ pub struct PoolReader {
     root: Root,
     pool: Pool,
     page_size: u64,
+    counts: KsmCounts,
     /// The rates of bytes swapped out, and of merged bytes copied on write.
     rates: Rates<2>,
 }
@@ -62,7 +64,8 @@ pub struct PoolReader {
 impl PoolReader {
     /// Creates a reader, which reads nothing yet.
     pub fn new(root: Root, pool: Pool) -> Self {
-        Self { root, pool, page_size: rustix::param::page_size() as u64, rates: Rates::default() }
+        let counts = KsmCounts::new(&root);
+        Self { root, pool, page_size: rustix::param::page_size() as u64, counts, rates: Rates::default() }
     }
 
     /// Reads the pool.
@@ -75,10 +78,7 @@ impl PoolReader {
         let vm = self.root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text));
         let vm = vm.value().copied().unwrap_or_default();
         let pages = |count: Option<u64>| count.map(|count| count.saturating_mul(self.page_size));
-        let exposure_bytes = ["pages_sharing", "ksm_zero_pages"].iter().fold(0_u64, |sum, file| {
-            let count = number(&self.root.text(format!("sys/kernel/mm/ksm/{file}")));
-            sum.saturating_add(pages(count).unwrap_or(0))
-        });
+        let exposure_bytes = self.counts.read_merged().saved_pages().saturating_mul(self.page_size);
         let available = memory.obtainable().ok_or(PoolError::Memory)?;
         let swap_free = memory.swap_free.unwrap_or(0);
         let (view, swapped_out) = match &self.pool {

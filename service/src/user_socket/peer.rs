@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 
 use super::protocol::Saves;
 use ksmith_host::accountable::accountable_uid;
-use ksmith_host::job::ksm_now;
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::memory::rights::Rights;
 use ksmith_host::proc_file;
 use ksmith_host::reader;
@@ -131,7 +131,7 @@ impl Peer {
         let ksm = KsmStat::parse(&read(&self.directory, self.id.pid, "ksm_stat")?)
             .map_err(|why| io::Error::other(why.to_string()))?;
         let seen = Seen { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };
-        let moment = Moment { page_size, ksm: ksm_now(root), processes: vec![seen], ..Moment::default() };
+        let moment = Moment { page_size, ksm: ksm_as_counted(root), processes: vec![seen], ..Moment::default() };
         let saved_bytes = saved_bytes(&moment).first().copied().unwrap_or(0);
         let (merging, zero) = (ksm.merging_pages.unwrap_or(0), ksm.zero_pages.unwrap_or(0));
         let overhead = ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);

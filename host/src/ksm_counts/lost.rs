@@ -1,0 +1,139 @@
+//! Zero pages that the kernel counts although no process has them.
+//!
+//! The kernel takes some off its count never, or twice: `UFFDIO_MOVE` of a merged zero page (`move_zeropage_pte` in mm/userfaultfd.c,
+//! `examples/kernel/moved_zero_pages.c`), and on some kernels the end of a forked child (`examples/kernel/zero_pages.c`). Such a rest,
+//! above zero or below, stays until the next boot.
+
+use std::fs;
+
+use ksmith_core::kernel::{Ksm, KsmStat};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::Sample;
+
+use crate::root::Root;
+
+/// The rest, in pages. 0 before it was learned.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LostZeroPages(i64);
+
+impl LostZeroPages {
+    /// Learns the rest of the processes' own counts: what the host counts besides. `None` where they do not tell: a process may not
+    /// be read, or this kernel (before 6.10) counts no zero pages for it.
+    pub(super) fn of_processes(root: &Root, counted: i64) -> Option<Self> {
+        if counted == 0 {
+            return Some(Self::default());
+        }
+        let names = fs::read_dir(root.path("proc")).ok()?.flatten();
+        let pids: Vec<u32> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        let mut sum = 0_u64;
+        for text in root.texts_of(&pids, "ksm_stat") {
+            match text {
+                // A process that has ended, and a kernel thread.
+                Reading::Absent => {}
+                Reading::Value(text) if text.is_empty() => {}
+                Reading::Value(text) => sum = sum.saturating_add(KsmStat::parse(&text).ok()?.zero_pages?),
+                Reading::Denied | Reading::Malformed(_) => return None,
+            }
+        }
+        Some(Self(counted.saturating_sub_unsigned(sum)))
+    }
+
+    /// Where no process tells, a count below zero is a rest, and all above it counts as merged.
+    pub(super) fn at_least(counted: i64) -> Self {
+        Self(counted.min(0))
+    }
+
+    /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged.
+    pub fn take_off(&mut self, sample: &mut Sample) {
+        let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
+        let is_nothing_merged = sample.ksm.pages_shared.get() == Some(0)
+            && sample.ksm.pages_sharing.get() == Some(0)
+            && sample.merged_by_the_living() == Some(0);
+        if is_nothing_merged {
+            self.0 = counted;
+        }
+        self.take_off_count(&mut sample.ksm);
+    }
+
+    /// Takes the rest off the count.
+    pub(super) fn take_off_count(self, ksm: &mut Ksm) {
+        if let Reading::Value(counted) = &mut ksm.ksm_zero_pages {
+            *counted = counted.saturating_sub(self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::sample::{Process, ProcessId};
+
+    use super::*;
+
+    fn sample(shared: u64, counted: i64, of_process: Option<u64>) -> Sample {
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        sample.ksm.pages_shared = Reading::Value(shared);
+        sample.ksm.pages_sharing = Reading::Value(shared);
+        sample.ksm.ksm_zero_pages = Reading::Value(counted);
+        let mut process = Process::new(ProcessId { pid: 5, start_ticks: 5 }, "a".into(), true);
+        process.ksm.merging_pages = of_process.map(|_| 0);
+        process.ksm.zero_pages = of_process;
+        sample.processes = vec![process];
+        sample
+    }
+
+    #[test]
+    fn what_is_counted_while_nothing_is_merged_is_taken_off_from_then_on() {
+        for rest in [691, -16] {
+            let mut lost = LostZeroPages::default();
+            let mut after = |mut sample: Sample| {
+                lost.take_off(&mut sample);
+                sample.ksm.ksm_zero_pages.get()
+            };
+            assert_eq!(after(sample(0, rest, Some(0))), Some(0));
+            assert_eq!(after(sample(3, rest + 64, Some(64))), Some(64));
+            assert_eq!(after(sample(0, rest + 5, Some(0))), Some(0), "it may grow");
+        }
+    }
+
+    #[test]
+    fn what_may_be_merged_is_left_as_it_is() {
+        for what in [sample(1, 64, Some(0)), sample(0, 64, Some(64)), sample(0, 64, None)] {
+            let mut same = what.clone();
+            LostZeroPages::default().take_off(&mut same);
+            assert_eq!(same.ksm.ksm_zero_pages, what.ksm.ksm_zero_pages);
+        }
+        let mut hidden = Sample { hidden_processes: 1, ..sample(0, 64, Some(0)) };
+        LostZeroPages::default().take_off(&mut hidden);
+        assert_eq!(hidden.ksm.ksm_zero_pages, Reading::Value(64));
+    }
+
+    /// A tree of processes with these `ksm_stat`s.
+    fn tree(stats: &[(u32, &str)]) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        for (pid, text) in stats {
+            let directory = tree.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("ksm_stat"), text).unwrap();
+        }
+        tree
+    }
+
+    fn rest(stats: &[(u32, &str)], counted: i64) -> Option<i64> {
+        LostZeroPages::of_processes(&Root::at(tree(stats).path()), counted).map(|lost| lost.0)
+    }
+
+    #[test]
+    fn what_no_process_counts_is_lost() {
+        let stats = [(2, ""), (7, "ksm_rmap_items 9\nksm_zero_pages 60\n"), (9, "ksm_zero_pages -4\n")];
+        assert_eq!([751, 60, 44].map(|counted| rest(&stats, counted)), [Some(691), Some(0), Some(-16)]);
+    }
+
+    #[test]
+    fn without_the_counts_of_all_processes_nothing_is_learned() {
+        let old_kernel = [(7, "ksm_rmap_items 9\nksm_merging_pages 3\n")];
+        let no_sense = [(7, "ksm_zero_pages 60\n"), (9, "ksm_zero_pages x\n")];
+        assert_eq!([rest(&old_kernel, 5), rest(&no_sense, 60)], [None, None]);
+        assert_eq!(rest(&old_kernel, 0), Some(0), "there is nothing to ask for");
+        assert_eq!([5, -5].map(|counted| LostZeroPages::at_least(counted).0), [0, -5]);
+    }
+}

@@ -1,0 +1,133 @@
+//! The one reader of what KSM counts, for all that read its files without keeping them open: zero pages of no process are taken off.
+//!
+//! [`crate::observe`] keeps the files open, and learns from its own samples what to take off.
+
+mod lost;
+
+use std::time::{Duration, Instant};
+
+use ksmith_core::kernel::{Files, Ksm};
+use ksmith_core::reading::Reading;
+
+pub use self::lost::LostZeroPages;
+use crate::root::Root;
+
+/// How long what was learned holds. To learn it is to read a file of every process, and it changes rarely.
+const LEARNED_FOR: Duration = Duration::from_secs(600);
+
+/// Tries to learn it while ksmd merges zero pages.
+const TRIES: usize = 3;
+
+/// The gauges of merged pages.
+const MERGED: [&str; 3] = ["pages_shared", "pages_sharing", "ksm_zero_pages"];
+
+/// Reads KSM's files again and again.
+#[derive(Debug)]
+pub struct KsmCounts {
+    root: Root,
+    lost: LostZeroPages,
+    learned: Option<Instant>,
+}
+
+impl KsmCounts {
+    /// Creates a reader, which reads nothing yet.
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone(), lost: LostZeroPages::default(), learned: None }
+    }
+
+    /// Reads all files.
+    pub fn read(&mut self) -> Ksm {
+        self.read_these(|_| true)
+    }
+
+    /// Reads the gauges of merged pages. All else is absent.
+    pub fn read_merged(&mut self) -> Ksm {
+        self.read_these(|name| MERGED.contains(&name))
+    }
+
+    fn read_these(&mut self, are_wanted: fn(&str) -> bool) -> Ksm {
+        let mut ksm = as_counted(&self.root, are_wanted);
+        let is_due = self.learned.is_none_or(|at| at.elapsed() >= LEARNED_FOR);
+        if let Some(counted) = ksm.ksm_zero_pages.get().filter(|_| is_due) {
+            self.learn(counted);
+        }
+        self.lost.take_off_count(&mut ksm);
+        ksm
+    }
+
+    fn learn(&mut self, mut counted: i64) {
+        self.learned = Some(Instant::now());
+        for _ in 0..TRIES {
+            let lost = LostZeroPages::of_processes(&self.root, counted);
+            let now = as_counted(&self.root, |name| name == "ksm_zero_pages").ksm_zero_pages.get();
+            if now == Some(counted) {
+                self.lost = lost.unwrap_or(LostZeroPages::at_least(counted));
+                return;
+            }
+            counted = now.unwrap_or(counted);
+        }
+        self.lost = LostZeroPages::at_least(counted);
+    }
+}
+
+/// Reads KSM's files as they are, zero pages of no process included: for a look at the settings, or where every process
+/// can't be read for one answer.
+pub fn ksm_as_counted(root: &Root) -> Ksm {
+    as_counted(root, |_| true)
+}
+
+fn as_counted(root: &Root, are_wanted: fn(&str) -> bool) -> Ksm {
+    Ksm::read(&mut KsmFiles { root, are_wanted, text: String::new() })
+}
+
+/// The KSM directory, without kept descriptors.
+struct KsmFiles<'a> {
+    root: &'a Root,
+    are_wanted: fn(&str) -> bool,
+    text: String,
+}
+
+impl Files for KsmFiles<'_> {
+    fn text(&mut self, name: &'static str) -> Reading<&str> {
+        if !(self.are_wanted)(name) {
+            return Reading::Absent;
+        }
+        self.root.text(format!("sys/kernel/mm/ksm/{name}")).map(|text| {
+            self.text = text;
+            self.text.as_str()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn put(tree: &Path, file: &str, text: &str) {
+        let path = tree.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn zero_pages_of_no_process_are_no_merged_pages() {
+        let tree = tempfile::tempdir().unwrap();
+        let count = |pages: &str| put(tree.path(), "sys/kernel/mm/ksm/ksm_zero_pages", pages);
+        put(tree.path(), "sys/kernel/mm/ksm/pages_sharing", "7\n");
+        put(tree.path(), "sys/kernel/mm/ksm/run", "1\n");
+        put(tree.path(), "proc/9/ksm_stat", "ksm_zero_pages 5\n");
+        count("696\n");
+        let mut counts = KsmCounts::new(&Root::at(tree.path()));
+        assert_eq!((counts.read().saved_pages(), counts.read_merged().saved_pages()), (12, 12));
+        assert_eq!((counts.read().run.get(), counts.read_merged().run.get()), (Some(1), None));
+        count("700\n");
+        assert_eq!(counts.read().saved_pages(), 16, "what is learned holds for a while");
+        assert_eq!(ksm_as_counted(&Root::at(tree.path())).saved_pages(), 707);
+        counts.learned = None;
+        count("-3\n");
+        assert_eq!(counts.read().saved_pages(), 12);
+    }
+}
