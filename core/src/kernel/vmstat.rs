@@ -29,7 +29,7 @@ impl Vmstat {
         let mut vm = Self::default();
         let mut is_vmstat = false;
         for line in keyed::lines(text) {
-            is_vmstat |= line.unsigned().is_ok();
+            is_vmstat = is_vmstat || line.unsigned().is_ok();
             let field = match line.key {
                 "cow_ksm" => &mut vm.cow_ksm,
                 "pswpout" => &mut vm.pswpout,

@@ -30,6 +30,10 @@ const LONGEST_PART: u64 = 5_000;
 /// The first kernel that is woken by a new `sleep_millisecs`.
 pub const SINCE: KernelVersion = KernelVersion::new(5, 0);
 
+/// Of a part's size so many binary digits count, and the rest is rounded up: the sizes that a burst takes are few, and the undo store
+/// has them after a few bursts. A part gets larger by a sixteenth at most.
+const DIGITS: u32 = 5;
+
 /// An upper estimate of what a visit costs ksmd.
 const NS_PER_PAGE: u64 = 10_000;
 
@@ -62,11 +66,18 @@ impl Parts {
     /// What ksmd makes at once.
     pub const WHOLE: Self = Self { pages: 0, count: 1 };
 
-    /// Divides a batch. It may get larger by less than a page for each part.
+    /// Divides a batch. Each part may get larger by a sixteenth, since only some sizes are used.
     pub fn of(pages_to_scan: u64) -> Self {
         let count = pages_to_scan.div_ceil(LONGEST_PART).max(1);
-        Self { pages: pages_to_scan.div_ceil(count), count }
+        let pages = pages_to_scan.div_ceil(count);
+        Self { pages: round_up(pages).min(LONGEST_PART), count }
     }
+}
+
+/// The next number with [`DIGITS`] binary digits that count.
+fn round_up(pages: u64) -> u64 {
+    let digits = u64::BITS - pages.leading_zeros();
+    pages.next_multiple_of(1 << digits.saturating_sub(DIGITS))
 }
 
 /// The settings that decide how much CPU ksmd uses.
@@ -140,16 +151,21 @@ mod tests {
 
     #[test]
     fn a_batch_is_divided_into_parts_that_are_short_and_make_it_whole() {
-        for pages in [0, 1, 100, LONGEST_PART, LONGEST_PART + 1, 625_000, u64::from(u32::MAX)] {
+        for pages in [0, 1, 100, 4900, LONGEST_PART, LONGEST_PART + 1, 625_000, u64::from(u32::MAX)] {
             let parts = Parts::of(pages);
             let made = parts.pages * parts.count;
-            assert!(
-                parts.pages <= LONGEST_PART && (pages..pages + parts.count).contains(&made),
-                "{pages}: {parts:?}"
-            );
+            let most = pages + pages / 16 + parts.count;
+            assert!(parts.pages <= LONGEST_PART && (pages..=most).contains(&made), "{pages}: {parts:?}");
         }
-        assert_eq!(Parts::of(1250), Parts { pages: 1250, count: 1 });
+        assert_eq!(Parts::of(1250), Parts { pages: 1280, count: 1 });
         assert_eq!(Rate { is_advised: true, ..rate(625_000, 20) }.parts().count, 1);
+    }
+
+    #[test]
+    fn parts_have_few_sizes() {
+        let sizes: std::collections::BTreeSet<u64> =
+            (1..=LONGEST_PART).map(|pages| Parts::of(pages).pages).collect();
+        assert!(sizes.len() < 150, "{}", sizes.len());
     }
 
     #[test]

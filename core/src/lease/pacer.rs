@@ -5,12 +5,16 @@
 
 use std::time::Duration;
 
-/// The part of the expected time after which the end of a batch is looked for first.
+/// The part of the expected time after which the end of a batch is looked for first, where ksmd is not to sleep behind it.
 const FIRST_LOOK: f64 = 0.82;
 
-/// The part of the time since ksmd was woken after which to look again, and the part of its sleep.
+/// Behind a batch with a sleep: the part of the sleep after the expected end. By then most batches are over, and ksmd's CPU time says
+/// when they ended.
+const INTO_SLEEP: u32 = 4;
+
+/// The part of the time since ksmd was woken after which to look again, or the part of its sleep.
 const OF_BATCH: u32 = 40;
-const OF_SLEEP: u32 = 32;
+const OF_SLEEP: u32 = 2;
 
 /// The shortest and the longest time between two looks.
 const SHORTEST: Duration = Duration::from_micros(80);
@@ -90,8 +94,9 @@ impl Pacer {
         self.left = self.left.min(self.parts - 1);
     }
 
-    /// Takes in a look: `None` is a ksmd at work. ksmd is woken no earlier than its sleep after it was seen asleep, but for the
-    /// next part of its batch in the same pass.
+    /// Takes in a look: `None` is a ksmd at work. ksmd is woken no earlier than its sleep after the end of its batch, but for the
+    /// next part of its batch in the same pass. That end is where ksmd's CPU time puts it, and not before ksmd was seen at work: what
+    /// it waited for a CPU otherwise counts as slept.
     pub fn look(&mut self, at: Duration, ksmd: Option<Asleep>) -> Step {
         let Some(ksmd) = ksmd else {
             self.worked = at;
@@ -107,12 +112,11 @@ impl Pacer {
                 self.ended.insert(At { at, ksmd }).at
             }
             None => {
-                self.learn(At { at, ksmd });
+                let at = self.learn(At { at, ksmd });
                 self.ended.insert(At { at, ksmd }).at
             }
         };
-        let sleep = if self.left > 0 { Duration::ZERO } else { self.sleep };
-        let due = ended.saturating_add(sleep).saturating_add(self.back_off());
+        let due = ended.saturating_add(self.sleep_after_part()).saturating_add(self.back_off());
         if at < due && !self.wakes_at_once {
             return Step::Look(due - at);
         }
@@ -120,12 +124,16 @@ impl Pacer {
         self.woken = Some(At { at, ksmd });
         self.ended = None;
         self.wakes_at_once = false;
-        Step::Wake(self.took.mul_f64(FIRST_LOOK).clamp(SHORTEST_BATCH, LONGEST))
+        let first = match self.sleep_after_part() {
+            Duration::ZERO => self.took.mul_f64(FIRST_LOOK),
+            sleep => self.took.saturating_add(sleep / INTO_SLEEP),
+        };
+        Step::Wake(first.clamp(SHORTEST_BATCH, LONGEST))
     }
 
-    /// Takes in that ksmd was first seen asleep: what it was woken for ended between the look before and this one.
-    fn learn(&mut self, now: At) {
-        let Some(woken) = self.woken else { return };
+    /// Takes in that ksmd was first seen asleep: what it was woken for ended between the look before and this one. Returns when.
+    fn learn(&mut self, now: At) -> Duration {
+        let Some(woken) = self.woken else { return now.at };
         let is_pass_over = now.ksmd.full_scans != woken.ksmd.full_scans;
         let has_worked = self.worked > woken.at || now.ksmd.cpu_ns != woken.ksmd.cpu_ns;
         if is_pass_over || !has_worked {
@@ -133,23 +141,28 @@ impl Pacer {
         }
         if !has_worked {
             self.idle_wakings = self.idle_wakings.saturating_add(1);
-            return;
+            return now.at;
         }
         self.idle_wakings = 0;
         let took = now.at.saturating_sub(woken.at);
-        self.took = if self.worked > woken.at {
-            took.saturating_sub(now.at.saturating_sub(self.worked) / 2)
-        } else {
-            // It ended before it was looked for. Then its CPU time says how long it took, unless it had to wait for a CPU.
-            Duration::from_nanos(now.ksmd.cpu_ns.saturating_sub(woken.ksmd.cpu_ns)).min(took)
-        };
+        // Its CPU time says how long it took, unless it had to wait for a CPU.
+        let worked = Duration::from_nanos(now.ksmd.cpu_ns.saturating_sub(woken.ksmd.cpu_ns)).min(took);
+        let ended = (woken.at + worked).max(self.worked);
+        let looks_often = self.sleep_after_part().is_zero() && self.worked > woken.at;
+        let until = if looks_often { now.at.saturating_sub(now.at.saturating_sub(self.worked) / 2) } else { ended };
+        self.took = until.saturating_sub(woken.at);
+        ended
     }
 
     /// The time to the next look at a ksmd that works.
     fn until_next(&self, now: Duration) -> Duration {
         let since = self.woken.map_or(Duration::ZERO, |woken| now.saturating_sub(woken.at));
-        let sleep = if self.left > 0 { Duration::ZERO } else { self.sleep };
-        (since / OF_BATCH).max(sleep / OF_SLEEP).clamp(SHORTEST, LONGEST)
+        (since / OF_BATCH).max(self.sleep_after_part() / OF_SLEEP).clamp(SHORTEST, LONGEST)
+    }
+
+    /// How long ksmd is to sleep after the present part.
+    fn sleep_after_part(&self) -> Duration {
+        if self.left > 0 { Duration::ZERO } else { self.sleep }
     }
 
     /// The time to leave a ksmd alone that had nothing to do.

@@ -30,11 +30,17 @@ impl Entry for KsmdCpus {
     const KIND: Kind = Kind::KsmdCpus;
 }
 
+/// Values of `pages_to_scan` that are noted at most. Others take their place then.
+const MOST_BATCHES: usize = 256;
+
 /// What is to be undone about KSM, as noted in the undo store.
 ///
 /// Of each setting it has the original value, and the values that the file holds if only ksmith has written to it. The
 /// new value is added before it is written, and the old one removed after. So after a kill at any point the file holds
 /// one of these values, unless another program has written: then that program's value stays.
+///
+/// Of `pages_to_scan` all values that were written stay noted. It changes many times a second in a burst, to few values
+/// ([`ksmith_core::lease::Parts`]), and each change would be two changes of the store.
 #[derive(Debug)]
 pub struct Journal {
     store: UndoStore,
@@ -163,7 +169,9 @@ impl Journal {
             let is_ours = self.is_ours(knob, old);
             let fresh = Setting { knob, original: old, written: Some(Vec::new()) };
             let Some(written) = &mut noted.settings.entry(knob).or_insert(fresh).written else { continue };
-            if changes.get(..index).is_some_and(|before| before.iter().all(|before| before.knob != knob)) {
+            let stays = knob == Knob::PagesToScan && is_ours && written.len() < MOST_BATCHES;
+            if !stays && changes.get(..index).is_some_and(|before| before.iter().all(|before| before.knob != knob))
+            {
                 *written = if is_ours { vec![old] } else { Vec::new() };
             }
             if !written.contains(&new) {
@@ -188,7 +196,7 @@ impl Journal {
     /// Notes that knobs hold these values, which ksmith has written.
     pub(super) fn confirm(&mut self, values: impl IntoIterator<Item = (Knob, u64)>) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
-        for (knob, value) in values {
+        for (knob, value) in values.into_iter().filter(|(knob, _)| *knob != Knob::PagesToScan) {
             if let Some(written) = noted.settings.get_mut(&knob).and_then(|setting| setting.written.as_mut()) {
                 *written = vec![value];
             }
@@ -339,6 +347,28 @@ mod tests {
         journal.keep(&[], Vec::new()).unwrap();
         journal.note(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
         assert_eq!(ours(&directory), [2, 5], "a new store begins anew");
+    }
+
+    #[test]
+    fn batches_that_come_again_change_nothing_on_disk() {
+        let (_tree, directory) = directory();
+        let mut journal = Journal::open(&directory).unwrap();
+        let ours = |directory: &StateDir| {
+            let journal = Journal::open(directory).unwrap();
+            (0..9).filter(|value| journal.is_ours(Knob::PagesToScan, *value)).collect::<Vec<_>>()
+        };
+        for (old, new) in [(2, 5), (5, 7), (7, 5)] {
+            journal.note(&[change(Knob::PagesToScan, old, new)]).unwrap();
+            journal.confirm([(Knob::PagesToScan, new)]).unwrap();
+        }
+        assert_eq!(ours(&directory), [2, 5, 7]);
+        assert!(journal.is_noted(Knob::PagesToScan, 7));
+        journal.note(&[change(Knob::PagesToScan, 4, 1)]).unwrap();
+        assert_eq!(ours(&directory), [1, 2], "4 was another program's, and so may be all others");
+        for new in 1..2000 {
+            journal.note(&[change(Knob::PagesToScan, new, new + 1)]).unwrap();
+        }
+        assert!(journal.written(Knob::PagesToScan).unwrap().len() <= MOST_BATCHES);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! One knob's file: its text to a value, and a value to its text.
 
-use std::fs::OpenOptions;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use ksmith_core::kernel::number;
 use ksmith_core::knobs::Knob;
@@ -25,6 +28,37 @@ fn relative(name: &str) -> PathBuf {
 /// The knob's value now.
 pub(super) fn read(root: &Root, knob: Knob) -> Reading<u64> {
     root.text(relative(knob.name())).and_then(|text| parse(knob, &text))
+}
+
+/// The knobs' files, kept open to be read again and again. In a captured tree, where a file may be replaced, each is opened at each
+/// reading.
+#[derive(Debug, Default)]
+pub(super) struct KeptKnobs(BTreeMap<Knob, OnceLock<File>>);
+
+/// The longest text of a knob's file is that of the advisor's modes.
+const LONGEST_TEXT: usize = 256;
+
+impl KeptKnobs {
+    pub(super) fn new(root: &Root) -> Self {
+        let knobs = if root.is_host() { &Knob::ALL[..] } else { &[] };
+        Self(knobs.iter().map(|knob| (*knob, OnceLock::new())).collect())
+    }
+
+    /// The knob's value now, by the file that is open, or else as [`read`] gives it.
+    pub(super) fn read(&self, root: &Root, knob: Knob) -> Reading<u64> {
+        let mut text = [0; LONGEST_TEXT];
+        let value = self.text(root, knob, &mut text).and_then(|text| parse(knob, text).ok());
+        value.map_or_else(|| read(root, knob), Reading::Value)
+    }
+
+    fn text<'a>(&self, root: &Root, knob: Knob, buffer: &'a mut [u8]) -> Option<&'a str> {
+        let kept = self.0.get(&knob)?;
+        if kept.get().is_none() {
+            let _ = kept.set(File::open(path(root, knob.name())).ok()?);
+        }
+        let length = kept.get()?.read_at(buffer, 0).ok()?;
+        std::str::from_utf8(buffer.get(..length)?).ok()
+    }
 }
 
 /// A counter or gauge of KSM. `None` where this kernel does not give it.
@@ -67,6 +101,19 @@ mod tests {
         }
         assert!(parse(Knob::AdvisorMode, "none scan-time\n").is_err());
         assert!(parse(Knob::AdvisorMode, "][").is_err());
+    }
+
+    #[test]
+    fn a_kept_file_is_read_anew_and_of_a_tree_none_is_kept() {
+        let tree = super::super::writer::tests::tree(&[("pages_to_scan", "100\n")]);
+        let root = Root::at(tree.path());
+        assert!(KeptKnobs::new(&root).0.is_empty());
+        let kept = KeptKnobs([(Knob::PagesToScan, OnceLock::new())].into());
+        assert_eq!(kept.read(&root, Knob::PagesToScan), Reading::Value(100));
+        write(&root, Knob::PagesToScan, 7).unwrap();
+        assert_eq!(kept.read(&root, Knob::PagesToScan), Reading::Value(7));
+        assert!(kept.0[&Knob::PagesToScan].get().is_some());
+        assert_eq!(kept.read(&root, Knob::Run), Reading::Absent);
     }
 
     #[test]

@@ -225,7 +225,7 @@ mod tests {
         let writer = control.writer();
         assert!(writer.apply_leased(&burst()).1.is_empty());
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));
-        assert_eq!((file(tree.path(), "pages_to_scan"), file(tree.path(), "run")), (1250, 1));
+        assert_eq!((file(tree.path(), "pages_to_scan"), file(tree.path(), "run")), (1280, 1));
         assert_eq!(shown(writer, tree.path()), Some(0));
         writer.apply_leased(&Knobs::none().with(Knob::SleepMillisecs, 7));
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));

@@ -6,6 +6,7 @@ use ksmith_core::reading::Reading;
 use super::Change;
 use super::error::{ActError, hint};
 use super::journal::Journal;
+use super::knob_file::KeptKnobs;
 use super::waker::Waker;
 use super::{UndoError, knob_file};
 use crate::root::Root;
@@ -20,6 +21,7 @@ pub struct Writer {
     root: Root,
     dry_run: bool,
     journal: Option<Journal>,
+    kept: KeptKnobs,
     /// Wakes ksmd while a lease is in force. A write to `sleep_millisecs` ends it, and so does one that stops ksmd.
     pub(super) waker: Waker,
 }
@@ -27,7 +29,7 @@ pub struct Writer {
 impl Writer {
     /// A writer of changes that last. With `dry_run` it says what it would change and writes nothing.
     pub fn new(root: &Root, dry_run: bool) -> Self {
-        Self { root: root.clone(), dry_run, journal: None, waker: Waker::default() }
+        Self { root: root.clone(), dry_run, journal: None, kept: KeptKnobs::new(root), waker: Waker::default() }
     }
 
     /// Notes original values in `journal`, so that they can be restored.
@@ -61,7 +63,7 @@ impl Writer {
     /// # Errors
     /// The file may not be read or makes no sense.
     pub fn get(&self, knob: Knob) -> Result<Option<u64>, ActError> {
-        match knob_file::read(&self.root, knob) {
+        match self.kept.read(&self.root, knob) {
             Reading::Value(value) => Ok(Some(value)),
             other => match ActError::unread(knob_file::path(&self.root, knob.name()), other) {
                 Some(error) => Err(error),
@@ -100,7 +102,7 @@ impl Writer {
             let hint = hint(knob, source.raw_os_error(), advisor_on, merged);
             return Err(ActError::Refused { knob, path: path(), old, wanted: value, source, hint });
         }
-        match knob_file::read(&self.root, knob) {
+        match self.kept.read(&self.root, knob) {
             Reading::Value(found) if found == value => Ok(Some(change)),
             found => {
                 let error = ActError::NotTaken {
