@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::page_sample::{Fingerprint, Frame, PageSampler, Request};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::sample::{PageSamples, ProcessId, Sample};
 use tracing::info;
 use twox_hash::XxHash3_64;
 
@@ -86,7 +86,22 @@ impl Default for LiveSampler {
 impl LiveSampler {
     /// Reads the sampled pages if it is time to, and fills the newest counts into `sample`.
     pub fn read(&mut self, sample: &mut Sample) {
-        match self.sampler.next(sample) {
+        let request = self.next(sample);
+        self.carry_out(request, sample);
+        sample.page_samples = self.counts();
+    }
+
+    /// What is to be done at this sample.
+    fn next(&mut self, sample: &Sample) -> Request {
+        self.sampler.next(sample)
+    }
+
+    fn counts(&self) -> Reading<PageSamples> {
+        self.sampler.page_samples().map_or(Reading::Absent, Reading::Value)
+    }
+
+    fn carry_out(&mut self, request: Request, sample: &Sample) {
+        match request {
             Request::Nothing => {}
             Request::Read => self.read_all(sample),
             Request::ReadPart(part) => {
@@ -101,7 +116,6 @@ impl LiveSampler {
                 self.sampler.drawn(fingerprints, sample.at);
             }
         }
-        sample.page_samples = self.sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
 
     /// Draws as many pages from each process as its part of all memory, and returns their fingerprints. Processes with memory

@@ -1,9 +1,10 @@
-//! The page sampler in a thread of its own, so that no turn waits for other processes' memory.
+//! The page sampler with a thread that reads for it, so that no turn waits for other processes' memory.
 
 use std::io;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use ksmith_core::page_sample::Request;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{PageSamples, Sample};
 
@@ -12,13 +13,22 @@ use super::LiveSampler;
 /// How long a turn waits for the counts. They are there by then unless a process holds up the reading.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// A page sampler to which samples are handed over.
+/// A page sampler whose pages a thread reads. At most samples there is nothing to read, and the thread sleeps on.
 #[derive(Debug)]
 pub struct BackgroundSampler {
-    samples: Sender<Box<Sample>>,
-    counts: Receiver<Reading<PageSamples>>,
+    /// `None` while the thread reads.
+    sampler: Option<Box<LiveSampler>>,
+    orders: Sender<Order>,
+    done: Receiver<Box<LiveSampler>>,
     newest: Reading<PageSamples>,
-    is_busy: bool,
+}
+
+/// What the thread is to do, and with what.
+#[derive(Debug)]
+struct Order {
+    sampler: Box<LiveSampler>,
+    request: Request,
+    sample: Sample,
 }
 
 impl BackgroundSampler {
@@ -27,35 +37,43 @@ impl BackgroundSampler {
     /// # Errors
     /// The host has no thread for it.
     pub fn start() -> io::Result<Self> {
-        let (samples, handed_over) = bounded::<Box<Sample>>(1);
-        let (sender, counts) = bounded(1);
+        let (orders, given) = bounded::<Order>(1);
+        let (sender, done) = bounded(1);
         let work = move || {
-            let mut sampler = LiveSampler::default();
-            for mut sample in handed_over {
-                sampler.read(&mut sample);
-                if sender.send(sample.page_samples).is_err() {
+            for Order { mut sampler, request, sample } in given {
+                sampler.carry_out(request, &sample);
+                if sender.send(sampler).is_err() {
                     return;
                 }
             }
         };
         std::thread::Builder::new().name("page-sampler".to_owned()).spawn(work)?;
-        Ok(Self { samples, counts, newest: Reading::Absent, is_busy: false })
+        Ok(Self { sampler: Some(Box::default()), orders, done, newest: Reading::Absent })
     }
 
     /// Has the sampled pages read if it is time to, and fills the newest counts into `sample`. The counts of a reading
     /// that takes long are those of a later sample.
     pub fn read(&mut self, sample: &mut Sample) {
-        self.take(self.counts.try_recv().ok());
-        if !self.is_busy && self.samples.try_send(Box::new(sample.clone())).is_ok() {
-            self.is_busy = true;
-            self.take(self.counts.recv_timeout(PATIENCE).ok());
+        self.take(self.done.try_recv().ok());
+        if let Some(mut sampler) = self.sampler.take() {
+            match sampler.next(sample) {
+                Request::Nothing => self.sampler = Some(sampler),
+                request => self.order(Order { sampler, request, sample: sample.clone() }),
+            }
         }
         sample.page_samples = self.newest.clone();
     }
 
-    fn take(&mut self, counts: Option<Reading<PageSamples>>) {
-        if let Some(counts) = counts {
-            (self.newest, self.is_busy) = (counts, false);
+    fn order(&mut self, order: Order) {
+        if self.orders.send(order).is_ok() {
+            self.take(self.done.recv_timeout(PATIENCE).ok());
+        }
+    }
+
+    fn take(&mut self, sampler: Option<Box<LiveSampler>>) {
+        if let Some(sampler) = sampler {
+            self.newest = sampler.counts();
+            self.sampler = Some(sampler);
         }
     }
 }
