@@ -176,6 +176,8 @@ mod tests {
         write(tree.path(), "proc/vmstat", "pswpout 10\ncow_ksm 0\n");
         write(tree.path(), "proc/pressure/memory", "some avg10=2.50 avg60=0.00 avg300=0.00 total=1\n");
         write(tree.path(), "sys/kernel/mm/ksm/pages_sharing", "5\n");
+        // No process has them: the kernel has lost count.
+        write(tree.path(), "sys/kernel/mm/ksm/ksm_zero_pages", "691\n");
         tree
     }
 
