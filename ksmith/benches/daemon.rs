@@ -5,10 +5,12 @@
 //! table. Then an ordinary user attacks (`ksmith/tests/attacks`), and a second table has the daemon's turns and the most
 //! memory that it had. It holds the lock of the tests on the live kernel meanwhile; the daemon restores the settings.
 //! `KSMITH_BENCH=costs` is the first table alone, `KSMITH_BENCH=attacks` the second. Other words leave out the attacks without
-//! them in their names.
+//! them in their names. `KSMITH_BENCH=churn` measures it where a guest comes and one goes each four seconds, and nothing else.
+//! `KSMITH_PROGRAM=PATH` has another build measured.
 
 #[path = "../tests/support/attack.rs"]
 mod attack;
+mod churn;
 mod running;
 mod sleepers;
 
@@ -28,6 +30,9 @@ const WATCHED: Duration = Duration::from_secs(15);
 fn main() {
     let Some(_lock) = running::kernel_lock() else { return };
     let wanted = std::env::var("KSMITH_BENCH").unwrap_or_default();
+    if wanted == "churn" {
+        return churn::measure();
+    }
     if wanted.is_empty() || wanted == "costs" {
         costs();
     }

@@ -33,6 +33,17 @@ fn as_the_unit_does(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
+/// The program that is measured: that of this build, or the one at `KSMITH_PROGRAM`.
+pub fn program() -> PathBuf {
+    std::env::var_os("KSMITH_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_ksmith").into(), PathBuf::from)
+}
+
+/// CPU time in ns of the thread or process with this directory.
+fn used(directory: &Path) -> Option<u64> {
+    let text = fs::read_to_string(directory.join("schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
 /// A daemon at work with the default settings; ended gently, so that it restores.
 pub struct Daemon {
     child: Child,
@@ -46,6 +57,15 @@ impl Daemon {
 
     /// With these lines as its configuration besides.
     pub fn start_with(lines: &str) -> Self {
+        Self::start_saying(lines, true)
+    }
+
+    /// One that says no more than a service does: to say what a turn does costs more than some turns.
+    pub fn start_quiet() -> Self {
+        Self::start_saying("", false)
+    }
+
+    fn start_saying(lines: &str, verbose: bool) -> Self {
         let directory = std::env::temp_dir().join(format!("ksmith-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let config = directory.join("ksmith.toml");
@@ -57,8 +77,13 @@ impl Daemon {
         );
         fs::write(&config, format!("{lines}{sockets}")).unwrap();
         let log = File::create(directory.join("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
-        command.args(["--verbose", "daemon", "--config"]).arg(&config).stdin(Stdio::null()).stderr(log);
+        let mut command = Command::new(program());
+        command
+            .args(verbose.then_some("--verbose"))
+            .args(["daemon", "--config"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stderr(log);
         as_the_unit_does(&mut command);
         Self { child: command.spawn().unwrap(), directory }
     }
@@ -102,15 +127,27 @@ impl Daemon {
     /// CPU time of all its threads and children, to the nanosecond (`/proc/PID/stat` counts in ticks of 10 ms).
     pub fn cpu(&self) -> Duration {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().flatten();
-        let used = |directory: &Path| {
-            let text = fs::read_to_string(directory.join("schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        };
+        let own = tasks.filter_map(|task| used(&task.path())).sum();
         // The children read files of processes for it.
+        Duration::from_nanos(own) + self.cpu_of_children()
+    }
+
+    /// CPU time since the start, of threads and children that have ended too. `/proc/PID/stat` counts in ticks of 10 ms.
+    pub fn cpu_of_all(&self) -> Duration {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
+        // Own and of children, in user mode and in the kernel: fields 14 to 17 of proc(5), counted from the state, which is 3.
+        let ticks: u64 = fields[11..15].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        let of_stat = Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second());
+        of_stat + self.cpu_of_children()
+    }
+
+    /// CPU time of the children that it has now.
+    fn cpu_of_children(&self) -> Duration {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().flatten();
         let of = |task: fs::DirEntry| {
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children = children.split_ascii_whitespace().filter_map(|pid| used(&Path::new("/proc").join(pid)));
-            children.sum::<u64>() + used(&task.path()).unwrap_or(0)
+            children.split_ascii_whitespace().filter_map(|pid| used(&Path::new("/proc").join(pid))).sum::<u64>()
         };
         Duration::from_nanos(tasks.map(of).sum())
     }
