@@ -7,9 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::ksmtuned::Ksmtuned;
-use crate::support::{
-    KernelLock, guest, ksm, lost_zero_pages, number, passes_until, wait_until, write, zero_pages,
-};
+use crate::support::{KernelLock, guest, ksm, number, passes_until, wait_until, write, zero_pages};
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_host::act::{
     ActError, Control, Journal, RestoreError, StateDir, TakeError, Unmerge, UnmergeError, Writer, restore,
@@ -165,7 +163,7 @@ fn what_needs_nothing_merged_is_refused_and_done_by_the_safe_sequence() {
 fn unmerging_gives_every_page_back() {
     let Some(_lock) = KernelLock::take() else { return };
     let mut guests = merged_guests();
-    let saved = (number("pages_sharing") + lost_zero_pages()) * 4096;
+    let saved = number("pages_sharing") * 4096;
     let unmerged =
         unmerge(&mut Writer::new(&Root::host(), false), Unmerge::default(), |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((unmerged.run_before, unmerged.returned_bytes), (0, saved));
@@ -184,7 +182,7 @@ fn an_unmerge_that_is_broken_off_says_what_is_left() {
         Ok(_) => assert_eq!((number("run"), number("pages_sharing")), (2, 0)),
         Err(UnmergeError::Stopped { run, left_pages, why }) => {
             assert_eq!(why, "as asked");
-            let merged = number("pages_shared") + number("pages_sharing") + lost_zero_pages();
+            let merged = number("pages_shared") + number("pages_sharing");
             assert_eq!((run, left_pages), (number("run"), merged));
             assert_eq!(run, 0, "2 would say that nothing is merged");
         }
