@@ -13,7 +13,7 @@ use super::LiveSampler;
 /// How long a turn waits for the counts. They are there by then unless a process holds up the reading.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// A page sampler whose pages a thread reads. At most samples there is nothing to read, and the thread sleeps on.
+/// A page sampler with a thread that reads the pages. At most samples there is nothing to read, and the thread sleeps on.
 #[derive(Debug)]
 pub struct BackgroundSampler {
     /// `None` while the thread reads.
