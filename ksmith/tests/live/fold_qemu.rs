@@ -40,7 +40,7 @@ fn a_virtual_machine_is_folded_while_its_guest_works() {
     let append = format!("{APPEND} init_on_free=1");
     let mut guest = kit.start_under(&line, "folded", 192, None, &["-append", &append]);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
-    let mut run = |guest: &mut Linux, command: &str| {
+    let run = |guest: &mut Linux, command: &str| {
         let said = guest.run(command, PATIENCE);
         said.unwrap_or_else(|| panic!("{command}: {}", guest.console()))
     };
