@@ -89,7 +89,9 @@ fn main() {
         }
     }
     drop(lock);
-    println!("| freed pages | given back by | before, MiB | after | given back | nine tenths after | QEMU's CPU | ksmd's CPU | filled again in |");
+    println!(
+        "| freed pages | given back by | before, MiB | after | given back | nine tenths after | QEMU's CPU | ksmd's CPU | filled again in |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|");
     for empties in [false, true] {
         for way in Way::ALL {
@@ -115,12 +117,17 @@ fn main() {
 fn play(kit: &LinuxKit, way: Way, empties: bool, mib: u64) -> Run {
     let append = format!("{APPEND} init_on_free={}", u8::from(empties));
     let mut options = vec!["-append", append.as_str(), "-device"];
-    options.push(if way == Way::Reporting { "virtio-balloon-pci,free-page-reporting=on" } else { "virtio-balloon-pci" });
+    options.push(if way == Way::Reporting {
+        "virtio-balloon-pci,free-page-reporting=on"
+    } else {
+        "virtio-balloon-pci"
+    });
     if way == Way::Ksm {
         options.extend(["-machine", "pc,mem-merge=on"]);
         support::write("use_zero_pages", "1");
     }
-    let ksmith = [env!("CARGO_BIN_EXE_ksmith"), "run", "-q", "--fold=every=5s", "--ranges", "none", "--scan", "never", "--"];
+    let ksmith =
+        [env!("CARGO_BIN_EXE_ksmith"), "run", "-q", "--fold=every=5s", "--ranges", "none", "--scan", "never", "--"];
     let line = if way == Way::Fold { &ksmith[..] } else { &[] };
     let mut guest = kit.start_under(line, "guest", 2 * mib, None, &options);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
@@ -132,7 +139,11 @@ fn play(kit: &LinuxKit, way: Way, empties: bool, mib: u64) -> Run {
     assert!(guest.run("rm /leak/filled", PATIENCE).is_some(), "{}", guest.console());
     let freed = Instant::now();
     let mut scan = (way == Way::Ksm).then(|| {
-        Command::new(env!("CARGO_BIN_EXE_ksmith")).args(["scan", "--json"]).stdout(std::process::Stdio::null()).spawn().unwrap()
+        Command::new(env!("CARGO_BIN_EXE_ksmith"))
+            .args(["scan", "--json"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
     });
     let mut seen = Vec::new();
     while freed.elapsed() < WATCHED {

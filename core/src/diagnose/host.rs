@@ -93,6 +93,7 @@ pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> 
         memory::metadata(sample, circumstances),
         memory::chains(sample),
         memory::zero_pages(sample),
+        memory::folding(sample),
         scanning::sparse_giants(sample, circumstances),
         ksmith::unrestored(circumstances),
         domains::side_channel(circumstances),

@@ -50,7 +50,10 @@ fn a_virtual_machine_is_folded_while_its_guest_works() {
         assert!(guest.leak("freed", FREED, PATIENCE), "{}", guest.console());
         let full = memory(&guest);
         run(&mut guest, "rm /leak/freed");
-        let said = run(&mut guest, "sha256sum -c /tmp/sum && cp /leak/kept /leak/copy && cmp /leak/kept /leak/copy && rm /leak/copy && echo same-$((6 * 7))");
+        let said = run(
+            &mut guest,
+            "sha256sum -c /tmp/sum && cp /leak/kept /leak/copy && cmp /leak/kept /leak/copy && rm /leak/copy && echo same-$((6 * 7))",
+        );
         assert!(said.contains("same-42"), "{said}");
         wait_until("what was freed is given back", || memory(&guest) + (FREED << 20) / 2 < full);
     }

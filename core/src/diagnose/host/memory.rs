@@ -58,6 +58,24 @@ pub(super) fn chains(sample: &Sample) -> Option<Finding> {
     ))
 }
 
+/// Empty pages from which on folding is named, in bytes.
+const WORTH_FOLDING: u64 = 64 << 20;
+
+/// Most of what merging saves are empty pages, which need no ksmd.
+pub(super) fn folding(sample: &Sample) -> Option<Finding> {
+    let saved = Totals::of(sample).saved_bytes;
+    let zero = u64::try_from(sample.ksm.ksm_zero_pages.get()?).unwrap_or(0).saturating_mul(sample.page_size);
+    (zero >= WORTH_FOLDING && zero >= saved / 2).then(|| {
+        finding(
+            "folding",
+            Severity::Note,
+            format!("{} of the {} that KSM saves are empty pages", Bytes::from(zero), Bytes::from(saved)),
+            "without ksmd: `ksmith run --fold` for programs, free page reporting for virtual machines \
+             (/usr/share/doc/ksmith/docs/how-to/fold.md)",
+        )
+    })
+}
+
 pub(super) fn zero_pages(sample: &Sample) -> Option<Finding> {
     let zero = sample.ksm.ksm_zero_pages.get().filter(|&pages| pages > 0)?;
     (sample.ksm.use_zero_pages.get()? == 0).then(|| {

@@ -64,6 +64,20 @@ fn uksm_is_named_where_there_is_no_ksm() {
 }
 
 #[test]
+fn folding_is_named_where_most_of_what_is_saved_is_empty() {
+    let with = |zero, sharing| {
+        found(|sample, _| {
+            sample.ksm.use_zero_pages = Reading::Value(1);
+            sample.ksm.ksm_zero_pages = Reading::Value(zero);
+            sample.ksm.pages_sharing = Reading::Value(sharing);
+        })
+    };
+    assert_eq!(with(20_000, 1000), ["folding"]);
+    assert!(with(20_000, 30_000).is_empty(), "most is not empty");
+    assert!(with(10_000, 1000).is_empty(), "it is little");
+}
+
+#[test]
 fn a_healthy_host_has_no_findings() {
     assert_eq!(found(|_, _| ()), [""; 0]);
 }
