@@ -2,6 +2,7 @@
 //!
 //! Nothing of it touches this host. Runs are independent of each other, and several run at once.
 
+mod filling;
 mod fleet_file;
 mod meter;
 mod run;
