@@ -74,7 +74,9 @@ impl Options {
 fn main() {
     let options = Options::read();
     let directory = tempfile::tempdir().unwrap();
-    println!("scenario | policy | saved: greatest difference | mean | ksmd's CPU, simulated / live | passes | within the aim");
+    println!(
+        "scenario | policy | saved: greatest difference | mean | ksmd's CPU, simulated / live | passes | within the aim"
+    );
     if let Some(traces) = &options.against {
         let mut paths: Vec<PathBuf> = fs::read_dir(traces).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();

@@ -60,6 +60,9 @@ pub struct SimArgs {
     /// Costs of ksmd's work: a TOML file with nanoseconds by kind of work, as `ksmith sim calibrate` writes it
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
+    /// CPU time that ksmd has used before, such as 10min: the kernel's advisor counts it in its first correction
+    #[arg(long, value_name = "TIME", value_parser = amounts::wait)]
+    ksmd_cpu: Option<Duration>,
     /// Play what ksmith's daemon recorded in this history, under other policies
     #[arg(long, value_name = "FILE", conflicts_with = "scenarios")]
     replay: Option<PathBuf>,
@@ -108,6 +111,7 @@ impl SimArgs {
             bytes: self.host.unwrap_or(usual.bytes),
             kernel: self.kernel,
             costs: costs.unwrap_or(usual.costs),
+            ksmd_before_ns: self.ksmd_cpu.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             run_pages: self.run_pages,
         };
         let stories = match &self.replay {

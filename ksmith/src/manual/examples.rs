@@ -155,7 +155,10 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "sim calibrate",
-        &[("ksmith sim calibrate --out costs.toml", "What ksmd's work costs on this host, for `ksmith sim --costs`.")],
+        &[(
+            "ksmith sim calibrate --out costs.toml",
+            "What ksmd's work costs on this host, for `ksmith sim --costs`.",
+        )],
     ),
     ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
     (

@@ -71,7 +71,8 @@ pub fn calibrate_schema() -> Value {
         ],
         [("ns", ns)],
     );
-    let costs = map("Costs in nanoseconds by kind of work, as the file of costs has them.", json!({ "type": "integer" }));
+    let costs =
+        map("Costs in nanoseconds by kind of work, as the file of costs has them.", json!({ "type": "integer" }));
     let whole = plains(
         &[
             ("rounds", "integer", "Rounds of the measurement."),

@@ -90,9 +90,9 @@ impl Difference {
         let last = live.points.last().map_or(0, |point| point.1);
         let most = live.points.iter().map(|point| point.1).max().unwrap_or(0);
         let unit = if last > 0 { last } else { most }.max(1) as f64;
-        let apart = live.points.iter().map(|point| (point.0, (simulated.saved_at(point.0) - point.1 as f64) / unit));
-        let (at, saved) =
-            apart.clone().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap_or_default();
+        let apart =
+            live.points.iter().map(|point| (point.0, (simulated.saved_at(point.0) - point.1 as f64) / unit));
+        let (at, saved) = apart.clone().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap_or_default();
         let mean = apart.map(|(_, apart)| apart).sum::<f64>() / live.points.len().max(1) as f64;
         Self {
             saved: saved.abs(),
@@ -111,7 +111,9 @@ impl Difference {
 
     /// Whether the aim is met: saved memory within 5 % at each sample, ksmd's CPU within 10 %, passes within one.
     pub fn is_within_aim(&self) -> bool {
-        self.saved <= 0.05 && (0.9..=1.1).contains(&self.cpu_ratio()) && self.passes[0].abs_diff(self.passes[1]) <= 1
+        self.saved <= 0.05
+            && (0.9..=1.1).contains(&self.cpu_ratio())
+            && self.passes[0].abs_diff(self.passes[1]) <= 1
     }
 }
 

@@ -104,7 +104,11 @@ impl<'a> Ksmd<'a> {
     pub fn expect_number(&self, found: u64, what: &'static str, wanted: u64) -> Result<(), CalibrateError> {
         // ksmd passes over a few pages that something else holds for a moment.
         let little = wanted / 50 + 16;
-        if found.abs_diff(wanted) <= little { Ok(()) } else { Err(CalibrateError::Otherwise { what, found, wanted }) }
+        if found.abs_diff(wanted) <= little {
+            Ok(())
+        } else {
+            Err(CalibrateError::Otherwise { what, found, wanted })
+        }
     }
 
     /// The value of one of KSM's counters.
@@ -135,7 +139,8 @@ impl<'a> Ksmd<'a> {
 
     fn read<T>(&self, file: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, CalibrateError> {
         let text = self.root.text(file);
-        let unseen = || CalibrateError::Unseen(format!("/{file} is {}", text.as_ref().map(|_| "not what it should be")));
+        let unseen =
+            || CalibrateError::Unseen(format!("/{file} is {}", text.as_ref().map(|_| "not what it should be")));
         text.value().and_then(|text| parse(text)).ok_or_else(unseen)
     }
 

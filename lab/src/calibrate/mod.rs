@@ -37,13 +37,17 @@ pub enum CalibrateError {
     #[error("can't start guests: {0}")]
     System(#[source] io::Error),
     /// ksmd does not end a pass.
-    #[error("ksmd did not end a pass within {seconds} s: the host is too busy, or another program changes KSM's settings")]
+    #[error(
+        "ksmd did not end a pass within {seconds} s: the host is too busy, or another program changes KSM's settings"
+    )]
     Stuck {
         /// The time that was waited, in seconds.
         seconds: u64,
     },
     /// Pages did not meet the fate that was to be measured.
-    #[error("{found} of {wanted} pages were {what}: other programs offer memory to KSM or change its settings meanwhile")]
+    #[error(
+        "{found} of {wanted} pages were {what}: other programs offer memory to KSM or change its settings meanwhile"
+    )]
     Otherwise {
         /// What should have become of the pages.
         what: &'static str,

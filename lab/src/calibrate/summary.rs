@@ -224,7 +224,10 @@ mod tests {
     fn noise_in_a_decisive_cost_is_refused_and_in_a_small_one_is_not() {
         for kind in DECISIVE {
             let noisy = rounds(Some((kind, [1000, 1000, 1700]))).check();
-            assert!(matches!(noisy, Err(CalibrateError::Noisy { min: 1000, max: 1700, .. })), "{kind:?}: {noisy:?}");
+            assert!(
+                matches!(noisy, Err(CalibrateError::Noisy { min: 1000, max: 1700, .. })),
+                "{kind:?}: {noisy:?}"
+            );
         }
         rounds(Some((Kind::Free, [50, 60, 500]))).check().unwrap();
         rounds(Some((Kind::Merged, [100, 110, 190]))).check().unwrap();
@@ -234,7 +237,10 @@ mod tests {
     fn costs_that_can_not_be_are_refused() {
         for (kind, ns) in [(Kind::Checksum, 0), (Kind::Unshared, 5_000_000), (Kind::Batch, 0)] {
             let odd = rounds(Some((kind, [ns; 3]))).check();
-            assert!(matches!(odd, Err(CalibrateError::Nonsense { ns: found, .. }) if found == ns), "{kind:?}: {odd:?}");
+            assert!(
+                matches!(odd, Err(CalibrateError::Nonsense { ns: found, .. }) if found == ns),
+                "{kind:?}: {odd:?}"
+            );
         }
     }
 }

@@ -84,12 +84,7 @@ impl Filling {
     }
 
     /// Makes the steps of the moment `at`, and returns the new guests that are done. Guests that are not in `guests` have ended.
-    pub fn step(
-        &mut self,
-        at: Duration,
-        machine: &mut Machine,
-        guests: &BTreeMap<usize, GuestId>,
-    ) -> Vec<Ready> {
+    pub fn step(&mut self, at: Duration, machine: &mut Machine, guests: &BTreeMap<usize, GuestId>) -> Vec<Ready> {
         let mut ready = Vec::new();
         self.jobs.retain_mut(|job| {
             if guests.get(&job.guest) != Some(&job.id) {

@@ -53,7 +53,8 @@ pub(super) fn run(
     meter: &Meter,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
-    let of_host = Config { total_bytes: host.bytes, run_pages, ..Config::default() };
+    let of_host =
+        Config { total_bytes: host.bytes, ksmd_before_ns: host.ksmd_before_ns, run_pages, ..Config::default() };
     let config = match story {
         Story::Scenario(_) => of_host,
         Story::Planned { host_bytes, night_permille, .. } => {
@@ -70,7 +71,11 @@ pub(super) fn run(
         }
     };
     let mut deciding = match policy {
-        Some((policy, limits)) => Deciding::Policy(Box::new(Trial::new(machine, policy, limits))),
+        Some((policy, limits)) => {
+            let trial = Trial::new(machine, policy, limits);
+            // In a scenario of a minute each batch counts. In the hours of a fleet the lease would take most of the time.
+            Deciding::Policy(Box::new(if cast.is_some() { trial.under_lease() } else { trial }))
+        }
         None => Deciding::Nothing(Box::new(machine)),
     };
     let mut happenings = Happenings {
@@ -123,7 +128,8 @@ impl Happenings<'_> {
         let count = self.actions.iter().take_while(|action| action.at <= at).count();
         let (now, later) = self.actions.split_at(count);
         self.actions = later;
-        let begun = now.iter().filter_map(|action| cast.happen(machine, &mut self.guests, self.run_pages, &action.deed));
+        let begun =
+            now.iter().filter_map(|action| cast.happen(machine, &mut self.guests, self.run_pages, &action.deed));
         let begun = begun.collect();
         self.filling.begin(at, begun);
     }

@@ -118,7 +118,9 @@ fn tell(done: u32, elapsed: Duration) {
 
 fn failure(error: &CalibrateError) -> anyhow::Error {
     match error {
-        CalibrateError::Unseen(_) | CalibrateError::Nonsense { .. } => Failure::impossible(error.to_string()).into(),
+        CalibrateError::Unseen(_) | CalibrateError::Nonsense { .. } => {
+            Failure::impossible(error.to_string()).into()
+        }
         _ => anyhow::anyhow!("{error}"),
     }
 }
