@@ -1,11 +1,13 @@
 //! A trial: a policy in charge of the simulated machine, as the daemon would have it, and what came of it.
 
 mod foreseen;
+mod leased;
 
 use std::time::Duration;
 
 pub use foreseen::Foreseen;
 
+use self::leased::Leased;
 use crate::decide::{self, Limits, Policy, View};
 use crate::history::History;
 use crate::knobs::Knobs;
@@ -29,6 +31,8 @@ pub struct Trial {
     turns: u64,
     /// The state that the policy named last.
     state: &'static str,
+    /// The lease that ksmd scans under, where that is simulated.
+    lease: Option<Leased>,
 }
 
 /// Pages in a page sample.
@@ -61,7 +65,15 @@ impl Trial {
     pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
         let sampler = policy.wants_page_samples().then(PageSampler::default);
         let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
-        Self { machine, policy, limits, history, sampler, places, next_turn, turns: 0, state: "" }
+        Self { machine, policy, limits, history, sampler, places, next_turn, turns: 0, state: "", lease: None }
+    }
+
+    /// Has ksmd scan under a lease, as the daemon does it: ksmd is woken for each batch, or part of one, when it is seen asleep. That
+    /// takes several times the time of a simulation without it.
+    #[must_use]
+    pub fn under_lease(mut self) -> Self {
+        self.lease = Some(Leased::default());
+        self
     }
 
     /// Keeps guests' memory from being read, as where the daemon may not read it.
@@ -87,20 +99,29 @@ impl Trial {
             if self.next_turn <= self.machine.now() {
                 self.turn();
             }
-            let until = self.next_turn.min(end);
+            let look = self.lease.as_mut().and_then(|lease| lease.look(&mut self.machine));
+            let until = look.map_or(end, |look| look.min(end)).min(self.next_turn);
             self.machine.advance(until.saturating_sub(self.machine.now()));
         }
     }
 
     fn turn(&mut self) {
         let mut sample = self.machine.sample();
+        if let Some(lease) = &self.lease {
+            lease.show_decided(&mut sample.ksm);
+        }
         self.take_page_samples(&mut sample);
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
         let decision = decide::decide(self.policy.as_mut(), &view);
         let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
         // A refused setting is tried again at the next turn, as by the daemon.
-        let _ = self.machine.write_all(&decision.knobs.differing_from(&sample.ksm));
+        let due = decision.knobs.differing_from(&sample.ksm);
+        let due = match &mut self.lease {
+            Some(lease) => lease.apply(due, &sample.ksm, self.machine.now()),
+            None => due,
+        };
+        let _ = self.machine.write_all(&due);
         self.next_turn = self.machine.now() + decision.check_after.max(SHORTEST);
         self.turns += 1;
         self.state = decision.reason.state;

@@ -43,7 +43,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
-const ARGUMENTS: [(&[&str], u8, &str); 47] = [
+const ARGUMENTS: [(&[&str], u8, &str); 51] = [
     (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
@@ -89,6 +89,10 @@ const ARGUMENTS: [(&[&str], u8, &str); 47] = [
     (&["sim", "/etc/passwd"], 2, "/etc/passwd: "),
     (&["sim", "./there-is-none"], 2, "can't read the scenario ./there-is-none"),
     (&["sim", "/dev/zero"], 2, "can't read the scenario /dev/zero: it is longer than 1 MiB"),
+    (&["sim", "../scenarios/idle.toml", "--costs", "/nonexistent.toml"], 2, "can't read the file of costs /nonexistent.toml"),
+    (&["sim", "../scenarios/idle.toml", "--ksmd-cpu", "long"], 2, "\"long\" is no time from 0 ms to 1 d"),
+    (&["sim", "calibrate", "burst"], 2, "unexpected argument 'burst'"),
+    (&["sim", "calibrate", "--root", "TREE"], 2, "--root names a captured tree, and this command acts on a live kernel"),
     (&["sim", "../scenarios/idle.toml", "--host", "64M"], 2, "and the simulated host has 64.0 MiB: give a larger --host"),
     (&["report", "-o", "report.pdf"], 2, "ends with neither .html, .md nor .svg"),
 ];

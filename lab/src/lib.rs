@@ -3,13 +3,14 @@
 //!
 //! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
 //! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them. [`simulate`] plays them on a
-//! simulated host instead.
+//! simulated host instead, at costs that [`calibrate`] measures.
 //!
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod calibrate;
 pub mod competitor;
 mod contents;
 pub mod demo;

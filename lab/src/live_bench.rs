@@ -7,7 +7,7 @@ use ksmith_core::decide::Preset;
 use ksmith_core::knobs::{Knob, Knobs};
 
 use crate::play::Bench;
-use ksmith_host::act::{Control, RestoreError, Restored, Unmerge, unmerge};
+use ksmith_host::act::{Control, RestoreError, Restored, Unmerge, Writer, unmerge};
 
 /// The host under the lab's control. Its settings are restored on drop.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ impl LiveBench {
     pub fn new(mut control: Control) -> Result<Self, ksmith_host::act::ActError> {
         control.note_all()?;
         Ok(Self { control })
+    }
+
+    /// The writer of settings.
+    pub fn writer(&mut self) -> &mut Writer {
+        self.control.writer()
     }
 
     /// Restores every setting and returns what was done.

@@ -76,6 +76,18 @@ mod tests {
         assert_eq!(advice(&[(500, 1000, 100), (750, 700, 105), (1124, 100, 80)]), [750, 1124, 185]);
     }
 
+    /// `advisor_ctx.cpu_time` is 0 at first, and is compared with ksmd's time since boot.
+    #[test]
+    fn a_ksmd_that_has_worked_before_gets_the_smallest_batches() {
+        let settings = Settings { pages_to_scan: 500, ..Settings::new(KernelVersion::new(6, 18)) };
+        let mut advisor = Advisor::default();
+        advisor.start(0);
+        assert_eq!(advisor.stop(SECOND, 600 * SECOND, &settings), 10);
+        let mut fresh = Advisor::default();
+        fresh.start(0);
+        assert_eq!(fresh.stop(SECOND, SECOND / 100, &settings), 5000, "a tenth of a CPU at the least");
+    }
+
     #[test]
     fn cpu_bounds_it_above_and_below_and_the_maximum_above_all() {
         assert_eq!(advice(&[(500, 42, 4)]), [550], "a tenth of a CPU at the least");

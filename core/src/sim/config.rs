@@ -17,6 +17,8 @@ pub struct Config {
     pub kernel: KernelVersion,
     /// The costs of ksmd's work.
     pub costs: Costs,
+    /// CPU time that ksmd has used before, in nanoseconds. The kernel's advisor counts all of it in its first correction.
+    pub ksmd_before_ns: u64,
     /// The length of a run: consecutive pages of the same fate, which the machine keeps as one. With 1 each page is its own.
     pub run_pages: u32,
     /// How fast guests rewrite their memory at night, in thousandths of the day's pace. The machine boots at eight in the morning, and
@@ -34,6 +36,7 @@ impl Default for Config {
             cpus: 2,
             kernel: KernelVersion::new(6, 18),
             costs: Costs::default(),
+            ksmd_before_ns: 0,
             run_pages: 1,
             night_permille: 1000,
         }
@@ -42,8 +45,8 @@ impl Default for Config {
 
 /// CPU time of each kind of work, in nanoseconds.
 ///
-/// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `cargo bench -p ksmith --bench visit_costs`
-/// measures those of another host. `write`, the guests' own work, is an assumption.
+/// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `ksmith sim calibrate` measures those of
+/// another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {

@@ -130,6 +130,11 @@ impl Plan {
         self
     }
 
+    /// The name of its guest.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its start, as a time since boot.
     pub fn starts(&self) -> Duration {
         self.starts

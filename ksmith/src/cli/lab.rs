@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use ksmith_core::kernel::Run;
 use ksmith_core::printable::Page;
+use ksmith_core::sample::Sample;
 use ksmith_core::units::{Bytes, Span};
 
 use super::{Failure, Global, control, print};
@@ -160,6 +161,13 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
         }
     }
     let sample = Observer::new(root.clone()).sample();
+    check_unused(&sample)?;
+    let needed = plan.scenarios.iter().map(Scenario::peak_bytes).max().unwrap_or(0);
+    check_memory(&sample, needed, "use --form short, or a smaller scenario")
+}
+
+/// Refuses a host where KSM is in use.
+pub(super) fn check_unused(sample: &Sample) -> Result<(), Failure> {
     let others = sample.processes.iter().filter(|process| process.may_merge());
     let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
     let counted = sample.ksm.saved_pages();
@@ -177,12 +185,16 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
             Bytes::from(offered)
         )));
     }
-    let needed = plan.scenarios.iter().map(Scenario::peak_bytes).max().unwrap_or(0);
+    Ok(())
+}
+
+/// Refuses a host without `needed` bytes of available memory. `remedy` says what to do.
+pub(super) fn check_memory(sample: &Sample, needed: u64, remedy: &str) -> Result<(), Failure> {
     let available = sample.memory.value().and_then(|memory| memory.available).unwrap_or(u64::MAX);
     // A tenth more, for the kernel and the controllers.
     if needed.saturating_add(needed / 10) > available {
         return Err(Failure::impossible(format!(
-            "the scenarios need {} of memory and {} are available: use --form short, or a smaller scenario",
+            "guests of known memory need {} and {} are available: {remedy}",
             Bytes::from(needed),
             Bytes::from(available)
         )));

@@ -1,5 +1,6 @@
 //! The command `ksmith sim`.
 
+mod calibrate;
 mod replay;
 
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use ksmith_core::amount;
 use ksmith_core::field::KernelVersion;
 use ksmith_core::printable::Page;
@@ -24,9 +25,13 @@ use super::{Failure, Global, amounts, lab, print};
 ///
 /// The scenarios are those of `ksmith lab`, and made-up fleets (/usr/share/ksmith/scenarios/fleet/), which fill hosts up to
 /// terabytes. Nothing of this host is touched, and no root is needed. The simulated ksmd does what the kernel's does, page by page,
-/// at the costs of one core of a server; what it leaves out is in /usr/share/doc/ksmith/docs/internals/sim.md.
+/// at the costs of one core of a server; `ksmith sim calibrate` measures those of this host. What it leaves out is in
+/// /usr/share/doc/ksmith/docs/internals/sim.md.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct SimArgs {
+    #[command(subcommand)]
+    command: Option<SimCommand>,
     /// Names of shipped scenarios or fleets, or TOML files
     #[arg(required_unless_present = "replay", value_name = "SCENARIO")]
     scenarios: Vec<String>,
@@ -52,9 +57,12 @@ pub struct SimArgs {
     /// Pages that the simulator keeps as one; 1 is page-exact [default: by the size of the host]
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=512))]
     run_pages: Option<u32>,
-    /// Costs of ksmd's work: a TOML file with nanoseconds by kind of work
+    /// Costs of ksmd's work: a TOML file with nanoseconds by kind of work, as `ksmith sim calibrate` writes it
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
+    /// CPU time that ksmd has used before, such as 10min: the kernel's advisor counts it in its first correction
+    #[arg(long, value_name = "TIME", value_parser = amounts::wait)]
+    ksmd_cpu: Option<Duration>,
     /// Play what ksmith's daemon recorded in this history, under other policies
     #[arg(long, value_name = "FILE", conflicts_with = "scenarios")]
     replay: Option<PathBuf>,
@@ -63,8 +71,21 @@ pub struct SimArgs {
     out: Option<PathBuf>,
 }
 
+/// What else the simulator is for.
+#[derive(Debug, Subcommand)]
+enum SimCommand {
+    Calibrate(calibrate::CalibrateArgs),
+}
+
 impl SimArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        match &self.command {
+            Some(SimCommand::Calibrate(args)) => args.run(global),
+            None => self.simulate(global),
+        }
+    }
+
+    fn simulate(&self, global: &Global) -> anyhow::Result<ExitCode> {
         let simulation = self.simulation(global)?;
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
@@ -90,6 +111,7 @@ impl SimArgs {
             bytes: self.host.unwrap_or(usual.bytes),
             kernel: self.kernel,
             costs: costs.unwrap_or(usual.costs),
+            ksmd_before_ns: self.ksmd_cpu.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             run_pages: self.run_pages,
         };
         let stories = match &self.replay {

@@ -153,6 +153,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith sim hour --host 256G --policies profit", "An hour of a host with 256 GiB."),
         ],
     ),
+    (
+        "sim calibrate",
+        &[(
+            "ksmith sim calibrate --out costs.toml",
+            "What ksmd's work costs on this host, for `ksmith sim --costs`.",
+        )],
+    ),
     ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
     (
         "config check",

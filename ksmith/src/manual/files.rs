@@ -27,6 +27,7 @@ pub fn of(words: &str) -> &'static [Place] {
         "serve" | "metrics" => &[CONFIG, VIEW, HISTORY],
         "run" => &[CONFIG, USER, LIBRARY],
         "set" | "enable" | "disable" | "restore" | "demo" | "scan" | "unmerge" => &[CONFIG, UNDO],
+        "sim calibrate" => &[UNDO],
         "setup" => &[CONFIG, SETUP, DROP_INS],
         "lab run" | "lab list" | "sim" => &[SCENARIOS],
         "lab" | "schema" | "completions" => &[],

@@ -1,7 +1,7 @@
 //! The JSON Schemas of `ksmith lab`.
 
 use ksmith_core::figures::schema::{document, list, map, object, plains, texts};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The schema of `ksmith lab list --json`.
 pub fn list_schema() -> Value {
@@ -53,6 +53,34 @@ pub fn run_schema() -> Value {
 /// The schema of `ksmith sim --json` and of its `results.json`.
 pub fn sim_schema() -> Value {
     results_schema("ksmith sim --json")
+}
+
+/// The schema of `ksmith sim calibrate --json`.
+pub fn calibrate_schema() -> Value {
+    let host = plains(&[("kernel", "string", "Release of the kernel."), ("cpus", "integer", "CPUs online.")], []);
+    let spread = [
+        ("median", "number", "Median over the rounds, in nanoseconds."),
+        ("min", "number", "Least of the rounds."),
+        ("max", "number", "Greatest of the rounds."),
+    ];
+    let ns = json!({ "anyOf": [plains(&spread, []), { "type": "null" }] });
+    let cost = plains(
+        &[
+            ("key", "string", "Kind of work, as in the file of costs."),
+            ("about", "string", "Kind of work in words."),
+        ],
+        [("ns", ns)],
+    );
+    let costs =
+        map("Costs in nanoseconds by kind of work, as the file of costs has them.", json!({ "type": "integer" }));
+    let whole = plains(
+        &[
+            ("rounds", "integer", "Rounds of the measurement."),
+            ("pages", "integer", "Pages of each guest that was measured."),
+        ],
+        [("host", host), ("costs", costs), ("measured", list("What was measured.", cost))],
+    );
+    document("ksmith sim calibrate --json", whole)
 }
 
 fn results_schema(title: &str) -> Value {

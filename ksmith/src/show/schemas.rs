@@ -38,6 +38,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("lab list", lab::list_schema),
     ("lab run", lab::run_schema),
     ("sim", lab::sim_schema),
+    ("sim calibrate", lab::calibrate_schema),
 ];
 
 /// The schema of a command.

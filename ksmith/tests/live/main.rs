@@ -11,6 +11,7 @@ mod support;
 
 mod act;
 mod balance_daemon;
+mod calibrate;
 mod daemon;
 mod demo;
 mod doctor;

@@ -2,6 +2,7 @@
 //!
 //! Nothing of it touches this host. Runs are independent of each other, and several run at once.
 
+mod filling;
 mod fleet_file;
 mod meter;
 mod run;
@@ -53,6 +54,8 @@ pub struct SimulatedHost {
     pub kernel: KernelVersion,
     /// The costs of ksmd's work.
     pub costs: Costs,
+    /// CPU time that ksmd has used before, in nanoseconds.
+    pub ksmd_before_ns: u64,
     /// The length of a run of pages that is kept as one. `None`: chosen by size.
     pub run_pages: Option<u32>,
 }
@@ -60,7 +63,13 @@ pub struct SimulatedHost {
 /// A 16 GiB host with Linux 6.18.
 impl Default for SimulatedHost {
     fn default() -> Self {
-        Self { bytes: 16 << 30, kernel: KernelVersion::new(6, 18), costs: Costs::default(), run_pages: None }
+        Self {
+            bytes: 16 << 30,
+            kernel: KernelVersion::new(6, 18),
+            costs: Costs::default(),
+            ksmd_before_ns: 0,
+            run_pages: None,
+        }
     }
 }
 

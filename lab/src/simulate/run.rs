@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::decide::{Limits, Policy};
-use ksmith_core::sim::{Config, Machine, PAGE_SIZE};
+use ksmith_core::sim::{Config, GuestId, Machine, PAGE_SIZE};
 use ksmith_core::trial::Trial;
 
 use super::SimulatedHost;
+use super::filling::Filling;
 use super::meter::Meter;
 use super::story::{Cast, Story};
 use crate::measure::{Counted, Point, Series, Step};
@@ -52,13 +53,15 @@ pub(super) fn run(
     meter: &Meter,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
-    let of_host = Config { total_bytes: host.bytes, run_pages, ..Config::default() };
+    let of_host =
+        Config { total_bytes: host.bytes, ksmd_before_ns: host.ksmd_before_ns, run_pages, ..Config::default() };
     let config = match story {
         Story::Scenario(_) => of_host,
         Story::Planned { host_bytes, night_permille, .. } => {
             Config { total_bytes: *host_bytes, night_permille: *night_permille, ..of_host }
         }
     };
+    let cpus = config.cpus;
     let mut machine = Machine::new(Config { kernel: host.kernel, costs: host.costs, ..config });
     let (cast, actions): (Option<Cast>, &[Action]) = match story {
         Story::Scenario(scenario) => (Some(Cast::of(scenario)), &scenario.actions),
@@ -68,28 +71,68 @@ pub(super) fn run(
         }
     };
     let mut deciding = match policy {
-        Some((policy, limits)) => Deciding::Policy(Box::new(Trial::new(machine, policy, limits))),
+        Some((policy, limits)) => {
+            let trial = Trial::new(machine, policy, limits);
+            // In a scenario of a minute each batch counts. In the hours of a fleet the lease would take most of the time.
+            Deciding::Policy(Box::new(if cast.is_some() { trial.under_lease() } else { trial }))
+        }
         None => Deciding::Nothing(Box::new(machine)),
     };
-    let mut guests = BTreeMap::new();
-    let mut actions = actions.iter().peekable();
+    let mut happenings = Happenings {
+        actions,
+        guests: BTreeMap::new(),
+        filling: Filling::new(host.costs.write * u64::from(run_pages), cpus),
+        run_pages,
+    };
     let (mut observed, mut at) = (Observed::default(), Duration::ZERO);
     let step = SAMPLE.max(story.duration() / MOST_SAMPLES);
-    observed.look(deciding.machine());
+    observed.look(deciding.machine(), false);
     while at < story.duration() {
         let next = (at + step).min(story.duration());
-        while let Some(action) = actions.next_if(|action| action.at < next) {
-            deciding.run_until(action.at);
+        while let Some(moment) = happenings.next().filter(|moment| *moment < next) {
+            deciding.run_until(moment);
             if let Some(cast) = &cast {
-                cast.happen(deciding.machine(), &mut guests, run_pages, &action.deed);
+                happenings.happen(moment, cast, deciding.machine());
             }
         }
         deciding.run_until(next);
-        observed.look(deciding.machine());
+        observed.look(deciding.machine(), happenings.filling.is_growing());
         meter.advance(next - at);
         at = next;
     }
     observed.finish()
+}
+
+/// What is still to happen to the guests of a scenario.
+#[derive(Debug)]
+struct Happenings<'a> {
+    actions: &'a [Action],
+    /// The machine's guest for each that has started.
+    guests: BTreeMap<usize, GuestId>,
+    filling: Filling,
+    run_pages: u32,
+}
+
+impl Happenings<'_> {
+    /// The moment at which something happens next.
+    fn next(&self) -> Option<Duration> {
+        let action = self.actions.first().map(|action| action.at);
+        action.into_iter().chain(self.filling.next()).min()
+    }
+
+    /// Lets happen what happens at this moment. Guests that begin to write at the same moment share the CPUs.
+    fn happen(&mut self, at: Duration, cast: &Cast, machine: &mut Machine) {
+        for ready in self.filling.step(at, machine, &self.guests) {
+            cast.ready(machine, ready, self.run_pages);
+        }
+        let count = self.actions.iter().take_while(|action| action.at <= at).count();
+        let (now, later) = self.actions.split_at(count);
+        self.actions = later;
+        let begun =
+            now.iter().filter_map(|action| cast.happen(machine, &mut self.guests, self.run_pages, &action.deed));
+        let begun = begun.collect();
+        self.filling.begin(at, begun);
+    }
 }
 
 /// What was observed so far.
@@ -102,10 +145,12 @@ struct Observed {
 }
 
 impl Observed {
-    fn look(&mut self, machine: &Machine) {
+    /// Takes a sample. While a new guest fills its memory, what could be saved counts as before.
+    fn look(&mut self, machine: &Machine, is_growing: bool) {
         let (figures, at) = (machine.figures(), machine.now().as_secs_f64());
         let bytes = machine.most_attainable_pages() * PAGE_SIZE;
-        if self.attainable.last().map_or(0, |step| step.bytes) != bytes {
+        let before = self.attainable.last().map_or(0, |step| step.bytes);
+        if before != bytes && !(is_growing && bytes > before) {
             self.attainable.push(Step { at, bytes });
         }
         self.passes = figures.passes;

@@ -9,6 +9,7 @@ use ksmith_core::sim::{GuestId, Machine, Plan, UNIQUE};
 use ksmith_host::bad_file::{BadFile, read_text};
 
 use super::SimulatedHost;
+use super::filling::{Begun, Ready};
 use super::fleet_file;
 use super::wishes::Wishes;
 use crate::Part;
@@ -200,24 +201,23 @@ impl Cast {
         Self { plans: plans.collect(), parts }
     }
 
-    /// Lets a deed happen. `guests` has the machine's guest for each that has started.
+    /// Lets a deed happen, or returns the work of a guest that begins with it. `guests` has the machine's guest for each that has
+    /// started.
     pub fn happen(
         &self,
         machine: &mut Machine,
         guests: &mut BTreeMap<usize, GuestId>,
         run_pages: u32,
         deed: &Deed,
-    ) {
+    ) -> Option<Begun> {
         match *deed {
             Deed::Start(guest) => {
-                let Some(plan) = self.plans.get(guest) else { return };
-                let id = machine.start_now(plan);
+                let (plan, parts) = (self.plans.get(guest)?, self.parts.get(guest)?.len());
+                // As on the live kernel: the process is there first, and its memory comes page by page.
+                let id = machine.add_guest(plan.name(), []);
                 guests.insert(guest, id);
-                for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
-                    if let Part::Work { percent, .. } = *it {
-                        self.work(machine, id, guest, part, percent, run_pages);
-                    }
-                }
+                let contents = (0..parts).flat_map(|part| plan.part_contents(part, run_pages)).collect();
+                return Some(Begun { guest, id, contents, is_new: true });
             }
             Deed::Stop(guest) => {
                 if let Some(id) = guests.remove(&guest) {
@@ -225,15 +225,15 @@ impl Cast {
                 }
             }
             Deed::Rewrite { guest, part } | Deed::Refill { guest, part } => {
-                let (Some(plan), Some(&id)) = (self.plans.get(guest), guests.get(&guest)) else { return };
+                let (plan, &id) = (self.plans.get(guest)?, guests.get(&guest)?);
                 let is_refill = matches!(deed, Deed::Refill { .. });
-                for (place, content) in plan.part_contents(part, run_pages) {
-                    let content = if is_refill { content } else { UNIQUE };
-                    machine.write_page(id, place, content);
-                }
+                let contents = plan.part_contents(part, run_pages);
+                let contents =
+                    contents.map(|(place, content)| (place, if is_refill { content } else { UNIQUE })).collect();
+                return Some(Begun { guest, id, contents, is_new: false });
             }
             Deed::Work { guest, percent } => {
-                let Some(&id) = guests.get(&guest) else { return };
+                let &id = guests.get(&guest)?;
                 for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
                     if matches!(it, Part::Work { .. }) {
                         self.work(machine, id, guest, part, percent, run_pages);
@@ -241,14 +241,41 @@ impl Cast {
                 }
             }
         }
+        None
     }
 
+    /// Has a guest that has filled its memory begin to rewrite parts of it.
+    pub fn ready(&self, machine: &mut Machine, Ready { guest, id }: Ready, run_pages: u32) {
+        for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
+            match *it {
+                Part::Work { percent, .. } => self.work(machine, id, guest, part, percent, run_pages),
+                Part::Churn { every, .. } => self.rewrite(machine, id, guest, part, Some(every), run_pages),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sets the load of a guest's worker.
     fn work(&self, machine: &mut Machine, id: GuestId, guest: usize, part: usize, percent: u8, run_pages: u32) {
+        let pages = self.parts.get(guest).and_then(|parts| parts.get(part)).map_or(0, |part| part.pages() as u32);
+        let round = WORK_PER_PAGE * pages;
+        let every = (percent > 0).then(|| round * 100 / u32::from(percent.max(1)));
+        self.rewrite(machine, id, guest, part, every, run_pages);
+    }
+
+    /// Has a guest rewrite a part once in `every`, or no more.
+    fn rewrite(
+        &self,
+        machine: &mut Machine,
+        id: GuestId,
+        guest: usize,
+        part: usize,
+        every: Option<Duration>,
+        run_pages: u32,
+    ) {
         let Some(plan) = self.plans.get(guest) else { return };
         let mut places = plan.part_contents(part, run_pages).map(|(place, _)| place);
         let Some(first) = places.next() else { return };
-        let runs = 1 + places.count();
-        let round = WORK_PER_PAGE * (runs as u32).saturating_mul(run_pages);
-        machine.set_rewriting(id, first, runs, (percent > 0).then(|| round * 100 / u32::from(percent.max(1))));
+        machine.set_rewriting(id, first, 1 + places.count(), every);
     }
 }

@@ -199,7 +199,8 @@ impl Machine {
         self.ksmd.cursor = None;
         self.ksmd.full_scans += 1;
         if self.settings.advisor_mode == 1 {
-            self.settings.pages_to_scan = self.advisor.stop(self.ksmd.clock_ns, self.ksmd.cpu_ns, &self.settings);
+            let cpu_ns = self.config.ksmd_before_ns.saturating_add(self.ksmd.cpu_ns);
+            self.settings.pages_to_scan = self.advisor.stop(self.ksmd.clock_ns, cpu_ns, &self.settings);
         }
     }
 

@@ -1,0 +1,146 @@
+//! The simulator against the live kernel: each scenario under each policy, played on both.
+//!
+//! `cargo bench -p ksmith --bench fidelity -- [SCENARIO…] [--policies a,b] [--seconds N] [--repeat N] [--costs FILE] [--record DIR]`
+//! needs root, and a host where KSM is not in use. It measures this host's ksmd first. `--record` keeps each first live run as a
+//! trace. `--against DIR` plays nothing: it simulates the traces that are there and compares.
+
+#![allow(clippy::unwrap_used, reason = "a bench ends by panicking")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::KernelLock;
+use support::fidelity::{Difference, Run, Trace, scaled};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
+
+/// What is played if nothing is named: a part that takes some minutes.
+const USUAL: [&str; 2] = ["burst", "zeros"];
+const USUAL_POLICIES: &str = "profit,fixed:morfik,reference";
+
+/// The longest run that holds the kernel's lock at a stretch is one run.
+const USUAL_SECONDS: f64 = 30.0;
+
+#[derive(Debug)]
+struct Options {
+    scenarios: Vec<String>,
+    policies: Vec<String>,
+    seconds: f64,
+    repeat: u32,
+    costs: Option<PathBuf>,
+    record: Option<PathBuf>,
+    against: Option<PathBuf>,
+}
+
+impl Options {
+    fn read() -> Self {
+        let policies = |text: &str| text.split(',').map(str::to_owned).collect();
+        let mut options = Self {
+            scenarios: Vec::new(),
+            policies: policies(USUAL_POLICIES),
+            seconds: USUAL_SECONDS,
+            repeat: 1,
+            costs: None,
+            record: None,
+            against: None,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_else(|| panic!("{word} takes a value"));
+            match word.as_str() {
+                "--bench" => {}
+                "--policies" => options.policies = policies(&value()),
+                "--seconds" => options.seconds = value().parse().unwrap(),
+                "--repeat" => options.repeat = value().parse().unwrap(),
+                "--costs" => options.costs = Some(value().into()),
+                "--record" => options.record = Some(value().into()),
+                "--against" => options.against = Some(value().into()),
+                other if other.starts_with('-') => panic!("there is no option {other}"),
+                scenario => options.scenarios.push(scenario.to_owned()),
+            }
+        }
+        if options.scenarios.is_empty() {
+            options.scenarios = USUAL.map(str::to_owned).to_vec();
+        }
+        options
+    }
+}
+
+fn main() {
+    let options = Options::read();
+    let directory = tempfile::tempdir().unwrap();
+    println!(
+        "scenario | policy | saved: greatest difference | mean | ksmd's CPU, simulated / live | passes | within the aim"
+    );
+    if let Some(traces) = &options.against {
+        let mut paths: Vec<PathBuf> = fs::read_dir(traces).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        for path in paths.iter().filter(|path| path.extension().is_some_and(|ending| ending == "json")) {
+            let trace: Trace = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+            if options.scenarios == USUAL || options.scenarios.contains(&trace.scenario) {
+                let costs = options.costs.clone().unwrap_or_else(|| directory.path().join("costs.toml"));
+                if options.costs.is_none() {
+                    fs::write(&costs, trace.costs.to_string()).unwrap();
+                }
+                row(&trace, &costs, directory.path());
+            }
+        }
+        return;
+    }
+    let costs = options.costs.clone().unwrap_or_else(|| directory.path().join("costs.toml"));
+    if options.costs.is_none() {
+        let Some(_lock) = KernelLock::take() else { return };
+        run(&["sim", "calibrate", "--out", costs.to_str().unwrap()]);
+    }
+    let costs_table: toml::Table = fs::read_to_string(&costs).unwrap().parse().unwrap();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    for repeat in 0..options.repeat {
+        for scenario in &options.scenarios {
+            let file = scaled(scenario, options.seconds, directory.path());
+            for policy in &options.policies {
+                let live = {
+                    // The lock for each run apart, so that other tests get their turns.
+                    let Some(_lock) = KernelLock::take() else { return };
+                    run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"])
+                };
+                let run = Run::all_of(&serde_json::from_str(&live).unwrap()).remove(0);
+                let trace = Trace {
+                    scenario: scenario.clone(),
+                    policy: policy.clone(),
+                    seconds: options.seconds,
+                    kernel: release.trim().to_owned(),
+                    costs: costs_table.clone(),
+                    run,
+                };
+                if let Some(record) = options.record.as_ref().filter(|_| repeat == 0) {
+                    fs::create_dir_all(record).unwrap();
+                    let name = format!("{scenario}-{}.json", policy.replace(':', "-"));
+                    fs::write(record.join(name), serde_json::to_string(&trace).unwrap()).unwrap();
+                }
+                row(&trace, &costs, directory.path());
+            }
+        }
+    }
+}
+
+/// Simulates what was recorded, and prints the comparison.
+fn row(trace: &Trace, costs: &Path, directory: &Path) {
+    let file = scaled(&trace.scenario, trace.seconds, directory);
+    let costs = costs.to_str().unwrap();
+    let words = ["sim", file.to_str().unwrap(), "--policies", &trace.policy, "--costs", costs, "--json"];
+    let results: Value = serde_json::from_str(&run(&words)).unwrap();
+    let difference = Difference::of(&Run::all_of(&results)[0], &trace.run);
+    println!("{} | {} | {difference}", trace.scenario, trace.policy);
+}
+
+/// Runs ksmith and returns its output.
+fn run(words: &[&str]) -> String {
+    let output = Command::new(PROGRAM).args(words).stdin(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -1,0 +1,136 @@
+//! The command `ksmith sim calibrate`.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use ksmith_core::printable::Page;
+use ksmith_core::units::Span;
+use ksmith_host::observe::Observer;
+use ksmith_host::signals;
+use ksmith_lab::calibrate::{CalibrateError, Calibration, Cost, NEEDED_BYTES, Rounds, calibrate};
+use ksmith_lab::live_bench::LiveBench;
+use ksmith_lab::play::Bench;
+use serde_json::json;
+
+use super::super::{Failure, Global, control, lab, print};
+use crate::show::Table;
+
+/// Measure what ksmd's work costs on this host, for `ksmith sim --costs`.
+///
+/// It starts guests of known memory and leads ksmd through single passes over them, several times. It takes half a minute on an
+/// idle host, 600 MiB of memory and root. It refuses a host where KSM is in use, and figures that differ much from round to round.
+/// At the end, and on Ctrl-C, everything is restored.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Write the costs into this file, and a table of them to standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Rounds of a measurement: an odd number, so that the median is one of them.
+const ROUNDS: u32 = 5;
+
+impl CalibrateArgs {
+    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+        let root = control::require(global)?;
+        let sample = Observer::new(root).sample();
+        lab::check_unused(&sample)?;
+        lab::check_memory(&sample, NEEDED_BYTES, "let less run on this host")?;
+        if let Some(out) = &self.out {
+            check_place(out)?;
+        }
+        let program = env::current_exe().context("can't find the ksmith program, which guests are started with")?;
+        let interrupts = signals::catch()?.listen()?;
+        let mut bench = LiveBench::new(control::take(global, false, false)?)?;
+        let began = Instant::now();
+        let rounds = Rounds { program: &program, count: ROUNDS, interrupts: &interrupts };
+        let measured = calibrate(&mut bench, rounds, |done| tell(done, began.elapsed()));
+        if print::is_watched() {
+            print::end_progress();
+        }
+        // Nothing stays merged, even if the measurement failed.
+        let is_reset = bench.reset();
+        let restored = bench.restore();
+        let calibration = measured.map_err(|error| failure(&error))?;
+        is_reset.map_err(|why| anyhow::anyhow!("the measurement is not undone: {why}"))?;
+        restored?;
+        self.show(global, &calibration)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn show(&self, global: &Global, calibration: &Calibration) -> anyhow::Result<()> {
+        if let Some(out) = &self.out {
+            fs::write(out, calibration.toml()).with_context(|| format!("can't write {}", out.display()))?;
+        }
+        if global.json {
+            return print::json(&json!({
+                "host": Calibration::host(),
+                "rounds": ROUNDS,
+                "pages": calibration.pages(),
+                "costs": calibration.costs(),
+                "measured": calibration.all(),
+            }));
+        }
+        let mut page = Page::new();
+        match &self.out {
+            Some(out) => {
+                page.lines(table(&calibration.all()).lines(print::width()));
+                page.line(format_args!("written to {}: for `ksmith sim --costs`", out.display()));
+            }
+            None => page.lines(calibration.toml().lines()),
+        }
+        print::page(&page)
+    }
+}
+
+/// Refuses a place where no file can be, before a minute of measuring.
+fn check_place(out: &Path) -> Result<(), Failure> {
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let why = match () {
+        () if out.is_dir() => "it is a directory",
+        () if !parent.is_dir() => "its directory is not there",
+        () => return Ok(()),
+    };
+    Err(Failure::usage(format!("--out {}: {why}", out.display())))
+}
+
+/// Says how far it is, and how long the rest takes.
+fn tell(done: u32, elapsed: Duration) {
+    let left = elapsed.checked_div(done).map(|round| round * (ROUNDS - done));
+    let left = match left {
+        Some(left) => format!("about {} left", Span(Duration::from_secs(left.as_secs().max(1)))),
+        None => "half a minute on an idle host".to_owned(),
+    };
+    let text = format!("measuring ksmd: round {} of {ROUNDS}, {left}", done + 1);
+    if print::is_watched() {
+        print::progress(text);
+    } else {
+        let mut page = Page::new();
+        page.line(text);
+        print::aside(&page);
+    }
+}
+
+fn failure(error: &CalibrateError) -> anyhow::Error {
+    match error {
+        CalibrateError::Unseen(_) | CalibrateError::Nonsense { .. } => {
+            Failure::impossible(error.to_string()).into()
+        }
+        _ => anyhow::anyhow!("{error}"),
+    }
+}
+
+fn table(costs: &[Cost]) -> Table {
+    let mut table = Table::new(["work", "median", "least", "greatest", "what it is"]);
+    for Cost { key, about, ns } in costs {
+        let text = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| format!("{ns:.0} ns"));
+        let [median, min, max] = ns.map_or([None; 3], |spread| [spread.median, spread.min, spread.max]).map(text);
+        table.row([(*key).to_owned(), median, min, max, (*about).to_owned()]);
+    }
+    table
+}

@@ -1,0 +1,139 @@
+//! The rounds of a measurement. Each round measures every kind of work once.
+
+use std::path::Path;
+
+use crossbeam_channel::Receiver;
+use ksmith_host::signals::Signal;
+
+use super::ksmd::Ksmd;
+use super::summary::{Calibration, Kind};
+use super::{CalibrateError, is_interrupted};
+use crate::live_bench::LiveBench;
+use crate::play::Bench;
+use crate::{Contents, MemoryGuest, Part};
+
+/// Pages of a guest: more than a CPU's caches hold, and a tree of a usual depth.
+const PAGES: usize = 65_536;
+
+/// The memory that a measurement needs: two guests, and KSM's own.
+pub const NEEDED_BYTES: u64 = 2 * PAGES as u64 * 4096 + (64 << 20);
+
+/// Passes over the pages of a guest until `smart_scan` skips all of them: it visits a page at the ages 0 to 3.
+const YOUNG: usize = 4;
+
+/// How the rounds are made.
+#[derive(Debug, Clone, Copy)]
+pub struct Rounds<'a> {
+    /// Path of the ksmith program, which runs as guests.
+    pub program: &'a Path,
+    /// The number of rounds.
+    pub count: u32,
+    /// Signals that end the measurement.
+    pub interrupts: &'a Receiver<Signal>,
+}
+
+/// Measures the costs of ksmd's work. `say` is told before each round how many are done.
+///
+/// # Errors
+/// The costs can't be measured here, or are not the same from round to round.
+pub fn calibrate(
+    bench: &mut LiveBench,
+    rounds: Rounds<'_>,
+    mut say: impl FnMut(u32),
+) -> Result<Calibration, CalibrateError> {
+    let mut calibration = Calibration::new(PAGES as u64);
+    for round in 0..rounds.count {
+        say(round);
+        rounds.unshared(bench, &mut calibration)?;
+        rounds.merged(bench, &mut calibration)?;
+        rounds.zero(bench, &mut calibration)?;
+        rounds.small(bench, &mut calibration)?;
+    }
+    calibration.check()?;
+    Ok(calibration)
+}
+
+impl Rounds<'_> {
+    /// Brings the host to the state that every measurement starts from.
+    fn fresh<'b>(&'b self, bench: &'b mut LiveBench) -> Result<Ksmd<'b>, CalibrateError> {
+        if is_interrupted(self.interrupts) {
+            return Err(CalibrateError::Interrupted);
+        }
+        bench.reset().map_err(CalibrateError::Bench)?;
+        Ksmd::find(bench.writer(), self.interrupts)
+    }
+
+    fn guest(&self, parts: &[Part]) -> Result<MemoryGuest, CalibrateError> {
+        let mut guest = MemoryGuest::start(self.program, &Contents(parts.to_vec()))?;
+        guest.wait_ready()?;
+        Ok(guest)
+    }
+
+    /// Pages that no other page equals, and a guest's cost of filling them.
+    fn unshared(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
+        let mut ksmd = self.fresh(bench)?;
+        ksmd.prepare(false, false)?;
+        let pages = PAGES as u64;
+        let small = self.guest(&[Part::Unmarked { pages: 1 }])?;
+        let start_ns = ksmd.thread_cpu_ns(small.pid())?;
+        let guest = self.guest(&[Part::Unique { pages: PAGES }])?;
+        to.add(Kind::Write, ksmd.thread_cpu_ns(guest.pid())?.saturating_sub(start_ns) / pages);
+        to.add(Kind::Checksum, ksmd.pass()? / pages);
+        // The second pass puts all pages into an empty tree, as each pass does.
+        to.add(Kind::Unshared, ksmd.pass()? / pages);
+        ksmd.expect("pages_unshared", "unshared", pages)?;
+        to.add(Kind::Unshared, ksmd.pass()? / pages);
+        if ksmd.smart_scan(true)? {
+            for _ in 0..YOUNG {
+                ksmd.pass()?;
+            }
+            let skipped = ksmd.number("pages_skipped")?;
+            let ns = ksmd.pass()? / pages;
+            let skipped = ksmd.number("pages_skipped")?.saturating_sub(skipped);
+            ksmd.expect_number(skipped, "skipped by smart_scan", pages)?;
+            to.add(Kind::Skip, ns);
+        }
+        Ok(())
+    }
+
+    /// Pages of two equal guests.
+    fn merged(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
+        let mut ksmd = self.fresh(bench)?;
+        ksmd.prepare(false, false)?;
+        let (pages, parts) = (PAGES as u64, [Part::Equal { seed: 1, pages: PAGES }]);
+        let _guests = [self.guest(&parts)?, self.guest(&parts)?];
+        to.add(Kind::Checksum, ksmd.pass()? / (2 * pages));
+        // The pages of one guest find nothing, and those of the other one merge with them.
+        let both_ns = ksmd.pass()? / pages;
+        ksmd.expect("pages_sharing", "merged", pages)?;
+        to.add(Kind::Merge, both_ns.saturating_sub(to.latest(Kind::Unshared)));
+        to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
+        to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
+        Ok(())
+    }
+
+    /// Empty pages, which merge with the kernel's zero page.
+    fn zero(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
+        let mut ksmd = self.fresh(bench)?;
+        ksmd.prepare(false, true)?;
+        let pages = PAGES as u64;
+        let _guest = self.guest(&[Part::Zero { pages: PAGES }])?;
+        ksmd.pass()?;
+        to.add(Kind::Zero, ksmd.pass()? / pages);
+        to.add(Kind::Free, ksmd.pass()? / pages);
+        to.add(Kind::Walk, ksmd.pass()? / pages);
+        Ok(())
+    }
+
+    /// A pass and a batch without work.
+    fn small(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
+        let mut ksmd = self.fresh(bench)?;
+        ksmd.prepare(false, false)?;
+        let _guest = self.guest(&[Part::Unique { pages: 1 }])?;
+        ksmd.pass()?;
+        to.add(Kind::Pass, ksmd.pass()?);
+        to.add(Kind::Pass, ksmd.pass()?);
+        to.add(Kind::Batch, ksmd.idle_batch()?);
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! What was measured: costs with their spread, and the file that `ksmith sim --costs` takes.
+
+use ksmith_core::sim::Costs;
+use serde::Serialize;
+
+use super::CalibrateError;
+use crate::measure::Spread;
+
+/// A kind of ksmd's work, a field of [`Costs`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Checksum,
+    Unshared,
+    Merge,
+    Zero,
+    Merged,
+    Skip,
+    Walk,
+    Free,
+    Batch,
+    Pass,
+    Write,
+}
+
+/// A kind with its key in [`Costs`], its meaning, and the least and greatest cost in nanoseconds that a page, batch or pass can
+/// have on a machine that Linux runs on.
+type Row = (Kind, &'static str, &'static str, [u64; 2]);
+
+const KINDS: [Row; 11] = [
+    (Kind::Checksum, "checksum", "a first visit, or one that finds the page changed", [100, 50_000]),
+    (Kind::Unshared, "unshared", "a visit that finds no equal page", [200, 100_000]),
+    (Kind::Merge, "merge", "a visit that merges", [300, 200_000]),
+    (Kind::Zero, "zero", "a visit that merges with the zero page", [100, 100_000]),
+    (Kind::Merged, "merged", "a visit to a merged page", [10, 20_000]),
+    (Kind::Skip, "skip", "a page that smart_scan skips", [5, 20_000]),
+    (Kind::Walk, "walk", "an entry that KSM passes over", [0, 5_000]),
+    (Kind::Free, "free", "an rmap_item that is freed", [1, 10_000]),
+    (Kind::Batch, "batch", "waking up for a batch", [100, 1_000_000]),
+    (Kind::Pass, "pass", "starting a pass, with a visit to one page", [100, 10_000_000]),
+    (Kind::Write, "write", "a guest's own time for a page that it fills", [50, 50_000]),
+];
+
+/// The share of the median by which a cost may differ from round to round, and the difference in nanoseconds that is
+/// little in any case: the cost of waking ksmd counts along with small figures.
+const MOST_SPREAD: f64 = 0.5;
+const LITTLE_NS: f64 = 100.0;
+
+/// The costs of visits, which decide what a simulation comes to. Others are small, and may differ.
+const DECISIVE: [Kind; 4] = [Kind::Checksum, Kind::Unshared, Kind::Merge, Kind::Merged];
+
+/// One cost in nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cost {
+    /// The kind of work, as in the file of costs.
+    pub key: &'static str,
+    /// The kind of work in words.
+    pub about: &'static str,
+    /// Median and extremes over the rounds, in nanoseconds. `None` where this kernel does no such work.
+    pub ns: Option<Spread>,
+}
+
+/// The host that was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Number of online CPUs.
+    pub cpus: usize,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    pages: u64,
+    samples: [Vec<u64>; KINDS.len()],
+}
+
+impl Calibration {
+    /// Nothing measured yet, of guests with so many pages.
+    pub(super) fn new(pages: u64) -> Self {
+        Self { pages, samples: Default::default() }
+    }
+
+    /// Adds a measured cost in nanoseconds.
+    pub(super) fn add(&mut self, kind: Kind, ns: u64) {
+        self.samples[kind as usize].push(ns);
+    }
+
+    /// The cost that was measured last, 0 before the first.
+    pub(super) fn latest(&self, kind: Kind) -> u64 {
+        self.samples[kind as usize].last().copied().unwrap_or(0)
+    }
+
+    fn spread(&self, kind: Kind) -> Option<Spread> {
+        let samples = &self.samples[kind as usize];
+        (!samples.is_empty()).then(|| Spread::of(samples.iter().map(|&ns| Some(ns as f64))))
+    }
+
+    fn median(&self, kind: Kind) -> Option<u64> {
+        self.spread(kind)?.median.map(|ns| ns.round() as u64)
+    }
+
+    /// Refuses costs that can't be, and decisive ones that differ much from round to round.
+    pub(super) fn check(&self) -> Result<(), CalibrateError> {
+        for (kind, key, _, [least, most]) in KINDS {
+            let Some(ns) = self.median(kind) else { continue };
+            if !(least..=most).contains(&ns) {
+                return Err(CalibrateError::Nonsense { key, ns });
+            }
+        }
+        for (kind, key, ..) in KINDS.into_iter().filter(|(kind, ..)| DECISIVE.contains(kind)) {
+            let Some(Spread { median: Some(median), min: Some(min), max: Some(max) }) = self.spread(kind) else {
+                continue;
+            };
+            if max - min > (MOST_SPREAD * median).max(LITTLE_NS) {
+                return Err(CalibrateError::Noisy { key, min: min as u64, max: max as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    /// The medians as costs for the simulator. What this kernel does not do keeps its default.
+    pub fn costs(&self) -> Costs {
+        let usual = Costs::default();
+        let of = |kind, default| self.median(kind).unwrap_or(default);
+        Costs {
+            checksum: of(Kind::Checksum, usual.checksum),
+            unshared: of(Kind::Unshared, usual.unshared),
+            merge: of(Kind::Merge, usual.merge),
+            zero: of(Kind::Zero, usual.zero),
+            merged: of(Kind::Merged, usual.merged),
+            skip: of(Kind::Skip, usual.skip),
+            walk: of(Kind::Walk, usual.walk),
+            free: of(Kind::Free, usual.free),
+            batch: of(Kind::Batch, usual.batch),
+            pass: of(Kind::Pass, usual.pass),
+            write: of(Kind::Write, usual.write),
+        }
+    }
+
+    /// All costs, in the order of the file.
+    pub fn all(&self) -> Vec<Cost> {
+        KINDS.iter().map(|&(kind, key, about, _)| Cost { key, about, ns: self.spread(kind) }).collect()
+    }
+
+    /// Pages of the guests that were measured.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The host that was measured: this one.
+    pub fn host() -> Host {
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        Host { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+
+    /// The file that `ksmith sim --costs` takes: TOML with nanoseconds by kind of work.
+    pub fn toml(&self) -> String {
+        let Host { kernel, cpus } = Self::host();
+        let mut text = format!(
+            "# Costs of ksmd's work in nanoseconds, for `ksmith sim --costs`, measured by `ksmith sim calibrate`\n\
+             # on Linux {kernel} with {cpus} CPUs. Behind each: the least and the greatest of all rounds.\n"
+        );
+        for Cost { key, about, ns } in self.all() {
+            let whole = |ns: Option<f64>| ns.unwrap_or(0.0).round() as u64;
+            if let Some(Spread { median, min, max }) = ns {
+                let (median, min, max) = (whole(median), whole(min), whole(max));
+                let entry = format!("{key} = {median}");
+                text.push_str(&format!("{entry:<17} # {min} to {max}: {about}\n"));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds in which each cost is in the middle of what can be, but for `odd`.
+    fn rounds(odd: Option<(Kind, [u64; 3])>) -> Calibration {
+        let mut calibration = Calibration::new(8);
+        for (kind, _, _, [least, _]) in KINDS {
+            let usual = [least + 500, least + 510, least + 490];
+            let costs = odd.filter(|(it, _)| *it == kind).map_or(usual, |(_, costs)| costs);
+            costs.into_iter().for_each(|ns| calibration.add(kind, ns));
+        }
+        calibration
+    }
+
+    #[test]
+    fn the_file_is_read_back_as_the_medians() {
+        let calibration = rounds(None);
+        calibration.check().unwrap();
+        let costs: Costs = toml::from_str(&calibration.toml()).unwrap();
+        assert_eq!(costs, calibration.costs());
+        assert_eq!((costs.checksum, costs.merged), (600, 510));
+        // Each cost of the simulator is measured.
+        let fields = toml::Table::try_from(costs).unwrap();
+        let keys: Vec<&str> = KINDS.iter().map(|(_, key, ..)| *key).collect();
+        assert_eq!(fields.keys().map(String::as_str).collect::<Vec<_>>().len(), keys.len());
+        assert!(fields.keys().all(|key| keys.contains(&key.as_str())));
+    }
+
+    #[test]
+    fn each_kind_is_at_its_own_place() {
+        for (place, (kind, key, ..)) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, place, "{key}");
+            let text = toml::Table::try_from(rounds(Some((kind, [7777, 7777, 7777]))).costs()).unwrap();
+            assert_eq!(text[key].as_integer(), Some(7777), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_a_kind_of_work_leaves_its_default() {
+        let mut calibration = rounds(None);
+        calibration.samples[Kind::Skip as usize].clear();
+        calibration.check().unwrap();
+        assert_eq!(calibration.costs().skip, Costs::default().skip);
+        assert!(!calibration.toml().contains("skip ="));
+    }
+
+    #[test]
+    fn noise_in_a_decisive_cost_is_refused_and_in_a_small_one_is_not() {
+        for kind in DECISIVE {
+            let noisy = rounds(Some((kind, [1000, 1000, 1700]))).check();
+            assert!(
+                matches!(noisy, Err(CalibrateError::Noisy { min: 1000, max: 1700, .. })),
+                "{kind:?}: {noisy:?}"
+            );
+        }
+        rounds(Some((Kind::Free, [50, 60, 500]))).check().unwrap();
+        rounds(Some((Kind::Merged, [100, 110, 190]))).check().unwrap();
+    }
+
+    #[test]
+    fn costs_that_can_not_be_are_refused() {
+        for (kind, ns) in [(Kind::Checksum, 0), (Kind::Unshared, 5_000_000), (Kind::Batch, 0)] {
+            let odd = rounds(Some((kind, [ns; 3]))).check();
+            assert!(
+                matches!(odd, Err(CalibrateError::Nonsense { ns: found, .. }) if found == ns),
+                "{kind:?}: {odd:?}"
+            );
+        }
+    }
+}
