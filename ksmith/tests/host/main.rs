@@ -10,7 +10,6 @@ mod balance_service;
 mod balance_uml;
 mod captured_trees;
 mod cgroup;
-mod fidelity;
 mod history_faults;
 mod hpc_packaging;
 mod kernel_lock;
