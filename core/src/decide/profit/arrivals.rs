@@ -14,29 +14,13 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::beliefs::Belief;
+use super::constants::{DEAR_SECONDS, HORIZON, NOTICEABLE_PART, PRIOR_GUESTS, RATE_SECONDS};
 use super::guests::{Changes, Guests};
+use super::probability::MergeProbability;
 use super::situation::{Holding, Situation};
 use crate::sample::ProcessId;
 use crate::scan::Outcome;
-
-/// How long memory that is saved counts, in seconds, against the CPU time that saving it takes.
-const HORIZON: f64 = 200.0;
-
-/// The time constant of the rate at which memory appears, in seconds.
-const RATE_SECONDS: f64 = 300.0;
-
-/// From this cost on, in CPU-seconds beyond a smart pass, new memory is not thought worth a clean pass before its smart
-/// passes have shown how much of it merges.
-const DEAR_SECONDS: f64 = 2.0;
-
-/// Guests of mean size that are taken to merge wholly, besides those that were seen.
-const PRIOR_GUESTS: f64 = 0.25;
-
-/// The part of a guest's memory that it has to lack: guests of one kind differ by less.
-const LEAST_LACK: f64 = 1.0 / 32.0;
-
-/// A clean pass is expected to bring at least this part of what guests lack.
-const LEAST_CREDIBLE: f64 = 0.02;
 
 /// What is known of new memory and of how much of it merges.
 #[derive(Debug, Clone)]
@@ -49,8 +33,8 @@ pub struct Arrivals {
     waited: f64,
     /// Bytes of each guest when a clean pass last visited it.
     met: FxHashMap<ProcessId, u64>,
-    /// The part of what guests lack that a clean pass has brought, an exponential average.
-    credible: f64,
+    /// The part of what guests lack that a clean pass brings.
+    probability: MergeProbability,
     /// What the guests lacked when the present clean pass began.
     lacked: f64,
 }
@@ -62,7 +46,7 @@ impl Default for Arrivals {
             last: (0, Duration::ZERO),
             waited: 0.0,
             met: FxHashMap::default(),
-            credible: 1.0,
+            probability: MergeProbability::expecting(1.0),
             lacked: 0.0,
         }
     }
@@ -90,18 +74,17 @@ impl Arrivals {
         now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= DEAR_SECONDS
     }
 
-    /// Whether the passes for new memory are due.
-    pub fn are_due(&self, changes: Changes, now: &Situation) -> bool {
+    /// How many times over the passes for new memory are worth their cost, waiting for others included.
+    pub fn worth(&self, changes: Changes, now: &Situation) -> f64 {
         let price = 2.0 * now.smart_pass_seconds() * now.price * HORIZON;
         let part = self.merging_part(now);
         let gain = changes.grown_bytes as f64 * part;
-        gain >= (2.0 * price * self.rate * part).sqrt() || self.waited >= price
+        (gain / (2.0 * price * self.rate * part).sqrt()).max(self.waited / price)
     }
 
-    /// Whether guests lack so much that a clean pass is expected to pay.
-    pub fn clean_pass_pays(&self, guests: &Guests, now: &Situation) -> bool {
-        let lack = self.lack(guests, now) * self.credible;
-        lack > now.growth_bytes as f64 && lack >= now.ksmd.clean_pass_seconds * now.price
+    /// What guests lack that a clean pass may bring.
+    pub fn unmet(&self, guests: &Guests, now: &Situation) -> Belief {
+        Belief { bytes: self.lack(guests, now), probability: self.probability, lifetime_part: 1.0 }
     }
 
     /// Notes that a clean pass starts.
@@ -114,15 +97,14 @@ impl Arrivals {
         self.met = guests.visited().collect();
     }
 
-    /// Compares what a clean pass saved with what guests had lacked: `credible += (saved / lacked - credible) / 2`.
+    /// Compares what a clean pass saved with what guests had lacked.
     pub fn learn(&mut self, outcome: &Outcome) {
         if self.lacked > 0.0 {
-            let part = (outcome.saved_bytes as f64 / self.lacked).clamp(0.0, 1.0);
-            self.credible = (self.credible + (part - self.credible) / 2.0).max(LEAST_CREDIBLE);
+            self.probability.learn(outcome.saved_bytes as f64 / self.lacked, 1.0);
         }
     }
 
-    /// The part of their memory that guests have merged which a clean pass has visited. [`PRIOR_GUESTS`] that merge wholly are
+    /// The part of their memory that guests have merged which a clean pass has visited. `PRIOR_GUESTS` that merge wholly are
     /// added, so that a few guests do not decide alone.
     fn merging_part(&self, now: &Situation) -> f64 {
         let is_met = |holding: &&Holding| self.met.contains_key(&holding.id);
@@ -142,7 +124,7 @@ impl Arrivals {
             let new = holding.bytes.saturating_sub(met) as f64;
             (part * holding.bytes as f64 - holding.merged_bytes(now.ksmd.page_size)).clamp(0.0, new)
         };
-        let is_much = |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * LEAST_LACK;
+        let is_much = |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * NOTICEABLE_PART;
         let visited = now.processes.iter().filter(|holding| guests.has_visited(holding.id));
         visited.map(|holding| (of_one(holding), holding)).filter(is_much).map(|(lack, _)| lack).sum()
     }
@@ -175,6 +157,10 @@ mod tests {
         guests
     }
 
+    fn clean_pass_pays(arrivals: &Arrivals, guests: &Guests, now: &Situation) -> bool {
+        arrivals.unmet(guests, now).most() >= now.ksmd.clean_pass_seconds * now.price
+    }
+
     fn grown(gib: u64) -> Changes {
         Changes { new_guests: 1, grown_bytes: gib * GIB, ..Changes::default() }
     }
@@ -188,7 +174,7 @@ mod tests {
                 let now = host(second, &[(1, 100, 40)]);
                 new += u64::from(second % every == 0);
                 arrivals.follow(grown(new), &now);
-                if new > 0 && arrivals.are_due(grown(new), &now) {
+                if new > 0 && arrivals.worth(grown(new), &now) >= 1.0 {
                     if second > 3600 {
                         return new;
                     }
@@ -212,7 +198,7 @@ mod tests {
         let is_due = (1..100_000).any(|second| {
             let now = host(second, &[(1, 100, 40)]);
             arrivals.follow(little, &now);
-            arrivals.are_due(little, &now)
+            arrivals.worth(little, &now) >= 1.0
         });
         assert!(is_due);
     }
@@ -223,9 +209,9 @@ mod tests {
         let old: Vec<_> = (1..9).map(|pid| (pid, 10, 4)).collect();
         arrivals.note_clean_end(&visited(&host(0, &old)));
         let with = |merged| host(1, &[&old[..], &[(9, 10, merged)]].concat());
-        assert!(!arrivals.clean_pass_pays(&visited(&with(4)), &with(4)));
-        assert!(arrivals.clean_pass_pays(&visited(&with(1)), &with(1)));
-        assert!(!arrivals.clean_pass_pays(&visited(&host(0, &old)), &with(0)), "it has not been visited yet");
+        assert!(!clean_pass_pays(&arrivals, &visited(&with(4)), &with(4)));
+        assert!(clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)));
+        assert!(!clean_pass_pays(&arrivals, &visited(&host(0, &old)), &with(0)), "it has not been visited yet");
     }
 
     #[test]
@@ -241,10 +227,10 @@ mod tests {
             arrivals.note_clean_start(&visited(&with(1)), &with(1));
             arrivals.learn(&Outcome { saved_bytes: 0, cpu_seconds: 100.0 });
         }
-        assert!(!arrivals.clean_pass_pays(&visited(&with(1)), &with(1)));
-        assert!(arrivals.clean_pass_pays(&visited(&with(40)), &with(40)));
+        assert!(!clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)));
+        assert!(clean_pass_pays(&arrivals, &visited(&with(40)), &with(40)));
         arrivals.note_clean_start(&visited(&with(1)), &with(1));
         arrivals.learn(&Outcome { saved_bytes: 10 << 30, cpu_seconds: 100.0 });
-        assert!(arrivals.clean_pass_pays(&visited(&with(1)), &with(1)), "it has brought something again");
+        assert!(clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)), "it has brought something again");
     }
 }

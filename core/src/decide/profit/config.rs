@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Profit;
+use super::constants::SMALL_PART;
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 use crate::decide::{Policy, ReadFile, Settings};
@@ -48,9 +49,6 @@ impl Settings for ProfitConfig {
     }
 }
 
-/// Of the CPU time that probes may cost, the part for new memory that cannot pay for itself.
-const UNPAID_PART: f64 = 0.25;
-
 impl ProfitConfig {
     /// Says what is contradictory in the settings.
     pub fn contradiction(&self) -> Option<Contradiction> {
@@ -74,10 +72,19 @@ impl ProfitConfig {
         Duration::from_secs_f64(self.longest_probe_seconds).max(self.first_interval())
     }
 
+    /// The part of a CPU that scans may use which bring less than the price, 0 to 1.
+    pub(super) fn budget(&self) -> f64 {
+        self.probe_cpu_percent / 100.0
+    }
+
+    /// The time in which `part` of the budget comes to so many CPU-seconds.
+    pub(super) fn time_for(&self, cpu_seconds: f64, part: f64) -> Duration {
+        Duration::try_from_secs_f64(cpu_seconds / (part * self.budget())).unwrap_or(Duration::MAX)
+    }
+
     /// How long new memory waits for its two passes where it is too little to pay for them.
     pub(super) fn retry_after(&self, two_passes_seconds: f64) -> Duration {
-        let wait = two_passes_seconds / (UNPAID_PART * self.probe_cpu_percent / 100.0);
-        Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX).min(self.longest_interval())
+        self.time_for(two_passes_seconds, SMALL_PART).min(self.longest_interval())
     }
 }
 

@@ -9,20 +9,28 @@
 //! * **Revisit** when the page samples ([`crate::page_sample`]) show memory that changed and is stable again, and the
 //!   expected savings are worth more than the price.
 //! * **Tidy** when guests with merged pages have ended: one cheap pass frees what KSM still keeps for them.
-//! * **Probe** now and then where memory changes and a revisit is not expected to pay. The interval doubles after a
-//!   probe that did not pay, becomes four times as long if it saved next to nothing, and is halved after one that paid.
+//! * **Probe** now and then where memory changes and a revisit is not expected to pay. The less probes pay, the longer the interval.
 //! * **Sustain**, without page samples: one more pass while the pages that changed may bring more than the price.
+//!
+//! What is believed of each class of pages is in `beliefs`, `growth` and `arrivals`, what was learned in `probability`, the scans
+//! with their worth in `actions`, what may be tried although it is not expected to pay in `exploration`, and all constants in `constants`.
 //!
 //! Otherwise ksmd is parked: `run` is 0, it costs nothing, and merged pages stay merged. The price is in bytes newly saved
 //! per CPU-second of ksmd and falls as the host runs short of memory. How a scan is carried out is up to [`crate::scan`].
 
+mod actions;
 mod arrivals;
-mod backoff;
+mod beliefs;
 mod config;
-mod expected;
+mod constants;
+mod exploration;
+mod growth;
 mod guests;
 #[cfg(test)]
 mod late;
+mod probability;
+#[cfg(test)]
+mod properties;
 mod scan_reason;
 #[cfg(test)]
 mod scenarios;
@@ -38,9 +46,12 @@ use std::time::Duration;
 pub use config::ProfitConfig;
 
 use self::arrivals::Arrivals;
-use self::backoff::Backoff;
-use self::expected::{Expected, MergeProbability, expects_pairs, has_mostly_reverted};
+use self::beliefs::{Beliefs, Experience, expects_pairs};
+use self::constants::{CALM_WATCH, NOTICEABLE_PART, QUIET, SOONEST_LOOK, WATCH};
+use self::exploration::Exploration;
+use self::growth::Growth;
 use self::guests::{Changes, Guests};
+use self::probability::MergeProbability;
 use self::scan_reason::ScanReason;
 use self::situation::Situation;
 use self::unfinished::Unfinished;
@@ -49,24 +60,21 @@ use crate::knobs::{Knob, Knobs};
 use crate::scan::{Coverage, Report, Scan, ScanJob, Scanner, Status};
 use crate::units::Span;
 
-/// Clock ticks per second in /proc: `USER_HZ`, 100 on every architecture that KSM runs on.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-/// Guests that together use less of a CPU than this are idle.
-const IDLE_CPUS: f64 = 0.002;
-
-/// How long a parked policy waits before it looks at the guests again.
-const WATCH: Duration = Duration::from_secs(1);
-
-/// The same once it has been parked for [`QUIET`].
-const CALM_WATCH: Duration = Duration::from_secs(2);
-const QUIET: Duration = Duration::from_secs(20);
-
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Phase {
     Scanning(Running),
-    Parked { since: Duration, until: Duration, next: ScanReason, why: String },
+    Parked(Parked),
+}
+
+/// ksmd is parked, and why.
+#[derive(Debug, Clone)]
+struct Parked {
+    since: Duration,
+    /// When `next` is due.
+    until: Duration,
+    next: ScanReason,
+    why: String,
 }
 
 /// A scan in progress and its reason.
@@ -88,13 +96,16 @@ pub struct Profit {
     scanner: Scanner,
     guests: Guests,
     /// How much growth is worth a burst.
-    backoff: Backoff,
+    growth: Growth,
     arrivals: Arrivals,
-    /// Time between probes.
-    interval: Duration,
-    probability: MergeProbability,
-    /// What the scan in progress was expected to save.
-    expected: Expected,
+    experience: Experience,
+    /// The probability that a probe pays.
+    probes: MergeProbability,
+    /// CPU-seconds of the dearest clean pass since the last burst.
+    dearest_pass: f64,
+    exploration: Exploration,
+    /// What was believed when the scan in progress was started.
+    promised: Beliefs,
     /// Merged pages that had been copied on write when ksmd last visited all of them. Those copied since still count as saved.
     copied_pages: u64,
     unfinished: Unfinished,
@@ -105,60 +116,30 @@ pub struct Profit {
 impl Profit {
     /// Creates the policy with these settings.
     pub fn new(config: ProfitConfig) -> Self {
+        let experience = Experience::default();
         Self {
-            interval: config.first_interval(),
             config,
             phase: None,
             scanner: Scanner::default(),
             guests: Guests::default(),
-            backoff: Backoff::default(),
+            growth: Growth::default(),
             arrivals: Arrivals::default(),
-            probability: MergeProbability::default(),
-            expected: Expected::default(),
+            experience,
+            probes: MergeProbability::expecting(1.0),
+            dearest_pass: 0.0,
+            exploration: Exploration::default(),
+            promised: Beliefs::none(&experience),
             copied_pages: 0,
             unfinished: Unfinished::default(),
             full_scans: 0,
         }
     }
 
-    /// Decides what to do while ksmd is parked: which scan to start, or none.
-    fn next_scan(
-        &self,
-        (since, until, next): (Duration, Duration, ScanReason),
-        has_grown: bool,
-        changes: Changes,
-        now: &Situation,
-    ) -> Option<ScanReason> {
-        if has_grown && (!Arrivals::is_dear(now) || self.arrivals.are_due(changes, now)) {
-            return Some(ScanReason::Burst);
-        }
-        if next == ScanReason::Meet && now.ksmd.at >= until {
-            return Some(next);
-        }
-        if self.tidying_pays(since, changes, now) {
-            return Some(ScanReason::Tidy);
-        }
-        if self.revisit_pays(now) {
-            return Some(ScanReason::Revisit);
-        }
-        let parked = now.ksmd.at.saturating_sub(since);
-        let is_sure = matches!(next, ScanReason::Finish | ScanReason::Retry | ScanReason::Sustain)
-            || self.unfinished.has_new(changes) && parked >= self.config.retry_after(now.two_passes_seconds());
-        (now.ksmd.at >= until && (is_sure || is_active(changes, parked, now))).then_some(next)
-    }
-
-    /// Whether guests with merged pages have ended, and the pass that frees KSM's metadata for them is cheap enough.
-    fn tidying_pays(&self, since: Duration, changes: Changes, now: &Situation) -> bool {
-        let affordable = now.smart_pass_seconds() / (self.config.probe_cpu_percent / 100.0);
-        changes.ended_pages.saturating_mul(now.ksmd.page_size) >= now.growth_bytes
-            && now.ksmd.at.saturating_sub(since).as_secs_f64() >= affordable
-    }
-
     /// Decides how a scan in progress goes on.
     fn go_on(&mut self, mut running: Running, has_grown: bool, changes: Changes, now: &Situation) -> Decision {
         let report = running.scan.observe(&now.ksmd);
         if self.is_new(&report, has_grown, changes, now) || report.status == Status::Lost {
-            self.backoff.note_burst(changes);
+            self.growth.note_burst(changes);
             running.reason = ScanReason::Burst;
             running.new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
             let job = *running.scan.job();
@@ -177,11 +158,12 @@ impl Profit {
         match report.status {
             Status::Done => self.settle(&running, &report, changes, now),
             Status::Stalled => {
-                self.interval = (self.interval * 2).min(self.config.longest_interval());
+                self.probes.learn(0.0, 1.0);
                 self.unfinished.note_stalled();
                 self.guests.mark(&now.processes);
                 self.scanner.give_up();
-                self.park(ScanReason::Probe, self.interval, "ksmd found nothing to scan".to_owned(), now)
+                let wait = self.probe_interval(now);
+                self.park(ScanReason::Probe, wait, "ksmd found nothing to scan".to_owned(), now)
             }
             Status::Running | Status::Lost => self.carry_on(running, &report.outcome.so_far(), now),
         }
@@ -190,18 +172,19 @@ impl Profit {
     /// Whether memory has grown so much that the count of passes begins anew. Pages that came after the count began have
     /// been visited once at most, so guests that still fill their memory would be left half merged.
     fn is_new(&mut self, report: &Report, has_grown: bool, changes: Changes, now: &Situation) -> bool {
+        let grown = changes.grown_bytes as f64;
         let is_filling =
-            report.status == Status::Done && changes.grown_bytes > 0 && changes.grown_bytes >= now.held_bytes / 32;
+            report.status == Status::Done && grown > 0.0 && grown >= now.held_bytes as f64 * NOTICEABLE_PART;
         (has_grown || is_filling)
             && !Arrivals::is_dear(now)
-            && self.backoff.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
+            && self.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
     }
 
     fn start(&mut self, reason: ScanReason, changes: Changes, now: &Situation) -> Decision {
-        let job = self.job(reason, changes, now);
         if reason != ScanReason::Sustain {
-            self.expected = Expected::of_revisit(now, &self.probability);
+            self.promised = Beliefs::of_samples(now, &self.experience);
         }
+        let job = self.job(reason, changes, now);
         if reason == ScanReason::Meet {
             self.arrivals.note_clean_start(&self.guests, now);
         }
@@ -213,14 +196,13 @@ impl Profit {
         }
         let is_new_first = self.is_new_first(reason);
         let running = Running { reason, scan, is_new_first, new_bytes: changes.grown_bytes };
-        let expected = self.expected.bytes(&self.probability);
-        self.carry_on(running, &text::why(reason, changes, expected), now)
+        self.carry_on(running, &text::why(reason, changes, self.promised.expected()), now)
     }
 
     fn job(&mut self, reason: ScanReason, changes: Changes, now: &Situation) -> ScanJob {
         let is_clean = match reason {
             ScanReason::Burst => {
-                self.backoff.note_burst(changes);
+                self.growth.note_burst(changes);
                 !Arrivals::is_dear(now) && self.clean_burst_pays(changes.grown_bytes, now)
             }
             ScanReason::Tidy => false,
@@ -254,17 +236,19 @@ impl Profit {
         grown_bytes.saturating_add(self.unfinished.unmet_bytes()) as f64 >= now.price_of_two_passes()
     }
 
-    /// Whether nearly all that a revisit is expected to save are pages that ksmd knows the checksums of.
+    /// Whether one visit merges nearly all that a revisit is expected to save.
     fn one_pass_does(&self, now: &Situation) -> bool {
-        let expected = Expected::of_revisit(now, &self.probability);
-        now.page_samples.as_ref().is_some_and(has_mostly_reverted)
-            && expected.is_mostly_recurring(&self.probability)
+        now.page_samples.as_ref().is_some_and(|samples| self.promised.one_pass_does(samples))
     }
 
-    /// Whether a revisit is expected to be worth its price, and at least a quarter of the growth that is worth a burst.
-    fn revisit_pays(&self, now: &Situation) -> bool {
-        let worth = Expected::of_revisit(now, &self.probability).worth(&self.probability);
-        worth >= now.price_of_two_passes().max(now.growth_bytes as f64 / 4.0)
+    /// Time from parking to the next probe: the less probes pay, the longer. They cost no more than the budget on average, by the
+    /// dearest pass since the last burst.
+    fn probe_interval(&mut self, now: &Situation) -> Duration {
+        let longest = self.config.longest_interval();
+        self.dearest_pass = self.dearest_pass.max(now.ksmd.clean_pass_seconds);
+        let least = self.config.first_interval().max(self.config.time_for(self.dearest_pass, 1.0));
+        let seconds = least.as_secs_f64() / self.probes.mean().max(f64::MIN_POSITIVE);
+        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(longest)
     }
 
     fn carry_on(&mut self, running: Running, why: &str, now: &Situation) -> Decision {
@@ -291,7 +275,7 @@ impl Profit {
     fn park(&mut self, next: ScanReason, wait: Duration, why: String, now: &Situation) -> Decision {
         self.guests.rest(&now.processes);
         let since = now.ksmd.at;
-        self.phase = Some(Phase::Parked { since, until: since.saturating_add(wait), next, why });
+        self.phase = Some(Phase::Parked(Parked { since, until: since.saturating_add(wait), next, why }));
         self.watch(Changes::default(), now)
     }
 
@@ -299,7 +283,7 @@ impl Profit {
     fn watch(&self, changes: Changes, now: &Situation) -> Decision {
         let knobs = Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0);
         let (text, check_after) = match &self.phase {
-            Some(Phase::Parked { since, until, next, why }) => {
+            Some(Phase::Parked(Parked { since, until, next, why })) => {
                 let left = until.saturating_sub(now.ksmd.at);
                 let is_calm = now.ksmd.at.saturating_sub(*since) >= QUIET;
                 let pause = if is_calm { CALM_WATCH } else { WATCH };
@@ -308,7 +292,7 @@ impl Profit {
                     ScanReason::Probe if left.is_zero() => text::idle(changes),
                     reason => format!("next {} in {}", reason.state(), Span(left)),
                 };
-                let soon = left.clamp(Duration::from_millis(50), pause);
+                let soon = left.clamp(SOONEST_LOOK, pause);
                 (format!("{why}; {then}"), if left.is_zero() { pause } else { soon })
             }
             _ => ("no process has mergeable memory".to_owned(), WATCH),
@@ -330,12 +314,13 @@ impl Policy for Profit {
         let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
         self.arrivals.follow(changes, &now);
-        if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked { .. })) {
+        self.exploration.follow(now.ksmd.at, self.config.budget());
+        if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked(_))) {
             // Everything was unmerged, and ksmd has forgotten all pages.
             self.phase = None;
         }
         self.full_scans = now.ksmd.full_scans;
-        let has_grown = self.backoff.is_worth_it(changes, now.growth_bytes, now.held_bytes);
+        let has_grown = self.growth.worth(changes, now.growth_bytes, now.held_bytes) >= 1.0;
         let has_guests = !now.processes.is_empty();
         if !has_guests && now.ksmd.tracked == 0 {
             self.phase = None;
@@ -345,24 +330,12 @@ impl Policy for Profit {
             None if !has_guests => self.start(ScanReason::Tidy, changes, &now),
             None => self.start(ScanReason::Burst, changes, &now),
             Some(Phase::Scanning(running)) => self.go_on(running, has_grown, changes, &now),
-            Some(Phase::Parked { since, until, next, .. }) => {
-                match self.next_scan((since, until, next), has_grown, changes, &now) {
-                    Some(reason) => self.start(reason, changes, &now),
-                    None => self.watch(changes, &now),
-                }
-            }
+            Some(Phase::Parked(parked)) => match self.choose(&parked, changes, &now) {
+                Some(reason) => self.start(reason, changes, &now),
+                None => self.watch(changes, &now),
+            },
         }
     }
-}
-
-/// Whether the guests may have changed memory worth a visit since ksmd was `parked`. With page samples: whether changed
-/// pages are stable. Without: whether the guests computed, or obtained or copied pages.
-fn is_active(changes: Changes, parked: Duration, now: &Situation) -> bool {
-    if let Some(samples) = now.page_samples {
-        return samples.stable > 0;
-    }
-    let computed = changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * parked.as_secs_f64();
-    computed || changes.faults.saturating_mul(now.ksmd.page_size) >= now.growth_bytes
 }
 
 fn coverage(is_clean: bool, is_new_first: bool) -> Coverage {

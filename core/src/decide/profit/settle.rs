@@ -1,21 +1,15 @@
 //! Judging a scan that has ended: what is learned from it, and what comes next.
 
-use std::time::Duration;
-
 use super::arrivals::Arrivals;
-use super::expected::Expected;
+use super::beliefs::Beliefs;
+use super::constants::{SETTLE, SOONEST_LOOK, TRIALS_OF_SCAN};
 use super::guests::Changes;
+use super::probability::MergeProbability;
 use super::scan_reason::ScanReason;
 use super::situation::Situation;
 use super::{Profit, Running, text};
 use crate::decide::Decision;
 use crate::scan::Report;
-
-/// The pause before a further scan: pages that were changing may become stable.
-const SETTLE: Duration = Duration::from_secs(2);
-
-/// The pause before a scan that needs none.
-const SOON: Duration = Duration::from_millis(50);
 
 impl Profit {
     /// Judges a scan that has ended, and parks, for a short while if a further scan is expected to pay.
@@ -29,19 +23,20 @@ impl Profit {
         self.scanner.finish(&running.scan);
         let (reason, outcome, job) = (running.reason, &report.outcome, running.scan.job());
         let was_sampled = reason == ScanReason::Probe && now.has_page_samples();
-        let worth = if was_sampled { self.expected.worth_of_each() } else { 1.0 };
-        let paid = outcome.yield_per_cpu_second() * worth >= now.price;
+        let worth_of_each = if was_sampled { self.promised.worth_of_each() } else { 1.0 };
+        let worth = outcome.yield_per_cpu_second() * worth_of_each / now.price;
+        let paid = worth >= 1.0;
         // New contents do not merge on their first visit.
         let had_its_chance = job.passes > 1 || !now.has_page_samples();
         if (matches!(reason, ScanReason::Revisit | ScanReason::Sustain) || was_sampled) && had_its_chance {
-            self.probability.learn_unknown(&self.expected, outcome, self.copied_pages, now);
+            self.experience.learn_unknown(&self.promised, outcome, self.copied_pages, now);
         }
         // Where a scan ends midway pages were last sampled at the last end of a pass.
         if matches!(reason, ScanReason::Revisit | ScanReason::Probe)
             && !report.ends_midway
             && let Some(samples) = &now.page_samples
         {
-            self.probability.learn_recurring(&self.expected, samples);
+            self.experience.learn_recurring(&self.promised, samples);
         }
         if job.coverage.is_clean() {
             self.copied_pages = now.copied_pages;
@@ -56,24 +51,22 @@ impl Profit {
         let awaited = self.note_unfinished(running, report, paid, changes, now);
         match reason {
             ScanReason::Burst => {
-                self.backoff.learn(paid);
-                self.interval = self.config.first_interval();
-                self.probability.note_burst();
+                self.growth.learn(paid);
+                self.probes = MergeProbability::expecting(1.0);
+                self.dearest_pass = 0.0;
+                self.experience.note_burst();
             }
-            ScanReason::Probe if paid => self.interval = (self.interval / 2).max(self.config.first_interval()),
+            // New memory is given its first trial whatever comes of it.
+            ScanReason::Finish | ScanReason::Retry => {}
             ScanReason::Probe => {
-                let saved_next_to_nothing = outcome.yield_per_cpu_second() < now.price / 8.0;
-                let longer = self.interval.saturating_mul(if saved_next_to_nothing { 4 } else { 2 });
-                self.interval = longer.min(self.config.longest_interval());
+                self.probes.learn(worth, TRIALS_OF_SCAN);
+                self.exploration.note(outcome, now.price);
             }
-            _ => {}
+            _ => self.exploration.note(outcome, now.price),
         }
         let figures = text::outcome(reason, outcome, now.price);
-        if reason == ScanReason::Burst
-            && !job.coverage.is_clean()
-            && self.arrivals.clean_pass_pays(&self.guests, now)
-        {
-            return self.park(ScanReason::Meet, SOON, figures, now);
+        if reason == ScanReason::Burst && !job.coverage.is_clean() && self.meeting_pays(now) {
+            return self.park(ScanReason::Meet, SOONEST_LOOK, figures, now);
         }
         if reason == ScanReason::Burst
             && awaited > 0
@@ -85,18 +78,14 @@ impl Profit {
         if has_missed {
             return self.park(ScanReason::Retry, SETTLE, figures, now);
         }
-        let cost = now.ksmd.clean_pass_seconds;
         if !now.has_page_samples() {
-            self.expected = Expected::of_another_pass(now);
-            let bytes = self.expected.bytes(&self.probability);
-            if job.coverage.is_clean() && bytes >= (cost * now.price).max(now.ksmd.page_size as f64) {
+            self.promised = Beliefs::of_changing(now, &self.experience);
+            let price = (now.ksmd.clean_pass_seconds * now.price).max(now.ksmd.page_size as f64);
+            if job.coverage.is_clean() && self.at_best(self.promised.unknown) >= price {
                 return self.park(ScanReason::Sustain, SETTLE, figures, now);
             }
         }
-        // The average cost of probes is limited to their part of a CPU.
-        let affordable = cost / (self.config.probe_cpu_percent / 100.0);
-        let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
-        self.interval = self.interval.max(affordable).min(self.config.longest_interval());
-        self.park(ScanReason::Probe, self.interval, figures, now)
+        let wait = self.probe_interval(now);
+        self.park(ScanReason::Probe, wait, figures, now)
     }
 }

@@ -7,17 +7,7 @@ use crate::sample::{Process, ProcessId, Sample};
 use crate::scan::Ksmd;
 
 use super::config::ProfitConfig;
-
-/// Available memory, as a part of all memory, above which the host is not short of memory.
-const PLENTY: f64 = 0.5;
-/// Available memory, as a part of all memory, below which the pressure is full.
-const SHORT: f64 = 0.1;
-/// Per cent of the last ten seconds in which work waited for memory that count as full pressure.
-const FULL_STALL: f64 = 10.0;
-/// With `smart_scan` an old page is visited once in so many passes.
-const SMART_PERIOD: f64 = 9.0;
-/// What skipping an old page costs ksmd, in seconds.
-const SKIP_SECONDS: f64 = 150e-9;
+use super::constants::{FULL_STALL, GROWTH_PART, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD};
 
 /// What one process holds and has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +62,7 @@ impl Situation {
             ksmd: Ksmd::of(now, view.history, view.limits),
             held_bytes,
             processes,
-            growth_bytes: most.min(held_bytes / 8).max(now.page_size),
+            growth_bytes: most.min((held_bytes as f64 * GROWTH_PART) as u64).max(now.page_size),
             price: price(config, pressure(now)),
             page_samples: now.page_samples.get(),
             unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),

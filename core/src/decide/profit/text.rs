@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::TICKS_PER_SECOND;
+use super::constants::TICKS_PER_SECOND;
 use super::guests::Changes;
 use super::scan_reason::ScanReason;
 use crate::scan::{Outcome, Settings};

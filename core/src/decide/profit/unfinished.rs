@@ -1,13 +1,11 @@
 //! Memory that a scan may have left: not visited as often as it takes to merge, and without a sign that would start a scan.
 
+use super::constants::FEW_PAGES;
 use super::guests::Changes;
 use super::scan_reason::ScanReason;
 use super::situation::Situation;
 use super::{Profit, Running};
 use crate::scan::Report;
-
-/// Pages in no tree that a pass may leave without a retry.
-const FEW: u64 = 64;
 
 /// What is known to be left.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +35,7 @@ impl Unfinished {
 
 /// Whether a clean scan has left more than a few pages in no tree, since they were changing.
 fn leaves_some(running: &Running, report: &Report, now: &Situation) -> bool {
-    running.scan.job().coverage.is_clean() && now.has_page_samples() && report.left_pages > FEW
+    running.scan.job().coverage.is_clean() && now.has_page_samples() && report.left_pages > FEW_PAGES
 }
 
 impl Profit {
@@ -66,7 +64,7 @@ impl Profit {
         // Pages that change while they are in the unstable tree put it out of order, so that equal pages miss each other. How
         // many is not known. Without page samples probes look after them.
         left.may_be_left |= reason == ScanReason::Burst && leaves_some(running, report, now) || may_part_pairs;
-        if reason == ScanReason::Burst && self.backoff.is_doubtful(paid, changes) {
+        if reason == ScanReason::Burst && self.growth.is_doubtful(paid, changes) {
             // Memory that comes and goes is not waited for; the part that stays is visited later.
             self.guests.mark(&now.processes);
             return 0;
@@ -90,7 +88,7 @@ impl Profit {
     ) -> bool {
         match running.reason {
             _ if !leaves_some(running, report, now) => false,
-            ScanReason::Burst if self.backoff.is_for_new_guests(changes) => {
+            ScanReason::Burst if self.growth.is_for_new_guests(changes) => {
                 let new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
                 let old_bytes = now.held_bytes.saturating_sub(new_bytes);
                 let is_about_as_much = old_bytes >= new_bytes / 2 && old_bytes / 3 <= new_bytes / 2;

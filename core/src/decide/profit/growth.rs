@@ -3,16 +3,16 @@
 //! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged until
 //! ksmd has visited it twice.
 
+use super::constants::{MOST_GROWTH_PART, TRIALS_OF_SCAN};
 use super::guests::Changes;
+use super::probability::MergeProbability;
 use crate::scan::Outcome;
 
-/// The factor by which the threshold rises with a burst that did not pay.
-const STEP: u64 = 8;
-
-/// The back-off: what bursts for growth have taught.
+/// What bursts for growth have taught.
 #[derive(Debug, Clone, Copy)]
-pub struct Backoff {
-    factor: u64,
+pub struct Growth {
+    /// The probability that growth merges.
+    probability: MergeProbability,
     /// Whether the present burst is also for new guests: then it teaches nothing of growth.
     has_new_guests: bool,
     /// The outcome of the present burst when it had last paid.
@@ -21,19 +21,22 @@ pub struct Backoff {
     is_wasted: bool,
 }
 
-impl Default for Backoff {
+impl Default for Growth {
     fn default() -> Self {
-        Self { factor: 1, has_new_guests: false, paid_until: Outcome::default(), is_wasted: false }
+        let probability = MergeProbability::expecting(1.0);
+        Self { probability, has_new_guests: false, paid_until: Outcome::default(), is_wasted: false }
     }
 }
 
-impl Backoff {
-    /// Whether new memory is worth a burst.
+impl Growth {
+    /// How many times over new memory is worth a burst, for which `least` bytes that merge are enough.
     ///
-    /// `needed = clamp(least * factor, least, held_bytes / 2)`; for new guests `least`.
-    pub fn is_worth_it(self, changes: Changes, least: u64, held_bytes: u64) -> bool {
-        let raised = least.saturating_mul(self.factor).min(held_bytes / 2).max(least);
-        changes.grown_bytes >= if changes.new_guests > 0 { least } else { raised }
+    /// `gain = grown_bytes * p`; `p` is 1 for new guests. Half of all memory is worth a burst in any case.
+    pub fn worth(self, changes: Changes, least: u64, held_bytes: u64) -> f64 {
+        let grown = changes.grown_bytes as f64;
+        let merging = if changes.new_guests > 0 { grown } else { grown * self.probability.mean() };
+        let is_much = changes.grown_bytes >= least && grown >= held_bytes as f64 * MOST_GROWTH_PART;
+        (merging / least.max(1) as f64).max(f64::from(u8::from(is_much)))
     }
 
     /// Notes that a burst starts, or is continued, for these changes.
@@ -75,15 +78,15 @@ impl Backoff {
         self.is_wasted || !paid && !self.is_for_new_guests(changes)
     }
 
-    /// Learns from a burst: it lowers the threshold if it paid, and raises it if it did not, or not in the end.
+    /// Learns from a burst whether growth pays. A burst for new guests that did not pay teaches nothing.
     pub fn learn(&mut self, paid: bool) {
-        let is_growth_wasted = self.is_wasted || !paid && !self.has_new_guests;
-        let factor = match (is_growth_wasted, paid) {
-            (true, _) => self.factor.saturating_mul(STEP),
-            (false, true) => 1,
-            (false, false) => self.factor,
-        };
-        *self = Self { factor, ..Self::default() };
+        let mut probability = self.probability;
+        if self.is_wasted || !paid && !self.has_new_guests {
+            probability.learn(0.0, TRIALS_OF_SCAN);
+        } else if paid {
+            probability.learn(1.0, TRIALS_OF_SCAN);
+        }
+        *self = Self { probability, ..Self::default() };
     }
 }
 
@@ -93,34 +96,35 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn needs(backoff: Backoff, mib: u64) -> bool {
+    fn needs(growth: Growth, mib: u64) -> bool {
         let is_worth_it =
-            |grown_bytes| backoff.is_worth_it(Changes { grown_bytes, ..Changes::default() }, MIB, 100 * MIB);
+            |grown_bytes| growth.worth(Changes { grown_bytes, ..Changes::default() }, MIB, 100 * MIB) >= 1.0;
         is_worth_it(mib * MIB) && !is_worth_it(mib * MIB - 1)
     }
 
     #[test]
     fn wasted_bursts_raise_the_threshold_up_to_half_of_the_memory() {
-        let mut backoff = Backoff::default();
-        assert!(needs(backoff, 1));
-        backoff.learn(false);
-        assert!(needs(backoff, 8));
-        backoff.learn(false);
-        assert!(needs(backoff, 50));
-        backoff.learn(true);
-        assert!(needs(backoff, 1));
+        let mut growth = Growth::default();
+        assert!(needs(growth, 1));
+        growth.learn(false);
+        assert!(needs(growth, 8));
+        growth.learn(false);
+        assert!(needs(growth, 50), "half of all memory is always enough");
+        growth.learn(true);
+        let grown = Changes { grown_bytes: 2 * MIB, ..Changes::default() };
+        assert!(growth.worth(grown, MIB, 100 * MIB) >= 1.0, "it has paid again");
     }
 
     /// Whether a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
-    fn continues(backoff: &mut Backoff, new_guests: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
+    fn continues(growth: &mut Growth, new_guests: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
         let changes = Changes { new_guests, ..Changes::default() };
-        backoff.may_continue(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
+        growth.may_continue(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
     }
 
     #[test]
     fn a_burst_for_growth_continues_as_long_as_it_pays() {
         let fresh = |new_guests, saved_bytes, cpu_seconds| {
-            continues(&mut Backoff::default(), new_guests, saved_bytes, cpu_seconds)
+            continues(&mut Growth::default(), new_guests, saved_bytes, cpu_seconds)
         };
         assert!(fresh(0, 0, 0.9), "nothing merges on a first visit");
         assert!(!fresh(0, 0, 1.1));
@@ -133,27 +137,27 @@ mod tests {
     /// As seen with Quantum ESPRESSO: what its ranks share merges at once, and then they free and allocate without end.
     #[test]
     fn new_guests_that_allocate_and_free_for_ever_are_left_alone_once_that_does_not_pay() {
-        let mut backoff = Backoff::default();
-        backoff.note_burst(Changes { new_guests: 4, ..Changes::default() });
-        assert!(continues(&mut backoff, 0, 100, 0.5));
-        assert!(continues(&mut backoff, 0, 270, 1.0));
-        assert!(continues(&mut backoff, 0, 220, 1.9), "no pass since it paid");
-        assert!(!continues(&mut backoff, 0, 270, 2.1), "what went and came back was saved before");
-        backoff.learn(true);
-        assert!(needs(backoff, 8), "such growth is not trusted, although the burst paid as a whole");
-        assert!(continues(&mut backoff, 0, 0, 0.9), "the next one starts afresh");
+        let mut growth = Growth::default();
+        growth.note_burst(Changes { new_guests: 4, ..Changes::default() });
+        assert!(continues(&mut growth, 0, 100, 0.5));
+        assert!(continues(&mut growth, 0, 270, 1.0));
+        assert!(continues(&mut growth, 0, 220, 1.9), "no pass since it paid");
+        assert!(!continues(&mut growth, 0, 270, 2.1), "what went and came back was saved before");
+        growth.learn(true);
+        assert!(needs(growth, 8), "such growth is not trusted, although the burst paid as a whole");
+        assert!(continues(&mut growth, 0, 0, 0.9), "the next one starts afresh");
     }
 
     #[test]
     fn new_guests_have_a_fresh_start() {
-        let mut backoff = Backoff::default();
+        let mut growth = Growth::default();
         let new_guest = Changes { new_guests: 1, grown_bytes: MIB, ..Changes::default() };
-        backoff.note_burst(new_guest);
-        backoff.note_burst(Changes::default());
-        backoff.learn(false);
-        assert!(needs(backoff, 1), "a burst for new_guests says nothing of growth");
-        backoff.learn(false);
-        assert!(needs(backoff, 8));
-        assert!(backoff.is_worth_it(new_guest, MIB, 100 * MIB));
+        growth.note_burst(new_guest);
+        growth.note_burst(Changes::default());
+        growth.learn(false);
+        assert!(needs(growth, 1), "a burst for new_guests says nothing of growth");
+        growth.learn(false);
+        assert!(needs(growth, 8));
+        assert!(growth.worth(new_guest, MIB, 100 * MIB) >= 1.0);
     }
 }

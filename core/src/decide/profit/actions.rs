@@ -1,0 +1,95 @@
+//! The scans that may be started while ksmd is parked, each with its gain and its price, and the choice among them.
+
+use std::time::Duration;
+
+use super::arrivals::Arrivals;
+use super::beliefs::{Belief, Beliefs};
+use super::constants::{IDLE_CPUS, SMALL_PART, TICKS_PER_SECOND};
+use super::guests::Changes;
+use super::scan_reason::ScanReason;
+use super::situation::Situation;
+use super::{Parked, Profit};
+
+/// A scan that may be started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Action {
+    reason: ScanReason,
+    /// How many times over it is expected to bring what it costs. From 1 on it is worth starting.
+    worth: f64,
+}
+
+impl Profit {
+    /// The first scan that is worth its price. They are in the order of how surely that is known: new memory comes before what page
+    /// samples show. By the greatest worth instead, the hour of a fleet costs more (docs/measurements/2026-11-sim.md).
+    pub(super) fn choose(&self, parked: &Parked, changes: Changes, now: &Situation) -> Option<ScanReason> {
+        let actions = [
+            self.burst(changes, now),
+            self.tidy(parked, changes, now),
+            self.revisit(now),
+            self.next(parked, changes, now),
+        ];
+        actions.into_iter().find(|action| action.worth >= 1.0).map(|action| action.reason)
+    }
+
+    /// What is gained at best, where trying it is paid for, and else what is expected.
+    pub(super) fn at_best(&self, belief: Belief) -> f64 {
+        if self.exploration.is_settled() { belief.most() } else { belief.gain() }
+    }
+
+    /// Two passes for new memory. Where old memory is dear to visit, arrivals share them.
+    fn burst(&self, changes: Changes, now: &Situation) -> Action {
+        let worth = self.growth.worth(changes, now.growth_bytes, now.held_bytes);
+        let worth = if Arrivals::is_dear(now) && worth >= 1.0 { self.arrivals.worth(changes, now) } else { worth };
+        Action { reason: ScanReason::Burst, worth }
+    }
+
+    /// A clean pass for what new guests lack after their smart passes, and old memory may have. Later they lack also what they
+    /// have written since.
+    fn meet(&self, now: &Situation) -> Action {
+        let unmet = self.arrivals.unmet(&self.guests, now);
+        let gain = self.at_best(unmet);
+        let price = (now.ksmd.clean_pass_seconds * now.price).max(now.growth_bytes as f64);
+        Action { reason: ScanReason::Meet, worth: gain / price }
+    }
+
+    /// A smart pass that frees KSM's metadata for guests that have ended. It saves no memory, so that the budget pays for it.
+    fn tidy(&self, parked: &Parked, changes: Changes, now: &Situation) -> Action {
+        let gain = changes.ended_pages.saturating_mul(now.ksmd.page_size) as f64 / now.growth_bytes.max(1) as f64;
+        let is_affordable =
+            now.ksmd.at.saturating_sub(parked.since) >= self.config.time_for(now.smart_pass_seconds(), 1.0);
+        Action { reason: ScanReason::Tidy, worth: if is_affordable { gain } else { 0.0 } }
+    }
+
+    /// Two visits of all memory for pages that have changed and are stable again.
+    fn revisit(&self, now: &Situation) -> Action {
+        let beliefs = Beliefs::of_samples(now, &self.experience);
+        let gain = beliefs.recurring.most() + self.at_best(beliefs.unknown);
+        let price = now.price_of_two_passes().max(now.growth_bytes as f64 * SMALL_PART);
+        Action { reason: ScanReason::Revisit, worth: gain / price }
+    }
+
+    /// Whether the clean pass for what new guests lack is worth its price.
+    pub(super) fn meeting_pays(&self, now: &Situation) -> bool {
+        self.meet(now).worth >= 1.0
+    }
+
+    /// The scan that the last one has left to be done, or a probe.
+    fn next(&self, parked: &Parked, changes: Changes, now: &Situation) -> Action {
+        let since = now.ksmd.at.saturating_sub(parked.since);
+        let has_waited =
+            self.unfinished.has_new(changes) && since >= self.config.retry_after(now.two_passes_seconds());
+        let is_due = parked.next != ScanReason::Probe || has_waited || is_active(changes, since, now);
+        let worth = f64::from(u8::from(is_due && now.ksmd.at >= parked.until));
+        Action { reason: parked.next, worth }
+    }
+}
+
+/// Whether the guests may have changed memory worth a visit since ksmd was `parked`. With page samples: whether changed
+/// pages are stable. Without: whether the guests computed, or obtained or copied pages.
+fn is_active(changes: Changes, parked: Duration, now: &Situation) -> bool {
+    if let Some(samples) = now.page_samples {
+        return samples.stable > 0;
+    }
+    let computed = changes.cpu_ticks as f64 / TICKS_PER_SECOND >= IDLE_CPUS * parked.as_secs_f64();
+    computed || changes.faults.saturating_mul(now.ksmd.page_size) >= now.growth_bytes
+}

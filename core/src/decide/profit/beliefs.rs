@@ -1,0 +1,158 @@
+//! What is believed of the memory that a scan may visit: for each class of pages how many bytes, how likely they merge, and how
+//! long they stay.
+
+use super::constants::{FEWEST_TRIED, NEARLY_ALL, RECURRING_PART, STABLE_PART, TRIALS_OF_SCAN, UNKNOWN_AT_FIRST};
+use super::probability::MergeProbability;
+use super::situation::Situation;
+use crate::sample::PageSamples;
+use crate::scan::Outcome;
+
+/// What is believed of one class of pages.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Belief {
+    /// Bytes that a scan saves if all of them merge that are equal to others.
+    pub bytes: f64,
+    /// The probability that they merge.
+    pub probability: MergeProbability,
+    /// The part of them that counts, 0 to 1, since they may soon be written to again.
+    pub lifetime_part: f64,
+}
+
+impl Belief {
+    /// Bytes that a scan is expected to save.
+    pub fn expected(&self) -> f64 {
+        self.bytes * self.probability.mean()
+    }
+
+    /// What these bytes are worth: `bytes * p * lifetime_part`.
+    pub fn gain(&self) -> f64 {
+        self.expected() * self.lifetime_part
+    }
+
+    /// The same with the upper bound of the probability: what may be gained, as far as is known.
+    pub fn most(&self) -> f64 {
+        self.bytes * self.probability.upper() * self.lifetime_part
+    }
+
+    /// None of that class.
+    fn none(probability: MergeProbability) -> Self {
+        Self { bytes: 0.0, probability, lifetime_part: 1.0 }
+    }
+}
+
+/// What is believed of the pages that ksmd has visited and that are not merged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Beliefs {
+    /// Pages that are stable with contents that were merged before.
+    pub recurring: Belief,
+    /// Pages that are stable with contents of which it is not known.
+    pub unknown: Belief,
+    /// Recurring sampled pages that are to be merged.
+    tried: u32,
+}
+
+/// What scans have taught: the part of what was promised that came true, for each class of pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Experience {
+    recurring: MergeProbability,
+    unknown: MergeProbability,
+}
+
+impl Default for Experience {
+    fn default() -> Self {
+        Self { recurring: MergeProbability::expecting(1.0), unknown: MergeProbability::expecting(UNKNOWN_AT_FIRST) }
+    }
+}
+
+impl Beliefs {
+    /// What the page samples show: `bytes * recurring_part * RECURRING_PART` are recurring, `bytes * unknown_part * merged_part`
+    /// unknown.
+    /// Nothing without page samples.
+    pub fn of_samples(now: &Situation, experience: &Experience) -> Self {
+        let Some(samples) = now.page_samples else { return Self::none(experience) };
+        let pages = now.ksmd.tracked.saturating_add(now.ksmd.zero_pages);
+        let bytes = pages.saturating_mul(now.ksmd.page_size) as f64;
+        Self {
+            recurring: Belief {
+                bytes: bytes * samples.recurring_part() * RECURRING_PART,
+                probability: experience.recurring,
+                lifetime_part: samples.lifetime_part(),
+            },
+            unknown: Belief {
+                bytes: bytes * samples.unknown_part() * now.merged_part,
+                ..Belief::none(experience.unknown)
+            },
+            tried: samples.matches_merged.saturating_add(samples.matches_unmerged),
+        }
+    }
+
+    /// What is believed without page samples: the pages that were in no tree may be stable by now.
+    pub fn of_changing(now: &Situation, experience: &Experience) -> Self {
+        let changing = now.ksmd.in_no_tree.unwrap_or(0).saturating_mul(now.ksmd.page_size) as f64;
+        let mut beliefs = Self::none(experience);
+        beliefs.unknown.bytes = changing * STABLE_PART * now.merged_part;
+        beliefs
+    }
+
+    /// Nothing is known of any page.
+    pub fn none(experience: &Experience) -> Self {
+        let Experience { recurring, unknown } = *experience;
+        Self { recurring: Belief::none(recurring), unknown: Belief::none(unknown), tried: 0 }
+    }
+
+    /// Bytes that a scan of all memory is expected to save.
+    pub fn expected(&self) -> f64 {
+        self.recurring.expected() + self.unknown.expected()
+    }
+
+    /// What each byte that it may save is worth, 0 to 1.
+    pub fn worth_of_each(&self) -> f64 {
+        let (recurring, unknown) = (self.recurring, self.unknown);
+        let bytes = recurring.bytes + unknown.bytes;
+        if bytes > 0.0 { (recurring.bytes * recurring.lifetime_part + unknown.bytes) / bytes } else { 1.0 }
+    }
+
+    /// Whether nearly all that it is expected to save are pages that ksmd knows the checksums of, so that one visit merges them.
+    pub fn one_pass_does(&self, samples: &PageSamples) -> bool {
+        let has_mostly_reverted = f64::from(samples.reverted) >= f64::from(samples.recurring) * NEARLY_ALL;
+        has_mostly_reverted && self.recurring.gain() >= self.unknown.gain()
+    }
+}
+
+/// Whether the page samples expect of a revisit that unmerged pages merge with each other.
+pub fn expects_pairs(samples: &PageSamples) -> bool {
+    f64::from(samples.matches_unmerged) > f64::from(samples.recurring) * (1.0 - NEARLY_ALL)
+}
+
+impl Experience {
+    /// Notes a burst: new memory has yet to show whether it becomes stable.
+    pub fn note_burst(&mut self) {
+        self.unknown.expect_at_least(UNKNOWN_AT_FIRST);
+    }
+
+    /// Compares the sampled pages that were to be merged with those that are.
+    pub fn learn_recurring(&mut self, promised: &Beliefs, samples: &PageSamples) {
+        let tried = promised.tried.min(samples.recurring_tried);
+        if tried >= FEWEST_TRIED {
+            self.recurring.learn(f64::from(samples.recurring_merged) / f64::from(tried), 1.0);
+        }
+    }
+
+    /// Compares what a scan saved with what was expected of it.
+    ///
+    /// Sampled pages count as one trial: one failure says little of stable pages. Without page samples the outcome is that of all
+    /// pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd last visited them all.
+    pub fn learn_unknown(&mut self, promised: &Beliefs, outcome: &Outcome, copied_before: u64, now: &Situation) {
+        if let Some(samples) = now.page_samples {
+            if samples.unknown_tried >= FEWEST_TRIED {
+                let merged = f64::from(samples.unknown_merged) / f64::from(samples.unknown_tried);
+                self.unknown.learn(merged / now.merged_part.max(f64::MIN_POSITIVE), 1.0);
+            }
+        } else if promised.unknown.bytes > 0.0 {
+            // Copied pages count as saved until ksmd visits them. A frame that only one page is left in saves nothing.
+            let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
+            let saved = outcome.saved_bytes as f64 + copied * now.saving_part;
+            self.unknown.learn(saved / promised.unknown.bytes, TRIALS_OF_SCAN);
+        }
+    }
+}

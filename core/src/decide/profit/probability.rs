@@ -1,0 +1,64 @@
+//! The one learner: how much of what was promised comes true.
+
+use super::constants::LEAST_PROBABILITY;
+
+/// The probability that what is promised merges: the share of past trials that did, where each trial halves the weight of those
+/// before it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MergeProbability(f64);
+
+impl MergeProbability {
+    /// What is expected before anything was tried, 0 to 1.
+    pub const fn expecting(part: f64) -> Self {
+        Self(part)
+    }
+
+    /// Takes in that `part` of what was promised came true, 0 to 1, in so many trials: `p += (1 - 2^-trials) * (part - p)`.
+    pub fn learn(&mut self, part: f64, trials: f64) {
+        let weight = 1.0 - (-trials).exp2();
+        self.0 = (self.0 + weight * (part.clamp(0.0, 1.0) - self.0)).clamp(0.0, 1.0);
+    }
+
+    /// Raises it to what was expected at first: what was learned says nothing of what is new.
+    pub fn expect_at_least(&mut self, part: f64) {
+        self.0 = self.0.max(part);
+    }
+
+    /// The mean, 0 to 1.
+    pub fn mean(self) -> f64 {
+        self.0
+    }
+
+    /// The upper bound, 0 to 1. The few trials that are remembered can't tell a smaller probability from [`LEAST_PROBABILITY`].
+    pub fn upper(self) -> f64 {
+        self.0.max(LEAST_PROBABILITY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trial_halves_the_weight_of_those_before() {
+        let mut one_by_one = MergeProbability::expecting(1.0);
+        one_by_one.learn(0.0, 1.0);
+        assert_eq!(one_by_one.mean(), 0.5);
+        one_by_one.learn(0.0, 1.0);
+        let mut at_once = MergeProbability::expecting(1.0);
+        at_once.learn(0.0, 2.0);
+        assert_eq!((one_by_one.mean(), at_once.mean()), (0.25, 0.25));
+        at_once.learn(1.0, 1.0);
+        assert_eq!(at_once.mean(), 0.625);
+    }
+
+    #[test]
+    fn however_often_it_failed_it_may_yet_come_true() {
+        let mut probability = MergeProbability::expecting(1.0);
+        (0..100).for_each(|_| probability.learn(0.0, 1.0));
+        assert!(probability.mean() < 1e-9);
+        assert_eq!(probability.upper(), LEAST_PROBABILITY);
+        probability.learn(1.0, 1.0);
+        assert_eq!(probability.mean(), probability.upper());
+    }
+}
