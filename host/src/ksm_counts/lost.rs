@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use ksmith_core::kernel::{Ksm, KsmStat};
+use ksmith_core::kernel::{Ksm, KsmStat, Run};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 
@@ -43,10 +43,12 @@ impl LostZeroPages {
         Self(counted.min(0))
     }
 
-    /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged.
+    /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged and ksmd does not merge
+    /// meanwhile: processes are read a moment before or after the host's counts.
     pub fn take_off(&mut self, sample: &mut Sample) {
         let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
-        let is_nothing_merged = sample.ksm.pages_shared.get() == Some(0)
+        let is_nothing_merged = sample.ksm.run_state() != Some(Run::Running)
+            && sample.ksm.pages_shared.get() == Some(0)
             && sample.ksm.pages_sharing.get() == Some(0)
             && sample.merged_by_the_living() == Some(0);
         if is_nothing_merged {
@@ -102,6 +104,14 @@ mod tests {
             LostZeroPages::default().take_off(&mut same);
             assert_eq!(same.ksm.ksm_zero_pages, what.ksm.ksm_zero_pages);
         }
+        let mut scanning = sample(0, 64, Some(0));
+        scanning.ksm.run = Reading::Value(1);
+        LostZeroPages::default().take_off(&mut scanning);
+        assert_eq!(
+            scanning.ksm.ksm_zero_pages,
+            Reading::Value(64),
+            "it may have merged since the process was read"
+        );
         let mut hidden = Sample { hidden_processes: 1, ..sample(0, 64, Some(0)) };
         LostZeroPages::default().take_off(&mut hidden);
         assert_eq!(hidden.ksm.ksm_zero_pages, Reading::Value(64));
