@@ -31,7 +31,8 @@ impl Page<'_> {
 
     /// Whether it only holds other commands.
     pub fn is_group(&self) -> bool {
-        self.command.get_subcommands().any(|inner| !inner.is_hide_set())
+        let holds_others = self.command.get_subcommands().any(|inner| !inner.is_hide_set());
+        holds_others && (self.words.is_empty() || self.own().next().is_none())
     }
 
     /// Its own arguments and options: neither hidden ones nor those of every command.

@@ -130,7 +130,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Writes a shipped scenario whose short form takes so many seconds into `directory`, and returns its path.
+/// Writes a shipped scenario of which the short form takes so many seconds into `directory`, and returns its path.
 pub fn scaled(scenario: &str, seconds: f64, directory: &Path) -> PathBuf {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{scenario}.toml"));
     let text = fs::read_to_string(&shipped).unwrap_or_else(|why| panic!("{}: {why}", shipped.display()));

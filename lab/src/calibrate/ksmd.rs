@@ -1,4 +1,4 @@
-//! ksmd, led through single passes.
+//! A ksmd that is led through single passes.
 //!
 //! Its batch is larger than any pass, and its sleep is many minutes, so that it sleeps after each pass. A changed
 //! `sleep_millisecs` wakes it for the next.

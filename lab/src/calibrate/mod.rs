@@ -36,7 +36,7 @@ pub enum CalibrateError {
     /// A directory for the guests' program can't be made.
     #[error("can't start guests: {0}")]
     System(#[source] io::Error),
-    /// ksmd does not end a pass.
+    /// A pass that ksmd does not end.
     #[error(
         "ksmd did not end a pass within {seconds} s: the host is too busy, or another program changes KSM's settings"
     )]

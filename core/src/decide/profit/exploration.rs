@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::scan::Outcome;
 
-/// The account.
+/// The account and what it owes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exploration {
     /// CPU-seconds that are not paid off.

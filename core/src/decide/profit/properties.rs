@@ -77,12 +77,11 @@ proptest! {
         prop_assert_eq!(outcome(), outcome());
     }
 
-    /// Memory that guests go on rewriting is left out. So is, without page samples, memory that becomes equal in place and gives
-    /// no sign.
+    /// Memory that guests go on rewriting is left out. So is memory that becomes equal in place: a little of it gives no sign, and
+    /// page samples see the rest with luck.
     #[test]
     fn no_guest_is_forgotten(fleet in fleet(), has_page_samples: bool) {
-        let booting = if has_page_samples { fleet.booting } else { 0.0 };
-        let fleet = Fleet { rewritten: 0.0, working: 0.0, booting, ..fleet };
+        let fleet = Fleet { rewritten: 0.0, working: 0.0, booting: 0.0, ..fleet };
         let mut trial = trial(&fleet, has_page_samples);
         trial.run_until(fleet.duration + Duration::from_secs(3 * 3600));
         let left = trial.machine.attainable_pages().abs_diff(trial.machine.truly_saved_pages());
