@@ -252,9 +252,9 @@ impl Scan {
     }
 }
 
-/// The shortest interval that costs little: half a per cent of a CPU, given how long a sample takes. Where samples are quick, it lets the
-/// end of a pass be seen before the last batch of the next.
+/// The shortest interval that costs little, given how long a sample takes. It lets the end of a pass be seen before the last
+/// batch of the next.
 fn often(now: &Ksmd) -> Duration {
-    const PART: u32 = 200;
+    const PART: u32 = 20;
     now.took.saturating_mul(PART).max(APPROACH * 3 / 4)
 }

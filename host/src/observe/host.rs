@@ -1,12 +1,8 @@
 //! The figures of the host: memory, events, CPU, pressure, and the CPU time of ksmd.
 
-use std::time::Duration;
-
-use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, Run, Vmstat};
-use ksmith_core::reading::Reading;
+use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, Vmstat};
 use ksmith_core::sample::Sample;
 
-use super::FIGURES_EVERY;
 use super::kept_file::KeptFile;
 use super::ksmd::Ksmd;
 use super::scratch::{End, Scratch};
@@ -20,16 +16,6 @@ pub(super) struct Host {
     memory_pressure: KeptFile,
     cpu_pressure: KeptFile,
     ksmd: Ksmd,
-    /// The figures of memory, and when they were read.
-    last: Option<(Duration, Figures)>,
-}
-
-/// The figures of memory. The kernel puts them together from all its zones, CPUs and devices.
-#[derive(Clone)]
-struct Figures {
-    memory: Reading<Meminfo>,
-    vmstat: Reading<Vmstat>,
-    pressure: Reading<Psi>,
 }
 
 impl Host {
@@ -43,35 +29,25 @@ impl Host {
             memory_pressure: whole("proc/pressure/memory"),
             cpu_pressure: whole("proc/pressure/cpu"),
             ksmd: Ksmd::new(root),
-            last: None,
         }
     }
 
     /// Fills in the host's figures of a sample.
     pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
-        let runs = sample.ksm.run_state() == Some(Run::Running);
-        let held = self.last.take().filter(|(at, _)| runs && sample.at.saturating_sub(*at) < FIGURES_EVERY);
-        let (at, figures) = held.unwrap_or_else(|| (sample.at, self.figures(scratch)));
-        (sample.memory, sample.vmstat, sample.memory_pressure) =
-            (figures.memory.clone(), figures.vmstat.clone(), figures.pressure.clone());
-        self.last = Some((at, figures));
+        sample.memory = self.memory.read(scratch).and_then(Meminfo::parse);
+        sample.vmstat = self.vmstat.read(scratch).and_then(Vmstat::parse);
         sample.cpu = self.cpu.read(scratch).and_then(CpuTimes::parse);
+        sample.memory_pressure = self.memory_pressure.read(scratch).and_then(Psi::parse);
         sample.cpu_pressure = self.cpu_pressure.read(scratch).and_then(Psi::parse);
         sample.ksmd_cpu_ns = self.ksmd.cpu_ns(scratch);
-    }
-
-    fn figures(&mut self, scratch: &mut Scratch) -> Figures {
-        Figures {
-            memory: self.memory.read(scratch).and_then(Meminfo::parse),
-            vmstat: self.vmstat.read(scratch).and_then(Vmstat::parse),
-            pressure: self.memory_pressure.read(scratch).and_then(Psi::parse),
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use ksmith_core::reading::Reading;
 
     use super::*;
 
@@ -98,17 +74,5 @@ mod tests {
         assert_eq!(sample.memory_pressure.value().unwrap().some.total_us, 5);
         assert_eq!(sample.cpu_pressure, Reading::Absent);
         assert_eq!(sample.ksmd_cpu_ns, Reading::Value(77));
-        put("proc/meminfo", "MemTotal: 200 kB\n");
-        put("proc/33/schedstat", "78 1 1\n");
-        let mut total_at = |run: u64, ms: u64| {
-            let mut sample = Sample { at: Duration::from_millis(ms), ..Sample::default() };
-            sample.ksm.run = Reading::Value(run);
-            host.read(&mut Scratch::new(), &mut sample);
-            assert_eq!(sample.ksmd_cpu_ns, Reading::Value(78));
-            sample.memory.value().unwrap().total.unwrap() >> 10
-        };
-        assert_eq!([total_at(1, 100), total_at(1, 250), total_at(0, 251)], [100, 200, 200]);
-        put("proc/meminfo", "MemTotal: 300 kB\n");
-        assert_eq!([total_at(1, 300), total_at(0, 301)], [200, 300]);
     }
 }

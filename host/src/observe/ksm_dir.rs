@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ksmith_core::kernel::{FIELDS, Files, number};
+use ksmith_core::kernel::{FIELDS, Files};
 use ksmith_core::reading::Reading;
 
 use super::kept_file::KeptFile;
@@ -21,11 +21,6 @@ impl KsmDir {
     pub(super) fn new(root: &Root) -> Self {
         let kept = |name| (name, KeptFile::new(root, &format!("{DIRECTORY}/{name}"), End::ShortRead));
         Self { files: FIELDS.iter().map(|field| kept(field.name)).collect() }
-    }
-
-    /// The file `run` alone.
-    pub(super) fn run(&mut self, scratch: &mut Scratch) -> Reading<u64> {
-        self.with(scratch).text("run").and_then(number)
     }
 
     /// The directory together with a buffer, as `Ksm::read` needs them.
@@ -66,7 +61,7 @@ mod tests {
         let mut ksm_dir = KsmDir::new(&Root::at(tree.path()));
         let mut scratch = Scratch::new();
         let ksm = Ksm::read(&mut ksm_dir.with(&mut scratch));
-        assert_eq!((&ksm.run, ksm_dir.run(&mut scratch)), (&Reading::Value(1), Reading::Value(1)));
+        assert_eq!(ksm.run, Reading::Value(1));
         assert_eq!(ksm.smart_scan, Reading::Absent);
         assert!(matches!(ksm.pages_shared, Reading::Malformed(_)));
         fs::remove_file(directory.join("run")).unwrap();

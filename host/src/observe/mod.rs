@@ -51,10 +51,6 @@ use crate::root::Root;
 /// The page size of every captured tree.
 const CAPTURED_PAGE_SIZE: u64 = 4096;
 
-/// While ksmd scans, the figures of processes and of the host's memory hold for so long: samples that come sooner are taken for
-/// ksmd's sake.
-const FIGURES_EVERY: Duration = Duration::from_millis(200);
-
 /// Whether the kernel says of a process whether it offers memory that ksmd has not visited: from Linux 6.14 on. On earlier
 /// kernels only ksmd's progress tells whether there is anything to scan.
 pub fn shows_mergeable(root: &Root) -> bool {
@@ -137,13 +133,9 @@ impl Observer {
             pool_shortness: self.pool_shortness,
             ..Sample::default()
         };
-        sample.ksm.run = self.ksm.run(&mut self.scratch);
-        let runs = sample.ksm.run_state() == Some(Run::Running);
-        if !runs {
-            sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
-        }
+        sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         self.processes.read(&mut self.scratch, &mut sample);
-        if runs {
+        if sample.ksm.run_state() == Some(Run::Running) {
             // Read after the processes, so that their figures are not newer than the count of passes.
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }

@@ -8,7 +8,6 @@ use ksmith_core::kernel::{Ksm, PidStat, Run};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
-use super::FIGURES_EVERY;
 use super::asked::{Asked, LINES_EVERY};
 use super::connector::ProcessEvent;
 use super::descriptors::Descriptors;
@@ -97,8 +96,6 @@ pub(super) struct Processes {
     last: Duration,
     /// KSM at the previous sample.
     ksm: Ksm,
-    /// When processes were last read while ksmd scanned.
-    figures_at: Duration,
     /// Whether the next sample reads every watched process.
     is_close: bool,
     /// Whether the next sample reads every process.
@@ -124,7 +121,6 @@ impl Processes {
             samples: 0,
             last: Duration::ZERO,
             ksm: Ksm::default(),
-            figures_at: Duration::ZERO,
             is_close: false,
             is_for_all: false,
         }
@@ -487,16 +483,10 @@ impl Processes {
         self.samples = self.samples.wrapping_add(1);
         let is_close = std::mem::take(&mut self.is_close);
         let spares = has_slept && !is_close && self.discovery.has_events() && self.watched.len() > ALWAYS_READ;
-        let runs = sample.ksm.run_state() == Some(Run::Running);
-        let is_soon = runs && self.ksm.run == sample.ksm.run && !is_close && self.discovery.has_events();
-        let is_soon = is_soon && sample.at.saturating_sub(self.figures_at) < FIGURES_EVERY;
-        if !is_soon {
-            self.figures_at = sample.at;
-        }
         let mut to_read = Vec::with_capacity(self.watched.len());
         for (id, watched) in &self.watched {
             let turn = id.pid.wrapping_add(self.samples);
-            match watched.as_before().filter(|_| is_soon || spares && turn % STATE_ROUND != 0) {
+            match watched.as_before().filter(|_| spares && turn % STATE_ROUND != 0) {
                 Some(process) => sample.processes.push(process),
                 None => to_read.push((*id, has_slept && turn % FULL_ROUND != 0)),
             }

@@ -330,37 +330,6 @@ fn while_ksmd_sleeps_a_part_of_many_processes_is_read_and_all_when_asked_or_ksmd
 }
 
 #[test]
-fn while_ksmd_scans_the_figures_of_processes_hold_for_a_moment_and_an_exit_shows_at_once() {
-    let mut host = Host::new();
-    let put = |host: &Host, faults: u64| {
-        for pid in [100, 101] {
-            let stat = format!("{pid} (work) S 1 1 1 0 -1 0 {faults} 0 0 0 3 4 0 0 20 0 1 0 1 0 10 0\n");
-            host.put(&format!("proc/{pid}/stat"), stat);
-            host.figures(pid, INVOLVED);
-        }
-    };
-    let seen_after = |host: &mut Host, ms: u64, faults: u64| {
-        put(host, faults);
-        let Clock::Counter(now) = &mut host.observer.clock else { unreachable!() };
-        *now = *now + Duration::from_millis(ms) - Duration::from_secs(1);
-        host.observer.sample().processes.iter().map(|process| process.minor_faults).collect::<Vec<_>>()
-    };
-    host.put("sys/kernel/mm/ksm/run", "1\n");
-    put(&host, 1);
-    host.observer.notice(ProcessEvent::Lost);
-    host.observer.sample();
-    assert_eq!(seen_after(&mut host, 1000, 2), [2, 2]);
-    assert_eq!(seen_after(&mut host, 50, 3), [2, 2]);
-    assert_eq!(seen_after(&mut host, 200, 4), [4, 4]);
-    host.observer.look_closely();
-    assert_eq!(seen_after(&mut host, 50, 5), [5, 5]);
-    host.observer.notice(ProcessEvent::Exited(101));
-    assert_eq!(seen_after(&mut host, 50, 6), [5]);
-    host.put("sys/kernel/mm/ksm/run", "0\n");
-    assert_eq!(seen_after(&mut host, 50, 7)[0], 7, "ksmd has stopped");
-}
-
-#[test]
 fn memory_marked_between_two_readings_is_found_on_demand() {
     let mut host = Host::new();
     for pid in [20, 21] {
