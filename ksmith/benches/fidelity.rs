@@ -4,7 +4,7 @@
 //! needs root, and a host where KSM is not in use. It measures this host's ksmd first. `--record` keeps each first live run as a
 //! trace. `--against DIR` plays nothing: it simulates the traces that are there and compares.
 
-#![allow(clippy::unwrap_used, reason = "a bench ends by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a bench ends by panicking")]
 
 #[path = "../tests/support/mod.rs"]
 mod support;
