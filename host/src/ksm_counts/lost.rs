@@ -14,7 +14,11 @@ use crate::root::Root;
 
 /// The rest, in pages. 0 before it was learned.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LostZeroPages(i64);
+pub struct LostZeroPages {
+    rest: i64,
+    /// What was counted at the last sample, if that showed nothing merged.
+    seen: Option<i64>,
+}
 
 impl LostZeroPages {
     /// Learns the rest of the processes' own counts: what the host counts besides. `None` where they do not tell: a process may not
@@ -35,24 +39,24 @@ impl LostZeroPages {
                 Reading::Denied | Reading::Malformed(_) => return None,
             }
         }
-        Some(Self(counted.saturating_sub_unsigned(sum)))
+        Some(Self { rest: counted.saturating_sub_unsigned(sum), seen: None })
     }
 
     /// Where no process tells, a count below zero is a rest, and all above it counts as merged.
     pub(super) fn at_least(counted: i64) -> Self {
-        Self(counted.min(0))
+        Self { rest: counted.min(0), seen: None }
     }
 
-    /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged and ksmd does not merge
-    /// meanwhile: processes are read a moment before or after the host's counts.
+    /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged. While ksmd works that has to
+    /// be so twice with the same count: processes are read a moment before the host's counts, and a page may merge in between.
     pub fn take_off(&mut self, sample: &mut Sample) {
         let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
-        let is_nothing_merged = sample.ksm.run_state() != Some(Run::Running)
-            && sample.ksm.pages_shared.get() == Some(0)
+        let is_nothing_merged = sample.ksm.pages_shared.get() == Some(0)
             && sample.ksm.pages_sharing.get() == Some(0)
             && sample.merged_by_the_living() == Some(0);
-        if is_nothing_merged {
-            self.0 = counted;
+        let seen = std::mem::replace(&mut self.seen, is_nothing_merged.then_some(counted));
+        if is_nothing_merged && (sample.ksm.run_state() != Some(Run::Running) || seen == Some(counted)) {
+            self.rest = counted;
         }
         self.take_off_count(&mut sample.ksm);
     }
@@ -60,7 +64,7 @@ impl LostZeroPages {
     /// Takes the rest off the count.
     pub(super) fn take_off_count(self, ksm: &mut Ksm) {
         if let Reading::Value(counted) = &mut ksm.ksm_zero_pages {
-            *counted = counted.saturating_sub(self.0);
+            *counted = counted.saturating_sub(self.rest);
         }
     }
 }
@@ -104,14 +108,16 @@ mod tests {
             LostZeroPages::default().take_off(&mut same);
             assert_eq!(same.ksm.ksm_zero_pages, what.ksm.ksm_zero_pages);
         }
-        let mut scanning = sample(0, 64, Some(0));
-        scanning.ksm.run = Reading::Value(1);
-        LostZeroPages::default().take_off(&mut scanning);
-        assert_eq!(
-            scanning.ksm.ksm_zero_pages,
-            Reading::Value(64),
-            "it may have merged since the process was read"
-        );
+        let mut lost = LostZeroPages::default();
+        let mut scanning = |counted, of_process| {
+            let mut scanning = sample(0, counted, Some(of_process));
+            scanning.ksm.run = Reading::Value(1);
+            lost.take_off(&mut scanning);
+            scanning.ksm.ksm_zero_pages.get()
+        };
+        assert_eq!(scanning(64, 0), Some(64), "it may have merged since the process was read");
+        assert_eq!(scanning(64, 64), Some(64), "and it had");
+        assert_eq!([scanning(96, 0), scanning(96, 0)], [Some(96), Some(0)], "nobody has it");
         let mut hidden = Sample { hidden_processes: 1, ..sample(0, 64, Some(0)) };
         LostZeroPages::default().take_off(&mut hidden);
         assert_eq!(hidden.ksm.ksm_zero_pages, Reading::Value(64));
@@ -129,7 +135,7 @@ mod tests {
     }
 
     fn rest(stats: &[(u32, &str)], counted: i64) -> Option<i64> {
-        LostZeroPages::of_processes(&Root::at(tree(stats).path()), counted).map(|lost| lost.0)
+        LostZeroPages::of_processes(&Root::at(tree(stats).path()), counted).map(|lost| lost.rest)
     }
 
     #[test]
@@ -144,6 +150,6 @@ mod tests {
         let no_sense = [(7, "ksm_zero_pages 60\n"), (9, "ksm_zero_pages x\n")];
         assert_eq!([rest(&old_kernel, 5), rest(&no_sense, 60)], [None, None]);
         assert_eq!(rest(&old_kernel, 0), Some(0), "there is nothing to ask for");
-        assert_eq!([5, -5].map(|counted| LostZeroPages::at_least(counted).0), [0, -5]);
+        assert_eq!([5, -5].map(|counted| LostZeroPages::at_least(counted).rest), [0, -5]);
     }
 }
