@@ -117,7 +117,7 @@ mod tests {
         };
         assert_eq!(scanning(64, 0), Some(64), "it may have merged since the process was read");
         assert_eq!(scanning(64, 64), Some(64), "and it had");
-        assert_eq!([scanning(96, 0), scanning(96, 0)], [Some(96), Some(0)], "nobody has it");
+        assert_eq!([scanning(96, 0), scanning(96, 0)], [Some(96), Some(0)], "no process has it");
         let mut hidden = Sample { hidden_processes: 1, ..sample(0, 64, Some(0)) };
         LostZeroPages::default().take_off(&mut hidden);
         assert_eq!(hidden.ksm.ksm_zero_pages, Reading::Value(64));
