@@ -17,9 +17,10 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::PidStat;
+use ksmith_core::kernel::{PidStat, SmapsRollup};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
+use ksmith_lab::measure::Spread;
 use support::KernelLock;
 use support::linux::{APPEND, Linux, LinuxKit};
 
@@ -97,7 +98,7 @@ fn main() {
         for way in Way::ALL {
             let of = |figure: &dyn Fn(&Run) -> f64| {
                 let chosen = runs.iter().filter(|(ran, emptied, _)| (*ran, *emptied) == (way, empties));
-                median(chosen.map(|(_, _, run)| figure(run)).collect())
+                Spread::of(chosen.map(|(_, _, run)| Some(figure(run)))).median.unwrap_or(f64::NAN)
             };
             println!(
                 "| {} | {way} | {:.0} | {:.0} | {:.0} % | {:.1} s | {:.2} s | {:.2} s | {:.2} s |",
@@ -134,8 +135,7 @@ fn play(kit: &LinuxKit, way: Way, empties: bool, mib: u64) -> Run {
     assert!(guest.leak("filled", mib, PATIENCE), "{}", guest.console());
     let pid = guest.qemu_pid();
     let (before, cpu) = (memory(pid), seconds(pid));
-    let ksmd_pid = ksmd::pid(&Root::host()).expect("ksmd");
-    let ksmd_cpu = seconds(ksmd_pid);
+    let ksmd_cpu = ksmd_seconds();
     assert!(guest.run("rm /leak/filled", PATIENCE).is_some(), "{}", guest.console());
     let freed = Instant::now();
     let mut scan = (way == Way::Ksm).then(|| {
@@ -156,7 +156,7 @@ fn play(kit: &LinuxKit, way: Way, empties: bool, mib: u64) -> Run {
     let after = memory(pid);
     let goal = before.saturating_sub(before.saturating_sub(after) / 10 * 9);
     let nine_tenths = seen.iter().find(|(_, bytes)| *bytes <= goal).map_or(f64::NAN, |(at, _)| *at);
-    let (qemu_cpu, ksmd_cpu) = (seconds(pid) - cpu, seconds(ksmd_pid) - ksmd_cpu);
+    let (qemu_cpu, ksmd_cpu) = (seconds(pid) - cpu, ksmd_seconds() - ksmd_cpu);
     let again = Instant::now();
     assert!(guest.touch(mib, PATIENCE), "{}", guest.console());
     let again = again.elapsed().as_secs_f64();
@@ -174,21 +174,17 @@ fn end(mut guest: Linux) {
 
 /// PSS and swap of a process in bytes.
 fn memory(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let of = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    };
-    of("Pss:") + of("SwapPss:")
+    let rollup = SmapsRollup::parse(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap()).unwrap();
+    rollup.pss.unwrap() + rollup.swap.unwrap_or(0)
+}
+
+/// ksmd's CPU time so far, in seconds.
+fn ksmd_seconds() -> f64 {
+    ksmd::cpu_ns(&Root::host()).expect("a ksmd") as f64 / 1e9
 }
 
 /// The CPU time of a process so far, in seconds.
 fn seconds(pid: u32) -> f64 {
     let stat = PidStat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
-    stat.cpu_ticks as f64 / 100.0
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    stat.cpu_ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }

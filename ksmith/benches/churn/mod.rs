@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
 
 use std::collections::VecDeque;
-use std::fs;
 use std::time::{Duration, Instant};
 
+use ksmith_host::ksm_counts::KsmCounts;
+use ksmith_host::ksmd;
+use ksmith_host::root::Root;
 use ksmith_lab::{Contents, MemoryGuest};
 
 use crate::running::{self, Daemon};
@@ -43,7 +45,7 @@ pub fn measure() {
     churn(MEASURED);
     let percent = |used: Duration| used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
     let (own, ksmd) = (percent(daemon.cpu_of_all() - own), percent(ksmd_cpu() - ksmd));
-    let saved_mib = (gauge("pages_sharing") + gauge("ksm_zero_pages")) / 256;
+    let saved_mib = KsmCounts::new(&Root::host()).read_merged().saved_pages() / 256;
     println!("| the daemon, of a core | ksmd, of a core | saved at the end | RSS |");
     println!("|---|---|---|---|");
     println!("| {own:.2} % | {ksmd:.1} % | {saved_mib} MiB | {} KiB |", daemon.rss_kib());
@@ -56,13 +58,6 @@ fn guest(parts: &str) -> MemoryGuest {
     MemoryGuest::start(&running::program(), &Contents(parts)).unwrap()
 }
 
-fn gauge(name: &str) -> i64 {
-    fs::read_to_string(format!("/sys/kernel/mm/ksm/{name}")).map_or(0, |text| text.trim().parse().unwrap_or(0))
-}
-
 fn ksmd_cpu() -> Duration {
-    let root = ksmith_host::root::Root::host();
-    let pid = ksmith_host::ksmd::pid(&root).expect("a ksmd");
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    Duration::from_nanos(ksmd::cpu_ns(&Root::host()).expect("a ksmd"))
 }

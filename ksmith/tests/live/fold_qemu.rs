@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use ksmith_core::field::KernelVersion;
+use ksmith_core::kernel::SmapsRollup;
 use serde_json::Value;
 
 use crate::preload_library;
@@ -20,8 +21,7 @@ const FREED: u64 = 64;
 /// PSS in bytes.
 fn memory(guest: &Linux) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", guest.qemu_pid())).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    SmapsRollup::parse(&text).unwrap().pss.unwrap()
 }
 
 #[test]

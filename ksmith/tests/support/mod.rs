@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 pub mod attack;
-pub mod fidelity;
 pub mod image;
 pub mod ksmtuned;
 pub mod linux;

@@ -198,7 +198,7 @@ mod tests {
         // Each cost of the simulator is measured.
         let fields = toml::Table::try_from(costs).unwrap();
         let keys: Vec<&str> = KINDS.iter().map(|(_, key, ..)| *key).collect();
-        assert_eq!(fields.keys().map(String::as_str).collect::<Vec<_>>().len(), keys.len());
+        assert_eq!(fields.len(), keys.len());
         assert!(fields.keys().all(|key| keys.contains(&key.as_str())));
     }
 

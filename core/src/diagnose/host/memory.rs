@@ -64,7 +64,7 @@ const WORTH_FOLDING: u64 = 64 << 20;
 /// Most of what merging saves are empty pages, which need no ksmd.
 pub(super) fn folding(sample: &Sample) -> Option<Finding> {
     let saved = Totals::of(sample).saved_bytes;
-    let zero = u64::try_from(sample.ksm.ksm_zero_pages.get()?).unwrap_or(0).saturating_mul(sample.page_size);
+    let zero = sample.ksm.zero_pages().saturating_mul(sample.page_size);
     (zero >= WORTH_FOLDING && zero >= saved / 2).then(|| {
         finding(
             "folding",

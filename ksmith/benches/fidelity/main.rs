@@ -6,16 +6,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench ends by panicking")]
 
-#[path = "../tests/support/mod.rs"]
+mod difference;
+#[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use difference::{Difference, Run, Trace, scaled};
 use serde_json::Value;
 use support::KernelLock;
-use support::fidelity::{Difference, Run, Trace, scaled};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 

@@ -109,7 +109,7 @@ impl Difference {
         if simulated.max(live) < LITTLE_CPU { 1.0 } else { simulated / live.max(f64::MIN_POSITIVE) }
     }
 
-    /// Whether the aim is met: saved memory within 5 % at each sample, ksmd's CPU within 10 %, passes within one.
+    /// Whether the simulator's aim is met: saved memory within 5 % at each sample, ksmd's CPU within 10 %, passes within one.
     pub fn is_within_aim(&self) -> bool {
         self.saved <= 0.05
             && (0.9..=1.1).contains(&self.cpu_ratio())
