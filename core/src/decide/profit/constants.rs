@@ -1,5 +1,5 @@
-//! The constants of `profit`, each with its unit, its meaning, and what set it. What an operator may want to change is in
-//! [`super::ProfitConfig`].
+//! The constants of `profit`, each with its unit and meaning, and with what set it where that is known. What an operator may want to change
+//! is in [`super::ProfitConfig`].
 //!
 //! `cargo bench -p ksmith-core --bench hour` and `ksmith sim` say what another value would save and cost; what was tried is in
 //! docs/measurements/2026-11-sim.md. What is called a convention decides what people are shown or when ksmith looks, and not
@@ -42,7 +42,7 @@ pub const SHORT: f64 = 0.1;
 /// Per cent of the last ten seconds in which work waited for memory that count as full pressure.
 pub const FULL_STALL: f64 = 10.0;
 
-// What ksmd's work costs: mm/ksm.c and `cargo bench -p ksmith --bench visit_costs`.
+// What ksmd's work costs: mm/ksm.c and `ksmith sim calibrate`.
 
 /// Passes with `smart_scan` in which an old page is visited once (`skip_age()` in mm/ksm.c: 8 are skipped).
 pub const SMART_PERIOD: f64 = 9.0;
