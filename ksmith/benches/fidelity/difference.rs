@@ -29,6 +29,8 @@ pub struct Trace {
     pub kernel: String,
     /// Costs of the host's ksmd at that time, as in a file for `ksmith sim --costs`.
     pub costs: toml::Table,
+    /// CPU time that ksmd had used since boot when the run began, in milliseconds: the kernel's advisor counts it.
+    pub ksmd_before_ms: u64,
     /// The run.
     #[serde(flatten)]
     pub run: Run,
@@ -38,7 +40,7 @@ pub struct Trace {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// The greatest difference of saved memory over all samples, as a part of what the live run saved in the end (or at most, where
-    /// it saved nothing in the end).
+    /// it saved nothing in the end; or the simulated one at most, where it never did).
     pub saved: f64,
     /// The moment of that difference, in seconds.
     pub at: f64,
@@ -88,8 +90,8 @@ impl Difference {
     /// Compares a simulated run with a live one, at the samples of the live one.
     pub fn of(simulated: &Run, live: &Run) -> Self {
         let last = live.points.last().map_or(0, |point| point.1);
-        let most = live.points.iter().map(|point| point.1).max().unwrap_or(0);
-        let unit = if last > 0 { last } else { most }.max(1) as f64;
+        let most = |run: &Run| run.points.iter().map(|point| point.1).max().unwrap_or(0);
+        let unit = [last, most(live), most(simulated)].into_iter().find(|bytes| *bytes > 0).unwrap_or(1) as f64;
         let apart =
             live.points.iter().map(|point| (point.0, (simulated.saved_at(point.0) - point.1 as f64) / unit));
         let (at, saved) = apart.clone().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! needs root, and a host where KSM is not in use. It measures this host's ksmd first. `--record` keeps each first live run as a
 //! trace. `--against DIR` plays nothing: it simulates the traces that are there and compares.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a bench ends by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
 mod difference;
 #[path = "../../tests/support/mod.rs"]
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use difference::{Difference, Run, Trace, scaled};
+use ksmith_host::ksmd;
+use ksmith_host::root::Root;
 use serde_json::Value;
 use support::KernelLock;
 
@@ -104,10 +106,14 @@ fn main() {
         for scenario in &options.scenarios {
             let file = scaled(scenario, options.seconds, directory.path());
             for policy in &options.policies {
-                let live = {
+                let (ksmd_before_ms, live) = {
                     // The lock for each run apart, so that other tests get their turns.
                     let Some(_lock) = KernelLock::take() else { return };
-                    run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"])
+                    let ksmd_ns = ksmd::cpu_ns(&Root::host()).expect("a ksmd");
+                    (
+                        ksmd_ns / 1_000_000,
+                        run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"]),
+                    )
                 };
                 let run = Run::all_of(&serde_json::from_str(&live).unwrap()).remove(0);
                 let trace = Trace {
@@ -116,6 +122,7 @@ fn main() {
                     seconds: options.seconds,
                     kernel: release.trim().to_owned(),
                     costs: costs_table.clone(),
+                    ksmd_before_ms,
                     run,
                 };
                 if let Some(record) = options.record.as_ref().filter(|_| repeat == 0) {
@@ -133,7 +140,9 @@ fn main() {
 fn row(trace: &Trace, costs: &Path, directory: &Path) {
     let file = scaled(&trace.scenario, trace.seconds, directory);
     let costs = costs.to_str().unwrap();
-    let words = ["sim", file.to_str().unwrap(), "--policies", &trace.policy, "--costs", costs, "--json"];
+    let before = format!("{}ms", trace.ksmd_before_ms);
+    let file = file.to_str().unwrap();
+    let words = ["sim", file, "--policies", &trace.policy, "--costs", costs, "--ksmd-cpu", &before, "--json"];
     let results: Value = serde_json::from_str(&run(&words)).unwrap();
     let difference = Difference::of(&Run::all_of(&results)[0], &trace.run);
     println!("{} | {} | {difference}", trace.scenario, trace.policy);
