@@ -166,6 +166,9 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     check_memory(&sample, needed, "use --form short, or a smaller scenario")
 }
 
+/// Processes that are named where they are in the way.
+const NAMED: usize = 3;
+
 /// Refuses a host where KSM is in use.
 pub(super) fn check_unused(sample: &Sample) -> Result<(), Failure> {
     let others = sample.processes.iter().filter(|process| process.may_merge());
@@ -177,12 +180,18 @@ pub(super) fn check_unused(sample: &Sample) -> Result<(), Failure> {
     let is_leftover = (counted - merged).saturating_mul(sample.page_size) <= LITTLE;
     let saved = if is_leftover { merged } else { counted }.saturating_mul(sample.page_size);
     if sample.ksm.run_state() == Some(Run::Running) || saved > 0 || offered > LITTLE {
+        let named: Vec<String> = others
+            .clone()
+            .take(NAMED)
+            .map(|process| format!(" {} (pid {})", process.name, process.id.pid))
+            .collect();
         return Err(Failure::impossible(format!(
-            "KSM is in use on this host ({} saved, {} processes with {} offer memory; see `ksmith status`): the lab would \
-             unmerge it and measure it along. End them, or run the lab on another host",
+            "KSM is in use on this host ({} saved, {} processes with {} offer memory:{}; see `ksmith status`): the lab \
+             would unmerge it and measure it along. End them, or run the lab on another host",
             Bytes::from(saved),
             others.count(),
-            Bytes::from(offered)
+            Bytes::from(offered),
+            named.join(",")
         )));
     }
     Ok(())

@@ -20,8 +20,8 @@ use ksmith_service::balance::{Balancer, Holds, Ledger};
 use serde_json::{Value, json};
 
 use crate::support::own::on_own_host;
-use crate::support::process_id;
 use crate::support::vm::has;
+use crate::support::{hold_off_ksm, process_id};
 
 const SOCKET: &str = "/var/run/qemu-server/100.qmp";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -183,6 +183,8 @@ fn a_guest_of_proxmox_is_known_switched_and_left_to_proxmox() {
     if !has("qemu-system-x86_64") {
         return;
     }
+    // Its guest offers memory to KSM.
+    let _ksm_waits = hold_off_ksm();
     on_own_host(|| {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::start(directory.path());
