@@ -63,7 +63,7 @@ impl Profit {
     /// Two visits of all memory for pages that have changed and are stable again.
     fn revisit(&self, now: &Situation) -> Action {
         let beliefs = Beliefs::of_samples(now, &self.experience);
-        let gain = beliefs.recurring.most() + self.at_best(beliefs.unknown);
+        let gain = self.at_best(beliefs.recurring) + self.at_best(beliefs.unknown);
         let price = now.price_of_two_passes().max(now.growth_bytes as f64 * SMALL_PART);
         Action { reason: ScanReason::Revisit, worth: gain / price }
     }

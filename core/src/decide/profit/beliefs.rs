@@ -138,6 +138,19 @@ impl Experience {
         }
     }
 
+    /// Compares what a scan saved with the recurring pages that were to be merged, where no page was sampled after it.
+    pub fn learn_recurring_of_scan(
+        &mut self,
+        promised: &Beliefs,
+        outcome: &Outcome,
+        copied_before: u64,
+        now: &Situation,
+    ) {
+        if promised.recurring.bytes > 0.0 {
+            self.recurring.learn(saved_with_copied(outcome, copied_before, now) / promised.recurring.bytes, 1.0);
+        }
+    }
+
     /// Compares what a scan saved with what was expected of it.
     ///
     /// Sampled pages count as one trial: one failure says little of stable pages. Without page samples the outcome is that of all
@@ -149,10 +162,15 @@ impl Experience {
                 self.unknown.learn(merged / now.merged_part.max(f64::MIN_POSITIVE), 1.0);
             }
         } else if promised.unknown.bytes > 0.0 {
-            // Copied pages count as saved until ksmd visits them. A frame that only one page is left in saves nothing.
-            let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
-            let saved = outcome.saved_bytes as f64 + copied * now.saving_part;
+            let saved = saved_with_copied(outcome, copied_before, now);
             self.unknown.learn(saved / promised.unknown.bytes, TRIALS_OF_SCAN);
         }
     }
+}
+
+/// Bytes that a scan saved. Pages copied on write count as saved until ksmd visits them, and a frame that only one page is left in
+/// saves nothing.
+fn saved_with_copied(outcome: &Outcome, copied_before: u64, now: &Situation) -> f64 {
+    let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
+    outcome.saved_bytes as f64 + copied * now.saving_part
 }

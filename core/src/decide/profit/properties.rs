@@ -1,4 +1,4 @@
-//! What holds on any fleet: no guest is forgotten, and the same fleet always comes to the same.
+//! What holds on any fleet: what `profit` wastes is bounded, no guest is forgotten, and the same fleet always comes to the same.
 
 use std::time::Duration;
 
@@ -6,13 +6,16 @@ use proptest::prelude::*;
 
 use super::{Profit, ProfitConfig};
 use crate::decide::Limits;
-use crate::sim::{Fleet, Machine};
+use crate::sim::{Fleet, Machine, PAGE_SIZE};
 use crate::trial::{Outcome, Trial};
 
 const MIB: u64 = 1 << 20;
 
 /// Pages that are kept as one.
 const RUN_PAGES: u32 = 16;
+
+/// More than any visit costs ksmd that merges nothing, in CPU-seconds.
+const VISIT_SECONDS: f64 = 4.5e-6;
 
 /// Parts of a guest's memory, at most all of it.
 fn parts() -> impl Strategy<Value = (f64, f64, f64)> {
@@ -63,6 +66,88 @@ fn trial(fleet: &Fleet, has_page_samples: bool) -> Trial {
     fleet.plans().into_iter().for_each(|plan| machine.start(plan));
     let trial = Trial::new(machine, Box::new(Profit::new(ProfitConfig::default())), Limits::default());
     if has_page_samples { trial } else { trial.without_page_samples() }
+}
+
+/// CPU-seconds of ksmd that brought less than the price: for new memory, and for all other reasons.
+#[derive(Debug, Default)]
+struct Waste {
+    for_new: f64,
+    others: f64,
+}
+
+impl Waste {
+    /// What a fleet's story wastes. A scan wastes what it costs beyond the bytes that it merges, at the price.
+    fn of(fleet: &Fleet, has_page_samples: bool) -> Self {
+        const STEP: Duration = Duration::from_millis(50);
+        let price = ProfitConfig::default().price_mib_per_cpu_second * MIB as f64;
+        let mut trial = trial(fleet, has_page_samples);
+        let (mut waste, mut scan, mut before) = (Self::default(), (0.0, 0.0), trial.moment());
+        while before.at < fleet.duration {
+            trial.run_until(before.at + STEP);
+            let now = trial.moment();
+            let bytes = now.saved_bytes.saturating_sub(before.saved_bytes) as f64;
+            scan = (scan.0 + (now.ksmd_cpu - before.ksmd_cpu).as_secs_f64(), scan.1 + bytes);
+            if now.state != before.state {
+                let wasted = (scan.0 - scan.1 / price).max(0.0);
+                match before.state {
+                    "burst" => waste.for_new += wasted,
+                    _ => waste.others += wasted,
+                }
+                scan = (0.0, 0.0);
+            }
+            before = now;
+        }
+        waste
+    }
+}
+
+/// Asserts that scans for new memory waste no more than a trial of it, and all others no more than the budget.
+fn assert_bounded(fleet: &Fleet, has_page_samples: bool) -> Result<(), TestCaseError> {
+    let waste = Waste::of(fleet, has_page_samples);
+    let pages = fleet.host_bytes as f64 * fleet.full / PAGE_SIZE as f64;
+    let two_passes = 2.0 * pages * VISIT_SECONDS;
+    let budget = fleet.duration.as_secs_f64() * ProfitConfig::default().probe_cpu_percent / 100.0;
+    // Probes have the budget, and passes for ended guests have as much again.
+    prop_assert!(waste.others <= 2.0 * budget + two_passes, "{waste:?}, two passes take {two_passes} s");
+    let arrivals = fleet.plans().len() as f64;
+    prop_assert!(waste.for_new <= (arrivals + 1.0) * 1.5 * two_passes, "{waste:?}, {arrivals} guests have come");
+    Ok(())
+}
+
+/// Its revisits are single passes from the middle of one pass to the middle of the next, after which no page is sampled.
+#[test]
+fn scans_that_end_midway_teach_what_they_are_worth() {
+    let fleet = Fleet {
+        host_bytes: 569 * MIB,
+        images: 3,
+        size_step: 16 * MIB,
+        sizes: 1..=6,
+        common: 0.26,
+        image: 0.10,
+        zero: 0.13,
+        rewritten: 0.0,
+        working: 0.13,
+        working_every: Duration::from_secs(98),
+        booting: 0.095,
+        growing: 0.19,
+        growing_over: Duration::from_secs(200),
+        start_every: Duration::from_secs(1),
+        exchange_every: Duration::ZERO,
+        duration: Duration::from_secs(600),
+        seed: 107_781_307_751_984_446,
+        ..Fleet::default()
+    };
+    assert_bounded(&fleet, true).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Parking would waste nothing, and merge nothing.
+    #[test]
+    fn what_is_wasted_is_a_trial_of_new_memory_or_within_the_budget(fleet in fleet(), has_page_samples: bool) {
+        assert_bounded(&fleet, has_page_samples)?;
+    }
 }
 
 proptest! {
