@@ -58,6 +58,7 @@ pub fn calibrate(
         rounds.unshared(bench, &mut calibration)?;
         rounds.merged(bench, &mut calibration)?;
         rounds.zero(bench, &mut calibration)?;
+        rounds.few(bench, &mut calibration)?;
         rounds.small(bench, &mut calibration)?;
     }
     calibration.check()?;
@@ -121,7 +122,7 @@ impl Rounds<'_> {
         to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
         to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
         let merged_ns = 2 * pages * to.latest(Kind::Merged);
-        // A third guest of the same contents joins the two, and another one is looked for in vain beside them.
+        // A third guest of the same contents joins the two, and one of other contents finds nothing beside them.
         let third = self.guest(&parts)?;
         ksmd.pass()?;
         to.add(Kind::Join, ksmd.pass()?.saturating_sub(merged_ns) / pages);
