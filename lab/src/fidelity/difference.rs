@@ -14,7 +14,7 @@ pub struct Difference {
     pub at: f64,
     /// The mean difference of saved memory over the run, in the same measure. It has a sign: above 0 the simulated one saved more.
     pub mean: f64,
-    /// ksmd's CPU time, simulated and live, in seconds.
+    /// The CPU time of ksmd, simulated and live, in seconds.
     pub cpu: [f64; 2],
     /// Passes, simulated and live.
     pub passes: [u64; 2],
@@ -59,7 +59,7 @@ impl Difference {
         }
     }
 
-    /// ksmd's CPU time, simulated over live. 1 where both are next to nothing.
+    /// The CPU time of ksmd, simulated over live. 1 where both are next to nothing.
     pub fn cpu_ratio(&self) -> f64 {
         let [simulated, live] = self.cpu;
         if simulated.max(live) < LITTLE_CPU { 1.0 } else { simulated / live.max(f64::MIN_POSITIVE) }

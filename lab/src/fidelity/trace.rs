@@ -57,7 +57,7 @@ pub struct Trace {
     pub ksmd_before_ms: u64,
     /// The part of the time in which ksmd could run that it ran, in thousandths: other load had the CPU for the rest.
     pub ksmd_share_permille: u32,
-    /// The run.
+    /// The live run itself.
     #[serde(flatten)]
     pub run: Run,
 }
