@@ -3,7 +3,7 @@
 //!
 //! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
 //! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them. [`simulate`] plays them on a
-//! simulated host instead, at costs that [`calibrate`] measures.
+//! simulated host instead, at costs that [`calibrate`] measures, and [`fidelity`] says how far that is from a live run.
 //!
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
@@ -14,6 +14,7 @@ pub mod calibrate;
 pub mod competitor;
 mod contents;
 pub mod demo;
+pub mod fidelity;
 mod filled;
 mod inside;
 pub mod live_bench;

@@ -19,6 +19,8 @@ pub struct Config {
     pub costs: Costs,
     /// CPU time that ksmd has used before, in nanoseconds. The kernel's advisor counts all of it in its first correction.
     pub ksmd_before_ns: u64,
+    /// The part of a CPU that ksmd gets while it works, in thousandths. The rest of the time it waits for other load.
+    pub ksmd_share_permille: u32,
     /// The length of a run: consecutive pages of the same fate, which the machine keeps as one. With 1 each page is its own.
     pub run_pages: u32,
     /// How fast guests rewrite their memory at night, in thousandths of the day's pace. The machine boots at eight in the morning, and
@@ -37,6 +39,7 @@ impl Default for Config {
             kernel: KernelVersion::new(6, 18),
             costs: Costs::default(),
             ksmd_before_ns: 0,
+            ksmd_share_permille: 1000,
             run_pages: 1,
             night_permille: 1000,
         }
@@ -46,7 +49,7 @@ impl Default for Config {
 /// CPU time of each kind of work, in nanoseconds.
 ///
 /// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `ksmith sim calibrate` measures those of
-/// another host.
+/// another host. They leave out that larger trees and long chains make a visit dearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
@@ -54,8 +57,10 @@ pub struct Costs {
     pub checksum: u64,
     /// A visit that looks in both trees and finds nothing.
     pub unshared: u64,
-    /// A visit that merges with another page.
+    /// A visit that merges with a page that waits in the unstable tree: both get a frame of the stable tree.
     pub merge: u64,
+    /// A visit that merges with a frame of the stable tree.
+    pub join: u64,
     /// A visit that merges with the zero page.
     pub zero: u64,
     /// A visit to a page that is merged already.
@@ -72,6 +77,36 @@ pub struct Costs {
     pub pass: u64,
     /// A guest's own CPU time for each page that it writes.
     pub write: u64,
+    /// What each doubling of the stable tree adds to a search of it.
+    pub stable_level: u64,
+    /// What each doubling of the unstable tree adds to a search of it.
+    pub unstable_level: u64,
+    /// A full frame in a chain that a search passes.
+    pub chain: u64,
+}
+
+impl Costs {
+    /// The time that each kind of ksmd's work takes where it gets a part of a CPU only. That of guests stays.
+    pub(super) fn stretched(self, share_permille: u32) -> Self {
+        let by = |ns: u64| ns * 1000 / u64::from(share_permille.max(1));
+        Self {
+            checksum: by(self.checksum),
+            unshared: by(self.unshared),
+            merge: by(self.merge),
+            join: by(self.join),
+            zero: by(self.zero),
+            merged: by(self.merged),
+            skip: by(self.skip),
+            walk: by(self.walk),
+            free: by(self.free),
+            batch: by(self.batch),
+            pass: by(self.pass),
+            write: self.write,
+            stable_level: by(self.stable_level),
+            unstable_level: by(self.unstable_level),
+            chain: by(self.chain),
+        }
+    }
 }
 
 impl Default for Costs {
@@ -80,6 +115,7 @@ impl Default for Costs {
             checksum: 1300,
             unshared: 3800,
             merge: 7000,
+            join: 7000,
             zero: 1400,
             merged: 190,
             skip: 150,
@@ -88,6 +124,9 @@ impl Default for Costs {
             batch: 7000,
             pass: 18_000,
             write: 1000,
+            stable_level: 0,
+            unstable_level: 0,
+            chain: 0,
         }
     }
 }

@@ -36,7 +36,10 @@ pub(super) struct Ksmd {
     pub pass: u32,
     /// The time until which it has worked. A step under way ends a little after the machine's time.
     pub clock_ns: u64,
-    pub cpu_ns: u64,
+    /// The time for which it has worked, with that of waiting for a CPU.
+    pub worked_ns: u64,
+    /// The part of a CPU that it gets while it works, in thousandths.
+    share_permille: u32,
     /// The visits of this batch, which kernels before 6.10 count only if the pass does not end in it.
     pub batch_visits: u64,
     pub full_scans: u64,
@@ -45,7 +48,7 @@ pub(super) struct Ksmd {
 }
 
 impl Ksmd {
-    pub fn new() -> Self {
+    pub fn new(share_permille: u32) -> Self {
         Self {
             activity: Activity::Waiting,
             order: Vec::new(),
@@ -53,7 +56,8 @@ impl Ksmd {
             inside: None,
             pass: 0,
             clock_ns: 0,
-            cpu_ns: 0,
+            worked_ns: 0,
+            share_permille,
             batch_visits: 0,
             full_scans: 0,
             scanned: 0,
@@ -67,7 +71,8 @@ impl Ksmd {
 
     /// The CPU time until `now_ns`, with the part of a step under way.
     pub fn cpu_ns_at(&self, now_ns: u64) -> u64 {
-        self.cpu_ns.saturating_sub(self.clock_ns.saturating_sub(now_ns))
+        let worked_ns = self.worked_ns.saturating_sub(self.clock_ns.saturating_sub(now_ns));
+        if self.share_permille == 1000 { worked_ns } else { worked_ns / 1000 * u64::from(self.share_permille) }
     }
 
     /// Adds a new guest just behind the cursor, so that it can settle until the next pass.
@@ -103,6 +108,6 @@ impl Ksmd {
 
     pub fn spend(&mut self, ns: u64) {
         self.clock_ns += ns;
-        self.cpu_ns += ns;
+        self.worked_ns += ns;
     }
 }

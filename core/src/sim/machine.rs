@@ -84,15 +84,16 @@ struct Growing {
 impl Machine {
     /// Creates a machine as after boot.
     pub fn new(config: Config) -> Self {
-        let config = Config { run_pages: config.run_pages.max(1), ..config };
+        let costs = config.costs.stretched(config.ksmd_share_permille);
+        let config = Config { run_pages: config.run_pages.max(1), costs, ..config };
         let settings = Settings::new(config.kernel);
         let mut memory = Memory::new();
         memory.contents.set_limit(settings.max_page_sharing);
         Self {
             settings,
+            ksmd: Ksmd::new(config.ksmd_share_permille),
             config,
             memory,
-            ksmd: Ksmd::new(),
             advisor: Advisor::default(),
             now_ns: 0,
             ended_cpu_ns: 0,

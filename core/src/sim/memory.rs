@@ -9,11 +9,16 @@ use super::stable::Stable;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visit {
     /// The checksum was new.
-    Checksum,
+    Checksum {
+        /// Whether the stable tree was searched before, as kernels before 6.11 do.
+        has_searched: bool,
+    },
     /// Both trees had no equal page.
     Unshared,
-    /// It was merged with another page.
+    /// It was merged with a page of the stable tree.
     Merge,
+    /// It was merged with a page of the unstable tree, and both went to the stable tree.
+    Pair,
     /// It was merged with the zero page.
     Zero,
 }
@@ -47,6 +52,8 @@ pub(super) struct Memory {
     pub cow_ksm: u64,
     /// The guest of the page that waited in the unstable tree for the last one that was merged from there.
     pub partner: Option<u32>,
+    /// Pages in the unstable tree of this pass.
+    pub in_unstable: u64,
 }
 
 impl Memory {
@@ -62,6 +69,7 @@ impl Memory {
             zero_pages: 0,
             cow_ksm: 0,
             partner: None,
+            in_unstable: 0,
         }
     }
 
@@ -119,7 +127,7 @@ impl Memory {
         let entry = self.page(guest, page);
         if entry.sum != sum {
             entry.sum = sum;
-            return if rules.checksum_first { Visit::Checksum } else { Visit::Unshared };
+            return Visit::Checksum { has_searched: !rules.checksum_first };
         }
         if rules.use_zero_pages && slot == ZERO_SLOT {
             entry.state = State::ZeroTracked;
@@ -151,6 +159,7 @@ impl Memory {
         if is_unique(slot) {
             self.page(guest, page).state = State::Unstable;
             self.unshared += 1;
+            self.in_unstable += 1;
             return Visit::Unshared;
         }
         let content = self.contents.get(slot);
@@ -166,11 +175,12 @@ impl Memory {
             });
         if waits {
             self.leave_tree(other_guest, other_page);
+            self.in_unstable -= 1;
             let node = self.stable.insert(&mut self.contents, slot, rules.now_ns);
             self.map(other_guest, other_page, node);
             self.partner = Some(other_guest);
             self.map(guest, page, node);
-            return Visit::Merge;
+            return Visit::Pair;
         }
         let content = self.contents.get_mut(slot);
         content.unstable_pass = rules.pass;
@@ -178,6 +188,7 @@ impl Memory {
         content.unstable_page = page;
         self.page(guest, page).state = State::Unstable;
         self.unshared += 1;
+        self.in_unstable += 1;
         Visit::Unshared
     }
 

@@ -36,6 +36,7 @@ mod machine;
 mod memory;
 mod page_sample;
 mod plan;
+mod search;
 mod settings;
 mod show;
 mod stable;

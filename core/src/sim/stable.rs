@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::content::{Contents, NONE};
+use super::content::{Contents, NONE, ZERO_SLOT};
 
 /// One frame of the stable tree.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +41,37 @@ pub(super) struct Stable {
     pub shared: u64,
     /// `pages_sharing`: further `rmap_item`s.
     pub sharing: u64,
+    /// Full frames that a search passes in the chain of the empty page. `None`: not known since the chain has changed.
+    empty_passed: Option<u64>,
 }
 
 impl Stable {
     pub fn chains(&self) -> u64 {
         self.chains.len() as u64 + self.empty_chains
+    }
+
+    /// The number of different contents.
+    pub fn contents(&self) -> u64 {
+        (self.frames + self.chains()).saturating_sub(self.dups)
+    }
+
+    /// Full frames of empty pages that a search passes until it comes to one with room: all of them if there is none.
+    pub fn full_empty(&mut self, contents: &Contents, max: u32) -> u64 {
+        if let Some(passed) = self.empty_passed {
+            return passed;
+        }
+        let passed = match contents.get(ZERO_SLOT).stable {
+            NONE => 0,
+            head => self.chain(head).take_while(|&node| self.nodes[node as usize].items >= max).count() as u64,
+        };
+        *self.empty_passed.insert(passed)
+    }
+
+    /// Forgets what is known of the chain of empty pages, if a node of them changes.
+    fn touch(&mut self, slot: u32) {
+        if slot == ZERO_SLOT {
+            self.empty_passed = None;
+        }
     }
 
     /// Finds the node that a page with the content of `slot` may join.
@@ -101,6 +127,7 @@ impl Stable {
         }
         contents.get_mut(slot).stable = index;
         self.frames += 1;
+        self.touch(slot);
         index
     }
 
@@ -109,10 +136,12 @@ impl Stable {
         let node = &mut self.nodes[node as usize];
         node.mapped += 1;
         node.items += 1;
+        let slot = node.slot;
         match node.items {
             1 => self.shared += 1,
             _ => self.sharing += 1,
         }
+        self.touch(slot);
     }
 
     /// Removes a page table entry of `node`. The last one frees the frame.
@@ -125,6 +154,7 @@ impl Stable {
         let Node { slot, next, prev, dup, .. } = *entry;
         entry.slot = NONE;
         self.frames -= 1;
+        self.touch(slot);
         if next != NONE {
             self.nodes[next as usize].prev = prev;
         }
@@ -143,7 +173,8 @@ impl Stable {
     pub fn remove_item(&mut self, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.items -= 1;
-        if entry.slot == NONE {
+        let slot = entry.slot;
+        if slot == NONE {
             self.dups -= u64::from(std::mem::take(&mut entry.dup));
             self.empty_chains -= u64::from(std::mem::take(&mut entry.ends_chain));
         }
@@ -153,6 +184,7 @@ impl Stable {
             self.shared -= 1;
             self.free.push(node);
         }
+        self.touch(slot);
     }
 
     /// The number of pages that map a node's frame.

@@ -6,7 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
-mod difference;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -14,9 +13,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use difference::{Difference, Run, Trace, scaled};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
+use ksmith_lab::fidelity::{Difference, Run, Trace, scaled};
+use ksmith_lab::simulate::load_costs;
 use serde_json::Value;
 use support::KernelLock;
 
@@ -86,11 +86,8 @@ fn main() {
         for path in paths.iter().filter(|path| path.extension().is_some_and(|ending| ending == "json")) {
             let trace: Trace = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
             if options.scenarios == USUAL || options.scenarios.contains(&trace.scenario) {
-                let costs = options.costs.clone().unwrap_or_else(|| directory.path().join("costs.toml"));
-                if options.costs.is_none() {
-                    fs::write(&costs, trace.costs.to_string()).unwrap();
-                }
-                row(&trace, &costs, directory.path());
+                let costs = options.costs.as_deref().map_or(trace.costs, |file| load_costs(file).unwrap());
+                row(&Trace { costs, ..trace }, directory.path());
             }
         }
         return;
@@ -100,29 +97,29 @@ fn main() {
         let Some(_lock) = KernelLock::take() else { return };
         run(&["sim", "calibrate", "--out", costs.to_str().unwrap()]);
     }
-    let costs_table: toml::Table = fs::read_to_string(&costs).unwrap().parse().unwrap();
+    let costs = load_costs(&costs).unwrap();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     for repeat in 0..options.repeat {
         for scenario in &options.scenarios {
-            let file = scaled(scenario, options.seconds, directory.path());
+            let file = scaled(&shipped(scenario), options.seconds, directory.path()).unwrap();
             for policy in &options.policies {
-                let (ksmd_before_ms, live) = {
+                let (before, live, after) = {
                     // The lock for each run apart, so that other tests get their turns.
                     let Some(_lock) = KernelLock::take() else { return };
-                    let ksmd_ns = ksmd::cpu_ns(&Root::host()).expect("a ksmd");
-                    (
-                        ksmd_ns / 1_000_000,
-                        run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"]),
-                    )
+                    let before = ksmd_times();
+                    let live = run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"]);
+                    (before, live, ksmd_times())
                 };
-                let run = Run::all_of(&serde_json::from_str(&live).unwrap()).remove(0);
+                let [ran_ns, waited_ns] = [0, 1].map(|field| after[field] - before[field]);
+                let run = Run::all_of(&serde_json::from_str::<Value>(&live).unwrap()).remove(0);
                 let trace = Trace {
                     scenario: scenario.clone(),
                     policy: policy.clone(),
                     seconds: options.seconds,
                     kernel: release.trim().to_owned(),
-                    costs: costs_table.clone(),
-                    ksmd_before_ms,
+                    costs,
+                    ksmd_before_ms: before[0] / 1_000_000,
+                    ksmd_share_permille: u32::try_from(1000 * ran_ns / (ran_ns + waited_ns).max(1)).unwrap(),
                     run,
                 };
                 if let Some(record) = options.record.as_ref().filter(|_| repeat == 0) {
@@ -130,21 +127,29 @@ fn main() {
                     let name = format!("{scenario}-{}.json", policy.replace(':', "-"));
                     fs::write(record.join(name), serde_json::to_string(&trace).unwrap()).unwrap();
                 }
-                row(&trace, &costs, directory.path());
+                row(&trace, directory.path());
             }
         }
     }
 }
 
+/// ksmd's CPU time so far, and the time for which it could have run and did not, in nanoseconds.
+fn ksmd_times() -> [u64; 2] {
+    let pid = ksmd::pid(&Root::host()).expect("a ksmd");
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+    let mut fields = text.split_whitespace().map(|field| field.parse().unwrap());
+    [fields.next().unwrap(), fields.next().unwrap()]
+}
+
+/// Path of a shipped scenario.
+fn shipped(scenario: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{scenario}.toml"))
+}
+
 /// Simulates what was recorded, and prints the comparison.
-fn row(trace: &Trace, costs: &Path, directory: &Path) {
-    let file = scaled(&trace.scenario, trace.seconds, directory);
-    let costs = costs.to_str().unwrap();
-    let before = format!("{}ms", trace.ksmd_before_ms);
-    let file = file.to_str().unwrap();
-    let words = ["sim", file, "--policies", &trace.policy, "--costs", costs, "--ksmd-cpu", &before, "--json"];
-    let results: Value = serde_json::from_str(&run(&words)).unwrap();
-    let difference = Difference::of(&Run::all_of(&results)[0], &trace.run);
+fn row(trace: &Trace, directory: &Path) {
+    let scenario = scaled(&shipped(&trace.scenario), trace.seconds, directory).unwrap();
+    let difference = Difference::of(&trace.simulate(&scenario).unwrap(), &trace.run);
     println!("{} | {} | {difference}", trace.scenario, trace.policy);
 }
 

@@ -113,6 +113,7 @@ impl SimArgs {
             costs: costs.unwrap_or(usual.costs),
             ksmd_before_ns: self.ksmd_cpu.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             run_pages: self.run_pages,
+            ..usual
         };
         let stories = match &self.replay {
             Some(file) => {

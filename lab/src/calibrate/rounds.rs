@@ -15,8 +15,19 @@ use crate::{Contents, MemoryGuest, Part};
 /// Pages of a guest: more than a CPU's caches hold, and a tree of a usual depth.
 const PAGES: usize = 65_536;
 
-/// The memory that a measurement needs: two guests, and KSM's own.
-pub const NEEDED_BYTES: u64 = 2 * PAGES as u64 * 4096 + (64 << 20);
+/// The memory that a measurement needs: three guests, and KSM's own.
+pub const NEEDED_BYTES: u64 = 3 * PAGES as u64 * 4096 + (64 << 20);
+
+/// Pages of a small guest, and how often that doubles to [`PAGES`].
+const FEW_PAGES: usize = 4096;
+const DOUBLINGS: u64 = 4;
+
+/// How often the contents that a search finds in the caches double to a stable tree of [`PAGES`]: `log2(1 + 65536 / 4096)`, in hundredths.
+const STABLE_DOUBLINGS: u64 = 409;
+
+/// Full frames of empty pages, and the pages that one backs.
+const FRAMES: usize = 256;
+const SHARING: usize = 256;
 
 /// Passes over the pages of a guest until `smart_scan` skips all of them: it visits a page at the ages 0 to 3.
 const YOUNG: usize = 4;
@@ -47,6 +58,7 @@ pub fn calibrate(
         rounds.unshared(bench, &mut calibration)?;
         rounds.merged(bench, &mut calibration)?;
         rounds.zero(bench, &mut calibration)?;
+        rounds.few(bench, &mut calibration)?;
         rounds.small(bench, &mut calibration)?;
     }
     calibration.check()?;
@@ -109,6 +121,21 @@ impl Rounds<'_> {
         to.add(Kind::Merge, both_ns.saturating_sub(to.latest(Kind::Unshared)));
         to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
         to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
+        let merged_ns = 2 * pages * to.latest(Kind::Merged);
+        // A third guest of the same contents joins the two, and one of other contents finds nothing beside them.
+        let third = self.guest(&parts)?;
+        ksmd.pass()?;
+        to.add(Kind::Join, ksmd.pass()?.saturating_sub(merged_ns) / pages);
+        ksmd.expect("pages_sharing", "merged", 2 * pages)?;
+        drop(third);
+        // ksmd finds that it has ended.
+        ksmd.pass()?;
+        let _beside = self.guest(&[Part::Unique { pages: PAGES }])?;
+        ksmd.pass()?;
+        let beside_ns = ksmd.pass()?.saturating_sub(merged_ns) / pages;
+        ksmd.expect("pages_unshared", "unshared", pages)?;
+        let more_ns = beside_ns.saturating_sub(to.latest(Kind::Unshared));
+        to.add(Kind::StableLevel, more_ns * 100 / STABLE_DOUBLINGS);
         Ok(())
     }
 
@@ -122,6 +149,28 @@ impl Rounds<'_> {
         to.add(Kind::Zero, ksmd.pass()? / pages);
         to.add(Kind::Free, ksmd.pass()? / pages);
         to.add(Kind::Walk, ksmd.pass()? / pages);
+        Ok(())
+    }
+
+    /// A small unstable tree, and one beside a chain of full frames, which is all that there is in the stable tree: each search
+    /// passes all of them.
+    fn few(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
+        let mut ksmd = self.fresh(bench)?;
+        ksmd.prepare(false, false)?;
+        let pages = FEW_PAGES as u64;
+        let _guest = self.guest(&[Part::Unique { pages: FEW_PAGES }])?;
+        ksmd.pass()?;
+        ksmd.pass()?;
+        let alone_ns = ksmd.pass()? / pages;
+        to.add(Kind::UnstableLevel, to.latest(Kind::Unshared).saturating_sub(alone_ns) / DOUBLINGS);
+        let empty = FRAMES * SHARING;
+        let _empty = self.guest(&[Part::Zero { pages: empty }])?;
+        ksmd.pass()?;
+        ksmd.pass()?;
+        ksmd.expect("pages_shared", "full frames", FRAMES as u64)?;
+        let merged_ns = empty as u64 * to.latest(Kind::Merged);
+        let beside_ns = ksmd.pass()?.saturating_sub(merged_ns) / pages;
+        to.add(Kind::Chain, beside_ns.saturating_sub(alone_ns) / FRAMES as u64);
         Ok(())
     }
 

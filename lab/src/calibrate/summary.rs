@@ -12,6 +12,7 @@ pub(super) enum Kind {
     Checksum,
     Unshared,
     Merge,
+    Join,
     Zero,
     Merged,
     Skip,
@@ -20,16 +21,20 @@ pub(super) enum Kind {
     Batch,
     Pass,
     Write,
+    StableLevel,
+    UnstableLevel,
+    Chain,
 }
 
 /// A kind with its key in [`Costs`], its meaning, and the least and greatest cost in nanoseconds that a page, batch or pass can
 /// have on a machine that Linux runs on.
 type Row = (Kind, &'static str, &'static str, [u64; 2]);
 
-const KINDS: [Row; 11] = [
+const KINDS: [Row; 15] = [
     (Kind::Checksum, "checksum", "a first visit, or one that finds the page changed", [100, 50_000]),
     (Kind::Unshared, "unshared", "a visit that finds no equal page", [200, 100_000]),
-    (Kind::Merge, "merge", "a visit that merges", [300, 200_000]),
+    (Kind::Merge, "merge", "a visit that merges with a page that waits for it", [300, 200_000]),
+    (Kind::Join, "join", "a visit that merges with a merged page", [200, 200_000]),
     (Kind::Zero, "zero", "a visit that merges with the zero page", [100, 100_000]),
     (Kind::Merged, "merged", "a visit to a merged page", [10, 20_000]),
     (Kind::Skip, "skip", "a page that smart_scan skips", [5, 20_000]),
@@ -38,6 +43,9 @@ const KINDS: [Row; 11] = [
     (Kind::Batch, "batch", "waking up for a batch", [100, 1_000_000]),
     (Kind::Pass, "pass", "starting a pass, with a visit to one page", [100, 10_000_000]),
     (Kind::Write, "write", "a guest's own time for a page that it fills", [50, 50_000]),
+    (Kind::StableLevel, "stable_level", "a doubling of the stable tree, for a search", [0, 20_000]),
+    (Kind::UnstableLevel, "unstable_level", "a doubling of the unstable tree, for a search", [0, 20_000]),
+    (Kind::Chain, "chain", "a full frame of a chain that a search passes", [0, 5_000]),
 ];
 
 /// The share of the median by which a cost may differ from round to round, and the difference in nanoseconds that is
@@ -127,6 +135,7 @@ impl Calibration {
             checksum: of(Kind::Checksum, usual.checksum),
             unshared: of(Kind::Unshared, usual.unshared),
             merge: of(Kind::Merge, usual.merge),
+            join: of(Kind::Join, usual.join),
             zero: of(Kind::Zero, usual.zero),
             merged: of(Kind::Merged, usual.merged),
             skip: of(Kind::Skip, usual.skip),
@@ -135,6 +144,9 @@ impl Calibration {
             batch: of(Kind::Batch, usual.batch),
             pass: of(Kind::Pass, usual.pass),
             write: of(Kind::Write, usual.write),
+            stable_level: of(Kind::StableLevel, usual.stable_level),
+            unstable_level: of(Kind::UnstableLevel, usual.unstable_level),
+            chain: of(Kind::Chain, usual.chain),
         }
     }
 

@@ -56,6 +56,8 @@ pub struct SimulatedHost {
     pub costs: Costs,
     /// CPU time that ksmd has used before, in nanoseconds.
     pub ksmd_before_ns: u64,
+    /// The part of a CPU that ksmd gets while it works, in thousandths.
+    pub ksmd_share_permille: u32,
     /// The length of a run of pages that is kept as one. `None`: chosen by size.
     pub run_pages: Option<u32>,
 }
@@ -68,6 +70,7 @@ impl Default for SimulatedHost {
             kernel: KernelVersion::new(6, 18),
             costs: Costs::default(),
             ksmd_before_ns: 0,
+            ksmd_share_permille: 1000,
             run_pages: None,
         }
     }

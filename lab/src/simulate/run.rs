@@ -53,8 +53,13 @@ pub(super) fn run(
     meter: &Meter,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
-    let of_host =
-        Config { total_bytes: host.bytes, ksmd_before_ns: host.ksmd_before_ns, run_pages, ..Config::default() };
+    let of_host = Config {
+        total_bytes: host.bytes,
+        ksmd_before_ns: host.ksmd_before_ns,
+        ksmd_share_permille: host.ksmd_share_permille,
+        run_pages,
+        ..Config::default()
+    };
     let config = match story {
         Story::Scenario(_) => of_host,
         Story::Planned { host_bytes, night_permille, .. } => {

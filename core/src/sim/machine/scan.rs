@@ -5,7 +5,8 @@
 use super::super::counters::{Change, Inside, Own, Step, Totals};
 use super::super::guest::State;
 use super::super::ksmd::{Activity, Cursor};
-use super::super::memory::{Rules, Visit};
+use super::super::memory::Rules;
+use super::super::search::Trees;
 use super::super::settings::Refused;
 use super::Machine;
 use crate::field::KernelVersion;
@@ -100,7 +101,7 @@ impl Machine {
         let costs = self.config.costs.batch.max(1);
         let period = costs.saturating_add(self.settings.sleep_millisecs * 1_000_000);
         let times = (until_ns.saturating_sub(self.ksmd.clock_ns)).div_ceil(period).max(1);
-        self.ksmd.cpu_ns += times * costs;
+        self.ksmd.worked_ns += times * costs;
         self.ksmd.clock_ns += (times - 1) * period + costs;
         self.end_batch();
     }
@@ -191,6 +192,7 @@ impl Machine {
     fn begin_pass(&mut self) {
         self.ksmd.pass = self.ksmd.pass.wrapping_add(1);
         self.ksmd.cursor = Some(Cursor { guest: 0, run: 0 });
+        self.memory.in_unstable = 0;
         self.advisor.start(self.ksmd.clock_ns);
         self.ksmd.spend(self.config.costs.pass);
     }
@@ -199,7 +201,7 @@ impl Machine {
         self.ksmd.cursor = None;
         self.ksmd.full_scans += 1;
         if self.settings.advisor_mode == 1 {
-            let cpu_ns = self.config.ksmd_before_ns.saturating_add(self.ksmd.cpu_ns);
+            let cpu_ns = self.config.ksmd_before_ns.saturating_add(self.ksmd.cpu_ns_at(self.ksmd.clock_ns));
             self.settings.pages_to_scan = self.advisor.stop(self.ksmd.clock_ns, cpu_ns, &self.settings);
         }
     }
@@ -233,14 +235,11 @@ impl Machine {
             self.memory.leave_tree(guest, cursor.run);
             return Some((Step::Skipped, costs.skip));
         }
+        let slot = page.slot;
         self.memory.track(guest, cursor.run);
-        let cost_ns = match self.memory.visit(guest, cursor.run, rules) {
-            Visit::Checksum => costs.checksum,
-            Visit::Unshared => costs.unshared,
-            Visit::Merge => costs.merge,
-            Visit::Zero => costs.zero,
-        };
-        Some((Step::Visited, cost_ns))
+        let trees = Trees::of(&mut self.memory, self.config.run_pages, rules.max_page_sharing);
+        let visit = self.memory.visit(guest, cursor.run, rules);
+        Some((Step::Visited, trees.cost(visit, slot, &costs)))
     }
 
     /// Unmerges all pages and frees all `rmap_item`s: the next pass is the first.

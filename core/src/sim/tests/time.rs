@@ -8,6 +8,7 @@ fn microseconds() -> Machine {
         checksum: 1000,
         unshared: 1000,
         merge: 1000,
+        join: 1000,
         zero: 1000,
         merged: 1000,
         skip: 0,
@@ -16,6 +17,9 @@ fn microseconds() -> Machine {
         batch: 0,
         pass: 0,
         write: 0,
+        stable_level: 0,
+        unstable_level: 0,
+        chain: 0,
     };
     let mut machine = Machine::new(Config { costs, ..Config::default() });
     machine.write(Knob::SmartScan, 0).unwrap();
@@ -147,4 +151,42 @@ fn ksmd_waits_without_guests() {
     machine.add_guest("a", [5; 10]);
     machine.advance(Duration::from_millis(50));
     assert!(machine.ksmd.full_scans > 10);
+}
+
+#[test]
+fn a_ksmd_that_gets_half_a_cpu_takes_twice_the_time() {
+    let machine = |ksmd_share_permille| {
+        let mut machine = Machine::new(Config { ksmd_share_permille, ..Config::default() });
+        machine.add_guest("a", repeat_n(UNIQUE, 10_000));
+        for (knob, value) in [(Knob::SmartScan, 0), (Knob::SleepMillisecs, 0), (Knob::Run, 1)] {
+            machine.write(knob, value).unwrap();
+        }
+        machine
+    };
+    let (mut whole, mut half) = (machine(1000), machine(500));
+    whole.advance(Duration::from_secs(1));
+    half.advance(Duration::from_secs(2));
+    assert_eq!(scanned(&whole), scanned(&half));
+    assert!(cpu(&half).abs_diff(cpu(&whole)) < Duration::from_millis(1), "{:?}, {:?}", cpu(&half), cpu(&whole));
+    assert_eq!(cpu(&half), Duration::from_secs(1));
+}
+
+#[test]
+fn full_frames_of_empty_pages_make_each_visit_dearer() {
+    let second_passes = |chain, empty: usize| {
+        let mut machine = Machine::new(Config { costs: Costs { chain, ..Costs::default() }, ..Config::default() });
+        machine.add_guest("a", repeat_n(ZERO, empty).chain(repeat_n(UNIQUE, 1000)));
+        for (knob, value) in [(Knob::SmartScan, 0), (Knob::PagesToScan, 100_000), (Knob::Run, 1)] {
+            machine.write(knob, value).unwrap();
+        }
+        while machine.figures().passes < 3 {
+            machine.advance(Duration::from_millis(10));
+        }
+        cpu(&machine)
+    };
+    let more = |empty| second_passes(1000, empty) - second_passes(0, empty);
+    // Two passes in which each of the 1,000 pages passes four frames, and empty pages that pass some of them.
+    let full = more(1024);
+    assert!(full >= Duration::from_millis(8) && full < Duration::from_millis(9), "{full:?}");
+    assert!(more(1023) < Duration::from_millis(3), "the last frame has room, and is found first");
 }

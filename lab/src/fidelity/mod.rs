@@ -1,0 +1,27 @@
+//! Live runs of the lab's scenarios against the same runs simulated: what was recorded, and how far the two are apart.
+
+mod difference;
+mod trace;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use difference::Difference;
+pub use trace::{Run, Trace, TraceError};
+
+/// Writes a copy of the scenario at `path` of which the short form takes so many seconds into `directory`, and returns its path.
+///
+/// # Errors
+/// A file can't be read or written, or is no scenario with a short form.
+pub fn scaled(path: &Path, seconds: f64, directory: &Path) -> io::Result<PathBuf> {
+    let refuse = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
+    let mut table: toml::Table =
+        fs::read_to_string(path)?.parse().map_err(|why: toml::de::Error| refuse(why.to_string()))?;
+    let short = table.get_mut("short").and_then(toml::Value::as_table_mut);
+    short.ok_or_else(|| refuse("no short form".to_owned()))?.insert("seconds".to_owned(), seconds.into());
+    let name = path.file_name().ok_or_else(|| refuse("no name of a file".to_owned()))?;
+    let copy = directory.join(name);
+    fs::write(&copy, table.to_string())?;
+    Ok(copy)
+}

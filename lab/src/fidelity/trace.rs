@@ -1,0 +1,105 @@
+//! A recorded live run, and the same run simulated.
+
+use std::path::Path;
+
+use ksmith_core::field::KernelVersion;
+use ksmith_core::sim::Costs;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::competitor::{Competitor, UnknownCompetitor};
+use crate::scenario::Form;
+use crate::simulate::{SimulatedHost, Simulation, SimulationError, Story, StoryError, Wishes};
+
+/// Why a trace can't be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The policy is none that there is.
+    #[error(transparent)]
+    Competitor(#[from] UnknownCompetitor),
+    /// The scenario can't be read.
+    #[error(transparent)]
+    Story(#[from] StoryError),
+    /// The scenario can't be simulated.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// The results are no JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The release names no version of Linux.
+    #[error("{0:?} is no release of Linux")]
+    Kernel(String),
+}
+
+/// One run over time, live or simulated.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// Complete passes of ksmd.
+    pub passes: u64,
+    /// For each sample: seconds, saved bytes, and ksmd's CPU time in seconds.
+    pub points: Vec<(f64, u64, f64)>,
+}
+
+/// A recorded live run with what is needed to simulate it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// Name of the scenario in `scenarios/`.
+    pub scenario: String,
+    /// The competitor, as `ksmith lab` names it.
+    pub policy: String,
+    /// The time that the scenario's short form was given.
+    pub seconds: f64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Costs of the host's ksmd at that time.
+    pub costs: Costs,
+    /// CPU time that ksmd had used since boot when the run began, in milliseconds: the kernel's advisor counts it.
+    pub ksmd_before_ms: u64,
+    /// The part of the time in which ksmd could run that it ran, in thousandths: other load had the CPU for the rest.
+    pub ksmd_share_permille: u32,
+    /// The live run itself.
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+impl Run {
+    /// The runs of the first competitor in the first scenario of what `ksmith lab run --json` and `ksmith sim --json` print.
+    pub fn all_of(results: &Value) -> Vec<Self> {
+        let runs = results["scenarios"][0]["competitors"][0]["runs"].as_array();
+        runs.into_iter().flatten().map(Self::of).collect()
+    }
+
+    fn of(run: &Value) -> Self {
+        let thousandths = |seconds: &Value| (seconds.as_f64().unwrap_or(0.0) * 1000.0).round() / 1000.0;
+        let points = run["series"]["points"].as_array().into_iter().flatten().map(|point| {
+            let saved_bytes = point["saved_bytes"].as_u64().unwrap_or(0);
+            (thousandths(&point["at"]), saved_bytes, thousandths(&point["ksmd_cpu_seconds"]))
+        });
+        Self { passes: run["passes"].as_u64().unwrap_or(0), points: points.collect() }
+    }
+}
+
+impl Trace {
+    /// Simulates the run. `scenario` is the path of a file of which the short form takes [`Trace::seconds`].
+    ///
+    /// # Errors
+    /// The scenario can't be read, or the policy can't be simulated.
+    pub fn simulate(&self, scenario: &Path) -> Result<Run, TraceError> {
+        let kernel = KernelVersion::parse(&self.kernel).ok_or_else(|| TraceError::Kernel(self.kernel.clone()))?;
+        let host = SimulatedHost {
+            kernel,
+            costs: self.costs,
+            ksmd_before_ns: self.ksmd_before_ms * 1_000_000,
+            ksmd_share_permille: self.ksmd_share_permille,
+            ..SimulatedHost::default()
+        };
+        let simulation = Simulation {
+            stories: vec![Story::load(scenario, Form::Short, Wishes::default())?],
+            form: Form::Short,
+            competitors: vec![Competitor::parse(&self.policy)?],
+            host,
+        };
+        let results = serde_json::to_value(simulation.play()?)?;
+        Ok(Run::all_of(&results).into_iter().next().unwrap_or_default())
+    }
+}

@@ -1,0 +1,77 @@
+//! Captured live runs (`testdata/fidelity`), simulated at the costs that were measured beside them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends by panicking")]
+
+mod bounds;
+
+use std::fs;
+use std::path::Path;
+
+use bounds::{BOUNDS, Bounds};
+use ksmith_core::sim::Costs;
+use ksmith_lab::fidelity::{Difference, Trace, scaled};
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn trace(bounds: &Bounds) -> Trace {
+    let name = format!("{}-{}.json", bounds.scenario, bounds.policy.replace(':', "-"));
+    serde_json::from_str(&fs::read_to_string(repository().join("testdata/fidelity").join(name)).unwrap()).unwrap()
+}
+
+fn difference(trace: &Trace) -> Difference {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = repository().join(format!("scenarios/{}.toml", trace.scenario));
+    let scenario = scaled(&scenario, trace.seconds, directory.path()).unwrap();
+    Difference::of(&trace.simulate(&scenario).unwrap(), &trace.run)
+}
+
+/// The rows that are out of their bounds with changed traces.
+fn told_by(changed: impl Fn(Trace) -> Trace) -> Vec<&'static Bounds> {
+    BOUNDS.iter().filter(|bounds| !bounds.hold(&difference(&changed(trace(bounds))))).collect()
+}
+
+#[test]
+fn captured_runs_come_out_as_near_as_they_did() {
+    let mut wrong = Vec::new();
+    for bounds in BOUNDS {
+        let difference = difference(&trace(bounds));
+        if !bounds.hold(&difference) {
+            wrong.push(format!("{} {}: {difference}", bounds.scenario, bounds.policy));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn each_trace_has_its_bounds() {
+    let count = fs::read_dir(repository().join("testdata/fidelity")).unwrap().count();
+    assert_eq!(count, BOUNDS.len());
+}
+
+#[test]
+fn doubled_costs_are_told() {
+    let double = |Costs { checksum, unshared, merge, join, merged, .. }: Costs, costs: Costs| Costs {
+        checksum: 2 * checksum,
+        unshared: 2 * unshared,
+        merge: 2 * merge,
+        join: 2 * join,
+        merged: 2 * merged,
+        ..costs
+    };
+    let told = told_by(|trace| Trace { costs: double(trace.costs, trace.costs), ..trace });
+    assert!(told.len() >= BOUNDS.len() * 3 / 4, "{told:#?}");
+}
+
+#[test]
+fn the_rules_of_an_older_kernel_are_told() {
+    let told = told_by(|trace| Trace { kernel: "6.6.0".to_owned(), ..trace });
+    assert!(told.len() >= BOUNDS.len() / 2, "{told:#?}");
+}
+
+#[test]
+fn a_chain_that_costs_nothing_is_told_where_all_pages_are_empty() {
+    let told = told_by(|trace| Trace { costs: Costs { chain: 0, ..trace.costs }, ..trace });
+    assert!(told.iter().any(|bounds| (bounds.scenario, bounds.policy) == ("zeros", "reference")), "{told:#?}");
+}
