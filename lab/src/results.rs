@@ -218,6 +218,7 @@ pub(super) mod tests {
         let series = Series {
             points: vec![point(0.0, 0, 0.0), point(5.0, gib << 30, cpu / 2.0), point(10.0, gib << 30, cpu)],
             attainable: vec![Step { at: 1.0, bytes: 2 << 30 }],
+            is_restless: false,
         };
         RawRun { series, counted: Counted { work_pages, ..Counted::default() } }
     }

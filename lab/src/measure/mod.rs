@@ -4,6 +4,7 @@ mod known;
 mod rise;
 mod series;
 mod spread;
+mod wait;
 
 use serde::Serialize;
 
@@ -11,6 +12,7 @@ pub use known::Known;
 pub use rise::{Rise, rises};
 pub use series::{Point, Series, Step};
 pub use spread::Spread;
+pub use wait::longest_wait;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -36,13 +38,16 @@ pub struct Measures {
     pub attainable_bytes: u64,
     /// Bytes saved at the end, at most the attainable ones.
     pub saved_bytes: u64,
-    /// Each rise of the attainable savings, and the time until they were saved.
+    /// Each rise of the attainable savings, and the time until they were saved. Empty in a restless series.
     pub rises: Vec<Rise>,
-    /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
+    /// wait for 50 % ([`Series::is_restless`]).
     pub seconds_to_50: Option<f64>,
-    /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
+    /// wait for 90 % ([`Series::is_restless`]).
     pub seconds_to_90: Option<f64>,
-    /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
+    /// wait for 99 % ([`Series::is_restless`]).
     pub seconds_to_99: Option<f64>,
     /// Integral of the saved memory over time.
     pub gib_seconds: f64,
@@ -74,8 +79,11 @@ impl Measures {
     /// Derives the figures of a run.
     pub fn of(series: &Series, counted: &Counted) -> Self {
         let last = series.points.last().copied().unwrap_or_default();
-        let rises = rises(series);
-        let slowest = |time: fn(&Rise) -> Option<f64>| {
+        let rises = if series.is_restless { Vec::new() } else { rises(series) };
+        let slowest = |part: f64, time: fn(&Rise) -> Option<f64>| {
+            if series.is_restless {
+                return longest_wait(series, part);
+            }
             let times: Option<Vec<f64>> = rises.iter().map(time).collect();
             times.and_then(|times| times.into_iter().reduce(f64::max))
         };
@@ -83,9 +91,9 @@ impl Measures {
         Self {
             attainable_bytes: series.attainable.iter().map(|step| step.bytes).max().unwrap_or(0),
             saved_bytes: last.saved_bytes.min(series.attainable_at(last.at)),
-            seconds_to_50: slowest(|rise| rise.seconds_to_50),
-            seconds_to_90: slowest(|rise| rise.seconds_to_90),
-            seconds_to_99: slowest(|rise| rise.seconds_to_99),
+            seconds_to_50: slowest(0.5, |rise| rise.seconds_to_50),
+            seconds_to_90: slowest(0.90, |rise| rise.seconds_to_90),
+            seconds_to_99: slowest(0.99, |rise| rise.seconds_to_99),
             rises,
             gib_seconds: series.integral(f64::min) / GIB,
             attainable_gib_seconds: series.integral(|_, attainable| attainable) / GIB,

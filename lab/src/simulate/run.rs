@@ -100,7 +100,7 @@ pub(super) fn run(
         meter.advance(next - at);
         at = next;
     }
-    observed.finish()
+    observed.finish(cast.is_none())
 }
 
 /// What is still to happen to the guests of a scenario.
@@ -164,8 +164,8 @@ impl Observed {
         });
     }
 
-    fn finish(self) -> RawRun {
+    fn finish(self, is_restless: bool) -> RawRun {
         let counted = Counted { passes: self.passes, ..Counted::default() };
-        RawRun { series: Series::new(self.points, self.attainable), counted }
+        RawRun { series: Series { is_restless, ..Series::new(self.points, self.attainable) }, counted }
     }
 }

@@ -137,6 +137,9 @@ fn a_fleet_is_simulated() {
     let share = run.gib_seconds / run.attainable_gib_seconds;
     assert!(share > 0.8 && share <= 1.0, "{share}");
     assert!(run.passes > 2);
+    let none = &results.scenarios[0].competitors[1];
+    assert_eq!((none.median("seconds_to_50"), run.rises.len()), (None, 0));
+    assert!(profit.median("seconds_to_90") > profit.median("seconds_to_50"), "{run:?}");
 }
 
 #[test]
