@@ -6,6 +6,7 @@ mod series;
 mod spread;
 mod wait;
 
+use ksmith_core::trial::Balancing;
 use serde::Serialize;
 
 pub use known::Known;
@@ -29,6 +30,8 @@ pub struct Counted {
     pub passes: u64,
     /// Pages of guests with wrong content.
     pub wrong_pages: usize,
+    /// What came of balancing guests, where that was simulated.
+    pub balance: Option<Balancing>,
 }
 
 /// The figures of one run.
@@ -73,6 +76,9 @@ pub struct Measures {
     pub rewrite_seconds: f64,
     /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
     pub wrong_pages: usize,
+    /// What came of balancing guests, where that was simulated.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balancing>,
 }
 
 impl Measures {
@@ -107,6 +113,7 @@ impl Measures {
             work_pages: counted.work_pages,
             rewrite_seconds: counted.rewrite_seconds,
             wrong_pages: counted.wrong_pages,
+            balance: counted.balance,
         }
     }
 }
@@ -137,6 +144,18 @@ pub const FIGURES: [Figure; 15] = [
     Figure { key: "work_pages", of: |m| Some(m.work_pages as f64) },
     Figure { key: "rewrite_seconds", of: |m| Some(m.rewrite_seconds) },
     Figure { key: "wrong_pages", of: |m| Some(m.wrong_pages as f64) },
+];
+
+/// Figures of a summary where guests were balanced.
+pub const BALANCE_FIGURES: [Figure; 8] = [
+    Figure { key: "overflow_seconds", of: |m| Some(m.balance?.overflow_seconds) },
+    Figure { key: "overflow_gib_seconds", of: |m| Some(m.balance?.overflow_gib_seconds) },
+    Figure { key: "most_overflow_bytes", of: |m| Some(m.balance?.most_overflow_bytes as f64) },
+    Figure { key: "taken_bytes", of: |m| Some(m.balance?.taken_bytes as f64) },
+    Figure { key: "away_gib_seconds", of: |m| Some(m.balance?.away_gib_seconds) },
+    Figure { key: "refaults", of: |m| Some(m.balance?.refaults as f64) },
+    Figure { key: "waited_seconds", of: |m| Some(m.balance?.waited_seconds) },
+    Figure { key: "guest_kills", of: |m| Some(m.balance?.guest_kills as f64) },
 ];
 
 #[cfg(test)]
