@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [POLICY…]`: a host of so many GiB, on which one
 //! guest leaves and one comes each so many seconds. The policies are the lab's competitors; all where none is named. `foreseen:N`
-//! knows when guests come, and makes two smart passes for each N of them ([`Foreseen`]).
+//! knows when guests come, and makes two smart passes for each N of them ([`Foreseen`]). `of bound` is ksmd's part of a CPU in the
+//! second half, as a multiple of the least for one batch of passes for each arrival, and for as many batches as were made ([`Bound`]).
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,8 +16,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ksmith_core::decide::{Limits, POLICIES, Policy, PolicyConfig};
-use ksmith_core::sim::Fleet;
-use ksmith_core::trial::{Foreseen, Outcome};
+use ksmith_core::sim::{Costs, Fleet};
+use ksmith_core::trial::{Bound, Foreseen, Outcome};
 
 fn main() {
     let mut numbers = Vec::new();
@@ -42,7 +43,18 @@ fn main() {
         ..Fleet::default()
     };
     println!("{gib} GiB, one in {seconds} s, {hours} h, runs of {run} pages");
-    println!("policy                    saved  counted   ksmd  2nd half  passes    turns    took");
+    let bound = Bound::of(&fleet, &Costs::default(), fleet.duration / 2);
+    let least = |batches: f64| bound.cpu_share(batches) * 100.0;
+    println!(
+        "{} arrivals in the second half; least for a batch of passes for each: {:.1} % of a CPU, for each two: {:.1} %, alone: {:.1} %",
+        bound.arrivals,
+        least(bound.arrivals as f64),
+        least(bound.arrivals as f64 / 2.0),
+        least(0.0)
+    );
+    println!(
+        "policy                    saved    GiB-s  counted   ksmd  2nd half  passes    turns    took  of bound  own batches"
+    );
     let default = [("profit", "kind = \"profit\"".to_owned())];
     let of_policies = POLICIES.iter().skip(1).flat_map(|entry| {
         let table = move |settings: &str| format!("kind = \"{0}\"\n[{0}]\n{settings}", entry.name);
@@ -54,24 +66,30 @@ fn main() {
         }
         let config: PolicyConfig = toml::from_str(&table).unwrap_or_default();
         let Ok(policy) = config.policy(&|_| Err(io::ErrorKind::NotFound.into())) else { continue };
-        play(&fleet, run, name, policy);
+        play(&fleet, &bound, run, name, policy);
     }
     for batch in wanted.iter().filter_map(|word| word.strip_prefix("foreseen:")?.parse().ok()) {
-        play(&fleet, run, &format!("foreseen:{batch}"), Box::new(Foreseen::of(&fleet, batch)));
+        play(&fleet, &bound, run, &format!("foreseen:{batch}"), Box::new(Foreseen::of(&fleet, batch)));
     }
 }
 
-fn play(fleet: &Fleet, run: u32, name: &str, policy: Box<dyn Policy>) {
+fn play(fleet: &Fleet, bound: &Bound, run: u32, name: &str, policy: Box<dyn Policy>) {
     let began = Instant::now();
     let outcome = Outcome::of(fleet, run, policy, Limits::default(), |_| true);
+    let half = fleet.duration / 2;
+    let (used, batches) = (outcome.ksmd_share(half), outcome.passes_since(half) as f64 / 2.0);
+    let of = |batches: f64| used / bound.cpu_share(batches).max(f64::MIN_POSITIVE);
     println!(
-        "{name:22} {:7.1} % {:6.1} % {:4.0} %  {:6.0} % {:7} {:8} {:6.1} s",
+        "{name:22} {:7.1} % {:8.0} {:6.1} % {:4.0} %  {:6.1} % {:7} {:8} {:6.1} s {:9.2} {:12.2}",
         outcome.share() * 100.0,
+        outcome.gib_seconds(),
         outcome.counted_share() * 100.0,
         outcome.ksmd_share(Duration::ZERO) * 100.0,
-        outcome.ksmd_share(fleet.duration / 2) * 100.0,
+        used * 100.0,
         outcome.passes(),
         outcome.turns,
         began.elapsed().as_secs_f64(),
+        of(bound.arrivals as f64),
+        of(batches),
     );
 }

@@ -1,19 +1,24 @@
 //! A trial: a policy in charge of the simulated machine, as the daemon would have it, and what came of it.
 
+mod balanced;
+mod bound;
 mod foreseen;
 mod leased;
 
 use std::time::Duration;
 
+pub use balanced::{Balanced, Balancing};
+pub use bound::Bound;
 pub use foreseen::Foreseen;
 
 use self::leased::Leased;
-use crate::decide::{self, Limits, Policy, View};
+use crate::decide::{self, Limits, OnDemand, Policy, View};
 use crate::history::History;
 use crate::knobs::Knobs;
 use crate::page_sample::{PageSampler, Request};
 use crate::reading::Reading;
 use crate::sample::Sample;
+use crate::scan::ScanJob;
 use crate::sim::{Fleet, Machine, PAGE_SIZE, Place};
 
 /// A policy in charge of a machine.
@@ -33,6 +38,10 @@ pub struct Trial {
     state: &'static str,
     /// The lease that ksmd scans under, where that is simulated.
     lease: Option<Leased>,
+    /// How short memory is for the balance policy.
+    pool_shortness: f64,
+    /// The scan that the balance policy has asked for. The policy waits for its end.
+    scan: Option<OnDemand>,
 }
 
 /// Pages in a page sample.
@@ -65,7 +74,20 @@ impl Trial {
     pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
         let sampler = policy.wants_page_samples().then(PageSampler::default);
         let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
-        Self { machine, policy, limits, history, sampler, places, next_turn, turns: 0, state: "", lease: None }
+        Self {
+            machine,
+            policy,
+            limits,
+            history,
+            sampler,
+            places,
+            next_turn,
+            turns: 0,
+            state: "",
+            lease: None,
+            pool_shortness: 0.0,
+            scan: None,
+        }
     }
 
     /// Has ksmd scan under a lease, as the daemon does it: ksmd is woken for each batch, or part of one, when it is seen asleep. That
@@ -74,6 +96,19 @@ impl Trial {
     pub fn under_lease(mut self) -> Self {
         self.lease = Some(Leased::default());
         self
+    }
+
+    /// Notes how short memory is for the balance policy, which the policy's samples say from now on.
+    pub fn note_pool_shortness(&mut self, shortness: f64) {
+        self.pool_shortness = shortness;
+    }
+
+    /// Has ksmd make two clean passes at once, as the daemon does when a balance policy wants that. The policy goes on after them.
+    pub fn merge_at_once(&mut self) {
+        if self.scan.is_none() {
+            self.scan = Some(OnDemand::new(ScanJob::all_pages(BALANCE_PASSES)));
+            self.next_turn = self.machine.now();
+        }
     }
 
     /// Keeps guests' memory from being read, as where the daemon may not read it.
@@ -110,10 +145,18 @@ impl Trial {
         if let Some(lease) = &self.lease {
             lease.show_decided(&mut sample.ksm);
         }
+        sample.pool_shortness = self.pool_shortness;
         self.take_page_samples(&mut sample);
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
-        let decision = decide::decide(self.policy.as_mut(), &view);
+        let scanning = self.scan.as_mut().map(|scan| scan.decide(&view));
+        let decision = match scanning {
+            Some(decision) if ![OnDemand::DONE, OnDemand::STALLED].contains(&decision.reason.state) => decision,
+            _ => {
+                self.scan = None;
+                decide::decide(self.policy.as_mut(), &view)
+            }
+        };
         let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
         // A refused setting is tried again at the next turn, as by the daemon.
         let due = decision.knobs.differing_from(&sample.ksm);
@@ -163,6 +206,9 @@ impl Trial {
         }
     }
 }
+
+/// Passes that a balance policy's wish to merge is: a page merges on its second visit.
+const BALANCE_PASSES: u64 = 2;
 
 /// The shortest time between two turns.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -237,7 +283,13 @@ impl Outcome {
 
     /// Complete passes of ksmd.
     pub fn passes(&self) -> u64 {
-        self.moments.last().map_or(0, |moment| moment.passes)
+        self.passes_since(Duration::ZERO)
+    }
+
+    /// Complete passes of ksmd from `from` to the end.
+    pub fn passes_since(&self, from: Duration) -> u64 {
+        let start = self.moments.iter().find(|moment| moment.at >= from);
+        start.zip(self.moments.last()).map_or(0, |(start, end)| end.passes - start.passes)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::competitor::{Competitor, NO_KSM, REFERENCE};
-use super::measure::{Counted, FIGURES, Measures, Series, Spread, Step};
+use super::measure::{BALANCE_FIGURES, Counted, FIGURES, Measures, Series, Spread, Step};
 use super::scenario::{Deed, Form, Scenario};
 
 /// The raw observations of one run.
@@ -172,7 +172,9 @@ impl CompetitorResults {
             .map(|run| RunResults { measures: Measures::of(&run.series, &run.counted), series: run.series })
             .collect();
         let spread = |of: fn(&Measures) -> Option<f64>| Spread::of(runs.iter().map(|run| of(&run.measures)));
-        let summary = FIGURES.iter().map(|figure| (figure.key, spread(figure.of))).collect();
+        let is_balanced = runs.iter().any(|run| run.measures.balance.is_some());
+        let of_balance = BALANCE_FIGURES.iter().filter(|_| is_balanced);
+        let summary = FIGURES.iter().chain(of_balance).map(|figure| (figure.key, spread(figure.of))).collect();
         Self {
             name: name.to_owned(),
             summary,
@@ -182,6 +184,11 @@ impl CompetitorResults {
             rewrite_ratio: None,
             runs,
         }
+    }
+
+    /// Whether its guests were balanced, or have memory that comes and goes.
+    pub fn has_balance(&self) -> bool {
+        self.summary.contains_key(BALANCE_FIGURES[0].key)
     }
 
     /// Median of a figure over the runs.
@@ -218,6 +225,7 @@ pub(super) mod tests {
         let series = Series {
             points: vec![point(0.0, 0, 0.0), point(5.0, gib << 30, cpu / 2.0), point(10.0, gib << 30, cpu)],
             attainable: vec![Step { at: 1.0, bytes: 2 << 30 }],
+            is_restless: false,
         };
         RawRun { series, counted: Counted { work_pages, ..Counted::default() } }
     }

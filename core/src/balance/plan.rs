@@ -58,9 +58,12 @@ impl Action {
         (to_bytes != from_bytes).then(|| Self::Resize { key, from_bytes, to_bytes, reason: reason() })
     }
 
-    /// Whether it resizes the guest of this key.
-    pub(super) fn resizes(&self, wanted: &str) -> bool {
-        matches!(self, Self::Resize { key, .. } if key == wanted)
+    /// The key of the guest that it resizes.
+    pub(super) fn resized(&self) -> Option<&str> {
+        match self {
+            Self::Resize { key, .. } => Some(key),
+            Self::Ksm { .. } => None,
+        }
     }
 
     /// Whether it gives a guest memory.

@@ -11,7 +11,7 @@
 //! So a guest ends up with its working set, and a guest of a higher class stops the squeeze at less pressure. The small take
 //! and the quick proportional answer are those of Meta's senpai. While the pool is short the plan is that of `no-swap`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::config::{BalanceConfig, part_of};
@@ -105,16 +105,19 @@ impl BalancePolicy for Squeeze {
 
     fn decide(&mut self, view: &View) -> Plan {
         let mut plan = self.first.decide(view);
-        self.paces.retain(|key, _| view.guests.iter().any(|guest| guest.key == *key));
+        let there: BTreeSet<&str> = view.guests.iter().map(|guest| guest.key.as_str()).collect();
+        self.paces.retain(|key, _| there.contains(key.as_str()));
         if matches!(plan.reason.state, "short" | "urgent") {
             return plan;
         }
         // This policy's own gives are quicker.
         plan.actions.retain(|action| !action.is_give());
         let least = view.guests.iter().map(|guest| guest.class.weight).min().unwrap_or(1);
+        let resized: BTreeSet<String> =
+            plan.actions.iter().filter_map(Action::resized).map(str::to_owned).collect();
         let (mut takes, mut gives) = (0, 0);
         for guest in &view.guests {
-            if plan.actions.iter().any(|action| action.resizes(&guest.key)) {
+            if resized.contains(&guest.key) {
                 continue;
             }
             if let Some(action) = self.one(guest, view, least) {

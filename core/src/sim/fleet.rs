@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, PAGE_SIZE, Plan};
+use super::{Config, Demand, PAGE_SIZE, Plan};
 
 /// The guests of one host. Each page of a guest belongs to one part; what is left of its memory is unique.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,20 @@ pub struct Fleet {
     pub growing: f64,
     /// The time in which it grows.
     pub growing_over: Duration,
+    /// The part that is page cache of its own which it reads again and again.
+    pub hot: f64,
+    /// The time in which it reads all of that once.
+    pub hot_every: Duration,
+    /// The part that is page cache of its own which it reads once, within `growing_over`.
+    pub cold: f64,
+    /// The part that programs take now and then.
+    pub bursting: f64,
+    /// The time from one run of these programs to the next. Each guest's first run is at a time of its own.
+    pub burst_every: Duration,
+    /// How long they run.
+    pub burst_for: Duration,
+    /// The time in which they take their memory.
+    pub burst_within: Duration,
     /// The pace of rewriting, and of coming and going, at night: see [`Config::night_permille`].
     pub night_permille: u32,
     /// Time between two starts while the host fills.
@@ -74,6 +88,13 @@ impl Default for Fleet {
             boot: Duration::from_secs(30),
             growing: 0.0,
             growing_over: Duration::from_secs(3600),
+            hot: 0.0,
+            hot_every: Duration::from_secs(60),
+            cold: 0.0,
+            bursting: 0.0,
+            burst_every: Duration::from_secs(7200),
+            burst_for: Duration::from_secs(600),
+            burst_within: Duration::from_secs(30),
             night_permille: 1000,
             start_every: Duration::from_secs(5),
             full: 0.9,
@@ -92,8 +113,22 @@ impl Fleet {
         Config { total_bytes: self.host_bytes, run_pages, night_permille, ..Config::default() }
     }
 
+    /// Whether guests have memory that comes and goes, which [`plans`](Self::plans) leave out.
+    pub fn has_demands(&self) -> bool {
+        self.hot + self.cold + self.bursting > 0.0
+    }
+
     /// The guests' plans, in the order of their starts.
     pub fn plans(&self) -> Vec<Plan> {
+        let growing = |(plan, demand): (Plan, Demand)| {
+            let pages = u32::try_from(demand.image_files_bytes / PAGE_SIZE).unwrap_or(u32::MAX);
+            if pages > 0 { plan.growing(demand.image_files, pages, demand.files_over) } else { plan }
+        };
+        self.guests().into_iter().map(growing).collect()
+    }
+
+    /// The guests in the order of their starts: what they can't do without, and what comes and goes.
+    pub fn guests(&self) -> Vec<(Plan, Demand)> {
         let mut dice = Dice(self.seed);
         let mut plans = Vec::new();
         // Of those that run: the place in `plans` and the size.
@@ -114,7 +149,7 @@ impl Fleet {
         while !self.exchange_every.is_zero() && at < self.duration && !living.is_empty() && plans.len() < MOST {
             let leaving = dice.below(living.len() as u64) as usize;
             let (index, size) = living.swap_remove(leaving);
-            plans[index].stops = Some(at);
+            plans[index].0.stops = Some(at);
             living.push((plans.len(), size));
             plans.push(self.plan(plans.len(), size, at, &mut dice));
             at += match (self.night_permille, self.is_night(at)) {
@@ -134,7 +169,7 @@ impl Fleet {
         (u64::from(*self.sizes.start()) + dice.below(choices)) * self.size_step
     }
 
-    fn plan(&self, number: usize, bytes: u64, at: Duration, dice: &mut Dice) -> Plan {
+    fn plan(&self, number: usize, bytes: u64, at: Duration, dice: &mut Dice) -> (Plan, Demand) {
         let all = u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX);
         let mut left = all;
         let mut part = |share: f64| {
@@ -145,6 +180,7 @@ impl Fleet {
         let (common, image) = (part(self.common), part(self.image));
         let (zero, rewritten) = (part(self.zero), part(self.rewritten));
         let (working, booting, growing) = (part(self.working), part(self.booting), part(self.growing));
+        let (hot, cold, bursting) = (part(self.hot), part(self.cold), part(self.bursting));
         let images = self.images.max(1);
         let of_image = 1 + dice.below(images.into()) as u16;
         let plan = Plan::new(format!("guest-{}", number + 1))
@@ -157,7 +193,25 @@ impl Fleet {
         // Labels of an image: its files, what its boot leaves, and its page cache.
         let plan = if working > 0 { plan.rewritten(working, self.working_every) } else { plan };
         let plan = if booting > 0 { plan.settling(of_image + images, booting, self.boot) } else { plan };
-        if growing > 0 { plan.growing(of_image + 2 * images, growing, self.growing_over) } else { plan }
+        let in_bytes = |pages: u32| u64::from(pages) * PAGE_SIZE;
+        // Dice of its own, so that these programs change nothing else of the story.
+        let mut own_dice = Dice(self.seed ^ (number as u64 + 1) << 32);
+        let burst_every = u64::try_from(self.burst_every.as_millis()).unwrap_or(u64::MAX);
+        let demand = Demand {
+            whole_bytes: in_bytes(all),
+            hot_bytes: in_bytes(hot),
+            hot_every: self.hot_every,
+            image_files_bytes: in_bytes(growing),
+            image_files: of_image + 2 * images,
+            own_files_bytes: in_bytes(cold),
+            files_over: self.growing_over,
+            bursting_bytes: in_bytes(bursting),
+            burst_every: self.burst_every,
+            burst_for: self.burst_for,
+            burst_within: self.burst_within,
+            burst_from: Duration::from_millis(own_dice.below(burst_every)),
+        };
+        (plan, demand)
     }
 }
 

@@ -23,17 +23,27 @@ pub(super) enum State {
     ZeroTracked,
     /// Maps the zero page.
     Zero,
+    /// Not there: the guest has not touched it, or has given it up. `Taken` has its `rmap_item` until ksmd's next visit, and
+    /// `TakenMerged` counts as merged until then.
+    Absent,
+    Taken,
+    TakenMerged,
 }
 
 impl State {
     /// Whether the page has an `rmap_item`.
     pub fn is_tracked(self) -> bool {
-        !matches!(self, Self::New | Self::Zero)
+        !matches!(self, Self::New | Self::Zero | Self::Absent)
     }
 
     /// Whether the page has a frame of its own.
     pub fn is_private(self) -> bool {
         matches!(self, Self::New | Self::Tracked | Self::Unstable | Self::Diverged)
+    }
+
+    /// Whether the page takes no memory and holds no content.
+    pub fn is_absent(self) -> bool {
+        matches!(self, Self::Absent | Self::Taken | Self::TakenMerged)
     }
 }
 
@@ -101,9 +111,16 @@ pub(super) struct Guest {
     pub rmap_items: u64,
     pub merging: u64,
     pub zero: u64,
+    /// Pages that are not there.
+    pub absent: u64,
 }
 
 impl Guest {
+    /// Pages that are there.
+    pub fn present(&self) -> u64 {
+        self.pages.len() as u64 - self.absent
+    }
+
     /// CPU time used until `now_ns`.
     pub fn cpu_ns(&self, now_ns: u64) -> u64 {
         let lived = u128::from(now_ns.saturating_sub(self.started_ns));

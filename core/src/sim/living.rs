@@ -20,7 +20,7 @@ pub(super) struct Living {
 impl Living {
     pub fn add(&mut self, id: u32, guest: &Guest) {
         self.ids.push(id);
-        self.runs += guest.pages.len() as u64;
+        self.runs += guest.present();
         self.write_ns += guest.write_ns;
         self.load(guest.load_permille, guest.started_ns);
     }
@@ -35,7 +35,7 @@ impl Living {
         if let Ok(at) = self.ids.binary_search(&id) {
             self.ids.remove(at);
         }
-        self.runs -= guest.pages.len() as u64;
+        self.runs -= guest.present();
         self.write_ns -= guest.write_ns;
         self.load_permille -= u64::from(guest.load_permille);
         self.load_started -= u128::from(guest.load_permille) * u128::from(guest.started_ns);
@@ -44,6 +44,11 @@ impl Living {
     /// Counts runs that a guest has got.
     pub fn grow(&mut self, runs: u64) {
         self.runs += runs;
+    }
+
+    /// Counts a run that a guest has given up.
+    pub fn shrink(&mut self) {
+        self.runs -= 1;
     }
 
     /// Counts the CPU time of a write.

@@ -11,7 +11,7 @@ use super::advisor::Advisor;
 use super::config::Config;
 use super::content::UNIQUE;
 use super::counters::{Inside, Own, Totals};
-use super::guest::{Guest, GuestId, Page};
+use super::guest::{Guest, GuestId, Page, State};
 use super::ksmd::Ksmd;
 use super::memory::Memory;
 use super::plan::Plan;
@@ -135,6 +135,7 @@ impl Machine {
             rmap_items: 0,
             merging: 0,
             zero: 0,
+            absent: 0,
         };
         self.memory.living.add(id, &guest);
         self.memory.guests.push(guest);
@@ -159,6 +160,44 @@ impl Machine {
             self.ksmd.enlist(guest.0);
         }
         true
+    }
+
+    /// Adds `runs` pages, or runs of them, that a guest may touch but has not, and returns the number of the first. A write makes one
+    /// be there, and [`take_page`](Self::take_page) takes it back.
+    pub fn reserve_pages(&mut self, guest: GuestId, runs: usize) -> Option<usize> {
+        let entry = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended)?;
+        let first = entry.pages.len();
+        entry.absent += runs as u64;
+        for _ in 0..runs {
+            let page = Page { state: State::Absent, ..Page::new(self.memory.contents.acquire(UNIQUE)) };
+            entry.pages.push(page);
+        }
+        if first == 0 && runs > 0 {
+            self.ksmd.enlist(guest.0);
+        }
+        Some(first)
+    }
+
+    /// Takes page number `page`, or the run with that number, from a guest, as its balloon does. Its memory is free at once. Returns
+    /// whether there is one.
+    pub fn take_page(&mut self, guest: GuestId, page: usize) -> bool {
+        let entry = self.memory.guests.get(guest.0 as usize).filter(|entry| !entry.ended);
+        let has_page = entry.is_some_and(|entry| page < entry.pages.len());
+        if has_page {
+            self.settle(|inside| inside.guest == guest.0 && inside.run == page as u32);
+            self.memory.take(guest.0, page as u32);
+        }
+        has_page
+    }
+
+    /// The merged pages of a guest, as the kernel counts them, the empty ones included.
+    pub fn merged_pages(&self, guest: GuestId) -> u64 {
+        let is_there = self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended);
+        if !is_there {
+            return 0;
+        }
+        let own = self.own(guest.0);
+        (own.merging + own.zero).cast_unsigned()
     }
 
     /// Ends a guest, and returns whether there was one.
@@ -285,8 +324,13 @@ impl Machine {
         held.saturating_sub(self.frames())
     }
 
-    /// Memory in use: by others, by guests and for KSM's own metadata.
-    pub(super) fn used_bytes(&self) -> u64 {
+    /// Memory of the host, in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        self.config.total_bytes
+    }
+
+    /// Memory in use, in bytes: by others, by guests and for KSM's own metadata. More than the machine has is swapped out.
+    pub fn used_bytes(&self) -> u64 {
         let totals = self.totals();
         let frames = (totals.private + totals.frames).cast_unsigned();
         self.config.other_bytes + frames * PAGE_SIZE + totals.rmap_items.cast_unsigned() * RMAP_ITEM_BYTES

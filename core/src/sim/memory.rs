@@ -1,6 +1,6 @@
 //! The guests' memory as KSM sees it: pages, their contents, and the effects of a visit or a write.
 
-use super::content::{Contents, ZERO_SLOT, is_unique};
+use super::content::{Contents, UNIQUE, ZERO_SLOT, is_unique};
 use super::guest::{Guest, Page, State};
 use super::living::Living;
 use super::stable::Stable;
@@ -94,13 +94,13 @@ impl Memory {
         let page = &mut guest.pages[page as usize];
         match page.state {
             State::Unstable => self.unshared -= 1,
-            State::Diverged => {
+            State::Diverged | State::TakenMerged => {
                 self.stable.remove_item(page.node);
                 guest.merging -= 1;
             }
             _ => return,
         }
-        page.state = State::Tracked;
+        page.state = if page.state == State::TakenMerged { State::Taken } else { State::Tracked };
     }
 
     /// Frees the `rmap_item` of a page that is not merged.
@@ -109,7 +109,11 @@ impl Memory {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
         if page.state.is_tracked() {
-            let left = if page.state == State::ZeroTracked { State::Zero } else { State::New };
+            let left = match page.state {
+                State::ZeroTracked => State::Zero,
+                State::Taken => State::Absent,
+                _ => State::New,
+            };
             page.forget(left);
             guest.rmap_items -= 1;
             self.rmap_items -= 1;
@@ -217,10 +221,56 @@ impl Memory {
                 guest.zero -= 1;
                 self.zero_pages -= 1;
             }
+            State::Absent | State::Taken | State::TakenMerged => {
+                page.state = match page.state {
+                    State::Absent => State::New,
+                    State::Taken => State::Tracked,
+                    _ => State::Diverged,
+                };
+                guest.absent -= 1;
+                self.living.grow(1);
+            }
             _ => return,
         }
         guest.minor_faults += 1;
         self.private += 1;
+    }
+
+    /// Takes a page from a guest, with its content. The gauges count it as merged until ksmd's next visit.
+    pub fn take(&mut self, guest: u32, page: u32) {
+        let entry = &mut self.guests[guest as usize];
+        let taken = &mut entry.pages[page as usize];
+        taken.state = match taken.state {
+            State::Absent | State::Taken | State::TakenMerged => return,
+            State::New => {
+                self.private -= 1;
+                State::Absent
+            }
+            State::Unstable => {
+                (self.private, self.unshared) = (self.private - 1, self.unshared - 1);
+                State::Taken
+            }
+            State::Tracked => {
+                self.private -= 1;
+                State::Taken
+            }
+            State::Diverged => {
+                self.private -= 1;
+                State::TakenMerged
+            }
+            State::Merged => {
+                self.stable.unmap(&mut self.contents, taken.node);
+                State::TakenMerged
+            }
+            State::ZeroTracked | State::Zero => {
+                (entry.zero, self.zero_pages) = (entry.zero - 1, self.zero_pages - 1);
+                if taken.state == State::Zero { State::Absent } else { State::Taken }
+            }
+        };
+        entry.absent += 1;
+        let content = std::mem::replace(&mut taken.slot, self.contents.acquire(UNIQUE));
+        self.contents.release(content);
+        self.living.shrink();
     }
 
     /// Writes `content` to a page of a guest.
@@ -248,6 +298,7 @@ impl Memory {
                 }
                 State::ZeroTracked => page.state = State::Tracked,
                 State::Zero => page.state = State::New,
+                State::Absent | State::Taken | State::TakenMerged => {}
                 _ => self.private -= 1,
             }
             self.contents.release(page.slot);

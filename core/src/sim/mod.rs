@@ -28,6 +28,7 @@ mod advisor;
 mod config;
 mod content;
 mod counters;
+mod demand;
 mod fleet;
 mod guest;
 mod ksmd;
@@ -45,11 +46,12 @@ mod tests;
 
 pub use config::{Config, Costs};
 pub use content::{UNIQUE, ZERO};
+pub use demand::Demand;
 pub use fleet::Fleet;
 pub use guest::GuestId;
 pub use machine::{Machine, mergeable_pages};
 pub use page_sample::Place;
-pub use plan::{Plan, clones};
+pub use plan::{Plan, clones, equal_content};
 pub use settings::Refused;
 pub use show::Figures;
 

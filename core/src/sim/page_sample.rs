@@ -19,16 +19,22 @@ impl Machine {
         let mut next = 0;
         for &guest in &self.memory.living.ids {
             let runs = self.memory.guests[guest as usize].pages.len();
-            places.extend((next..runs).step_by(step).map(|page| Place { guest, page: page as u32 }));
+            let places_of = (next..runs).step_by(step).map(|page| Place { guest, page: page as u32 });
+            places.extend(places_of.filter(|place| self.is_there(*place)));
             next = if next < runs { next + (runs - next).div_ceil(step) * step - runs } else { next - runs };
         }
         places
     }
 
-    /// The fingerprint of a page. `None` if its guest has ended.
+    fn is_there(&self, Place { guest, page }: Place) -> bool {
+        let page = self.memory.guests.get(guest as usize).and_then(|guest| guest.pages.get(page as usize));
+        page.is_some_and(|page| !page.state.is_absent())
+    }
+
+    /// The fingerprint of a page. `None` if its guest has ended, or has given the page up.
     pub fn print(&self, place: Place) -> Option<Fingerprint> {
         let guest = self.memory.guests.get(place.guest as usize).filter(|guest| !guest.ended)?;
-        let page = guest.pages.get(place.page as usize)?;
+        let page = guest.pages.get(place.page as usize).filter(|page| !page.state.is_absent())?;
         let frame = match page.state {
             State::Merged => Frame::Merged { mappings: self.memory.stable.mappings(page.node) },
             State::ZeroTracked | State::Zero => Frame::Shared,

@@ -202,8 +202,8 @@ pub(super) enum Later {
     Grows { runs: u32, label: u16, over: Duration },
 }
 
-/// The content of an equal part's page.
-pub(super) fn equal_content(label: u16, index: u32) -> u64 {
+/// The content of page number `index`, or of the run with that number, of the parts with this label.
+pub fn equal_content(label: u16, index: u32) -> u64 {
     1 << 48 | u64::from(label) << 32 | u64::from(index)
 }
 

@@ -165,7 +165,7 @@ impl Machine {
             name: guest.name.clone(),
             is_vm: true,
             // The zero page does not count as resident.
-            rss_bytes: (guest.pages.len() as u64 * pages - zero) * PAGE_SIZE,
+            rss_bytes: (guest.present() * pages - zero) * PAGE_SIZE,
             cpu_ticks: guest.cpu_ns(self.now_ns) / TICK_NS,
             minor_faults: guest.minor_faults * pages,
             ksm: KsmStat {

@@ -220,6 +220,10 @@ pub(super) fn print_results(global: &Global, results: &Results) -> anyhow::Resul
         page.line("");
         page.line(format_args!("{}: {}", scenario.name, scenario.about));
         page.lines(table(scenario).lines(print::width()));
+        if scenario.competitors.iter().any(CompetitorResults::has_balance) {
+            page.line("");
+            page.lines(balance_table(scenario).lines(print::width()));
+        }
         page.line("");
         print::page(&page)?;
     }
@@ -250,6 +254,37 @@ fn table(scenario: &ScenarioResults) -> Table {
             figure("late_percent", &|x| format!("{x:.2} %")),
             figure("breaks", &|x| format!("{x:.0}")),
             percent(competitor.work_ratio),
+        ]);
+    }
+    table
+}
+
+/// The host's memory and that of its guests, where these were balanced.
+fn balance_table(scenario: &ScenarioResults) -> Table {
+    let mut table = Table::new([
+        "balance",
+        "overflow",
+        "GiB-s",
+        "most",
+        "taken",
+        "guests lacked",
+        "read back",
+        "guests waited",
+        "killed",
+    ]);
+    for competitor in &scenario.competitors {
+        let figure = |key: &str, text: &dyn Fn(f64) -> String| competitor.median(key).map_or("-".to_owned(), text);
+        let bytes = |bytes: f64| Bytes::from(bytes as u64).to_string();
+        table.row([
+            competitor.name.clone(),
+            figure("overflow_seconds", &|s| format!("{s:.0} s")),
+            figure("overflow_gib_seconds", &|x| format!("{x:.1}")),
+            figure("most_overflow_bytes", &bytes),
+            figure("taken_bytes", &bytes),
+            figure("away_gib_seconds", &|x| format!("{x:.1} GiB-s")),
+            figure("refaults", &|x| format!("{x:.0} pages")),
+            figure("waited_seconds", &|s| format!("{s:.1} s")),
+            figure("guest_kills", &|x| format!("{x:.0}")),
         ]);
     }
     table

@@ -17,7 +17,7 @@ use ksmith_core::units::Bytes;
 use ksmith_lab::competitor::Competitor;
 use ksmith_lab::report;
 use ksmith_lab::scenario::{self, Form};
-use ksmith_lab::simulate::{self, SimulatedHost, Simulation, Story, Wishes};
+use ksmith_lab::simulate::{self, Balance, SimulatedHost, Simulation, Story, Wishes};
 
 use super::{Failure, Global, amounts, lab, print};
 
@@ -39,6 +39,9 @@ pub struct SimArgs {
     /// [default: all of these]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     policies: Vec<String>,
+    /// Balance policies of a fleet's guests, each with each of the policies: no-swap, squeeze, config:FILE and none
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    balance: Vec<String>,
     /// Memory of the simulated host, such as 256G or 1T [default: the fleet's; 16G for a scenario]
     #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
     host: Option<u64>,
@@ -128,7 +131,17 @@ impl SimArgs {
             }
             None => self.stories().map_err(|error| usage(&error))?,
         };
+        let balances = self.balance.iter().map(|name| Balance::parse(name)).collect::<Result<Vec<_>, _>>();
+        let balances = balances.map_err(|error| usage(&error))?;
         for story in &stories {
+            let has_guests = matches!(story, Story::Planned { guests, .. } if !guests.is_empty());
+            if !balances.is_empty() && !has_guests {
+                let why = format!(
+                    "{} is no fleet, and what its guests could do without is not known: leave --balance out",
+                    story.name()
+                );
+                return Err(Failure::usage(why).into());
+            }
             let (name, needed, there) = (story.name(), story.guest_bytes(), host.bytes);
             if matches!(story, Story::Scenario(_)) && needed > there {
                 let (needed, there) = (Bytes::from(needed), Bytes::from(there));
@@ -138,7 +151,7 @@ impl SimArgs {
                 return Err(Failure::usage(why).into());
             }
         }
-        Ok(Simulation { stories, form: self.form, competitors, host })
+        Ok(Simulation { stories, form: self.form, competitors, balances, host })
     }
 
     fn stories(&self) -> Result<Vec<Story>, simulate::StoryError> {

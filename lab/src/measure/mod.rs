@@ -4,13 +4,16 @@ mod known;
 mod rise;
 mod series;
 mod spread;
+mod wait;
 
+use ksmith_core::trial::Balancing;
 use serde::Serialize;
 
 pub use known::Known;
 pub use rise::{Rise, rises};
 pub use series::{Point, Series, Step};
 pub use spread::Spread;
+pub use wait::longest_wait;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -27,6 +30,8 @@ pub struct Counted {
     pub passes: u64,
     /// Pages of guests with wrong content.
     pub wrong_pages: usize,
+    /// What came of balancing guests, where that was simulated.
+    pub balance: Option<Balancing>,
 }
 
 /// The figures of one run.
@@ -36,13 +41,16 @@ pub struct Measures {
     pub attainable_bytes: u64,
     /// Bytes saved at the end, at most the attainable ones.
     pub saved_bytes: u64,
-    /// Each rise of the attainable savings, and the time until they were saved.
+    /// Each rise of the attainable savings, and the time until they were saved. Empty in a restless series.
     pub rises: Vec<Rise>,
-    /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
+    /// wait for 50 % ([`Series::is_restless`]).
     pub seconds_to_50: Option<f64>,
-    /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
+    /// wait for 90 % ([`Series::is_restless`]).
     pub seconds_to_90: Option<f64>,
-    /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that.
+    /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
+    /// wait for 99 % ([`Series::is_restless`]).
     pub seconds_to_99: Option<f64>,
     /// Integral of the saved memory over time.
     pub gib_seconds: f64,
@@ -68,14 +76,20 @@ pub struct Measures {
     pub rewrite_seconds: f64,
     /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
     pub wrong_pages: usize,
+    /// What came of balancing guests, where that was simulated.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balancing>,
 }
 
 impl Measures {
     /// Derives the figures of a run.
     pub fn of(series: &Series, counted: &Counted) -> Self {
         let last = series.points.last().copied().unwrap_or_default();
-        let rises = rises(series);
-        let slowest = |time: fn(&Rise) -> Option<f64>| {
+        let rises = if series.is_restless { Vec::new() } else { rises(series) };
+        let slowest = |part: f64, time: fn(&Rise) -> Option<f64>| {
+            if series.is_restless {
+                return longest_wait(series, part);
+            }
             let times: Option<Vec<f64>> = rises.iter().map(time).collect();
             times.and_then(|times| times.into_iter().reduce(f64::max))
         };
@@ -83,9 +97,9 @@ impl Measures {
         Self {
             attainable_bytes: series.attainable.iter().map(|step| step.bytes).max().unwrap_or(0),
             saved_bytes: last.saved_bytes.min(series.attainable_at(last.at)),
-            seconds_to_50: slowest(|rise| rise.seconds_to_50),
-            seconds_to_90: slowest(|rise| rise.seconds_to_90),
-            seconds_to_99: slowest(|rise| rise.seconds_to_99),
+            seconds_to_50: slowest(0.5, |rise| rise.seconds_to_50),
+            seconds_to_90: slowest(0.90, |rise| rise.seconds_to_90),
+            seconds_to_99: slowest(0.99, |rise| rise.seconds_to_99),
             rises,
             gib_seconds: series.integral(f64::min) / GIB,
             attainable_gib_seconds: series.integral(|_, attainable| attainable) / GIB,
@@ -99,6 +113,7 @@ impl Measures {
             work_pages: counted.work_pages,
             rewrite_seconds: counted.rewrite_seconds,
             wrong_pages: counted.wrong_pages,
+            balance: counted.balance,
         }
     }
 }
@@ -129,6 +144,18 @@ pub const FIGURES: [Figure; 15] = [
     Figure { key: "work_pages", of: |m| Some(m.work_pages as f64) },
     Figure { key: "rewrite_seconds", of: |m| Some(m.rewrite_seconds) },
     Figure { key: "wrong_pages", of: |m| Some(m.wrong_pages as f64) },
+];
+
+/// Figures of a summary where guests were balanced.
+pub const BALANCE_FIGURES: [Figure; 8] = [
+    Figure { key: "overflow_seconds", of: |m| Some(m.balance?.overflow_seconds) },
+    Figure { key: "overflow_gib_seconds", of: |m| Some(m.balance?.overflow_gib_seconds) },
+    Figure { key: "most_overflow_bytes", of: |m| Some(m.balance?.most_overflow_bytes as f64) },
+    Figure { key: "taken_bytes", of: |m| Some(m.balance?.taken_bytes as f64) },
+    Figure { key: "away_gib_seconds", of: |m| Some(m.balance?.away_gib_seconds) },
+    Figure { key: "refaults", of: |m| Some(m.balance?.refaults as f64) },
+    Figure { key: "waited_seconds", of: |m| Some(m.balance?.waited_seconds) },
+    Figure { key: "guest_kills", of: |m| Some(m.balance?.guest_kills as f64) },
 ];
 
 #[cfg(test)]

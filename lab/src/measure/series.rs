@@ -37,6 +37,9 @@ pub struct Series {
     pub points: Vec<Point>,
     /// Changes of the attainable savings, which are 0 before the first step.
     pub attainable: Vec<Step>,
+    /// Whether what could be saved changes all the time, as in a fleet: no rise then lasts until it is saved.
+    #[serde(skip)]
+    pub is_restless: bool,
 }
 
 impl Series {
@@ -53,7 +56,7 @@ impl Series {
                 point.saved_bytes = point.saved_bytes.min(least);
             }
         }
-        Self { points, attainable }
+        Self { points, attainable, is_restless: false }
     }
 
     /// Bytes that could be saved at that moment.

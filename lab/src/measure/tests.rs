@@ -12,6 +12,7 @@ fn series(points: &[(f64, u64, f64)], attainable: &[(f64, u64)]) -> Series {
     Series {
         points: points.iter().map(|&(at, saved, cpu)| point(at, saved, cpu)).collect(),
         attainable: attainable.iter().map(|&(at, mib)| Step { at, bytes: mib * MIB }).collect(),
+        is_restless: false,
     }
 }
 
@@ -62,6 +63,49 @@ fn a_fall_ends_a_rise() {
     assert_eq!(measures(&s).rises[0].seconds_to_50, Some(9.0));
 }
 
+fn restless(points: &[(f64, u64)], attainable: &[(f64, u64)]) -> Measures {
+    let points: Vec<_> = points.iter().map(|&(at, saved)| (at, saved, 0.0)).collect();
+    measures(&Series { is_restless: true, ..series(&points, attainable) })
+}
+
+#[test]
+fn where_savings_can_grow_all_the_time_the_longest_wait_counts() {
+    // 10 MiB more each second, and ksmd is four seconds behind.
+    let steps: Vec<(f64, u64)> = (0..100).map(|second| (f64::from(second), 1000 + 10 * second as u64)).collect();
+    let points: Vec<(f64, u64)> =
+        (0..100).map(|second| (f64::from(second), if second < 4 { 0 } else { 960 + 10 * second as u64 })).collect();
+    let m = restless(&points, &steps);
+    assert_eq!((m.seconds_to_50, m.seconds_to_90, m.seconds_to_99), (Some(4.0), Some(4.0), Some(4.0)));
+    assert_eq!(m.rises, []);
+    let rises = measures(&series(&points.iter().map(|p| (p.0, p.1, 0.0)).collect::<Vec<_>>(), &steps));
+    assert_eq!(rises.seconds_to_50, Some(0.0), "a hundred seconds of growth are one rise");
+}
+
+#[test]
+fn what_could_be_saved_for_a_moment_only_is_not_waited_for() {
+    let m = restless(&[(0.0, 100), (5.0, 100), (9.0, 100), (20.0, 100)], &[(0.0, 100), (4.0, 300), (8.0, 100)]);
+    assert_eq!((m.seconds_to_50, m.seconds_to_99), (Some(4.0), Some(4.0)));
+}
+
+#[test]
+fn a_guest_that_takes_the_place_of_another_is_waited_for_from_then_on() {
+    // At each exchange a quarter of what is saved leaves, and ksmd needs ten seconds for what comes.
+    let points: Vec<(f64, u64)> =
+        (0..300).map(|second| (f64::from(second), if second % 60 < 10 { 75 } else { 100 })).collect();
+    let m = restless(&points, &[(0.0, 100)]);
+    assert_eq!((m.seconds_to_50, m.seconds_to_90), (Some(0.0), Some(10.0)));
+}
+
+#[test]
+fn a_wait_may_last_until_the_end_and_never_is_for_what_was_never_saved() {
+    let steps = [(0.0, 100), (50.0, 200)];
+    let m = |last: f64| restless(&[(0.0, 0), (20.0, 0), (30.0, 100), (49.0, 100), (last, 100)], &steps);
+    assert_eq!(m(60.0).seconds_to_90, Some(30.0));
+    assert_eq!((m(90.0).seconds_to_90, m(90.0).seconds_to_50), (Some(40.0), Some(30.0)));
+    assert_eq!(restless(&[(0.0, 0), (9.0, 0)], &[]).seconds_to_50, None);
+    assert_eq!(restless(&[(0.0, 0), (9.0, 0)], &[(1.0, 5)]).seconds_to_50, None);
+}
+
 #[test]
 fn peaks_and_late_use_are_rates() {
     let s = series(&[(0.0, 0, 0.0), (5.0, 0, 1.0), (10.0, 0, 5.0), (15.0, 0, 5.0), (30.0, 0, 5.3)], &[]);
@@ -102,7 +146,7 @@ prop_compose! {
             when += gap;
             Step { at: when, bytes: mib * MIB }
         }).collect();
-        Series { points, attainable }
+        Series { points, attainable, is_restless: false }
     }
 }
 
@@ -135,6 +179,13 @@ proptest! {
             let times = times.map(|time| time.unwrap_or(f64::INFINITY));
             prop_assert!(times.is_sorted() && times[0] >= 0.0, "{times:?}");
         }
+    }
+
+    #[test]
+    fn more_of_a_restless_run_takes_longer(s in any_series()) {
+        let m = measures(&Series { is_restless: true, ..s });
+        let times = [m.seconds_to_50, m.seconds_to_90, m.seconds_to_99].map(|time| time.unwrap_or(f64::INFINITY));
+        prop_assert!(times.is_sorted() && times[0] >= 0.0, "{times:?}");
     }
 
     #[test]

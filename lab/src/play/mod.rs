@@ -166,6 +166,7 @@ impl Run<'_> {
                 controller_rss_bytes: seen.controller_rss_bytes,
                 passes: seen.passes,
                 wrong_pages,
+                balance: None,
             },
         })
     }

@@ -65,6 +65,7 @@ fn section(page: &mut String, scenario: &ScenarioResults) -> Result<(), ReportEr
         ),
     );
     table(page, scenario);
+    balance_table(page, scenario);
     add(page, format_args!("<h3>Saved memory over time (grey: what could be saved)</h3>\n"));
     legend(page, scenario);
     page.push_str(&plots::saved(scenario)?);
@@ -112,6 +113,37 @@ fn table(page: &mut String, scenario: &ScenarioResults) {
     if wrong > 0.0 {
         page.push_str("<p class=\"bad\">Pages of guests DID NOT HOLD WHAT THEY SHOULD: see wrong_pages.</p>\n");
     }
+}
+
+const BALANCE_COLUMNS: [Column; 8] = [
+    ("overflow, s", "overflow_seconds", |s| format!("{s:.0}")),
+    ("overflow, GiB-s", "overflow_gib_seconds", |x| format!("{x:.1}")),
+    ("most overflow, MiB", "most_overflow_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
+    ("taken, MiB", "taken_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
+    ("guests lacked, GiB-s", "away_gib_seconds", |x| format!("{x:.1}")),
+    ("pages read back", "refaults", |x| format!("{x:.0}")),
+    ("guests waited, s", "waited_seconds", |s| format!("{s:.1}")),
+    ("programs killed in guests", "guest_kills", |x| format!("{x:.0}")),
+];
+
+/// The figures of balance, where guests were balanced.
+fn balance_table(page: &mut String, scenario: &ScenarioResults) {
+    if !scenario.competitors.iter().any(CompetitorResults::has_balance) {
+        return;
+    }
+    page.push_str("<h3>Memory of the host and of its guests</h3>\n<table><tr><th></th>");
+    for (heading, ..) in BALANCE_COLUMNS {
+        add(page, format_args!("<th>{heading}</th>"));
+    }
+    page.push_str("</tr>\n");
+    for (place, competitor) in scenario.competitors.iter().enumerate() {
+        add(page, format_args!("<tr><td>{}{}</td>", mark(place), escape(&competitor.name)));
+        for column in BALANCE_COLUMNS {
+            add(page, format_args!("<td>{}</td>", cell(competitor, column)));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table>\n");
 }
 
 fn cell(competitor: &CompetitorResults, (_, key, text): Column) -> String {

@@ -35,6 +35,13 @@ struct Table {
     boot: Option<String>,
     growing: Option<f64>,
     growing_over: Option<String>,
+    hot: Option<f64>,
+    hot_every: Option<String>,
+    cold: Option<f64>,
+    bursting: Option<f64>,
+    burst_every: Option<String>,
+    burst_for: Option<String>,
+    burst_within: Option<String>,
     night: Option<f64>,
     start_every: Option<String>,
     full: Option<f64>,
@@ -43,6 +50,9 @@ struct Table {
     duration: Option<String>,
     seed: Option<u64>,
 }
+
+/// Guests may have so many times the memory of the host.
+const MOST_FULL: f64 = 4.0;
 
 /// Whether the text is a fleet's, and not that of a scenario of the lab.
 pub(super) fn is_fleet(text: &str) -> bool {
@@ -97,16 +107,29 @@ pub(super) fn parse(text: &str, wishes: Wishes) -> Result<(String, Fleet), Strin
         boot: time("boot", &table.boot, usual.boot)?,
         growing: part("growing", table.growing, usual.growing)?,
         growing_over: time("growing_over", &table.growing_over, usual.growing_over)?,
+        hot: part("hot", table.hot, usual.hot)?,
+        hot_every: time("hot_every", &table.hot_every, usual.hot_every)?,
+        cold: part("cold", table.cold, usual.cold)?,
+        bursting: part("bursting", table.bursting, usual.bursting)?,
+        burst_every: time("burst_every", &table.burst_every, usual.burst_every)?,
+        burst_for: time("burst_for", &table.burst_for, usual.burst_for)?,
+        burst_within: time("burst_within", &table.burst_within, usual.burst_within)?,
         night_permille: (part("night", table.night, 1.0)? * 1000.0).round() as u32,
         start_every: time("start_every", &table.start_every, usual.start_every)?,
-        full: part("full", table.full, usual.full)?,
+        full: match table.full.unwrap_or(usual.full) {
+            full if full > 0.0 && full <= MOST_FULL => full,
+            full => return Err(format!("full: {full} is not a part of the host's memory up to {MOST_FULL}")),
+        },
         exchange_from: time("exchange_from", &table.exchange_from, usual.exchange_from)?,
         exchange_every: time("exchange_every", &table.exchange_every, usual.exchange_every)?,
         duration: wishes.duration.map_or_else(|| time("duration", &table.duration, usual.duration), Ok)?,
         seed: wishes.seed.or(table.seed).unwrap_or(usual.seed),
     };
-    let parts =
-        [fleet.common, fleet.image, fleet.zero, fleet.rewritten, fleet.working, fleet.booting, fleet.growing];
+    let parts = [
+        [fleet.common, fleet.image, fleet.zero, fleet.rewritten, fleet.working].as_slice(),
+        &[fleet.booting, fleet.growing, fleet.hot, fleet.cold, fleet.bursting],
+    ]
+    .concat();
     match parts.iter().sum::<f64>() {
         sum if sum > 1.000_001 => Err(format!("the parts of a guest are {sum} of it, more than the whole")),
         _ if fleet.images == 0 || fleet.images > 20_000 => Err("images go from 1 to 20000".to_owned()),

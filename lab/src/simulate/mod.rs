@@ -2,6 +2,7 @@
 //!
 //! Nothing of it touches this host. Runs are independent of each other, and several run at once.
 
+mod balance;
 mod filling;
 mod fleet_file;
 mod meter;
@@ -25,6 +26,7 @@ use ksmith_host::bad_file::read_text;
 use ksmith_service::config::{Config, ConfigError};
 use serde::Deserialize;
 
+pub use self::balance::{Balance, UnknownBalance};
 use self::meter::Meter;
 pub use self::story::{Story, StoryError};
 pub use self::wishes::Wishes;
@@ -41,6 +43,8 @@ pub struct Simulation {
     pub form: Form,
     /// The competitors, in order.
     pub competitors: Vec<Competitor>,
+    /// The balance policies, each of which is simulated with each competitor. Empty: guests keep what they were started with.
+    pub balances: Vec<Balance>,
     /// The simulated host.
     pub host: SimulatedHost,
 }
@@ -98,6 +102,14 @@ pub enum SimulationError {
 /// A competitor that can be simulated: its policy and its limits. `None`: KSM stays off.
 type Prepared = Option<(PolicyConfig, Option<Limits>)>;
 
+/// A competitor with a balance policy.
+#[derive(Debug)]
+struct Contender<'a> {
+    name: String,
+    prepared: &'a Prepared,
+    balance: Option<&'a Balance>,
+}
+
 /// The `[policy]` table of a competitor.
 #[derive(Debug, Deserialize)]
 struct Table {
@@ -124,12 +136,11 @@ impl Simulation {
                 make(&competitor.name, policy)?;
             }
         }
-        let jobs: Vec<(&Story, &Competitor, &Prepared)> = self
-            .stories
-            .iter()
-            .flat_map(|story| self.competitors.iter().zip(&prepared).map(move |(it, made)| (story, it, made)))
-            .collect();
-        let total: Duration = jobs.iter().map(|(story, ..)| story.duration()).sum();
+        let contenders: Vec<Contender<'_>> =
+            self.competitors.iter().zip(&prepared).flat_map(|(it, made)| self.with_balances(it, made)).collect();
+        let jobs: Vec<(&Story, &Contender<'_>)> =
+            self.stories.iter().flat_map(|story| contenders.iter().map(move |it| (story, it))).collect();
+        let total: Duration = jobs.iter().map(|(story, _)| story.duration()).sum();
         let meter = Meter::new(total, jobs.len());
         let next = AtomicUsize::new(0);
         let outcomes: Mutex<Vec<Option<Result<RawRun, SimulationError>>>> =
@@ -152,7 +163,7 @@ impl Simulation {
         meter.finish();
         let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut runs = outcomes.into_iter().flatten().collect::<Result<Vec<_>, _>>()?.into_iter();
-        let names: Vec<&str> = self.competitors.iter().map(|competitor| competitor.name.as_str()).collect();
+        let names: Vec<&str> = contenders.iter().map(|contender| contender.name.as_str()).collect();
         let scenarios = self.stories.iter().map(|story| {
             let runs = runs.by_ref().take(names.len()).map(|run| vec![run]).collect();
             ScenarioResults::summary(story.name(), story.about(), story.duration(), true, &names, runs)
@@ -167,17 +178,25 @@ impl Simulation {
         })
     }
 
-    fn one(
-        &self,
-        (story, competitor, prepared): (&Story, &Competitor, &Prepared),
-        meter: &Meter,
-    ) -> Result<RawRun, SimulationError> {
-        let policy = prepared.as_ref().map(|(config, limits)| {
+    /// A competitor with each of the balance policies.
+    fn with_balances<'a>(&'a self, competitor: &'a Competitor, prepared: &'a Prepared) -> Vec<Contender<'a>> {
+        if self.balances.is_empty() {
+            return vec![Contender { name: competitor.name.clone(), prepared, balance: None }];
+        }
+        let contender = |balance: &'a Balance| {
+            let name = format!("{} + {}", competitor.name, balance.name);
+            Contender { name, prepared, balance: Some(balance) }
+        };
+        self.balances.iter().map(contender).collect()
+    }
+
+    fn one(&self, (story, contender): (&Story, &Contender<'_>), meter: &Meter) -> Result<RawRun, SimulationError> {
+        let policy = contender.prepared.as_ref().map(|(config, limits)| {
             let limits = limits.clone().unwrap_or_else(|| story.limits());
-            make(&competitor.name, config).map(|policy| (policy, limits))
+            make(&contender.name, config).map(|policy| (policy, limits))
         });
-        let run = run::run(story, &self.host, policy.transpose()?, meter);
-        meter.done(&format!("{} under {}", story.name(), competitor.name));
+        let run = run::run(story, &self.host, policy.transpose()?, contender.balance, meter);
+        meter.done(&format!("{} under {}", story.name(), contender.name));
         Ok(run)
     }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ksmith_core::decide::{Limits, Policy};
 use ksmith_core::sim::{Config, GuestId, Machine, PAGE_SIZE};
-use ksmith_core::trial::Trial;
+use ksmith_core::trial::{Balanced, Balancing, Trial};
 
 use super::SimulatedHost;
+use super::balance::Balance;
 use super::filling::Filling;
 use super::meter::Meter;
 use super::story::{Cast, Story};
@@ -37,6 +38,17 @@ impl Deciding {
         }
     }
 
+    /// Lets guests live, and their balance policy take its turn.
+    fn balance(&mut self, balanced: &mut Balanced) {
+        balanced.step(self.machine());
+        if let Self::Policy(trial) = self {
+            trial.note_pool_shortness(balanced.shortness());
+            if balanced.take_wish_to_merge() {
+                trial.merge_at_once();
+            }
+        }
+    }
+
     fn run_until(&mut self, at: Duration) {
         match self {
             Self::Policy(trial) => trial.run_until(at),
@@ -45,11 +57,20 @@ impl Deciding {
     }
 }
 
+/// The guests of a fleet with memory that comes and goes, where there is such memory or a balance policy.
+fn balanced(story: &Story, run_pages: u32, balance: Option<&Balance>) -> Option<Balanced> {
+    let Story::Planned { guests, has_demands, duration, .. } = story else { return None };
+    let config = balance.and_then(|balance| balance.config.clone());
+    let is_balanced = *has_demands || balance.is_some();
+    is_balanced.then(|| Balanced::new(guests.clone(), run_pages, config, *duration))
+}
+
 /// Plays a story, and returns what was observed.
 pub(super) fn run(
     story: &Story,
     host: &SimulatedHost,
     policy: Option<(Box<dyn Policy>, Limits)>,
+    balance: Option<&Balance>,
     meter: &Meter,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
@@ -68,8 +89,10 @@ pub(super) fn run(
     };
     let cpus = config.cpus;
     let mut machine = Machine::new(Config { kernel: host.kernel, costs: host.costs, ..config });
+    let mut balanced = balanced(story, run_pages, balance);
     let (cast, actions): (Option<Cast>, &[Action]) = match story {
         Story::Scenario(scenario) => (Some(Cast::of(scenario)), &scenario.actions),
+        Story::Planned { .. } if balanced.is_some() => (None, &[]),
         Story::Planned { plans, .. } => {
             plans.iter().cloned().for_each(|plan| machine.start(plan));
             (None, &[])
@@ -94,6 +117,10 @@ pub(super) fn run(
     observed.look(deciding.machine(), false);
     while at < story.duration() {
         let next = (at + step).min(story.duration());
+        while let Some(balanced) = balanced.as_mut().filter(|balanced| balanced.next() < next) {
+            deciding.run_until(balanced.next());
+            deciding.balance(balanced);
+        }
         while let Some(moment) = happenings.next().filter(|moment| *moment < next) {
             deciding.run_until(moment);
             if let Some(cast) = &cast {
@@ -105,7 +132,7 @@ pub(super) fn run(
         meter.advance(next - at);
         at = next;
     }
-    observed.finish()
+    observed.finish(cast.is_none(), balanced.map(|balanced| balanced.record()))
 }
 
 /// What is still to happen to the guests of a scenario.
@@ -169,8 +196,8 @@ impl Observed {
         });
     }
 
-    fn finish(self) -> RawRun {
-        let counted = Counted { passes: self.passes, ..Counted::default() };
-        RawRun { series: Series::new(self.points, self.attainable), counted }
+    fn finish(self, is_restless: bool, balance: Option<Balancing>) -> RawRun {
+        let counted = Counted { passes: self.passes, balance, ..Counted::default() };
+        RawRun { series: Series { is_restless, ..Series::new(self.points, self.attainable) }, counted }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ksmith_core::decide::Limits;
-use ksmith_core::sim::{GuestId, Machine, Plan, UNIQUE};
+use ksmith_core::sim::{Demand, GuestId, Machine, Plan, UNIQUE};
 use ksmith_host::bad_file::{BadFile, read_text};
 
 use super::SimulatedHost;
@@ -26,8 +26,12 @@ pub enum Story {
         name: String,
         /// Description in one sentence.
         about: String,
-        /// The guests.
+        /// The guests with all their memory.
         plans: Vec<Plan>,
+        /// The same guests with what they can't do without, and what comes and goes. Empty where that is not known.
+        guests: Vec<(Plan, Demand)>,
+        /// Whether `plans` lack memory that comes and goes.
+        has_demands: bool,
         /// The simulated time that it takes.
         duration: Duration,
         /// Memory of the host, in bytes.
@@ -84,6 +88,8 @@ impl Story {
                 name,
                 about,
                 plans: fleet.plans(),
+                guests: fleet.guests(),
+                has_demands: fleet.has_demands(),
                 duration: fleet.duration,
                 host_bytes: fleet.host_bytes,
                 night_permille: fleet.night_permille,

@@ -57,6 +57,7 @@ fn a_scenario_of_the_lab_gives_results_of_the_lab() {
         stories: vec![story],
         form: Form::Short,
         competitors: competitors(&["profit", "reference", "none"]),
+        balances: Vec::new(),
         host: SimulatedHost::default(),
     };
     let results = simulation.play().unwrap();
@@ -96,7 +97,10 @@ fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
         }
         let competitors = competitors(&["none"]);
         let host = SimulatedHost::default();
-        let results = Simulation { stories: vec![story], form: Form::Short, competitors, host }.play().unwrap();
+        let results =
+            Simulation { stories: vec![story], form: Form::Short, competitors, balances: Vec::new(), host }
+                .play()
+                .unwrap();
         assert_eq!(results.scenarios[0].attainable_bytes, most, "{}", path.display());
         simulated += 1;
     }
@@ -107,12 +111,12 @@ fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
 fn shipped_fleets_are_read_and_the_command_line_comes_first() {
     for path in shipped("fleet") {
         let wishes = Wishes { host_bytes: Some(8 << 30), duration: Some(Duration::from_secs(7200)), seed: Some(5) };
-        let Story::Planned { plans, duration, host_bytes, .. } = Story::load(&path, Form::Short, wishes).unwrap()
+        let Story::Planned { guests, duration, host_bytes, .. } = Story::load(&path, Form::Short, wishes).unwrap()
         else {
             panic!("{} is no fleet", path.display());
         };
         assert_eq!((duration, host_bytes), (wishes.duration.unwrap(), 8 << 30));
-        let bytes: u64 = plans.iter().map(|plan| plan.pages() * 4096).sum();
+        let bytes: u64 = guests.iter().map(|(_, demand)| demand.whole_bytes).sum();
         assert!(bytes > 6 << 30, "{}: {bytes}", path.display());
         assert_ne!(
             Story::load(&path, Form::Short, Wishes { seed: Some(6), ..wishes }).unwrap(),
@@ -129,6 +133,7 @@ fn a_fleet_is_simulated() {
         stories: vec![loaded(text, Wishes::default()).unwrap()],
         form: Form::Short,
         competitors: competitors(&["profit", "none"]),
+        balances: Vec::new(),
         host: SimulatedHost::default(),
     };
     let results = simulation.play().unwrap();
@@ -137,6 +142,34 @@ fn a_fleet_is_simulated() {
     let share = run.gib_seconds / run.attainable_gib_seconds;
     assert!(share > 0.8 && share <= 1.0, "{share}");
     assert!(run.passes > 2);
+    let none = &results.scenarios[0].competitors[1];
+    assert_eq!((none.median("seconds_to_50"), run.rises.len()), (None, 0));
+    assert!(profit.median("seconds_to_90") > profit.median("seconds_to_50"), "{run:?}");
+}
+
+#[test]
+fn a_fleet_is_simulated_under_each_balance_policy() {
+    let text = "about = \"a\"\n[fleet]\nhost = \"1 GiB\"\nstep = \"32 MiB\"\nsmallest = \"32 MiB\"\nlargest = \"64 MiB\"\n\
+        images = 2\nduration = \"4min\"\nfull = 2.0\ncold = 0.3\nhot = 0.1\nbursting = 0.1\ngrowing_over = \"60s\"\n\
+        start_every = \"1s\"\nexchange_from = \"2min\"";
+    let simulation = Simulation {
+        stories: vec![loaded(text, Wishes::default()).unwrap()],
+        form: Form::Short,
+        competitors: competitors(&["profit", "none"]),
+        balances: ["none", "no-swap"].map(|name| Balance::parse(name).unwrap()).to_vec(),
+        host: SimulatedHost::default(),
+    };
+    let results = simulation.play().unwrap();
+    let all = &results.scenarios[0].competitors;
+    let names: Vec<_> = all.iter().map(|competitor| competitor.name.as_str()).collect();
+    assert_eq!(names, ["profit + none", "profit + no-swap", "none + none", "none + no-swap"]);
+    let of = |place: usize, key| all[place].median(key).unwrap();
+    assert!(of(1, "overflow_gib_seconds") < of(0, "overflow_gib_seconds"));
+    assert!(of(0, "overflow_gib_seconds") < of(2, "overflow_gib_seconds"));
+    assert_eq!((of(0, "taken_bytes"), of(0, "away_gib_seconds")), (0.0, 0.0));
+    assert!(of(1, "taken_bytes") > 0.0 && of(3, "taken_bytes") > 0.0);
+    assert!(crate::report::page(&results).unwrap().contains("Memory of the host and of its guests"));
+    assert_eq!(simulation.play().unwrap(), results, "the same again");
 }
 
 #[test]
@@ -149,6 +182,8 @@ fn what_is_no_fleet_is_refused_with_the_reason() {
         ("boot = \"soon\"", "not a time"),
         ("host = \"big\"", "not a size"),
         ("cloud = true", "unknown field"),
+        ("full = 0", "not a part of the host's memory"),
+        ("hot = 0.5\ncold = 0.5", "more than the whole"),
         ("smallest = \"4 GiB\"\nlargest = \"1 GiB\"", "more than largest"),
     ] {
         let error = loaded(&format!("about = \"a\"\n[fleet]\n{text}"), Wishes::default()).unwrap_err().to_string();

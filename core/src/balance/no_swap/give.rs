@@ -1,5 +1,7 @@
 //! To which guests memory is given.
 
+use std::collections::BTreeSet;
+
 use super::super::config::Marks;
 use super::super::share_out::share_out;
 use super::super::{Action, View};
@@ -45,9 +47,8 @@ pub(super) fn to_pressed(guests: &[Assessed<'_>], view: &View, keep: u64) -> (Ve
 /// Gives back what was taken, from what the pool has above its high mark: to the highest class first, and in it to the
 /// guests with the smallest part of their whole. Guests that `actions` name already are left out.
 pub(super) fn back(guests: &[Assessed<'_>], view: &View, marks: &Marks, actions: &[Action]) -> Vec<Action> {
-    let is_open = |it: &&Assessed<'_>| {
-        it.range.grantable_bytes() > 0 && !actions.iter().any(|action| action.resizes(&it.guest.key))
-    };
+    let resized: BTreeSet<&str> = actions.iter().filter_map(Action::resized).collect();
+    let is_open = |it: &&Assessed<'_>| it.range.grantable_bytes() > 0 && !resized.contains(it.guest.key.as_str());
     let highest = guests.iter().filter(is_open).map(Assessed::weight).max();
     let class: Vec<_> = guests.iter().filter(is_open).filter(|it| Some(it.weight()) == highest).collect();
     let least = class.iter().map(|it| it.given_part()).fold(f64::INFINITY, f64::min);

@@ -10,6 +10,21 @@ const PAGE: u64 = 4096;
 /// The seconds that a task waits for a page from disk.
 const WAIT: f64 = 200e-6;
 
+/// The memory of a simulated guest by its use, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uses {
+    /// The memory of its programs.
+    pub anonymous: u64,
+    /// Page cache of files that are read again and again.
+    pub hot: u64,
+    /// Page cache of files that were read once.
+    pub cold: u64,
+    /// All that the host spends on it, its kernel and unused memory that it once touched included.
+    pub touched: u64,
+    /// What its hypervisor lets it have.
+    pub given: u64,
+}
+
 /// A guest with its kernel, programs and page cache.
 #[derive(Debug, Clone)]
 pub struct SimGuest {
@@ -37,7 +52,8 @@ pub struct SimGuest {
 }
 
 impl SimGuest {
-    /// Creates a guest of this size, a sixteenth of which is its kernel. It starts with its first phase.
+    /// Creates a guest of this size, a sixteenth of which is its kernel. It starts with its first phase; phases are in the order of
+    /// their starts.
     pub fn new(key: &str, class: Class, whole_bytes: u64, phases: Vec<Phase>) -> Self {
         let kernel = whole_bytes / 16;
         Self {
@@ -60,6 +76,12 @@ impl SimGuest {
         }
     }
 
+    /// Sets the memory that it can't do without whatever its programs do: a sixteenth by default.
+    #[must_use]
+    pub fn with_kernel(self, bytes: u64) -> Self {
+        Self { kernel: bytes, ..self }
+    }
+
     /// Sets its behaviour.
     #[must_use]
     pub fn behaving(self, behaviour: Behaviour) -> Self {
@@ -72,8 +94,34 @@ impl SimGuest {
         Self { merged: bytes, ..self }
     }
 
+    /// Its memory by use.
+    pub fn uses(&self) -> Uses {
+        Uses { anonymous: self.anonymous, hot: self.hot, cold: self.cold, touched: self.touched, given: self.given }
+    }
+
+    /// The pages that it read back from disk so far.
+    pub fn refaults(&self) -> u64 {
+        self.refaults
+    }
+
+    /// The programs that its own kernel killed so far for lack of memory.
+    pub fn oom_kills(&self) -> u64 {
+        self.oom_kills
+    }
+
+    /// The time that its tasks waited for pages from disk so far.
+    pub fn waited(&self) -> Duration {
+        Duration::from_secs_f64(self.refaults as f64 * WAIT)
+    }
+
+    /// Notes how much of it is merged with other guests now.
+    pub fn note_merged(&mut self, bytes: u64) {
+        self.merged = bytes;
+    }
+
     fn phase(&self, now: Duration) -> Option<Phase> {
-        self.phases.iter().rev().find(|phase| phase.from <= now).copied()
+        let begun = self.phases.partition_point(|phase| phase.from <= now);
+        self.phases.get(begun.checked_sub(1)?).copied()
     }
 
     /// The memory that it can't do without.
@@ -86,7 +134,7 @@ impl SimGuest {
     }
 
     /// Lets it run for `span`.
-    pub(super) fn live(&mut self, now: Duration, span: Duration) {
+    pub fn live(&mut self, now: Duration, span: Duration) {
         let Some(phase) = self.phase(now) else { return };
         let seconds = span.as_secs_f64();
         let over = |rate: u64| (rate as f64 * seconds) as u64;
@@ -140,7 +188,7 @@ impl SimGuest {
     }
 
     /// Resizes it, and returns what it has then. It keeps the memory that it can't do without.
-    pub(super) fn resize(&mut self, to: u64) -> u64 {
+    pub fn resize(&mut self, to: u64) -> u64 {
         if self.behaviour == Behaviour::IgnoresBalloon {
             return self.given;
         }
@@ -169,7 +217,7 @@ impl SimGuest {
     }
 
     /// The view that its actuator would report. `None`: it does not answer, or has not started.
-    pub(super) fn look(&self, now: Duration) -> Option<GuestView> {
+    pub fn look(&self, now: Duration) -> Option<GuestView> {
         self.phase(now)?;
         let honest = Inside {
             available_bytes: Some(self.available()),

@@ -14,5 +14,5 @@ mod machine;
 mod tests;
 
 pub use behaviour::{Behaviour, Phase};
-pub use guest::SimGuest;
+pub use guest::{SimGuest, Uses};
 pub use machine::{PoolConfig, Record, SimPool};

@@ -224,7 +224,8 @@ impl Machine {
         self.ksmd.cursor = Some(Cursor { run: cursor.run + 1, ..cursor });
         match page.state {
             State::Zero => return Some((Step::Passed, costs.walk)),
-            State::ZeroTracked => {
+            State::Absent => return Some((Step::Passed, costs.walk)),
+            State::ZeroTracked | State::Taken | State::TakenMerged => {
                 self.memory.untrack(guest, cursor.run);
                 return Some((Step::Passed, costs.free));
             }
@@ -255,7 +256,7 @@ impl Machine {
             }
             for page in 0..self.memory.guests[guest as usize].pages.len() {
                 let state = self.memory.guests[guest as usize].pages[page].state;
-                if !state.is_private() && (state == State::Merged || breaks_zero_pages) {
+                if !state.is_private() && !state.is_absent() && (state == State::Merged || breaks_zero_pages) {
                     if !self.has_room() {
                         self.ksmd.cursor = None;
                         return Err(Refused::NoMemory);

@@ -74,10 +74,11 @@ fn audit(machine: &Machine) -> Result<(), String> {
                 State::Tracked => count("volatile"),
                 State::Unstable => count("unshared"),
                 State::ZeroTracked => count("volatile"),
-                State::Merged | State::Diverged => *items.entry(page.node).or_default() += 1,
-                State::New | State::Zero => {}
+                State::Taken => count("volatile"),
+                State::Merged | State::Diverged | State::TakenMerged => *items.entry(page.node).or_default() += 1,
+                State::New | State::Zero | State::Absent => {}
             }
-            own[1] += u64::from(matches!(page.state, State::Merged | State::Diverged));
+            own[1] += u64::from(matches!(page.state, State::Merged | State::Diverged | State::TakenMerged));
             own[2] += u64::from(matches!(page.state, State::Zero | State::ZeroTracked));
             if guest.ended {
                 if page.state == State::Merged || own[2] > 0 {

@@ -12,6 +12,8 @@ enum Happening {
     Start(u16, u32, u32, u32, u64),
     Remove(u32),
     Rewrite(u32, usize, u64),
+    Reserve(u32, usize),
+    Take(u32, usize),
     Write(usize, u64),
 }
 
@@ -33,6 +35,8 @@ fn happening() -> impl Strategy<Value = Happening> {
             .prop_map(|(a, b, c, d, e)| Happening::Start(a, b, c, d, e)),
         1 => (0_u32..12).prop_map(Happening::Remove),
         4 => (0_u32..12, 0_usize..40, content()).prop_map(|(g, p, c)| Happening::Rewrite(g, p, c)),
+        1 => (0_u32..12, 0_usize..9).prop_map(|(g, pages)| Happening::Reserve(g, pages)),
+        3 => (0_u32..12, 0_usize..40).prop_map(|(g, p)| Happening::Take(g, p)),
         2 => (0_usize..13, value()).prop_map(|(k, v)| Happening::Write(k, v)),
         // ksmd would else be off most of the time.
         2 => Just(Happening::Write(12, 1)),
@@ -58,6 +62,12 @@ fn happen(machine: &mut Machine, happening: &Happening) {
         }
         Happening::Rewrite(guest, page, content) => {
             machine.write_page(GuestId(*guest), *page, *content);
+        }
+        Happening::Reserve(guest, pages) => {
+            machine.reserve_pages(GuestId(*guest), *pages);
+        }
+        Happening::Take(guest, page) => {
+            machine.take_page(GuestId(*guest), *page);
         }
         Happening::Write(knob, value) => {
             let _ = machine.write(Knob::ALL[*knob], *value);
@@ -87,7 +97,7 @@ proptest! {
             let spent = sample.ksmd_cpu_ns.get().unwrap() - last.ksmd_cpu_ns.get().unwrap();
             prop_assert!(u128::from(spent) <= (sample.at - last.at).as_nanos(), "over one CPU");
             // The frames can't be fewer than distinct contents need.
-            let pages: u64 = machine.memory.guests.iter().filter(|g| !g.ended).map(|g| g.pages.len() as u64).sum();
+            let pages: u64 = machine.memory.guests.iter().filter(|g| !g.ended).map(|g| g.present()).sum();
             let frames = machine.memory.private + machine.memory.stable.frames;
             prop_assert!(frames + machine.memory.zero_pages <= pages);
             last = sample;

@@ -10,6 +10,8 @@ enum Happening {
     Add(Vec<u64>),
     Remove(u32),
     Rewrite(u32, usize, u64),
+    Reserve(u32, usize),
+    Take(u32, usize),
     Write(Knob, u64),
 }
 
@@ -24,6 +26,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => prop::collection::vec(content(), 0..30).prop_map(Happening::Add),
         1 => (0_u32..8).prop_map(Happening::Remove),
         4 => (0_u32..8, 0_usize..30, content()).prop_map(|(g, p, c)| Happening::Rewrite(g, p, c)),
+        1 => (0_u32..8, 0_usize..9).prop_map(|(g, runs)| Happening::Reserve(g, runs)),
+        2 => (0_u32..8, 0_usize..30).prop_map(|(g, p)| Happening::Take(g, p)),
         1 => (1_u64..200).prop_map(|pages| Happening::Write(Knob::PagesToScan, pages)),
         1 => (0_u64..2).prop_map(|smart| Happening::Write(Knob::SmartScan, smart)),
         1 => prop_oneof![1 => Just(2), 1 => Just(0), 4 => Just(1)].prop_map(|run| Happening::Write(Knob::Run, run)),
@@ -99,6 +103,19 @@ impl Pair {
                         self.pages.write_page(GuestId(*guest), run * self.length as usize + page, content);
                     }
                     self.runs.write_page(GuestId(*guest), *run, *content);
+                }
+            }
+            Happening::Reserve(guest, runs) => {
+                self.pages.reserve_pages(GuestId(*guest), runs * self.length as usize);
+                self.runs.reserve_pages(GuestId(*guest), *runs);
+            }
+            Happening::Take(guest, run) => {
+                self.leave_run();
+                if !self.is_inside() {
+                    for page in 0..self.length as usize {
+                        self.pages.take_page(GuestId(*guest), run * self.length as usize + page);
+                    }
+                    self.runs.take_page(GuestId(*guest), *run);
                 }
             }
             Happening::Write(Knob::Run, 2) => {

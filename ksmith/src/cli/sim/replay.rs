@@ -58,6 +58,8 @@ pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Sto
         format!("the host has {} GiB, a quarter more than all guests together; --host names another size", host_bytes >> 30),
     ];
     let story = Story::Planned {
+        guests: Vec::new(),
+        has_demands: false,
         name: file.file_stem().map_or_else(|| "history".to_owned(), |stem| stem.to_string_lossy().into_owned()),
         about: "What a daemon recorded, played again".to_owned(),
         plans,
