@@ -9,7 +9,6 @@ use ksmith_core::trial::Trial;
 
 use super::SimulatedHost;
 use super::filling::Filling;
-use super::meter::Meter;
 use super::story::{Cast, Story};
 use crate::measure::{Counted, Point, Series, Step};
 use crate::play::Passes;
@@ -45,12 +44,12 @@ impl Deciding {
     }
 }
 
-/// Plays a story, and returns what was observed.
-pub(super) fn run(
+/// Plays a story, and returns what was observed. `goes_on` is told of each step of simulated time, and says whether to go on.
+pub(crate) fn run(
     story: &Story,
     host: &SimulatedHost,
     policy: Option<(Box<dyn Policy>, Limits)>,
-    meter: &Meter,
+    goes_on: &dyn Fn(Duration) -> bool,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
     let of_host =
@@ -97,7 +96,9 @@ pub(super) fn run(
         }
         deciding.run_until(next);
         observed.look(deciding.machine(), happenings.filling.is_growing());
-        meter.advance(next - at);
+        if !goes_on(next - at) {
+            break;
+        }
         at = next;
     }
     observed.finish()
