@@ -121,14 +121,16 @@ pub fn tune_schema() -> Value {
             ("high", "number", "Greatest value that was tried."),
             ("default", "number", "The default."),
             ("is_whole", "boolean", "Whether only whole numbers are taken."),
-            ("is_constant", "boolean", "Whether it is a constant of the policy's code, which no configuration has."),
+            (
+                "is_constant",
+                "boolean",
+                "Whether it is a constant of the policy's code, which no configuration has.",
+            ),
         ],
         [],
     );
-    let story = plains(
-        &[("name", "string", "Name of the story."), ("seconds", "number", "Its simulated time.")],
-        [],
-    );
+    let story =
+        plains(&[("name", "string", "Name of the story."), ("seconds", "number", "Its simulated time.")], []);
     let whole = plains(
         &[
             ("ksmith", "string", "Version of ksmith."),

@@ -92,9 +92,7 @@ impl Key {
             }
             let (low, high) = match bounds {
                 None => (key.low, key.high),
-                Some(bounds) => {
-                    read_bounds(bounds).ok_or_else(|| BadKey::Bounds(text.clone(), name.to_owned()))?
-                }
+                Some(bounds) => read_bounds(bounds).ok_or_else(|| BadKey::Bounds(text.clone(), name.to_owned()))?,
             };
             chosen.push(Self { low, high, ..key.clone() });
         }

@@ -186,7 +186,8 @@ impl Tuned {
     pub fn verdict(&self) -> String {
         let place = &self.place;
         let (Some(cheapest), Some(fullest)) = (&place.cheapest, &place.fullest) else {
-            return "The defaults lie on the front: of what was tried, nothing saves as much for less CPU.".to_owned();
+            return "The defaults lie on the front: of what was tried, nothing saves as much for less CPU."
+                .to_owned();
         };
         let percent = |point: &Point| format!("{:.2} %", 100.0 * point.share);
         let points = |count: usize| if count == 1 { "1 point".to_owned() } else { format!("{count} points") };
@@ -225,7 +226,7 @@ fn progress(tried: usize, points: usize, best: usize, elapsed: Duration) -> Stri
     let left = elapsed.as_secs_f64() / tried.max(1) as f64 * points.saturating_sub(tried) as f64;
     let left = Span(Duration::from_secs((left as u64).max(1)));
     let left = if tried < points { format!(", about {left} left") } else { String::new() };
-    format!("{tried} of {points} points are tried, {best} on the front{left}")
+    format!("{tried} of {} points are tried, {best} on the front{left}", points.max(tried))
 }
 
 #[cfg(test)]

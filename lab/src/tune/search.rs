@@ -55,7 +55,8 @@ pub(super) fn search(
     try_out: &(dyn Fn(&[f64]) -> Tried + Sync),
     after: &dyn Fn(usize),
 ) -> usize {
-    let mut searches: Vec<_> = DIRECTIONS.iter().filter_map(|direction| one(from, *direction, seed, try_out)).collect();
+    let mut searches: Vec<_> =
+        DIRECTIONS.iter().filter_map(|direction| one(from, *direction, seed, try_out)).collect();
     let mut tried = 0;
     while tried < places && !searches.is_empty() {
         let mut next = Vec::new();

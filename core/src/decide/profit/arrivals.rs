@@ -124,7 +124,8 @@ impl Arrivals {
             let new = holding.bytes.saturating_sub(met) as f64;
             (part * holding.bytes as f64 - holding.merged_bytes(now.ksmd.page_size)).clamp(0.0, new)
         };
-        let is_much = |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * now.constants.noticeable_part;
+        let is_much =
+            |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * now.constants.noticeable_part;
         let visited = now.processes.iter().filter(|holding| guests.has_visited(holding.id));
         visited.map(|holding| (of_one(holding), holding)).filter(is_much).map(|(lack, _)| lack).sum()
     }

@@ -58,7 +58,6 @@ pub struct Experience {
     unknown: MergeProbability,
 }
 
-
 impl Beliefs {
     /// What the page samples show: `bytes * recurring_part * constants.recurring_part` are recurring, `bytes * unknown_part * merged_part`
     /// unknown.

@@ -174,8 +174,9 @@ impl Profit {
     /// been visited once at most, so guests that still fill their memory would be left half merged.
     fn is_new(&mut self, report: &Report, has_grown: bool, changes: Changes, now: &Situation) -> bool {
         let grown = changes.grown_bytes as f64;
-        let is_filling =
-            report.status == Status::Done && grown > 0.0 && grown >= now.held_bytes as f64 * now.constants.noticeable_part;
+        let is_filling = report.status == Status::Done
+            && grown > 0.0
+            && grown >= now.held_bytes as f64 * now.constants.noticeable_part;
         (has_grown || is_filling)
             && !Arrivals::is_dear(now)
             && self.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)

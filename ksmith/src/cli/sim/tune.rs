@@ -107,7 +107,8 @@ impl TuneArgs {
         let costs = self.costs.as_deref().map(simulate::load_costs).transpose().map_err(|error| usage(&error))?;
         let usual = SimulatedHost::default();
         let stories = self.stories().map_err(|error| usage(&error))?;
-        let largest = stories.iter().filter(|story| matches!(story, Story::Scenario(_))).map(Story::guest_bytes).max();
+        let largest =
+            stories.iter().filter(|story| matches!(story, Story::Scenario(_))).map(Story::guest_bytes).max();
         let host = SimulatedHost {
             bytes: largest.unwrap_or(0).max(usual.bytes),
             kernel: self.kernel,
