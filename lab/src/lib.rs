@@ -3,7 +3,8 @@
 //!
 //! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
 //! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them. [`simulate`] plays them on a
-//! simulated host instead, at costs that [`calibrate`] measures, and [`fidelity`] says how far that is from a live run.
+//! simulated host instead, at costs that [`calibrate`] measures, [`fidelity`] says how far that is from a live run, and [`tune`] searches
+//! a policy's settings there.
 //!
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
@@ -27,6 +28,7 @@ pub mod report;
 pub mod results;
 pub mod scenario;
 pub mod simulate;
+pub mod tune;
 mod worker;
 
 pub use contents::{BadPart, Contents, Part};

@@ -23,7 +23,7 @@ pub use advisor::{Advisor, AdvisorConfig};
 pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
 pub use ground::decide;
 pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig, KsmtunedFile};
-pub use profit::{Profit, ProfitConfig};
+pub use profit::{Constants as ProfitConstants, Profit, ProfitConfig};
 pub use prune::{Prunable, Prune, PruneLimits, PruneOrder};
 pub use registry::{Entry, Made, PolicyKind, ReadFile, Settings};
 pub use scan::{OnDemand, ScanConfig};

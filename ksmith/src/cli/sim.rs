@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod replay;
+mod tune;
 
 use std::fs;
 use std::path::PathBuf;
@@ -78,12 +79,14 @@ pub struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum SimCommand {
     Calibrate(calibrate::CalibrateArgs),
+    Tune(Box<tune::TuneArgs>),
 }
 
 impl SimArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
         match &self.command {
             Some(SimCommand::Calibrate(args)) => args.run(global),
+            Some(SimCommand::Tune(args)) => args.run(global),
             None => self.simulate(global),
         }
     }
@@ -156,12 +159,17 @@ impl SimArgs {
 
     fn stories(&self) -> Result<Vec<Story>, simulate::StoryError> {
         let wishes = Wishes { host_bytes: self.host, duration: self.hours, seed: self.seed };
-        let places = lab::places();
-        let fleets: Vec<PathBuf> = places.iter().map(|place| place.join("fleet")).collect();
-        let places = [places, fleets].concat();
+        let places = places();
         let story = |name: &String| Story::load(&scenario::find(name, &places)?, self.form, wishes);
         self.scenarios.iter().map(story).collect()
     }
+}
+
+/// Directories of scenarios and of fleets.
+fn places() -> Vec<PathBuf> {
+    let places = lab::places();
+    let fleets: Vec<PathBuf> = places.iter().map(|place| place.join("fleet")).collect();
+    [places, fleets].concat()
 }
 
 /// A time in hours, or with its unit, of a year at most.

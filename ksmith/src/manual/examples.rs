@@ -160,6 +160,16 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             "What ksmd's work costs on this host, for `ksmith sim --costs`.",
         )],
     ),
+    (
+        "sim tune",
+        &[
+            ("ksmith sim tune churn burst --points 100", "What other settings of `profit` save and cost there."),
+            (
+                "ksmith sim tune --key growth_mib --key first_probe_seconds=5..60 --out front",
+                "Two keys over all scenarios, with a report.",
+            ),
+        ],
+    ),
     ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
     (
         "config check",

@@ -29,7 +29,7 @@ pub fn of(words: &str) -> &'static [Place] {
         "set" | "enable" | "disable" | "restore" | "demo" | "scan" | "unmerge" => &[CONFIG, UNDO],
         "sim calibrate" => &[UNDO],
         "setup" => &[CONFIG, SETUP, DROP_INS],
-        "lab run" | "lab list" | "sim" => &[SCENARIOS],
+        "lab run" | "lab list" | "sim" | "sim tune" => &[SCENARIOS],
         "lab" | "schema" | "completions" => &[],
         _ => &[CONFIG, CONTROL],
     }

@@ -83,6 +83,75 @@ pub fn calibrate_schema() -> Value {
     document("ksmith sim calibrate --json", whole)
 }
 
+/// The schema of `ksmith sim tune --json` and of its `results.json`.
+pub fn tune_schema() -> Value {
+    let figures = plains(
+        &[
+            ("gib_seconds", "number", "Memory saved, integrated over time."),
+            ("attainable_gib_seconds", "number", "Attainable memory, integrated over time."),
+            ("ksmd_cpu_seconds", "number", "CPU time of ksmd."),
+        ],
+        [],
+    );
+    let values = list("Values, in the order of the keys.", json!({ "type": "number" }));
+    let point = plains(
+        &[
+            ("share", "number", "Saved of what could be, 0 to 1: the mean of the stories."),
+            ("cpu", "number", "CPU time of ksmd divided by that under the defaults: the mean of the stories."),
+        ],
+        [("values", values), ("stories", list("What came of each story.", figures))],
+    );
+    let or_none = |about: &str| json!({ "anyOf": [point.clone(), { "type": "null" }], "description": about });
+    let place = plains(
+        &[
+            ("is_on_front", "boolean", "Whether nothing that was tried dominates the defaults."),
+            ("dominated_by", "integer", "Points that save no less for no more CPU, and are better in one of both."),
+            ("better_everywhere", "integer", "Of these, points that are no worse in any story."),
+        ],
+        [
+            ("cheapest", or_none("The point of least CPU that saves no less.")),
+            ("fullest", or_none("The point that saves most for no more CPU.")),
+            ("cheapest_everywhere", or_none("Of the points that are no worse in any story, the one of least CPU.")),
+        ],
+    );
+    let key = plains(
+        &[
+            ("name", "string", "Name of the key."),
+            ("low", "number", "Least value that was tried."),
+            ("high", "number", "Greatest value that was tried."),
+            ("default", "number", "The default."),
+            ("is_whole", "boolean", "Whether only whole numbers are taken."),
+            (
+                "is_constant",
+                "boolean",
+                "Whether it is a constant of the policy's code, which no configuration has.",
+            ),
+        ],
+        [],
+    );
+    let story =
+        plains(&[("name", "string", "Name of the story."), ("seconds", "number", "Its simulated time.")], []);
+    let whole = plains(
+        &[
+            ("ksmith", "string", "Version of ksmith."),
+            ("policy", "string", "The policy."),
+            ("kernel", "string", "The simulated kernel."),
+            ("seed", "integer", "Seed of the search."),
+            ("is_stopped", "boolean", "Whether the search was ended early."),
+            ("refused", "integer", "Points that were refused as contradictory, and not played."),
+        ],
+        [
+            ("keys", list("The keys that were searched.", key)),
+            ("stories", list("The stories.", story)),
+            ("defaults", point.clone()),
+            ("place", place),
+            ("front", list("The Pareto front, by CPU.", point.clone())),
+            ("points", list("All points that were played.", point)),
+        ],
+    );
+    document("ksmith sim tune --json", whole)
+}
+
 fn results_schema(title: &str) -> Value {
     let rise = plains(
         &[

@@ -39,6 +39,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("lab run", lab::run_schema),
     ("sim", lab::sim_schema),
     ("sim calibrate", lab::calibrate_schema),
+    ("sim tune", lab::tune_schema),
 ];
 
 /// The schema of a command.

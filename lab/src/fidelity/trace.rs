@@ -94,6 +94,7 @@ impl Trace {
             ..SimulatedHost::default()
         };
         let simulation = Simulation {
+            balances: Vec::new(),
             stories: vec![Story::load(scenario, Form::Short, Wishes::default())?],
             form: Form::Short,
             competitors: vec![Competitor::parse(&self.policy)?],

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::{ReportError, page};
 use crate::results::Results;
 
@@ -31,10 +33,18 @@ pub enum WriteError {
 /// # Errors
 /// A plot can't be drawn, or a file can't be written.
 pub fn write(results: &Results, directory: &Path) -> Result<(), WriteError> {
+    write_both(results, page(results)?, directory)
+}
+
+/// Writes results as `results.json` and their page as `report.html` into a directory.
+///
+/// # Errors
+/// A file can't be written.
+pub fn write_both(results: &impl Serialize, page: String, directory: &Path) -> Result<(), WriteError> {
     let write = |name: &str, text: String| {
         let path = directory.join(name);
         fs::write(&path, text).map_err(|source| WriteError::File { path, source })
     };
     write("results.json", serde_json::to_string(results)?)?;
-    write("report.html", page(results)?)
+    write("report.html", page)
 }

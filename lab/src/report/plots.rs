@@ -53,6 +53,72 @@ pub fn line_plot(figure: &'static str, run: &str, points: Vec<(f64, f64)>) -> Re
     draw(figure, run, |area| over_time(&area, seconds, (figure, top), [(points, style(0))]))
 }
 
+/// What a plot of a Pareto front shows: cost to the right, benefit upwards.
+#[derive(Debug, Clone, Copy)]
+pub struct Front<'a> {
+    /// What the costs are.
+    pub cost: &'a str,
+    /// What the benefits are.
+    pub benefit: &'a str,
+    /// All that was tried.
+    pub tried: &'a [(f64, f64)],
+    /// The front, by cost.
+    pub best: &'a [(f64, f64)],
+    /// The point that the others are compared with.
+    pub usual: (f64, f64),
+    /// The name of that point.
+    pub name: &'a str,
+}
+
+/// Plots a Pareto front as SVG. Of points that are far worse than the front at its ends, some stand outside.
+///
+/// # Errors
+/// The plot can't be drawn.
+pub fn front_plot(of: &str, front: &Front<'_>) -> Result<String, ReportError> {
+    let shown = || front.best.iter().copied().chain([front.usual]);
+    let least = |of: fn((f64, f64)) -> f64| shown().map(of).fold(f64::INFINITY, f64::min);
+    let most = |of: fn((f64, f64)) -> f64| shown().map(of).fold(f64::NEG_INFINITY, f64::max);
+    let around = |least: f64, most: f64| {
+        let margin = ((most - least) * 0.15).max(most.abs() * 0.01).max(1e-6);
+        (least - margin)..(most + margin)
+    };
+    let across = around(least(|at| at.0), most(|at| at.0));
+    let up = around(least(|at| at.1), most(|at| at.1));
+    draw("the front", of, |area| {
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .x_label_area_size(44)
+            .y_label_area_size(72)
+            .build_cartesian_2d(across.clone(), up.clone())?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_desc(front.cost)
+            .y_desc(front.benefit)
+            .x_label_formatter(&|x| format!("{x:.2}"))
+            .y_label_formatter(&|y| format!("{y:.1}"))
+            .label_style(font())
+            .axis_desc_style(font())
+            .draw()?;
+        let is_inside = |at: &&(f64, f64)| across.contains(&at.0) && up.contains(&at.1);
+        let tried = front.tried.iter().filter(is_inside).map(|at| Circle::new(*at, 2, GREY.filled()));
+        chart.draw_series(tried)?;
+        // Between two points of the front, the one of less cost is the best that is known.
+        let steps = front.best.windows(2).flat_map(|pair| match pair {
+            [(cost, benefit), (next, _)] => vec![(*cost, *benefit), (*next, *benefit)],
+            _ => Vec::new(),
+        });
+        chart.draw_series(LineSeries::new(steps.chain(front.best.last().copied()), style(1)))?;
+        let (r, g, b) = colour(1);
+        chart.draw_series(front.best.iter().map(|at| Circle::new(*at, 3, RGBColor(r, g, b).filled())))?;
+        let (r, g, b) = colour(0);
+        chart.draw_series([Circle::new(front.usual, 5, RGBColor(r, g, b).filled())])?;
+        let at = Names::default().place(chart.plotting_area().map_coordinate(&front.usual), front.name);
+        area.draw(&Text::new(front.name.to_owned(), at, font().color(&RGBColor(r, g, b))))?;
+        Ok(())
+    })
+}
+
 /// Draws lines over seconds from zero on.
 fn over_time(
     area: &Area<'_>,

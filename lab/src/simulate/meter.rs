@@ -11,7 +11,7 @@ use ksmith_core::printable::OneLine;
 
 /// The display of progress, shared by all runs.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     bar: Option<ProgressBar>,
     runs: usize,
     done: AtomicUsize,
@@ -41,7 +41,12 @@ impl Meter {
     /// Shows that a run has ended.
     pub fn done(&self, what: &str) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        let what = OneLine(format!("{what}: run {done} of {} is done", self.runs)).to_string();
+        self.tell(&format!("{what}: run {done} of {} is done", self.runs));
+    }
+
+    /// Shows a sentence: beside the bar on a terminal, as a line elsewhere.
+    pub fn tell(&self, what: &str) {
+        let what = OneLine(what).to_string();
         match &self.bar {
             Some(bar) => bar.set_message(what),
             // A closed standard error does not end the simulation.

@@ -27,7 +27,8 @@ use ksmith_service::config::{Config, ConfigError};
 use serde::Deserialize;
 
 pub use self::balance::{Balance, UnknownBalance};
-use self::meter::Meter;
+pub(crate) use self::meter::Meter;
+pub(crate) use self::run::run;
 pub use self::story::{Story, StoryError};
 pub use self::wishes::Wishes;
 use crate::competitor::{Competitor, CompetitorKind};
@@ -146,7 +147,7 @@ impl Simulation {
         let outcomes: Mutex<Vec<Option<Result<RawRun, SimulationError>>>> =
             Mutex::new(jobs.iter().map(|_| None).collect());
         thread::scope(|scope| {
-            for _ in 0..self.workers(jobs.len()) {
+            for _ in 0..workers(&self.stories, &self.host).min(jobs.len()) {
                 scope.spawn(|| {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
@@ -195,20 +196,24 @@ impl Simulation {
             let limits = limits.clone().unwrap_or_else(|| story.limits());
             make(&contender.name, config).map(|policy| (policy, limits))
         });
-        let run = run::run(story, &self.host, policy.transpose()?, contender.balance, meter);
+        let advance = |by| {
+            meter.advance(by);
+            true
+        };
+        let run = run(story, &self.host, policy.transpose()?, contender.balance, &advance);
         meter.done(&format!("{} under {}", story.name(), contender.name));
         Ok(run)
     }
+}
 
-    /// How many runs take place at once: as many as there are CPUs and memory for.
-    fn workers(&self, jobs: usize) -> usize {
-        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-        let needed = self.stories.iter().map(|story| story.memory_needed(&self.host)).max().unwrap_or(0).max(1);
-        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let available = Meminfo::parse(&text).ok().and_then(|memory| memory.available).unwrap_or(u64::MAX);
-        let by_memory = usize::try_from(available / 2 / needed).unwrap_or(usize::MAX);
-        cpus.min(by_memory).min(jobs).max(1)
-    }
+/// How many runs take place at once: as many as there are CPUs and memory for.
+pub(crate) fn workers(stories: &[Story], host: &SimulatedHost) -> usize {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let needed = stories.iter().map(|story| story.memory_needed(host)).max().unwrap_or(0).max(1);
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = Meminfo::parse(&text).ok().and_then(|memory| memory.available).unwrap_or(u64::MAX);
+    let by_memory = usize::try_from(available / 2 / needed).unwrap_or(usize::MAX);
+    cpus.min(by_memory).max(1)
 }
 
 /// Reads the policy of a competitor.

@@ -10,7 +10,6 @@ use ksmith_core::trial::{Balanced, Balancing, Trial};
 use super::SimulatedHost;
 use super::balance::Balance;
 use super::filling::Filling;
-use super::meter::Meter;
 use super::story::{Cast, Story};
 use crate::measure::{Counted, Point, Series, Step};
 use crate::play::Passes;
@@ -65,13 +64,13 @@ fn balanced(story: &Story, run_pages: u32, balance: Option<&Balance>) -> Option<
     is_balanced.then(|| Balanced::new(guests.clone(), run_pages, config, *duration))
 }
 
-/// Plays a story, and returns what was observed.
-pub(super) fn run(
+/// Plays a story, and returns what was observed. `goes_on` is told of each step of simulated time, and says whether to go on.
+pub(crate) fn run(
     story: &Story,
     host: &SimulatedHost,
     policy: Option<(Box<dyn Policy>, Limits)>,
     balance: Option<&Balance>,
-    meter: &Meter,
+    goes_on: &dyn Fn(Duration) -> bool,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
     let of_host = Config {
@@ -129,7 +128,9 @@ pub(super) fn run(
         }
         deciding.run_until(next);
         observed.look(deciding.machine(), happenings.filling.is_growing());
-        meter.advance(next - at);
+        if !goes_on(next - at) {
+            break;
+        }
         at = next;
     }
     observed.finish(cast.is_none(), balanced.map(|balanced| balanced.record()))

@@ -126,7 +126,7 @@ impl Story {
         }
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         match self {
             Self::Scenario(scenario) => scenario.limits.clone(),
             Self::Planned { .. } => Limits::default(),

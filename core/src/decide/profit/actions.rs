@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::beliefs::{Belief, Beliefs};
-use super::constants::{IDLE_CPUS, SMALL_PART, TICKS_PER_SECOND};
+use super::constants::{IDLE_CPUS, TICKS_PER_SECOND};
 use super::guests::Changes;
 use super::scan_reason::ScanReason;
 use super::situation::Situation;
@@ -64,7 +64,7 @@ impl Profit {
     fn revisit(&self, now: &Situation) -> Action {
         let beliefs = Beliefs::of_samples(now, &self.experience);
         let gain = self.at_best(beliefs.recurring) + self.at_best(beliefs.unknown);
-        let price = now.price_of_two_passes().max(now.growth_bytes as f64 * SMALL_PART);
+        let price = now.price_of_two_passes().max(now.growth_bytes as f64 * now.constants.small_part);
         Action { reason: ScanReason::Revisit, worth: gain / price }
     }
 

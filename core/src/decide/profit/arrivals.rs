@@ -6,7 +6,7 @@
 //! memory as old guests have merged, there is little to be found.
 //!
 //! Guests that arrive close together share their two passes. Waiting costs what the guests that are there could save:
-//! `gain * wait`. With `K = cost of two passes * price * HORIZON` and new memory that could save `rate` bytes more each second,
+//! `gain * wait`. With `K = cost of two passes * price * horizon_seconds` and new memory that could save `rate` bytes more each second,
 //! passes every `sqrt(2 * K / rate)` seconds cost least in all. By then `gain = sqrt(2 * K * rate)` has gathered, which is
 //! what is waited for. If arrivals stay away, passes start once waiting has cost as much as they do.
 
@@ -15,7 +15,6 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::beliefs::Belief;
-use super::constants::{DEAR_SECONDS, HORIZON, NOTICEABLE_PART, PRIOR_GUESTS, RATE_SECONDS};
 use super::guests::{Changes, Guests};
 use super::probability::MergeProbability;
 use super::situation::{Holding, Situation};
@@ -57,12 +56,13 @@ impl Arrivals {
     pub fn follow(&mut self, changes: Changes, now: &Situation) {
         let (before, at) = std::mem::replace(&mut self.last, (changes.grown_bytes, now.ksmd.at));
         let seconds = now.ksmd.at.saturating_sub(at).as_secs_f64();
-        let kept = (-seconds / RATE_SECONDS).exp();
-        self.rate = self.rate * kept + changes.grown_bytes.saturating_sub(before) as f64 / RATE_SECONDS;
+        let rate_seconds = now.constants.rate_seconds;
+        let kept = (-seconds / rate_seconds).exp();
+        self.rate = self.rate * kept + changes.grown_bytes.saturating_sub(before) as f64 / rate_seconds;
         if changes.grown_bytes == 0 {
             self.waited = 0.0;
         } else {
-            self.waited += changes.grown_bytes as f64 * self.merging_part(now) * seconds.min(RATE_SECONDS);
+            self.waited += changes.grown_bytes as f64 * self.merging_part(now) * seconds.min(rate_seconds);
         }
         if self.met.len() > 2 * now.processes.len() {
             self.met.retain(|id, _| now.processes.iter().any(|holding| holding.id == *id));
@@ -71,12 +71,12 @@ impl Arrivals {
 
     /// Whether a clean pass over old memory costs so much that new memory is given smart passes first.
     pub fn is_dear(now: &Situation) -> bool {
-        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= DEAR_SECONDS
+        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= now.constants.dear_seconds
     }
 
     /// How many times over the passes for new memory are worth their cost, waiting for others included.
     pub fn worth(&self, changes: Changes, now: &Situation) -> f64 {
-        let price = 2.0 * now.smart_pass_seconds() * now.price * HORIZON;
+        let price = 2.0 * now.smart_pass_seconds() * now.price * now.constants.horizon_seconds;
         let part = self.merging_part(now);
         let gain = changes.grown_bytes as f64 * part;
         (gain / (2.0 * price * self.rate * part).sqrt()).max(self.waited / price)
@@ -104,14 +104,14 @@ impl Arrivals {
         }
     }
 
-    /// The part of their memory that guests have merged which a clean pass has visited. `PRIOR_GUESTS` that merge wholly are
+    /// The part of their memory that guests have merged which a clean pass has visited. `prior_guests` that merge wholly are
     /// added, so that a few guests do not decide alone.
     fn merging_part(&self, now: &Situation) -> f64 {
         let is_met = |holding: &&Holding| self.met.contains_key(&holding.id);
         let (merged, bytes) = now.processes.iter().filter(is_met).fold((0.0, 0.0), |(merged, bytes), holding| {
             (merged + holding.merged_bytes(now.ksmd.page_size), bytes + holding.bytes as f64)
         });
-        let prior = PRIOR_GUESTS * now.held_bytes as f64 / now.processes.len().max(1) as f64;
+        let prior = now.constants.prior_guests * now.held_bytes as f64 / now.processes.len().max(1) as f64;
         ((merged + prior) / (bytes + prior).max(1.0)).min(1.0)
     }
 
@@ -124,7 +124,8 @@ impl Arrivals {
             let new = holding.bytes.saturating_sub(met) as f64;
             (part * holding.bytes as f64 - holding.merged_bytes(now.ksmd.page_size)).clamp(0.0, new)
         };
-        let is_much = |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * NOTICEABLE_PART;
+        let is_much =
+            |(lack, holding): &(f64, &Holding)| *lack >= holding.bytes as f64 * now.constants.noticeable_part;
         let visited = now.processes.iter().filter(|holding| guests.has_visited(holding.id));
         visited.map(|holding| (of_one(holding), holding)).filter(is_much).map(|(lack, _)| lack).sum()
     }

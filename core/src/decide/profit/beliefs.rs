@@ -1,7 +1,7 @@
 //! What is believed of the memory that a scan may visit: for each class of pages how many bytes, how likely they merge, and how
 //! long they stay.
 
-use super::constants::{FEWEST_TRIED, NEARLY_ALL, RECURRING_PART, STABLE_PART, TRIALS_OF_SCAN, UNKNOWN_AT_FIRST};
+use super::constants::{FEWEST_TRIED, NEARLY_ALL, STABLE_PART};
 use super::probability::MergeProbability;
 use super::situation::Situation;
 use crate::sample::PageSamples;
@@ -58,14 +58,8 @@ pub struct Experience {
     unknown: MergeProbability,
 }
 
-impl Default for Experience {
-    fn default() -> Self {
-        Self { recurring: MergeProbability::expecting(1.0), unknown: MergeProbability::expecting(UNKNOWN_AT_FIRST) }
-    }
-}
-
 impl Beliefs {
-    /// What the page samples show: `bytes * recurring_part * RECURRING_PART` are recurring, `bytes * unknown_part * merged_part`
+    /// What the page samples show: `bytes * recurring_part * constants.recurring_part` are recurring, `bytes * unknown_part * merged_part`
     /// unknown.
     /// Nothing without page samples.
     pub fn of_samples(now: &Situation, experience: &Experience) -> Self {
@@ -74,7 +68,7 @@ impl Beliefs {
         let bytes = pages.saturating_mul(now.ksmd.page_size) as f64;
         Self {
             recurring: Belief {
-                bytes: bytes * samples.recurring_part() * RECURRING_PART,
+                bytes: bytes * samples.recurring_part() * now.constants.recurring_part,
                 probability: experience.recurring,
                 lifetime_part: samples.lifetime_part(),
             },
@@ -125,9 +119,14 @@ pub fn expects_pairs(samples: &PageSamples) -> bool {
 }
 
 impl Experience {
+    /// Nothing was tried yet. Unknown contents are expected to merge with that probability.
+    pub fn new(unknown: f64) -> Self {
+        Self { recurring: MergeProbability::expecting(1.0), unknown: MergeProbability::expecting(unknown) }
+    }
+
     /// Notes a burst: new memory has yet to show whether it becomes stable.
-    pub fn note_burst(&mut self) {
-        self.unknown.expect_at_least(UNKNOWN_AT_FIRST);
+    pub fn note_burst(&mut self, now: &Situation) {
+        self.unknown.expect_at_least(now.constants.unknown_at_first);
     }
 
     /// Compares the sampled pages that were to be merged with those that are.
@@ -163,7 +162,7 @@ impl Experience {
             }
         } else if promised.unknown.bytes > 0.0 {
             let saved = saved_with_copied(outcome, copied_before, now);
-            self.unknown.learn(saved / promised.unknown.bytes, TRIALS_OF_SCAN);
+            self.unknown.learn(saved / promised.unknown.bytes, now.constants.trials_of_scan);
         }
     }
 }

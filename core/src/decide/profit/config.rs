@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Profit;
-use super::constants::SMALL_PART;
+use super::constants::Constants;
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 use crate::decide::{Policy, ReadFile, Settings};
@@ -38,6 +38,9 @@ pub struct ProfitConfig {
     pub probe_cpu_percent: f64,
     /// Whether empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
     pub zero_pages: bool,
+    /// What no configuration can change.
+    #[serde(skip)]
+    pub constants: Constants,
 }
 
 impl Settings for ProfitConfig {
@@ -84,7 +87,7 @@ impl ProfitConfig {
 
     /// How long new memory waits for its two passes where it is too little to pay for them.
     pub(super) fn retry_after(&self, two_passes_seconds: f64) -> Duration {
-        self.time_for(two_passes_seconds, SMALL_PART).min(self.longest_interval())
+        self.time_for(two_passes_seconds, self.constants.small_part).min(self.longest_interval())
     }
 }
 
@@ -99,6 +102,7 @@ impl Default for ProfitConfig {
             longest_probe_seconds: 7200.0,
             probe_cpu_percent: 1.0,
             zero_pages: true,
+            constants: Constants::default(),
         }
     }
 }

@@ -24,10 +24,6 @@ pub const QUIET: Duration = Duration::from_secs(20);
 /// The least time to a look while ksmd is parked, so that a due scan starts at once.
 pub const SOONEST_LOOK: Duration = Duration::from_millis(50);
 
-/// Pause before memory is visited that was changing in the last pass, so that it can become stable. Guests' writes in the lab's
-/// scenarios come once a second.
-pub const SETTLE: Duration = Duration::from_secs(2);
-
 /// CPUs that all guests together use while they are idle, at most: a timer's tick now and then.
 pub const IDLE_CPUS: f64 = 0.002;
 
@@ -52,18 +48,8 @@ pub const SKIP_SECONDS: f64 = 150e-9;
 
 // What memory is worth a scan.
 
-/// The part of all memory that is worth a burst where it is less than `growth_mib`.
-pub const GROWTH_PART: f64 = 1.0 / 8.0;
-
 /// The part of all memory that is worth a burst however often growth was wasted.
 pub const MOST_GROWTH_PART: f64 = 1.0 / 2.0;
-
-/// The part of memory from which on it matters: growth during a burst, and what a guest lacks. Guests of one kind differ by less.
-pub const NOTICEABLE_PART: f64 = 1.0 / 32.0;
-
-/// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or none that can
-/// pay for itself.
-pub const SMALL_PART: f64 = 1.0 / 4.0;
 
 /// The part of the sampled pages that counts as nearly all.
 pub const NEARLY_ALL: f64 = 0.9;
@@ -73,34 +59,104 @@ pub const FEW_PAGES: u64 = 64;
 
 // What comes of promises.
 
-/// The probability that contents merge of which it is not known, before anything was learned and after each burst.
-pub const UNKNOWN_AT_FIRST: f64 = 0.05;
-
-/// Of pages that are stable with recurring contents, the part that is still so when ksmd comes, at most.
-pub const RECURRING_PART: f64 = 0.8;
-
 /// The least probability, 0 to 1, that can be told from none by the trials that are remembered.
 pub const LEAST_PROBABILITY: f64 = 0.02;
 
 /// Of pages that changed between two visits, the part that may be stable by now, where no pages are sampled.
 pub const STABLE_PART: f64 = 0.2;
 
-/// The trials that a scan of all memory counts as, where its outcome and not that of sampled pages is learned from.
-pub const TRIALS_OF_SCAN: f64 = 3.0;
-
 /// Sampled pages from which on their outcome is learned from.
 pub const FEWEST_TRIED: u32 = 8;
 
-// New memory beside much old memory.
+/// Declares [`Constants`]: a number for each line, with its name.
+macro_rules! constants {
+    ($($(#[$about:meta])* $name:ident = $value:expr,)*) => {
+        /// The constants that `ksmith sim tune` can search: they decide how much is saved for how much CPU. No configuration has them.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct Constants {
+            $($(#[$about])* pub $name: f64,)*
+        }
 
-/// How long memory that is saved counts, in seconds, against the CPU time that saving it takes.
-pub const HORIZON: f64 = 200.0;
+        impl Default for Constants {
+            fn default() -> Self {
+                Self { $($name: $value,)* }
+            }
+        }
 
-/// The time constant of the rate at which memory appears, in seconds.
-pub const RATE_SECONDS: f64 = 300.0;
+        impl Constants {
+            /// All of them with their names.
+            pub fn all(&self) -> Vec<(&'static str, f64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
 
-/// CPU-seconds that a clean pass has to cost beyond a smart one before smart passes are made first.
-pub const DEAR_SECONDS: f64 = 2.0;
+            /// The constant of that name.
+            pub fn get_mut(&mut self, name: &str) -> Option<&mut f64> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
 
-/// Guests of mean size that are taken to merge wholly, besides those that were seen.
-pub const PRIOR_GUESTS: f64 = 0.25;
+constants! {
+    /// Pause in seconds before memory is visited that was changing in the last pass, so that it can become stable. Guests' writes in the lab's
+    /// scenarios come once a second.
+    settle_seconds = 2.0,
+
+    /// The part of all memory that is worth a burst where it is less than `growth_mib`.
+    growth_part = 1.0 / 8.0,
+
+    /// The part of memory from which on it matters: growth during a burst, and what a guest lacks. Guests of one kind differ by less.
+    noticeable_part = 1.0 / 32.0,
+
+    /// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or none that can
+    /// pay for itself.
+    small_part = 1.0 / 4.0,
+
+    /// The probability that contents merge of which it is not known, before anything was learned and after each burst.
+    unknown_at_first = 0.05,
+
+    /// Of pages that are stable with recurring contents, the part that is still so when ksmd comes, at most.
+    recurring_part = 0.8,
+
+    /// The trials that a scan of all memory counts as, where its outcome and not that of sampled pages is learned from.
+    trials_of_scan = 3.0,
+
+    /// How long memory that is saved counts, in seconds, against the CPU time that saving it takes.
+    horizon_seconds = 200.0,
+
+    /// The time constant of the rate at which memory appears, in seconds.
+    rate_seconds = 300.0,
+
+    /// CPU-seconds that a clean pass has to cost beyond a smart one before smart passes are made first.
+    dear_seconds = 2.0,
+
+    /// Guests of mean size that are taken to merge wholly, besides those that were seen.
+    prior_guests = 0.25,
+}
+
+impl Constants {
+    /// The pause before memory is visited that was changing in the last pass.
+    pub(super) fn settle(&self) -> Duration {
+        Duration::try_from_secs_f64(self.settle_seconds).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_constant_is_found_by_its_name_and_no_other_name_is_one() {
+        let mut constants = Constants::default();
+        for (name, value) in Constants::default().all() {
+            assert_eq!(constants.get_mut(name).copied(), Some(value), "{name}");
+            *constants.get_mut(name).unwrap() = value + 1.0;
+        }
+        let changed = Constants::default().all().into_iter().map(|(name, value)| (name, value + 1.0));
+        assert_eq!(constants.all(), changed.collect::<Vec<_>>());
+        assert_eq!(constants.get_mut("growth_mib"), None);
+    }
+}

@@ -3,7 +3,7 @@
 //! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged until
 //! ksmd has visited it twice.
 
-use super::constants::{MOST_GROWTH_PART, TRIALS_OF_SCAN};
+use super::constants::MOST_GROWTH_PART;
 use super::guests::Changes;
 use super::probability::MergeProbability;
 use crate::scan::Outcome;
@@ -78,13 +78,13 @@ impl Growth {
         self.is_wasted || !paid && !self.is_for_new_guests(changes)
     }
 
-    /// Learns from a burst whether growth pays. A burst for new guests that did not pay teaches nothing.
-    pub fn learn(&mut self, paid: bool) {
+    /// Learns from a burst, which counts as so many trials, whether growth pays. A burst for new guests that did not pay teaches nothing.
+    pub fn learn(&mut self, paid: bool, trials: f64) {
         let mut probability = self.probability;
         if self.is_wasted || !paid && !self.has_new_guests {
-            probability.learn(0.0, TRIALS_OF_SCAN);
+            probability.learn(0.0, trials);
         } else if paid {
-            probability.learn(1.0, TRIALS_OF_SCAN);
+            probability.learn(1.0, trials);
         }
         *self = Self { probability, ..Self::default() };
     }
@@ -106,11 +106,11 @@ mod tests {
     fn wasted_bursts_raise_the_threshold_up_to_half_of_the_memory() {
         let mut growth = Growth::default();
         assert!(needs(growth, 1));
-        growth.learn(false);
+        growth.learn(false, 3.0);
         assert!(needs(growth, 8));
-        growth.learn(false);
+        growth.learn(false, 3.0);
         assert!(needs(growth, 50), "half of all memory is always enough");
-        growth.learn(true);
+        growth.learn(true, 3.0);
         let grown = Changes { grown_bytes: 2 * MIB, ..Changes::default() };
         assert!(growth.worth(grown, MIB, 100 * MIB) >= 1.0, "it has paid again");
     }
@@ -143,7 +143,7 @@ mod tests {
         assert!(continues(&mut growth, 0, 270, 1.0));
         assert!(continues(&mut growth, 0, 220, 1.9), "no pass since it paid");
         assert!(!continues(&mut growth, 0, 270, 2.1), "what went and came back was saved before");
-        growth.learn(true);
+        growth.learn(true, 3.0);
         assert!(needs(growth, 8), "such growth is not trusted, although the burst paid as a whole");
         assert!(continues(&mut growth, 0, 0, 0.9), "the next one starts afresh");
     }
@@ -154,9 +154,9 @@ mod tests {
         let new_guest = Changes { new_guests: 1, grown_bytes: MIB, ..Changes::default() };
         growth.note_burst(new_guest);
         growth.note_burst(Changes::default());
-        growth.learn(false);
+        growth.learn(false, 3.0);
         assert!(needs(growth, 1), "a burst for new_guests says nothing of growth");
-        growth.learn(false);
+        growth.learn(false, 3.0);
         assert!(needs(growth, 8));
         assert!(growth.worth(new_guest, MIB, 100 * MIB) >= 1.0);
     }

@@ -44,10 +44,11 @@ mod unfinished;
 use std::time::Duration;
 
 pub use config::ProfitConfig;
+pub use constants::Constants;
 
 use self::arrivals::Arrivals;
 use self::beliefs::{Beliefs, Experience, expects_pairs};
-use self::constants::{CALM_WATCH, NOTICEABLE_PART, QUIET, SOONEST_LOOK, WATCH};
+use self::constants::{CALM_WATCH, QUIET, SOONEST_LOOK, WATCH};
 use self::exploration::Exploration;
 use self::growth::Growth;
 use self::guests::{Changes, Guests};
@@ -116,7 +117,7 @@ pub struct Profit {
 impl Profit {
     /// Creates the policy with these settings.
     pub fn new(config: ProfitConfig) -> Self {
-        let experience = Experience::default();
+        let experience = Experience::new(config.constants.unknown_at_first);
         Self {
             config,
             phase: None,
@@ -173,8 +174,9 @@ impl Profit {
     /// been visited once at most, so guests that still fill their memory would be left half merged.
     fn is_new(&mut self, report: &Report, has_grown: bool, changes: Changes, now: &Situation) -> bool {
         let grown = changes.grown_bytes as f64;
-        let is_filling =
-            report.status == Status::Done && grown > 0.0 && grown >= now.held_bytes as f64 * NOTICEABLE_PART;
+        let is_filling = report.status == Status::Done
+            && grown > 0.0
+            && grown >= now.held_bytes as f64 * now.constants.noticeable_part;
         (has_grown || is_filling)
             && !Arrivals::is_dear(now)
             && self.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)

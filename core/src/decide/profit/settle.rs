@@ -2,7 +2,7 @@
 
 use super::arrivals::Arrivals;
 use super::beliefs::Beliefs;
-use super::constants::{SETTLE, SOONEST_LOOK, TRIALS_OF_SCAN};
+use super::constants::SOONEST_LOOK;
 use super::guests::Changes;
 use super::probability::MergeProbability;
 use super::scan_reason::ScanReason;
@@ -54,15 +54,15 @@ impl Profit {
         let awaited = self.note_unfinished(running, report, paid, changes, now);
         match reason {
             ScanReason::Burst => {
-                self.growth.learn(paid);
+                self.growth.learn(paid, now.constants.trials_of_scan);
                 self.probes = MergeProbability::expecting(1.0);
                 self.dearest_pass = 0.0;
-                self.experience.note_burst();
+                self.experience.note_burst(now);
             }
             // New memory is given its first trial whatever comes of it.
             ScanReason::Finish | ScanReason::Retry => {}
             ScanReason::Probe => {
-                self.probes.learn(worth, TRIALS_OF_SCAN);
+                self.probes.learn(worth, now.constants.trials_of_scan);
                 self.exploration.note(outcome, now.price);
             }
             _ => self.exploration.note(outcome, now.price),
@@ -76,16 +76,16 @@ impl Profit {
             && !Arrivals::is_dear(now)
             && self.clean_burst_pays(awaited, now)
         {
-            return self.park(ScanReason::Finish, SETTLE, figures, now);
+            return self.park(ScanReason::Finish, now.constants.settle(), figures, now);
         }
         if has_missed {
-            return self.park(ScanReason::Retry, SETTLE, figures, now);
+            return self.park(ScanReason::Retry, now.constants.settle(), figures, now);
         }
         if !now.has_page_samples() {
             self.promised = Beliefs::of_changing(now, &self.experience);
             let price = (now.ksmd.clean_pass_seconds * now.price).max(now.ksmd.page_size as f64);
             if job.coverage.is_clean() && self.at_best(self.promised.unknown) >= price {
-                return self.park(ScanReason::Sustain, SETTLE, figures, now);
+                return self.park(ScanReason::Sustain, now.constants.settle(), figures, now);
             }
         }
         let wait = self.probe_interval(now);

@@ -7,7 +7,7 @@ use crate::sample::{Process, ProcessId, Sample};
 use crate::scan::Ksmd;
 
 use super::config::ProfitConfig;
-use super::constants::{FULL_STALL, GROWTH_PART, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD};
+use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD};
 
 /// What one process holds and has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub struct Situation {
     pub copied_pages: u64,
     /// Whether the kernel counts pages that it merges with the zero page.
     pub counts_zero_pages: bool,
+    pub constants: Constants,
 }
 
 impl Situation {
@@ -62,7 +63,7 @@ impl Situation {
             ksmd: Ksmd::of(now, view.history, view.limits),
             held_bytes,
             processes,
-            growth_bytes: most.min((held_bytes as f64 * GROWTH_PART) as u64).max(now.page_size),
+            growth_bytes: most.min((held_bytes as f64 * config.constants.growth_part) as u64).max(now.page_size),
             price: price(config, pressure(now)),
             page_samples: now.page_samples.get(),
             unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),
@@ -70,6 +71,7 @@ impl Situation {
             saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,
             copied_pages: now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0),
             counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
+            constants: config.constants,
         }
     }
 

@@ -1,0 +1,86 @@
+//! Plays all stories with one point's settings.
+
+use std::path::Path;
+
+use ksmith_core::decide::{Policy, PolicyConfig};
+use ksmith_host::bad_file::read_text;
+use ksmith_service::config::Config;
+use rayon::prelude::*;
+
+use super::Tuning;
+use super::point::Figures;
+use crate::measure::Measures;
+use crate::simulate::{Meter, SimulatedHost, Story, run};
+
+/// Where points are played.
+pub(super) struct Bench<'a> {
+    pub tuning: &'a Tuning,
+    pub meter: &'a Meter,
+    pub is_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What came of a point.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Played {
+    /// The figures of each story.
+    Done(Vec<Figures>),
+    /// The settings are refused, and nothing was played.
+    Refused(String),
+    /// The search was ended meanwhile.
+    Stopped,
+}
+
+/// What messages about a point's settings name as their file.
+const SOURCE: &str = "settings";
+
+impl Bench<'_> {
+    /// Plays all stories, each with a policy of its own.
+    ///
+    /// # Errors
+    /// A policy can't be made of settings that are valid.
+    pub fn play(&self, values: &[f64]) -> Result<Played, String> {
+        let config = match self.config(values) {
+            Ok(config) => config,
+            Err(why) => return Ok(Played::Refused(why)),
+        };
+        let of_all: Result<Vec<Option<Figures>>, String> = self
+            .tuning
+            .stories
+            .par_iter()
+            .map(|story| config.policy(&read_text).map(|policy| self.tell(story, policy)))
+            .collect();
+        Ok(of_all?.into_iter().collect::<Option<_>>().map_or(Played::Stopped, Played::Done))
+    }
+
+    /// The configuration with these values. It is refused as that of the daemon would be: out of bounds, or contradictory.
+    fn config(&self, values: &[f64]) -> Result<PolicyConfig, String> {
+        let kind = &self.tuning.policy;
+        let (constants, settings): (Vec<_>, Vec<_>) =
+            self.tuning.keys.iter().zip(values).partition(|(key, _)| key.is_constant);
+        let lines: String = settings.into_iter().map(|(key, value)| key.line(*value)).collect();
+        let text = format!("[policy]\nkind = \"{kind}\"\n[policy.{kind}]\n{lines}");
+        let mut config = Config::parse(Path::new(SOURCE), &text).map_err(|error| error.to_string())?.policy;
+        for (key, value) in constants {
+            let constant = config.profit.constants.get_mut(&key.name);
+            *constant.ok_or_else(|| format!("there is no constant {:?}", key.name))? = *value;
+        }
+        Ok(config)
+    }
+
+    /// Plays a story. `None` if the search was ended meanwhile.
+    fn tell(&self, story: &Story, policy: Box<dyn Policy>) -> Option<Figures> {
+        let goes_on = |by| {
+            self.meter.advance(by);
+            !(self.is_stopped)()
+        };
+        if (self.is_stopped)() {
+            return None;
+        }
+        // Parts of a scenario have runs of their own length.
+        let run_pages = self.tuning.host.run_pages.filter(|_| matches!(story, Story::Planned { .. }));
+        let host = SimulatedHost { run_pages, ..self.tuning.host.clone() };
+        let run = run(story, &host, Some((policy, story.limits())), None, &goes_on);
+        let figures = Figures::of(&Measures::of(&run.series, &run.counted));
+        (!(self.is_stopped)()).then_some(figures)
+    }
+}

@@ -1,0 +1,172 @@
+//! The search: CMA-ES (Hansen) in several directions at once, each from the defaults.
+//!
+//! A direction is a ratio of what is lost to what is spent, both relative to the defaults. It leads to the point of the front at which they
+//! are in that ratio: `max(loss / sqrt(ratio), cpu * sqrt(ratio))` is least there. In the direction 1 that is the point that lies
+//! before the defaults.
+
+use cmaes::{CMAES, CMAESOptions, DVector};
+
+/// The directions, the one through the defaults first.
+const DIRECTIONS: [f64; 5] = [1.0, 0.25, 4.0, 0.5, 2.0];
+
+/// The part of the sum of both that counts besides the greater one, so that of points equal in that the better one is found.
+const BESIDE: f64 = 0.01;
+
+/// How far from the defaults the search begins: a part of the way from the least value to the greatest one.
+const FIRST_STEP: f64 = 0.15;
+
+/// What a refused point counts as: worse than all that can be played.
+const REFUSED: f64 = 1e9;
+
+/// What came of a point: the part that is not saved and the CPU time, relative to those of the defaults.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Relative {
+    pub loss: f64,
+    pub cpu: f64,
+}
+
+impl Relative {
+    /// How bad that is in a direction.
+    fn badness(self, direction: f64) -> f64 {
+        let (loss, cpu) = (self.loss / direction.sqrt(), self.cpu * direction.sqrt());
+        loss.max(cpu) + BESIDE * (loss + cpu)
+    }
+}
+
+/// What a search is told of a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Tried {
+    /// It was played.
+    Played(Relative),
+    /// Its settings are refused. It was not played.
+    Refused,
+    /// The search is to end.
+    Stopped,
+}
+
+/// Searches from a place on, by whole generations in turn, until so many places were tried, the search is stopped or all directions have
+/// come to their end. `try_out` is called from several threads of the pool that this is called in, and with the same places for the same
+/// seed. `after` is told how many places were tried.
+///
+/// Returns how many places were tried.
+pub(super) fn search(
+    from: &[f64],
+    (places, seed): (usize, u64),
+    try_out: &(dyn Fn(&[f64]) -> Tried + Sync),
+    after: &dyn Fn(usize),
+) -> usize {
+    let mut searches: Vec<_> =
+        DIRECTIONS.iter().filter_map(|direction| one(from, *direction, seed, try_out)).collect();
+    let mut tried = 0;
+    while tried < places && !searches.is_empty() {
+        let mut next = Vec::new();
+        for mut search in searches {
+            if tried >= places {
+                break;
+            }
+            let before = search.function_evals();
+            // A direction ends when its generation is all the same, or on a stop.
+            let has_ended = search.next_parallel().is_some();
+            tried += search.function_evals() - before;
+            after(tried);
+            if !has_ended {
+                next.push(search);
+            }
+        }
+        searches = next;
+    }
+    tried
+}
+
+/// The search in one direction.
+fn one<'a>(
+    from: &[f64],
+    direction: f64,
+    seed: u64,
+    try_out: &'a (dyn Fn(&[f64]) -> Tried + Sync),
+) -> Option<CMAES<impl Fn(&DVector<f64>) -> f64 + Sync + 'a>> {
+    let badness = move |place: &DVector<f64>| match try_out(place.as_slice()) {
+        Tried::Played(relative) => relative.badness(direction),
+        Tried::Refused => REFUSED,
+        // CMA-ES ends on what is no number.
+        Tried::Stopped => f64::NAN,
+    };
+    // Directions draw different numbers.
+    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(direction.to_bits());
+    // It refuses no options but a search without a key, for which there is nothing to do.
+    CMAESOptions::new(from.to_vec(), FIRST_STEP).seed(seed).build(badness).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Loss and CPU whose front goes from (0.1, 10) to (10, 0.1), where the second number is 0.5.
+    fn play(place: &[f64]) -> Relative {
+        let along = 10_f64.powf(2.0 * place[0] - 1.0);
+        let beside = 1.0 + 10.0 * (place[1] - 0.5).powi(2);
+        Relative { loss: along * beside, cpu: beside / along }
+    }
+
+    fn tried(seed: u64, places: usize) -> Vec<Vec<f64>> {
+        let seen = Mutex::new(Vec::new());
+        let try_out = |place: &[f64]| {
+            seen.lock().unwrap().push(place.to_vec());
+            Tried::Played(play(place))
+        };
+        let count = search(&[0.5, 0.9], (places, seed), &try_out, &|_| ());
+        let mut seen = seen.into_inner().unwrap();
+        assert_eq!(count, seen.len());
+        // Threads come to them in any order.
+        seen.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        seen
+    }
+
+    #[test]
+    fn the_same_seed_tries_the_same_places() {
+        assert_eq!(tried(1, 60), tried(1, 60));
+        assert_ne!(tried(1, 60), tried(2, 60));
+    }
+
+    #[test]
+    fn so_many_places_are_tried_in_whole_generations() {
+        let count = tried(1, 50).len();
+        assert!((50..60).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn each_direction_finds_its_point_of_the_front() {
+        let places = tried(3, 800);
+        for direction in DIRECTIONS {
+            let least = places.iter().map(|place| play(place).badness(direction)).fold(f64::INFINITY, f64::min);
+            // loss = sqrt(ratio) and cpu = 1 / sqrt(ratio).
+            assert!(least < 1.02 * (1.0 + 2.0 * BESIDE), "{direction}: {least}");
+        }
+    }
+
+    #[test]
+    fn refused_places_are_left_and_a_stop_ends_the_search_at_once() {
+        let best = Mutex::new(f64::INFINITY);
+        let try_out = |place: &[f64]| {
+            if place[1] > 0.8 {
+                return Tried::Refused;
+            }
+            let relative = play(place);
+            let mut best = best.lock().unwrap();
+            *best = best.min(relative.badness(1.0));
+            Tried::Played(relative)
+        };
+        search(&[0.5, 0.9], (400, 1), &try_out, &|_| ());
+        assert!(*best.lock().unwrap() < 1.05, "{best:?}");
+        let calls = AtomicUsize::new(0);
+        let stopped = |_: &[f64]| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Tried::Stopped
+        };
+        search(&[0.5, 0.5], (100_000, 1), &stopped, &|_| ());
+        assert!(calls.into_inner() < 100);
+    }
+}
