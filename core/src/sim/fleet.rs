@@ -38,6 +38,8 @@ pub struct Fleet {
     pub growing: f64,
     /// The time in which it grows.
     pub growing_over: Duration,
+    /// The part of the guests that share nothing: what others have in common is unlike any other in them.
+    pub strangers: f64,
     /// The pace of rewriting, and of coming and going, at night: see [`Config::night_permille`].
     pub night_permille: u32,
     /// Time between two starts while the host fills.
@@ -74,6 +76,7 @@ impl Default for Fleet {
             boot: Duration::from_secs(30),
             growing: 0.0,
             growing_over: Duration::from_secs(3600),
+            strangers: 0.0,
             night_permille: 1000,
             start_every: Duration::from_secs(5),
             full: 0.9,
@@ -147,6 +150,13 @@ impl Fleet {
         let (working, booting, growing) = (part(self.working), part(self.booting), part(self.growing));
         let images = self.images.max(1);
         let of_image = 1 + dice.below(images.into()) as u16;
+        let is_stranger = self.strangers > 0.0 && (dice.below(1 << 20) as f64) < self.strangers * f64::from(1 << 20);
+        if is_stranger {
+            return Plan::new(format!("guest-{}", number + 1))
+                .rewritten(rewritten, self.rewritten_every)
+                .unique(all - rewritten)
+                .starting_at(at);
+        }
         let plan = Plan::new(format!("guest-{}", number + 1))
             .equal(0, common)
             .equal(of_image, image)

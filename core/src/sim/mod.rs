@@ -30,6 +30,7 @@ mod content;
 mod counters;
 mod fleet;
 mod guest;
+mod guest_sketch;
 mod ksmd;
 mod living;
 mod machine;

@@ -104,3 +104,9 @@ pub const DEAR_SECONDS: f64 = 2.0;
 
 /// Guests of mean size that are taken to merge wholly, besides those that were seen.
 pub const PRIOR_GUESTS: f64 = 0.25;
+
+/// The part of a guest's memory that has to be known, by a sketch or from a clean pass, for the rest not to matter.
+pub const KNOWN_PART: f64 = 7.0 / 8.0;
+
+/// The part of the other guests' memory of which there have to be sketches, so that they stand for all.
+pub const KNOWN_PART_OF_OTHERS: f64 = 1.0 / 2.0;

@@ -41,12 +41,13 @@ impl Profit {
         if job.coverage.is_clean() {
             self.copied_pages = now.copied_pages;
         }
+        if reason == ScanReason::Meet {
+            self.arrivals.learn(outcome, &self.guests, now);
+        }
         if job.coverage.is_clean() && (job.passes > 1 || reason == ScanReason::Meet) {
             self.arrivals.note_clean_end(&self.guests);
         }
-        if reason == ScanReason::Meet {
-            self.arrivals.learn(outcome);
-        }
+        if std::env::var_os("KDBG").is_some() { eprintln!("{:7.0} {:?} clean={} {} dear={} {}", now.ksmd.at.as_secs_f64(), reason, job.coverage.is_clean(), figures_dbg(outcome), Arrivals::is_dear(now), self.arrivals.dbg(&self.guests, now)); }
         let has_missed = self.may_have_missed(running, report, paid, changes, now);
         let awaited = self.note_unfinished(running, report, paid, changes, now);
         match reason {
@@ -64,7 +65,13 @@ impl Profit {
             }
             _ => self.exploration.note(outcome, now.price),
         }
-        let figures = text::outcome(reason, outcome, now.price);
+        let mut figures = text::outcome(reason, outcome, now.price);
+        if reason == ScanReason::Burst
+            && !job.coverage.is_clean()
+            && let Some(unmet) = self.arrivals.in_words(&self.guests, now)
+        {
+            figures = format!("{figures}; {unmet}");
+        }
         if reason == ScanReason::Burst && !job.coverage.is_clean() && self.meeting_pays(now) {
             return self.park(ScanReason::Meet, SOONEST_LOOK, figures, now);
         }
@@ -89,3 +96,4 @@ impl Profit {
         self.park(ScanReason::Probe, wait, figures, now)
     }
 }
+fn figures_dbg(o: &crate::scan::Outcome) -> String { format!("saved {} MiB cpu {:.1}", o.saved_bytes >> 20, o.cpu_seconds) }
