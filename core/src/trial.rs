@@ -9,9 +9,9 @@ pub use foreseen::Foreseen;
 
 use self::leased::Leased;
 use crate::decide::{self, Limits, Policy, View};
+use crate::guest_sketch::{self, SketchKeeper};
 use crate::history::History;
 use crate::knobs::Knobs;
-use crate::guest_sketch::{self, SketchKeeper};
 use crate::page_sample::{PageSampler, Request};
 use crate::reading::Reading;
 use crate::sample::Sample;
@@ -72,7 +72,19 @@ impl Trial {
         let sampler = policy.wants_page_samples().then(PageSampler::default);
         let sketches = policy.wants_sketches().then(SketchKeeper::default);
         let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
-        Self { machine, policy, limits, history, sampler, places, sketches, next_turn, turns: 0, state: "", lease: None }
+        Self {
+            machine,
+            policy,
+            limits,
+            history,
+            sampler,
+            places,
+            sketches,
+            next_turn,
+            turns: 0,
+            state: "",
+            lease: None,
+        }
     }
 
     /// Puts `policy` in charge of a fleet's machine, with memory in runs of `run_pages` pages.
@@ -299,5 +311,7 @@ impl Outcome {
 /// Time between two moments.
 const STEP: Duration = Duration::from_secs(1);
 
+#[cfg(test)]
+mod sketch_tests;
 #[cfg(test)]
 mod tests;

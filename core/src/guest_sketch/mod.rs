@@ -90,7 +90,8 @@ impl SketchKeeper {
         self.account.follow(sample.at);
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
         if full_scans != self.full_scans {
-            let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0 && sample.ksm.run_state() == Some(Run::Running);
+            let is_clean =
+                sample.ksm.smart_scan.get().unwrap_or(0) == 0 && sample.ksm.run_state() == Some(Run::Running);
             if is_clean {
                 let began = self.ended_at;
                 let has_visited = |known: &&mut Known| known.read_at.is_some_and(|at| at <= began);
@@ -191,10 +192,12 @@ impl SketchKeeper {
                 }
             }
         }
-        let mut common: FxHashSet<u64> = holders.iter().filter(|(_, id)| id.is_none()).map(|(content, _)| *content).collect();
+        let mut common: FxHashSet<u64> =
+            holders.iter().filter(|(_, id)| id.is_none()).map(|(content, _)| *content).collect();
         for (id, _, sketch) in sketched() {
             let contents = sketch.kept().iter().map(|page| page.content());
-            common.extend(contents.filter(|content| holders.get(content).is_some_and(|holder| *holder != Some(*id))));
+            common
+                .extend(contents.filter(|content| holders.get(content).is_some_and(|holder| *holder != Some(*id))));
         }
         let places = sketched().filter_map(|(id, _, sketch)| {
             let open = sketch.kept().iter().filter(|page| page.mappings() == 0 && common.contains(&page.content()));
@@ -211,7 +214,8 @@ impl SketchKeeper {
         let others = self.guests.iter().filter(|(other, _)| **other != id);
         let places = others.filter_map(|(id, known)| {
             let merged = known.sketch.as_ref()?.kept().iter().filter(|page| page.mappings() > 0);
-            let places: Vec<u64> = merged.filter(|page| open.remove(&page.content())).map(|page| page.place()).collect();
+            let places: Vec<u64> =
+                merged.filter(|page| open.remove(&page.content())).map(|page| page.place()).collect();
             (!places.is_empty()).then_some((*id, places))
         });
         places.collect()

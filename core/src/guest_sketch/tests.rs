@@ -60,7 +60,7 @@ fn a_guest_is_read_when_it_comes_and_when_it_has_grown() {
 fn what_ended_guests_held_is_forgotten() {
     let mut keeper = keeper(&[(1, &[1]), (2, &[2])]);
     keeper.follow(&sample(2, 0, &[(2, 100)]));
-    let guests = keeper.sketches().get().unwrap().guests.clone();
+    let guests = keeper.sketches().value().unwrap().clone().guests.clone();
     assert_eq!(guests.iter().map(|guest| guest.id).collect::<Vec<_>>(), [id(2)]);
 }
 
@@ -87,13 +87,16 @@ fn a_guest_that_cannot_be_read_is_not_tried_at_every_sample() {
 fn after_a_pass_common_unmerged_contents_are_looked_at_again() {
     let mut keeper = keeper(&[(1, &[1, 2, 3]), (2, &[3, 4, 1])]);
     keeper.follow(&sample(2, 1, &[(1, 100), (2, 100)]));
-    let before = keeper.sketches().get().unwrap().full_scans;
+    let before = keeper.sketches().value().unwrap().clone().full_scans;
     let Request::Look(places) = keeper.next() else { panic!("nothing to look at") };
     assert_eq!(places, [(id(1), vec![0, 2]), (id(2), vec![0, 2])]);
     let merged = |place, content: u64| (place, Some(ReadPage { place, fingerprint: content << 32, mappings: 2 }));
-    let looked = [(id(1), [merged(0, 1), merged(2, 3)].into_iter().collect()), (id(2), [merged(0, 3), merged(2, 1)].into_iter().collect())];
+    let looked = [
+        (id(1), [merged(0, 1), merged(2, 3)].into_iter().collect()),
+        (id(2), [merged(0, 3), merged(2, 1)].into_iter().collect()),
+    ];
     keeper.looked(&looked, 0.0);
-    let after = keeper.sketches().get().unwrap();
+    let after = keeper.sketches().value().unwrap().clone();
     assert_eq!((before, after.full_scans), (0, 1), "now it is known what the pass has merged");
     let mappings: Vec<_> = after.guests[0].kept().iter().map(|page| page.mappings()).collect();
     assert_eq!(mappings, [2, 0, 2]);

@@ -115,16 +115,14 @@ impl Sketches {
         let each = f64::from(halvings).exp2();
         let (mut merged, mut unmerged) = (Sum::default(), Sum::default());
         for content in contents.values().filter(|content| content.new > 0.0) {
-            if content.merged > 0.0 {
-                merged.add(content.new * content.merged / content.mappings.max(1) as f64 * each);
-            } else {
-                unmerged.add(content.new * content.unmerged * each);
-            }
+            let class = if content.merged > 0.0 { &mut merged } else { &mut unmerged };
+            class.add(content.new * content.elsewhere() * each);
         }
         let mut common: FxHashMap<(usize, usize), Sum> = FxHashMap::default();
         for (number, guest) in new.iter().enumerate() {
             for page in guest.kept().iter().filter(|page| page.is_kept(halvings) && page.mappings() == 0) {
-                if let Some(content) = contents.get_mut(&page.content()).filter(|content| content.is_of_new_alone()) {
+                if let Some(content) = contents.get_mut(&page.content()).filter(|content| content.is_of_new_alone())
+                {
                     content.meet(number, 1.0 / guest.part(), each, &mut common);
                 }
             }
@@ -156,16 +154,21 @@ impl Content {
         self.mappings = self.mappings.max(mappings);
     }
 
-    fn is_of_new_alone(&self) -> bool {
-        self.merged == 0.0 && self.unmerged == 0.0
+    /// How often the content is elsewhere, a merged frame counting once. 0 where it was not seen there, and else so much that the mean of
+    /// both is right.
+    fn elsewhere(&self) -> f64 {
+        if self.merged > 0.0 { self.merged / self.mappings.max(1) as f64 } else { self.unmerged }
     }
 
-    /// Pairs the page of a new guest with those of the guests before it.
+    /// Pairs the page of a new guest with those of the guests before it, and takes the pairs off again that are elsewhere too.
     fn meet(&mut self, guest: usize, weight: f64, each: f64, common: &mut FxHashMap<(usize, usize), Sum>) {
+        let alone = 1.0 - self.elsewhere();
         for first in &mut self.first {
             match *first {
                 Some((before, _)) if before == guest => return,
-                Some((before, other)) => common.entry((before, guest)).or_default().add(weight * other * each),
+                Some((before, other)) => {
+                    common.entry((before, guest)).or_default().add(weight * other * each * alone)
+                }
                 None => {
                     *first = Some((guest, weight));
                     return;

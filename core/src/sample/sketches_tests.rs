@@ -125,8 +125,13 @@ fn a_merged_page_of_a_new_guest_has_nothing_left_to_gain() {
 
 #[test]
 fn a_guest_that_is_neither_new_nor_another_is_left_out() {
-    let guests = fleet(1000, [300, 200, 0, 0]);
-    let found = sketches(&guests, 1000, 7).matches(|id| id.pid == 3, |id| id.pid == 2);
-    assert_eq!(classes(&found).map(|class| class.bytes), [300.0, 0.0, 0.0]);
-    assert_eq!((found.new_bytes, found.other_bytes), (1000.0, 1000.0));
+    let guests = fleet(1000, [0, 200, 0, 0]);
+    let sketches = sketches(&guests, 1000, 7);
+    let classes_beside = |other: u32| {
+        let found = sketches.matches(|id| id.pid == 3, |id| id.pid == other);
+        assert_eq!((found.new_bytes, found.other_bytes), (1000.0, 1000.0));
+        classes(&found).map(|class| class.bytes)
+    };
+    assert_eq!(classes_beside(1), [0.0, 200.0, 0.0]);
+    assert_eq!(classes_beside(2), [0.0, 0.0, 0.0]);
 }

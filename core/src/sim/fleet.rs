@@ -150,7 +150,8 @@ impl Fleet {
         let (working, booting, growing) = (part(self.working), part(self.booting), part(self.growing));
         let images = self.images.max(1);
         let of_image = 1 + dice.below(images.into()) as u16;
-        let is_stranger = self.strangers > 0.0 && (dice.below(1 << 20) as f64) < self.strangers * f64::from(1 << 20);
+        let is_stranger =
+            self.strangers > 0.0 && (dice.below(1 << 20) as f64) < self.strangers * f64::from(1 << 20);
         if is_stranger {
             return Plan::new(format!("guest-{}", number + 1))
                 .rewritten(rewritten, self.rewritten_every)

@@ -1,5 +1,5 @@
-use std::process::{Child, Command, Stdio};
 use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 use ksmith_core::kernel::{KsmStat, PidStat};
 use ksmith_core::reading::Reading;

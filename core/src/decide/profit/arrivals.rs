@@ -18,9 +18,9 @@ use super::beliefs::Belief;
 use super::constants::{DEAR_SECONDS, HORIZON, NOTICEABLE_PART, PRIOR_GUESTS, RATE_SECONDS};
 use super::guests::{Changes, Guests};
 use super::probability::MergeProbability;
-use super::text;
 use super::situation::{Holding, Situation};
 use super::sketched::{self, Sketched};
+use super::text;
 use crate::sample::ProcessId;
 use crate::scan::Outcome;
 
@@ -98,9 +98,10 @@ impl Arrivals {
     /// Bytes that merging new memory is expected to save: what sketches say of new guests, and `merging_part` of the rest.
     fn gain(&self, changes: Changes) -> f64 {
         let grown = changes.grown_bytes as f64;
-        let (known, merging) = self.sketched.arriving().map_or((0.0, 0.0), |arriving| {
-            (arriving.bytes, arriving.merging.bytes.min(arriving.bytes))
-        });
+        let (known, merging) = self
+            .sketched
+            .arriving()
+            .map_or((0.0, 0.0), |arriving| (arriving.bytes, arriving.merging.bytes.min(arriving.bytes)));
         merging + (grown - known).max(0.0) * self.part
     }
 
@@ -113,7 +114,6 @@ impl Arrivals {
         Belief { bytes, probability, lifetime_part: 1.0 }
     }
 
-    pub fn dbg(&self, guests: &Guests, now: &Situation) -> String { format!("lack={:.0} unmet={:?} price={:.0} part={:.2} arriving={:?} sk={:?} scans={}", self.lack(guests, now)/1048576.0, sketched::unmet(guests, &self.met, now).map(|e| ((e.bytes/1048576.0) as i64, (e.error/1048576.0) as i64)), now.ksmd.clean_pass_seconds*now.price/1048576.0, self.part, self.sketched.arriving().map(|a| ((a.bytes/1048576.0) as i64, (a.merging.bytes/1048576.0) as i64, (a.merging.error/1048576.0) as i64)), now.sketches.as_ref().map(|s| (s.guests.len(), s.full_scans)), now.ksmd.full_scans) }
     /// Notes that a clean pass starts.
     pub fn note_clean_start(&mut self, guests: &Guests, now: &Situation) {
         self.lacked = match sketched::unmet(guests, &self.met, now) {

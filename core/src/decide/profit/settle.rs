@@ -47,7 +47,6 @@ impl Profit {
         if job.coverage.is_clean() && (job.passes > 1 || reason == ScanReason::Meet) {
             self.arrivals.note_clean_end(&self.guests);
         }
-        if std::env::var_os("KDBG").is_some() { eprintln!("{:7.0} {:?} clean={} {} dear={} {}", now.ksmd.at.as_secs_f64(), reason, job.coverage.is_clean(), figures_dbg(outcome), Arrivals::is_dear(now), self.arrivals.dbg(&self.guests, now)); }
         let has_missed = self.may_have_missed(running, report, paid, changes, now);
         let awaited = self.note_unfinished(running, report, paid, changes, now);
         match reason {
@@ -96,4 +95,3 @@ impl Profit {
         self.park(ScanReason::Probe, wait, figures, now)
     }
 }
-fn figures_dbg(o: &crate::scan::Outcome) -> String { format!("saved {} MiB cpu {:.1}", o.saved_bytes >> 20, o.cpu_seconds) }

@@ -16,9 +16,7 @@ pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String 
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()
         }
-        ScanReason::Meet => {
-            "new guests may share contents with old memory that no page shares yet".to_owned()
-        }
+        ScanReason::Meet => "new guests may share contents with old memory that no page shares yet".to_owned(),
         ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
         ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
