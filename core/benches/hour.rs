@@ -1,6 +1,7 @@
 //! An hour of a made-up fleet under policies, on the simulated machine.
 //!
-//! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [POLICY…]`: a host of so many GiB, on which one
+//! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [--images N] [--strangers PART]
+//! [--without-sketches] [POLICY…]`: a host of so many GiB, on which one
 //! guest leaves and one comes each so many seconds. The policies are the lab's competitors; all where none is named. `foreseen:N`
 //! knows when guests come, and makes two smart passes for each N of them ([`Foreseen`]). `of bound` is ksmd's part of a CPU in the
 //! second half, as a multiple of the least for one batch of passes for each arrival, and for as many batches as were made ([`Bound`]).
@@ -17,16 +18,21 @@ use std::time::{Duration, Instant};
 
 use ksmith_core::decide::{Limits, POLICIES, Policy, PolicyConfig};
 use ksmith_core::sim::{Costs, Fleet};
-use ksmith_core::trial::{Bound, Foreseen, Outcome};
+use ksmith_core::trial::{Bound, Foreseen, Outcome, Trial};
 
 fn main() {
     let mut numbers = Vec::new();
     let (mut run, mut hours, mut wanted) = (1, 1.0, Vec::new());
+    let mut usual = Fleet::default();
+    let mut has_sketches = true;
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         let mut value = || words.next().and_then(|value| value.parse::<f64>().ok());
         match word.as_str() {
             "--run" => run = value().unwrap_or(1.0) as u32,
+            "--images" => usual.images = value().unwrap_or(8.0) as u16,
+            "--strangers" => usual.strangers = value().unwrap_or(0.0),
+            "--without-sketches" => has_sketches = false,
             "--hours" => hours = value().unwrap_or(1.0),
             _ => match word.parse::<u64>() {
                 Ok(number) => numbers.push(number),
@@ -40,7 +46,7 @@ fn main() {
         size_step: if gib < 16 { gib << 26 } else { 1 << 30 },
         exchange_every: Duration::from_secs(seconds),
         duration: Duration::from_secs_f64(3600.0 * hours),
-        ..Fleet::default()
+        ..usual
     };
     println!("{gib} GiB, one in {seconds} s, {hours} h, runs of {run} pages");
     let bound = Bound::of(&fleet, &Costs::default(), fleet.duration / 2);
@@ -53,7 +59,7 @@ fn main() {
         least(0.0)
     );
     println!(
-        "policy                    saved    GiB-s  counted   ksmd  2nd half  passes    turns    took  of bound  own batches"
+        "policy                    saved    GiB-s  counted   ksmd  2nd half  passes    turns  sketches    took  of bound  own batches"
     );
     let default = [("profit", "kind = \"profit\"".to_owned())];
     let of_policies = POLICIES.iter().skip(1).flat_map(|entry| {
@@ -66,21 +72,24 @@ fn main() {
         }
         let config: PolicyConfig = toml::from_str(&table).unwrap_or_default();
         let Ok(policy) = config.policy(&|_| Err(io::ErrorKind::NotFound.into())) else { continue };
-        play(&fleet, &bound, run, name, policy);
+        play(&fleet, &bound, run, name, policy, has_sketches);
     }
     for batch in wanted.iter().filter_map(|word| word.strip_prefix("foreseen:")?.parse().ok()) {
-        play(&fleet, &bound, run, &format!("foreseen:{batch}"), Box::new(Foreseen::of(&fleet, batch)));
+        let policy = Box::new(Foreseen::of(&fleet, batch));
+        play(&fleet, &bound, run, &format!("foreseen:{batch}"), policy, has_sketches);
     }
 }
 
-fn play(fleet: &Fleet, bound: &Bound, run: u32, name: &str, policy: Box<dyn Policy>) {
+fn play(fleet: &Fleet, bound: &Bound, run: u32, name: &str, policy: Box<dyn Policy>, has_sketches: bool) {
     let began = Instant::now();
-    let outcome = Outcome::of(fleet, run, policy, Limits::default(), |_| true);
+    let trial = Trial::of_fleet(fleet, run, policy, Limits::default());
+    let trial = if has_sketches { trial } else { trial.without_sketches() };
+    let outcome = Outcome::of_trial(fleet, trial, |_| true);
     let half = fleet.duration / 2;
     let (used, batches) = (outcome.ksmd_share(half), outcome.passes_since(half) as f64 / 2.0);
     let of = |batches: f64| used / bound.cpu_share(batches).max(f64::MIN_POSITIVE);
     println!(
-        "{name:22} {:7.1} % {:8.0} {:6.1} % {:4.0} %  {:6.1} % {:7} {:8} {:6.1} s {:9.2} {:12.2}",
+        "{name:22} {:7.1} % {:8.0} {:6.1} % {:4.0} %  {:6.1} % {:7} {:8} {:7.2} s {:6.1} s {:9.2} {:12.2}",
         outcome.share() * 100.0,
         outcome.gib_seconds(),
         outcome.counted_share() * 100.0,
@@ -88,6 +97,7 @@ fn play(fleet: &Fleet, bound: &Bound, run: u32, name: &str, policy: Box<dyn Poli
         used * 100.0,
         outcome.passes(),
         outcome.turns,
+        outcome.sketches_cpu.as_secs_f64(),
         began.elapsed().as_secs_f64(),
         of(bound.arrivals as f64),
         of(batches),

@@ -20,6 +20,9 @@ pub trait Host {
     /// Enables page sampling ([`crate::page_sample`]). A host may have none.
     fn enable_page_sampling(&mut self, _wanted: bool) {}
 
+    /// Enables sketches of guests ([`crate::guest_sketch`]). A host may have none.
+    fn enable_sketches(&mut self, _wanted: bool) {}
+
     /// Says that a look is complete and when the next is due. The host scans on until then, and not much longer
     /// ([`crate::lease`]). A host may need no such word. Returns what went wrong.
     fn hold(&mut self, _until_next: Duration) -> Vec<String> {
@@ -83,6 +86,7 @@ impl<H: Host> Controller<H> {
     /// Takes one turn with a guard that may change the policy's decision before the limits are applied.
     pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, Decision) -> Decision) -> Tick {
         self.host.enable_page_sampling(self.policy.wants_page_samples());
+        self.host.enable_sketches(self.policy.wants_sketches());
         let sample = self.host.sample();
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
@@ -172,6 +176,10 @@ impl<H: Host> Host for &mut H {
 
     fn enable_page_sampling(&mut self, wanted: bool) {
         (**self).enable_page_sampling(wanted);
+    }
+
+    fn enable_sketches(&mut self, wanted: bool) {
+        (**self).enable_sketches(wanted);
     }
 
     fn hold(&mut self, until_next: Duration) -> Vec<String> {

@@ -18,6 +18,7 @@ pub mod field;
 pub mod figures;
 pub mod filter;
 pub mod guest;
+pub mod guest_sketch;
 pub mod history;
 pub mod job;
 pub mod kernel;

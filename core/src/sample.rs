@@ -1,8 +1,14 @@
 //! One sample of the host: the input of every policy and of every view.
 
+mod guest_sketch;
 mod page_samples;
+mod sketches;
+#[cfg(test)]
+mod sketches_tests;
 
+pub use guest_sketch::{GuestSketch, ReadPage, SketchedPage};
 pub use page_samples::{LASTING, PageSamples};
+pub use sketches::{Estimate, Matches, Sketches};
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,6 +55,9 @@ pub struct Sample {
     /// Counts of the sampled pages. Absent where no pages are sampled.
     #[serde(skip)]
     pub page_samples: Reading<PageSamples>,
+    /// Sketches of guests' contents. Absent where none are kept.
+    #[serde(skip)]
+    pub sketches: Reading<Arc<Sketches>>,
 }
 
 impl Sample {

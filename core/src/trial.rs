@@ -13,6 +13,7 @@ pub use foreseen::Foreseen;
 
 use self::leased::Leased;
 use crate::decide::{self, Limits, OnDemand, Policy, View};
+use crate::guest_sketch::{self, SketchKeeper};
 use crate::history::History;
 use crate::knobs::Knobs;
 use crate::page_sample::{PageSampler, Request};
@@ -32,6 +33,8 @@ pub struct Trial {
     /// Draws pages to read, where they may be read.
     sampler: Option<PageSampler>,
     places: Vec<Place>,
+    /// Keeps sketches of guests, where they may be read.
+    sketches: Option<SketchKeeper>,
     next_turn: Duration,
     turns: u64,
     /// The state that the policy named last.
@@ -46,6 +49,9 @@ pub struct Trial {
 
 /// Pages in a page sample.
 const SAMPLED: usize = 512;
+
+/// CPU-seconds of the daemon for a page that it reads for a sketch.
+const FINGERPRINT_SECONDS: f64 = 0.7e-6;
 
 /// The figures of one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,6 +79,7 @@ impl Trial {
     /// Puts `policy` in charge of `machine`.
     pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
         let sampler = policy.wants_page_samples().then(PageSampler::default);
+        let sketches = policy.wants_sketches().then(SketchKeeper::default);
         let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
         Self {
             machine,
@@ -81,6 +88,7 @@ impl Trial {
             history,
             sampler,
             places,
+            sketches,
             next_turn,
             turns: 0,
             state: "",
@@ -88,6 +96,13 @@ impl Trial {
             pool_shortness: 0.0,
             scan: None,
         }
+    }
+
+    /// Puts `policy` in charge of a fleet's machine, with memory in runs of `run_pages` pages.
+    pub fn of_fleet(fleet: &Fleet, run_pages: u32, policy: Box<dyn Policy>, limits: Limits) -> Self {
+        let mut machine = Machine::new(fleet.config(run_pages));
+        fleet.plans().into_iter().for_each(|plan| machine.start(plan));
+        Self::new(machine, policy, limits)
     }
 
     /// Has ksmd scan under a lease, as the daemon does it: ksmd is woken for each batch, or part of one, when it is seen asleep. That
@@ -115,7 +130,20 @@ impl Trial {
     #[must_use]
     pub fn without_page_samples(mut self) -> Self {
         self.sampler = None;
+        self.without_sketches()
+    }
+
+    /// Keeps no sketches of guests, as where an operator has switched them off.
+    #[must_use]
+    pub fn without_sketches(mut self) -> Self {
+        self.sketches = None;
         self
+    }
+
+    /// CPU time of the daemon for sketches so far.
+    pub fn sketches_cpu(&self) -> Duration {
+        let seconds = self.sketches.as_ref().map_or(0.0, SketchKeeper::cpu_seconds);
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
     /// The policy in charge.
@@ -147,6 +175,7 @@ impl Trial {
         }
         sample.pool_shortness = self.pool_shortness;
         self.take_page_samples(&mut sample);
+        self.take_sketches(&mut sample);
         self.history.push(&sample);
         let view = View { now: &sample, history: &self.history, limits: &self.limits };
         let scanning = self.scan.as_mut().map(|scan| scan.decide(&view));
@@ -190,6 +219,29 @@ impl Trial {
         sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
 
+    fn take_sketches(&mut self, sample: &mut Sample) {
+        let Some(keeper) = &mut self.sketches else { return };
+        keeper.follow(sample);
+        loop {
+            match keeper.next() {
+                guest_sketch::Request::Nothing => break,
+                guest_sketch::Request::Read(id) => {
+                    let sketch = self.machine.sketch(id);
+                    let cost = sketch.as_ref().map_or(0, |sketch| sketch.read) as f64 * FINGERPRINT_SECONDS;
+                    keeper.read(id, sketch, cost);
+                }
+                guest_sketch::Request::Look(guests) => {
+                    let count: usize = guests.iter().map(|(_, places)| places.len()).sum();
+                    let look = |(id, places): &(_, Vec<u64>)| {
+                        (*id, places.iter().map(|place| (*place, self.machine.read_page(*id, *place))).collect())
+                    };
+                    keeper.looked(&guests.iter().map(look).collect::<Vec<_>>(), count as f64 * FINGERPRINT_SECONDS);
+                }
+            }
+        }
+        sample.sketches = keeper.sketches();
+    }
+
     /// The figures of this moment.
     pub fn moment(&self) -> Moment {
         let figures = self.machine.figures();
@@ -220,6 +272,8 @@ pub struct Outcome {
     pub moments: Vec<Moment>,
     /// Turns that the policy took.
     pub turns: u64,
+    /// CPU time of the daemon for sketches.
+    pub sketches_cpu: Duration,
 }
 
 impl Outcome {
@@ -229,11 +283,13 @@ impl Outcome {
         run_pages: u32,
         policy: Box<dyn Policy>,
         limits: Limits,
-        mut watch: impl FnMut(&Moment) -> bool,
+        watch: impl FnMut(&Moment) -> bool,
     ) -> Self {
-        let mut machine = Machine::new(fleet.config(run_pages));
-        fleet.plans().into_iter().for_each(|plan| machine.start(plan));
-        let mut trial = Trial::new(machine, policy, limits);
+        Self::of_trial(fleet, Trial::of_fleet(fleet, run_pages, policy, limits), watch)
+    }
+
+    /// Plays a fleet's story on in a trial of it.
+    pub fn of_trial(fleet: &Fleet, mut trial: Trial, mut watch: impl FnMut(&Moment) -> bool) -> Self {
         let mut moments = vec![trial.moment()];
         while trial.machine.now() < fleet.duration {
             let end = (trial.machine.now() + STEP).min(fleet.duration);
@@ -244,7 +300,7 @@ impl Outcome {
                 break;
             }
         }
-        Self { moments, turns: trial.turns() }
+        Self { moments, turns: trial.turns(), sketches_cpu: trial.sketches_cpu() }
     }
 
     fn integral(&self, bytes: impl Fn(&Moment) -> u64) -> f64 {
@@ -296,5 +352,7 @@ impl Outcome {
 /// Time between two moments.
 const STEP: Duration = Duration::from_secs(1);
 
+#[cfg(test)]
+mod sketch_tests;
 #[cfg(test)]
 mod tests;

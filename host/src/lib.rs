@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod estimate;
 pub mod fair_pool;
 mod forked;
+pub mod guest_sketcher;
 pub mod guests;
 pub mod hypervisor;
 pub mod job;

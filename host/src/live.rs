@@ -6,6 +6,7 @@ use ksmith_core::knobs::Knobs;
 use ksmith_core::sample::Sample;
 
 use crate::act::{ActError, Control};
+use crate::guest_sketcher::GuestSketcher;
 use crate::observe::Observer;
 use crate::page_sampler::BackgroundSampler;
 use ksmith_core::controller::{Applied, Host};
@@ -18,12 +19,13 @@ pub struct LiveHost {
     /// Acts, and restores when dropped.
     pub control: Control,
     page_samples: Option<BackgroundSampler>,
+    sketches: Option<GuestSketcher>,
 }
 
 impl LiveHost {
     /// A host that is looked at by the one and acted on by the other.
     pub fn new(observer: Observer, control: Control) -> Self {
-        Self { observer, control, page_samples: None }
+        Self { observer, control, page_samples: None, sketches: None }
     }
 
     /// Takes a sample without page samples. Settings are as decided on: what a lease does with them is its own business.
@@ -40,6 +42,9 @@ impl Host for LiveHost {
         if let Some(watch) = &mut self.page_samples {
             watch.read(&mut sample);
         }
+        if let Some(sketcher) = &mut self.sketches {
+            sketcher.read(&mut sample);
+        }
         sample
     }
 
@@ -49,6 +54,15 @@ impl Host for LiveHost {
         } else if self.page_samples.is_none() {
             let started = BackgroundSampler::start();
             self.page_samples = started.inspect_err(|why| tracing::warn!("no pages are sampled: {why}")).ok();
+        }
+    }
+
+    fn enable_sketches(&mut self, wanted: bool) {
+        if !wanted {
+            self.sketches = None;
+        } else if self.sketches.is_none() {
+            let started = GuestSketcher::start();
+            self.sketches = started.inspect_err(|why| tracing::warn!("no guest is sketched: {why}")).ok();
         }
     }
 

@@ -47,20 +47,20 @@ pub struct LiveSampler {
 
 /// The place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    id: ProcessId,
-    address: u64,
+pub(crate) struct Place {
+    pub id: ProcessId,
+    pub address: u64,
 }
 
 /// Reads pages of processes in a child, since a process may hold its reader up.
 #[derive(Debug, Default)]
-struct Pages {
+pub(crate) struct Pages {
     reader: Reader,
 }
 
 /// The kernel's tables of frames, if they may be read.
 #[derive(Debug, Default)]
-struct Frames {
+pub(crate) struct Frames {
     /// `/proc/kpageflags`
     flags: Option<File>,
     /// `/proc/kpagecount`
@@ -78,8 +78,7 @@ impl Default for LiveSampler {
                  as one that others can merge with"
             );
         }
-        let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
-        Self { sampler, places: Vec::new(), frames: Frames { flags, mappings }, pages: Pages::default() }
+        Self { sampler, places: Vec::new(), frames: Frames::open(), pages: Pages::default() }
     }
 }
 
@@ -179,7 +178,7 @@ fn tries(
 
 impl Pages {
     /// Reads these pages, where they are present and their processes answer.
-    fn read(&mut self, places: &[Option<Place>]) -> Vec<Option<SampledPage>> {
+    pub fn read(&mut self, places: &[Option<Place>]) -> Vec<Option<SampledPage>> {
         let now = Instant::now();
         let asked: Vec<Option<Place>> =
             places.iter().map(|place| place.filter(|place| !SUSPECTS.rests(place.id.pid, now))).collect();
@@ -224,12 +223,18 @@ impl Pages {
 }
 
 impl Frames {
+    /// Opens those tables that may be read.
+    pub fn open() -> Self {
+        let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
+        Self { flags, mappings }
+    }
+
     fn fingerprint(&self, place: Place, page: SampledPage) -> Fingerprint {
         Fingerprint { guest: place.id.pid, content: page.content, frame: self.of(page.entry) }
     }
 
     /// The kind of frame of a page. When all others that shared a frame have written to it, the last page maps it alone.
-    fn of(&self, entry: PageEntry) -> Frame {
+    pub fn of(&self, entry: PageEntry) -> Frame {
         let is_merged = || word(self.flags.as_ref(), entry).is_some_and(|flags| FrameFlags(flags).is_merged());
         if entry.is_exclusive() && !is_merged() {
             return Frame::Own;
@@ -251,7 +256,7 @@ fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
 }
 
 /// The address of a page, counted through all stretches.
-fn nth_page(stretches: &[Stretch], mut number: u64, page_size: u64) -> Option<u64> {
+pub(crate) fn nth_page(stretches: &[Stretch], mut number: u64, page_size: u64) -> Option<u64> {
     for stretch in stretches {
         let pages = (stretch.end - stretch.start) / page_size;
         if number < pages {

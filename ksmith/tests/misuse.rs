@@ -422,7 +422,7 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 51] = [
+const WALK: [(&[&str], &[u8]); 52] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),

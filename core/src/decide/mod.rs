@@ -62,6 +62,11 @@ pub trait Policy: fmt::Debug + Send {
     fn wants_page_samples(&self) -> bool {
         false
     }
+
+    /// Whether the policy uses [`Sample::sketches`], which cost reading guests' memory.
+    fn wants_sketches(&self) -> bool {
+        false
+    }
 }
 
 /// All that a policy decides upon.

@@ -52,6 +52,8 @@ pub struct Fleet {
     pub burst_for: Duration,
     /// The time in which they take their memory.
     pub burst_within: Duration,
+    /// The part of the guests that share nothing: what others have in common is unlike any other in them.
+    pub strangers: f64,
     /// The pace of rewriting, and of coming and going, at night: see [`Config::night_permille`].
     pub night_permille: u32,
     /// Time between two starts while the host fills.
@@ -95,6 +97,7 @@ impl Default for Fleet {
             burst_every: Duration::from_secs(7200),
             burst_for: Duration::from_secs(600),
             burst_within: Duration::from_secs(30),
+            strangers: 0.0,
             night_permille: 1000,
             start_every: Duration::from_secs(5),
             full: 0.9,
@@ -183,6 +186,15 @@ impl Fleet {
         let (hot, cold, bursting) = (part(self.hot), part(self.cold), part(self.bursting));
         let images = self.images.max(1);
         let of_image = 1 + dice.below(images.into()) as u16;
+        let is_stranger =
+            self.strangers > 0.0 && (dice.below(1 << 20) as f64) < self.strangers * f64::from(1 << 20);
+        if is_stranger {
+            let plan = Plan::new(format!("guest-{}", number + 1))
+                .rewritten(rewritten, self.rewritten_every)
+                .unique(all - rewritten)
+                .starting_at(at);
+            return (plan, Demand { whole_bytes: u64::from(all) * PAGE_SIZE, ..Demand::default() });
+        }
         let plan = Plan::new(format!("guest-{}", number + 1))
             .equal(0, common)
             .equal(of_image, image)

@@ -31,6 +31,7 @@ mod counters;
 mod demand;
 mod fleet;
 mod guest;
+mod guest_sketch;
 mod ksmd;
 mod living;
 mod machine;

@@ -15,7 +15,7 @@ use crate::sample::{Process, ProcessId, Sample};
 const TICK_NS: u64 = 10_000_000;
 
 /// The PID of the first guest.
-const FIRST_PID: u32 = 1000;
+pub(super) const FIRST_PID: u32 = 1000;
 
 /// Creates a [`Ksm`] with values for the files that `$kernel` has. Others, and those that are not simulated, are absent.
 macro_rules! files_of {
@@ -83,6 +83,7 @@ impl Machine {
             hidden_processes: 0,
             given_up: crate::sample::GivenUpList::default(),
             page_samples: Reading::Absent,
+            sketches: Reading::Absent,
         }
     }
 

@@ -21,6 +21,7 @@ mod estimate;
 mod estimate_vm;
 mod faults;
 mod fold_qemu;
+mod guest_sketches;
 mod guests;
 mod guests_daemon;
 mod guests_descriptors;

@@ -42,6 +42,7 @@ struct Table {
     burst_every: Option<String>,
     burst_for: Option<String>,
     burst_within: Option<String>,
+    strangers: Option<f64>,
     night: Option<f64>,
     start_every: Option<String>,
     full: Option<f64>,
@@ -114,6 +115,7 @@ pub(super) fn parse(text: &str, wishes: Wishes) -> Result<(String, Fleet), Strin
         burst_every: time("burst_every", &table.burst_every, usual.burst_every)?,
         burst_for: time("burst_for", &table.burst_for, usual.burst_for)?,
         burst_within: time("burst_within", &table.burst_within, usual.burst_within)?,
+        strangers: part("strangers", table.strangers, usual.strangers)?,
         night_permille: (part("night", table.night, 1.0)? * 1000.0).round() as u32,
         start_every: time("start_every", &table.start_every, usual.start_every)?,
         full: match table.full.unwrap_or(usual.full) {

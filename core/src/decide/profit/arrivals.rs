@@ -18,6 +18,8 @@ use super::beliefs::Belief;
 use super::guests::{Changes, Guests};
 use super::probability::MergeProbability;
 use super::situation::{Holding, Situation};
+use super::sketched::{self, Sketched};
+use super::text;
 use crate::sample::ProcessId;
 use crate::scan::Outcome;
 
@@ -30,12 +32,17 @@ pub struct Arrivals {
     last: (u64, Duration),
     /// Bytes times seconds that waiting has cost.
     waited: f64,
+    /// The part of their memory that guests merge.
+    part: f64,
     /// Bytes of each guest when a clean pass last visited it.
     met: FxHashMap<ProcessId, u64>,
     /// The part of what guests lack that a clean pass brings.
     probability: MergeProbability,
-    /// What the guests lacked when the present clean pass began.
-    lacked: f64,
+    /// The same where sketches say what it brings.
+    sketched_probability: MergeProbability,
+    /// What the guests lacked when the present clean pass began, and whether sketches said so.
+    lacked: (f64, bool),
+    sketched: Sketched,
 }
 
 impl Default for Arrivals {
@@ -44,16 +51,23 @@ impl Default for Arrivals {
             rate: 0.0,
             last: (0, Duration::ZERO),
             waited: 0.0,
+            part: 1.0,
             met: FxHashMap::default(),
             probability: MergeProbability::expecting(1.0),
-            lacked: 0.0,
+            sketched_probability: MergeProbability::expecting(1.0),
+            lacked: (0.0, false),
+            sketched: Sketched::default(),
         }
     }
 }
 
 impl Arrivals {
     /// Takes in what has changed.
-    pub fn follow(&mut self, changes: Changes, now: &Situation) {
+    pub fn follow(&mut self, changes: Changes, guests: &Guests, now: &Situation) {
+        if Self::is_dear(now) {
+            self.sketched.follow(guests, now);
+        }
+        self.part = self.merging_part(guests, now);
         let (before, at) = std::mem::replace(&mut self.last, (changes.grown_bytes, now.ksmd.at));
         let seconds = now.ksmd.at.saturating_sub(at).as_secs_f64();
         let rate_seconds = now.constants.rate_seconds;
@@ -62,7 +76,7 @@ impl Arrivals {
         if changes.grown_bytes == 0 {
             self.waited = 0.0;
         } else {
-            self.waited += changes.grown_bytes as f64 * self.merging_part(now) * seconds.min(rate_seconds);
+            self.waited += self.gain(changes) * seconds.min(rate_seconds);
         }
         if self.met.len() > 2 * now.processes.len() {
             self.met.retain(|id, _| now.processes.iter().any(|holding| holding.id == *id));
@@ -77,19 +91,35 @@ impl Arrivals {
     /// How many times over the passes for new memory are worth their cost, waiting for others included.
     pub fn worth(&self, changes: Changes, now: &Situation) -> f64 {
         let price = 2.0 * now.smart_pass_seconds() * now.price * now.constants.horizon_seconds;
-        let part = self.merging_part(now);
-        let gain = changes.grown_bytes as f64 * part;
-        (gain / (2.0 * price * self.rate * part).sqrt()).max(self.waited / price)
+        let gain = self.gain(changes);
+        (gain / (2.0 * price * self.rate * self.part).sqrt()).max(self.waited / price)
+    }
+
+    /// Bytes that merging new memory is expected to save: what sketches say of new guests, and `merging_part` of the rest.
+    fn gain(&self, changes: Changes) -> f64 {
+        let grown = changes.grown_bytes as f64;
+        let (known, merging) = self
+            .sketched
+            .arriving()
+            .map_or((0.0, 0.0), |arriving| (arriving.bytes, arriving.merging.bytes.min(arriving.bytes)));
+        merging + (grown - known).max(0.0) * self.part
     }
 
     /// What guests lack that a clean pass may bring.
     pub fn unmet(&self, guests: &Guests, now: &Situation) -> Belief {
-        Belief { bytes: self.lack(guests, now), probability: self.probability, lifetime_part: 1.0 }
+        let (bytes, probability) = match sketched::unmet(guests, &self.met, now) {
+            Some(unmet) => (unmet.bytes, self.sketched_probability),
+            None => (self.lack(guests, now), self.probability),
+        };
+        Belief { bytes, probability, lifetime_part: 1.0 }
     }
 
     /// Notes that a clean pass starts.
     pub fn note_clean_start(&mut self, guests: &Guests, now: &Situation) {
-        self.lacked = self.lack(guests, now);
+        self.lacked = match sketched::unmet(guests, &self.met, now) {
+            Some(unmet) => (unmet.bytes, true),
+            None => (self.lack(guests, now), false),
+        };
     }
 
     /// Notes that a clean pass has ended: it has visited all guests that were visited before.
@@ -97,17 +127,33 @@ impl Arrivals {
         self.met = guests.visited().collect();
     }
 
-    /// Compares what a clean pass saved with what guests had lacked.
-    pub fn learn(&mut self, outcome: &Outcome) {
-        if self.lacked > 0.0 {
-            self.probability.learn(outcome.saved_bytes as f64 / self.lacked, 1.0);
+    /// Compares what a clean pass brought with what guests had lacked. Comes before [`Arrivals::note_clean_end`].
+    pub fn learn(&mut self, outcome: &Outcome, guests: &Guests, now: &Situation) {
+        let (lacked, is_sketched) = self.lacked;
+        if lacked <= 0.0 {
+            return;
         }
+        match sketched::unmet(guests, &self.met, now).filter(|_| is_sketched) {
+            // What is saved also changes with guests that come and go.
+            Some(left) => self.sketched_probability.learn(1.0 - left.bytes / lacked, 1.0),
+            None if is_sketched => {}
+            None => self.probability.learn(outcome.saved_bytes as f64 / lacked, 1.0),
+        }
+    }
+
+    /// What sketches say that only a clean pass merges, in words. `None` if they do not say.
+    pub fn in_words(&self, guests: &Guests, now: &Situation) -> Option<String> {
+        sketched::unmet(guests, &self.met, now).map(text::unmet)
     }
 
     /// The part of their memory that guests have merged which a clean pass has visited. `prior_guests` that merge wholly are
     /// added, so that a few guests do not decide alone.
-    fn merging_part(&self, now: &Situation) -> f64 {
-        let is_met = |holding: &&Holding| self.met.contains_key(&holding.id);
+    ///
+    /// Where there are sketches, clean passes are rare, and all guests count that ksmd has visited.
+    fn merging_part(&self, guests: &Guests, now: &Situation) -> f64 {
+        let is_met = |holding: &&Holding| {
+            self.met.contains_key(&holding.id) || now.sketches.is_some() && guests.has_visited(holding.id)
+        };
         let (merged, bytes) = now.processes.iter().filter(is_met).fold((0.0, 0.0), |(merged, bytes), holding| {
             (merged + holding.merged_bytes(now.ksmd.page_size), bytes + holding.bytes as f64)
         });
@@ -118,7 +164,7 @@ impl Arrivals {
     /// Bytes that guests which were visited twice seem to lack: `max(0, merging_part * bytes - merged_bytes)`, at most the bytes
     /// that no clean pass has visited, of each guest for which that is much.
     fn lack(&self, guests: &Guests, now: &Situation) -> f64 {
-        let part = self.merging_part(now);
+        let part = self.merging_part(guests, now);
         let of_one = |holding: &Holding| {
             let met = self.met.get(&holding.id).copied().unwrap_or(0);
             let new = holding.bytes.saturating_sub(met) as f64;
@@ -174,13 +220,13 @@ mod tests {
             for second in 0..7200 {
                 let now = host(second, &[(1, 100, 40)]);
                 new += u64::from(second % every == 0);
-                arrivals.follow(grown(new), &now);
+                arrivals.follow(grown(new), &Guests::default(), &now);
                 if new > 0 && arrivals.worth(grown(new), &now) >= 1.0 {
                     if second > 3600 {
                         return new;
                     }
                     new = 0;
-                    arrivals.follow(Changes::default(), &now);
+                    arrivals.follow(Changes::default(), &Guests::default(), &now);
                 }
             }
             panic!("passes are never due");
@@ -195,10 +241,10 @@ mod tests {
         let mut arrivals = Arrivals::default();
         let little = Changes { grown_bytes: GIB / 64, ..Changes::default() };
         let busy = grown(64);
-        arrivals.follow(busy, &host(0, &[(1, 100, 40)]));
+        arrivals.follow(busy, &Guests::default(), &host(0, &[(1, 100, 40)]));
         let is_due = (1..100_000).any(|second| {
             let now = host(second, &[(1, 100, 40)]);
-            arrivals.follow(little, &now);
+            arrivals.follow(little, &Guests::default(), &now);
             arrivals.worth(little, &now) >= 1.0
         });
         assert!(is_due);
@@ -226,12 +272,12 @@ mod tests {
         };
         for _ in 0..6 {
             arrivals.note_clean_start(&visited(&with(1)), &with(1));
-            arrivals.learn(&Outcome { saved_bytes: 0, cpu_seconds: 100.0 });
+            arrivals.learn(&Outcome { saved_bytes: 0, cpu_seconds: 100.0 }, &visited(&with(1)), &with(1));
         }
         assert!(!clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)));
         assert!(clean_pass_pays(&arrivals, &visited(&with(40)), &with(40)));
         arrivals.note_clean_start(&visited(&with(1)), &with(1));
-        arrivals.learn(&Outcome { saved_bytes: 10 << 30, cpu_seconds: 100.0 });
+        arrivals.learn(&Outcome { saved_bytes: 10 << 30, cpu_seconds: 100.0 }, &visited(&with(1)), &with(1));
         assert!(clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)), "it has brought something again");
     }
 }

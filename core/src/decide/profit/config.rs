@@ -38,6 +38,8 @@ pub struct ProfitConfig {
     pub probe_cpu_percent: f64,
     /// Whether empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
     pub zero_pages: bool,
+    /// Whether guests are read for sketches, which tell what new guests have in common with others before ksmd moves.
+    pub sketches: bool,
     /// What no configuration can change.
     #[serde(skip)]
     pub constants: Constants,
@@ -102,6 +104,7 @@ impl Default for ProfitConfig {
             longest_probe_seconds: 7200.0,
             probe_cpu_percent: 1.0,
             zero_pages: true,
+            sketches: true,
             constants: Constants::default(),
         }
     }

@@ -68,6 +68,12 @@ pub const STABLE_PART: f64 = 0.2;
 /// Sampled pages from which on their outcome is learned from.
 pub const FEWEST_TRIED: u32 = 8;
 
+/// The part of a guest's memory that has to be known, by a sketch or from a clean pass, for the rest not to matter.
+pub const KNOWN_PART: f64 = 7.0 / 8.0;
+
+/// The part of the other guests' memory of which there have to be sketches, so that they stand for all.
+pub const KNOWN_PART_OF_OTHERS: f64 = 1.0 / 2.0;
+
 /// Declares [`Constants`]: a number for each line, with its name.
 macro_rules! constants {
     ($($(#[$about:meta])* $name:ident = $value:expr,)*) => {

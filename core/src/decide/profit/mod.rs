@@ -36,6 +36,7 @@ mod scan_reason;
 mod scenarios;
 mod settle;
 mod situation;
+mod sketched;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -312,10 +313,14 @@ impl Policy for Profit {
         true
     }
 
+    fn wants_sketches(&self) -> bool {
+        self.config.sketches
+    }
+
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
-        self.arrivals.follow(changes, &now);
+        self.arrivals.follow(changes, &self.guests, &now);
         self.exploration.follow(now.ksmd.at, self.config.budget());
         if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked(_))) {
             // Everything was unmerged, and ksmd has forgotten all pages.

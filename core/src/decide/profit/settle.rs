@@ -44,11 +44,11 @@ impl Profit {
         if job.coverage.is_clean() {
             self.copied_pages = now.copied_pages;
         }
+        if reason == ScanReason::Meet {
+            self.arrivals.learn(outcome, &self.guests, now);
+        }
         if job.coverage.is_clean() && (job.passes > 1 || reason == ScanReason::Meet) {
             self.arrivals.note_clean_end(&self.guests);
-        }
-        if reason == ScanReason::Meet {
-            self.arrivals.learn(outcome);
         }
         let has_missed = self.may_have_missed(running, report, paid, changes, now);
         let awaited = self.note_unfinished(running, report, paid, changes, now);
@@ -67,7 +67,13 @@ impl Profit {
             }
             _ => self.exploration.note(outcome, now.price),
         }
-        let figures = text::outcome(reason, outcome, now.price);
+        let mut figures = text::outcome(reason, outcome, now.price);
+        if reason == ScanReason::Burst
+            && !job.coverage.is_clean()
+            && let Some(unmet) = self.arrivals.in_words(&self.guests, now)
+        {
+            figures = format!("{figures}; {unmet}");
+        }
         if reason == ScanReason::Burst && !job.coverage.is_clean() && self.meeting_pays(now) {
             return self.park(ScanReason::Meet, SOONEST_LOOK, figures, now);
         }

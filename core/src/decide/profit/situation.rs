@@ -1,9 +1,10 @@
 //! The situation: all that `profit` decides upon, derived once from a view.
 
+use std::sync::Arc;
+
 use crate::decide::View;
 use crate::reading::Reading;
-use crate::sample::PageSamples;
-use crate::sample::{Process, ProcessId, Sample};
+use crate::sample::{PageSamples, Process, ProcessId, Sample, Sketches};
 use crate::scan::Ksmd;
 
 use super::config::ProfitConfig;
@@ -36,6 +37,8 @@ pub struct Situation {
     pub price: f64,
     /// `None` where no pages are sampled.
     pub page_samples: Option<PageSamples>,
+    /// `None` where no sketches of guests are kept.
+    pub sketches: Option<Arc<Sketches>>,
     /// Pages that ksmd tracks and that are not merged.
     pub unmerged_pages: u64,
     /// Of the pages that do not change, the part that is merged.
@@ -66,6 +69,7 @@ impl Situation {
             growth_bytes: most.min((held_bytes as f64 * config.constants.growth_part) as u64).max(now.page_size),
             price: price(config, pressure(now)),
             page_samples: now.page_samples.get(),
+            sketches: now.sketches.value().cloned(),
             unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),
             merged_part: saved / (saved + unmerged).max(1.0),
             saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::constants::TICKS_PER_SECOND;
 use super::guests::Changes;
 use super::scan_reason::ScanReason;
+use crate::sample::Estimate;
 use crate::scan::{Outcome, Settings};
 use crate::units::{Bytes, Span};
 
@@ -15,14 +16,18 @@ pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String 
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()
         }
-        ScanReason::Meet => {
-            "new guests merged less than others have, and may share contents with old memory".to_owned()
-        }
+        ScanReason::Meet => "new guests may share contents with old memory that no page shares yet".to_owned(),
         ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
         ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
         ScanReason::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
     }
+}
+
+/// What sketches say of new guests after their smart passes.
+pub fn unmet(unmet: Estimate) -> String {
+    let [bytes, error] = [unmet.bytes, unmet.error].map(|bytes| Bytes(bytes as i128));
+    format!("by sketches only a clean pass merges {bytes} (± {error}) of new guests' memory")
 }
 
 /// How much memory is new.

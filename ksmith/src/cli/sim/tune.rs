@@ -141,9 +141,27 @@ impl TuneArgs {
             for bytes in &self.host {
                 let wishes = Wishes { host_bytes: Some(*bytes), duration: self.hours, seed: None };
                 match Story::load(&path, self.form, wishes) {
-                    Ok(Story::Planned { name, about, plans, duration, host_bytes, night_permille }) => {
+                    Ok(Story::Planned {
+                        name,
+                        about,
+                        guests,
+                        has_demands,
+                        duration,
+                        host_bytes,
+                        night_permille,
+                        plans,
+                    }) => {
                         let name = format!("{name}, {}", Bytes::from(host_bytes));
-                        stories.push(Story::Planned { name, about, plans, duration, host_bytes, night_permille });
+                        stories.push(Story::Planned {
+                            name,
+                            about,
+                            guests,
+                            has_demands,
+                            duration,
+                            host_bytes,
+                            night_permille,
+                            plans,
+                        });
                     }
                     Ok(scenario) => {
                         stories.push(scenario);

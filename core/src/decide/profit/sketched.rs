@@ -1,0 +1,85 @@
+//! What sketches say of the memory that scans are considered for: of guests that ksmd has not visited, and of guests for which it has
+//! skipped old memory.
+
+use rustc_hash::FxHashMap;
+
+use super::constants::{KNOWN_PART, KNOWN_PART_OF_OTHERS};
+use super::guests::Guests;
+use super::situation::{Holding, Situation};
+use crate::sample::{Estimate, Matches, ProcessId};
+
+/// Guests that ksmd has not visited.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Arriving {
+    /// Bytes that merge: with merged contents, with each other, and with unmerged pages of others.
+    pub merging: Estimate,
+    /// Bytes that they hold.
+    pub bytes: f64,
+}
+
+/// What is known of arriving guests by the newest sketches.
+#[derive(Debug, Clone, Default)]
+pub struct Sketched {
+    /// Of which sketches and guests it was found.
+    of: (u64, u64),
+    arriving: Option<Arriving>,
+}
+
+impl Sketched {
+    /// Takes in the newest sketches.
+    pub fn follow(&mut self, guests: &Guests, now: &Situation) {
+        let version = now.sketches.as_ref().map_or(0, |sketches| sketches.version);
+        let arriving = now.processes.iter().filter(|holding| !guests.has_visited(holding.id));
+        let number = |holding: &Holding| u64::from(holding.id.pid) << 32 ^ holding.id.start_ticks;
+        let of = (version, arriving.map(number).fold(0, u64::wrapping_add));
+        if of != self.of {
+            let found = matches(now, |holding| !guests.has_visited(holding.id), |_| true);
+            self.arriving = found.map(|(found, _)| Arriving { merging: found.all(), bytes: found.new_bytes });
+            self.of = of;
+        }
+    }
+
+    /// What is known of guests that ksmd has not visited.
+    pub fn arriving(&self) -> Option<Arriving> {
+        self.arriving
+    }
+}
+
+/// What visited guests hold that only a clean pass merges. `met`: bytes of each guest when such a pass last visited it. `None` if
+/// sketches do not say.
+pub fn unmet(guests: &Guests, met: &FxHashMap<ProcessId, u64>, now: &Situation) -> Option<Estimate> {
+    now.sketches.as_ref().filter(|sketches| sketches.full_scans == now.ksmd.full_scans)?;
+    let is_met = |holding: &Holding| {
+        met.get(&holding.id).is_some_and(|bytes| *bytes as f64 >= holding.bytes as f64 * KNOWN_PART)
+    };
+    let is_visited = |holding: &Holding| guests.has_visited(holding.id);
+    let (found, scale) = matches(now, |holding| is_visited(holding) && !is_met(holding), is_visited)?;
+    Some(Estimate {
+        bytes: found.unmerged.bytes * scale + found.new.bytes,
+        error: (found.unmerged.error * scale).hypot(found.new.error),
+    })
+}
+
+/// What new guests have in common with others, and how many times over the sketched ones of these stand for all. `None` if too few
+/// have a sketch.
+fn matches(
+    now: &Situation,
+    is_new: impl Fn(&Holding) -> bool,
+    is_other: impl Fn(&Holding) -> bool,
+) -> Option<(Matches, f64)> {
+    let sketches = now.sketches.as_ref()?;
+    let kind = |holding: &Holding| is_new(holding).then_some(true).or_else(|| is_other(holding).then_some(false));
+    let kinds: FxHashMap<ProcessId, bool> =
+        now.processes.iter().filter_map(|holding| Some((holding.id, kind(holding)?))).collect();
+    let bytes = |kind: bool| {
+        let held = now.processes.iter().filter(|holding| kinds.get(&holding.id) == Some(&kind));
+        held.map(|holding| holding.bytes as f64).sum::<f64>()
+    };
+    let (new, others) = (bytes(true), bytes(false));
+    if new <= 0.0 {
+        return None;
+    }
+    let found = sketches.matches(|id| kinds.get(&id) == Some(&true), |id| kinds.contains_key(&id));
+    let is_known = found.new_bytes >= new * KNOWN_PART && found.other_bytes >= others * KNOWN_PART_OF_OTHERS;
+    is_known.then_some((found, (others / found.other_bytes.max(1.0)).max(1.0)))
+}

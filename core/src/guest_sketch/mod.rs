@@ -1,0 +1,256 @@
+//! Which guests are read for a sketch, when, and what that may cost.
+//!
+//! A sketch ([`GuestSketch`]) tells what a new guest has in common with others before ksmd moves, at a fraction of ksmd's price. The
+//! [`SketchKeeper`] decides what to read, and keeps an account of the CPU time that it took. Reading memory is up to its owner.
+//!
+//! * A guest is read when it is first seen, and again when it has grown.
+//! * When a pass of ksmd has ended, the kept pages of new guests that some other guest holds too are looked at again, in both: which of
+//!   them are merged now.
+//! * A sketch is renewed some minutes later, if the page samples show that memory changes and the account is paid off.
+
+mod account;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::account::Account;
+use crate::kernel::Run;
+use crate::reading::Reading;
+use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, Sketches};
+
+/// What the owner of a [`SketchKeeper`] is to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Do nothing now.
+    Nothing,
+    /// Read at most [`GuestSketch::READ`] pages of this guest, drawn at random.
+    Read(ProcessId),
+    /// Look at these pages again.
+    Look(Vec<(ProcessId, Vec<u64>)>),
+}
+
+/// What is known of a guest.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    sketch: Option<Arc<GuestSketch>>,
+    /// When it was read, or could not be. `None`: it is to be read.
+    read_at: Option<Duration>,
+    /// Bytes that it had when it was read.
+    read_bytes: u64,
+    /// Bytes at the last sample and at the one before.
+    bytes: [u64; 2],
+    /// Whether a clean pass has visited it since it was read.
+    is_met: bool,
+}
+
+/// A guest that has grown by one part in so many is read again, once it grows no more.
+const GROWN: u64 = 8;
+
+/// A guest that has not grown by one part in so many since the last sample grows no more.
+const STEADY: u64 = 32;
+
+/// Time after which the sketch of a guest may be renewed, before a clean pass has visited it and after that.
+const RENEWED: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(1800)];
+
+/// The part of the sampled pages that has to have changed for a sketch to be renewed.
+const CHANGED: f64 = 1.0 / 32.0;
+
+/// Decides what is read, and keeps the sketches.
+#[derive(Debug, Clone, Default)]
+pub struct SketchKeeper {
+    guests: BTreeMap<ProcessId, Known>,
+    account: Account,
+    at: Duration,
+    full_scans: u64,
+    /// When the last pass ended.
+    ended_at: Duration,
+    /// Passes that had ended when pages were last looked at again.
+    looked_scans: u64,
+    /// Passes that had ended when the look was asked for that is under way, if it was for their sake.
+    looking: Option<u64>,
+    /// The guest that was read last, if its contents were not looked for in others since.
+    newest: Option<ProcessId>,
+    /// Whether memory changes, as far as is known.
+    changes: bool,
+    version: u64,
+    page_size: u64,
+    published: Option<Arc<Sketches>>,
+}
+
+impl SketchKeeper {
+    /// Takes in a sample. Those that come next are asked for with [`SketchKeeper::next`] until there is nothing to do.
+    pub fn follow(&mut self, sample: &Sample) {
+        self.at = sample.at;
+        self.page_size = sample.page_size;
+        self.account.follow(sample.at);
+        let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
+        if full_scans != self.full_scans {
+            let is_clean =
+                sample.ksm.smart_scan.get().unwrap_or(0) == 0 && sample.ksm.run_state() == Some(Run::Running);
+            if is_clean {
+                let began = self.ended_at;
+                let has_visited = |known: &&mut Known| known.read_at.is_some_and(|at| at <= began);
+                self.guests.values_mut().filter(has_visited).for_each(|known| known.is_met = true);
+            }
+            (self.full_scans, self.ended_at) = (full_scans, sample.at);
+        }
+        self.changes = match &sample.page_samples {
+            Reading::Value(samples) => f64::from(samples.changed) >= f64::from(samples.pages) * CHANGED,
+            _ => true,
+        };
+        let bytes = |process: &crate::sample::Process| {
+            process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
+        };
+        let mut before = std::mem::take(&mut self.guests);
+        for process in sample.processes.iter().filter(|process| process.may_merge()) {
+            let mut known = before.remove(&process.id).unwrap_or_default();
+            known.bytes = [bytes(process), known.bytes[0]];
+            self.guests.insert(process.id, known);
+        }
+        if before.values().any(|known| known.sketch.is_some()) {
+            self.publish();
+        }
+    }
+
+    /// What to do next, as long as the account allows it.
+    pub fn next(&mut self) -> Request {
+        if !self.account.allows() {
+            return Request::Nothing;
+        }
+        let is_passed = self.looked_scans != self.full_scans;
+        let newest = self.newest.take();
+        let places = match newest {
+            _ if is_passed => self.open_places(),
+            Some(id) => self.merged_places(id),
+            None => Vec::new(),
+        };
+        if !places.is_empty() {
+            self.looking = is_passed.then_some(self.full_scans);
+            return Request::Look(places);
+        }
+        if is_passed {
+            self.looked_scans = self.full_scans;
+            self.publish();
+        }
+        let due = self.guests.iter().rev().find(|(_, known)| known.is_due()).map(|(id, _)| *id);
+        due.or_else(|| self.renewable()).map_or(Request::Nothing, Request::Read)
+    }
+
+    /// The guest with the oldest sketch, if that may be renewed.
+    fn renewable(&self) -> Option<ProcessId> {
+        if !self.account.is_paid_off() || !self.changes {
+            return None;
+        }
+        let age = |known: &Known| self.at.saturating_sub(known.read_at.unwrap_or_default());
+        let old = self.guests.iter().filter(|(_, known)| age(known) >= RENEWED[usize::from(known.is_met)]);
+        old.max_by_key(|(_, known)| age(known)).map(|(id, _)| *id)
+    }
+
+    /// Takes in the sketch of a guest. `None`: it can't be read. `cpu_seconds` is what that took.
+    pub fn read(&mut self, id: ProcessId, sketch: Option<GuestSketch>, cpu_seconds: f64) {
+        self.account.charge(cpu_seconds);
+        if let Some(known) = self.guests.get_mut(&id) {
+            *known = Known {
+                sketch: sketch.map(Arc::new),
+                read_at: Some(self.at),
+                read_bytes: known.bytes[0],
+                is_met: false,
+                ..*known
+            };
+            self.newest = Some(id);
+        }
+        self.publish();
+    }
+
+    /// Takes in the pages that were looked at again, those of each guest by their places. `None`: the page is gone.
+    pub fn looked(&mut self, pages: &[(ProcessId, FxHashMap<u64, Option<ReadPage>>)], cpu_seconds: f64) {
+        self.account.charge(cpu_seconds);
+        for (id, pages) in pages {
+            if let Some(sketch) = self.guests.get_mut(id).and_then(|known| known.sketch.as_mut()) {
+                *sketch = Arc::new(sketch.looked_again(pages));
+            }
+        }
+        self.looked_scans = self.looking.take().unwrap_or(self.looked_scans);
+        self.publish();
+    }
+
+    /// The unmerged pages that a guest which no clean pass has visited has in common with another guest, in both.
+    fn open_places(&self) -> Vec<(ProcessId, Vec<u64>)> {
+        let sketched = || self.guests.iter().filter_map(|(id, known)| Some((id, known, known.sketch.as_ref()?)));
+        // The guest that holds a content. `None`: more than one does.
+        let mut holders: FxHashMap<u64, Option<ProcessId>> = FxHashMap::default();
+        for (id, _, sketch) in sketched().filter(|(_, known, _)| !known.is_met) {
+            for page in sketch.kept().iter().filter(|page| page.mappings() == 0) {
+                let holder = holders.entry(page.content()).or_insert(Some(*id));
+                if *holder != Some(*id) {
+                    *holder = None;
+                }
+            }
+        }
+        let mut common: FxHashSet<u64> =
+            holders.iter().filter(|(_, id)| id.is_none()).map(|(content, _)| *content).collect();
+        for (id, _, sketch) in sketched() {
+            let contents = sketch.kept().iter().map(|page| page.content());
+            common
+                .extend(contents.filter(|content| holders.get(content).is_some_and(|holder| *holder != Some(*id))));
+        }
+        let places = sketched().filter_map(|(id, _, sketch)| {
+            let open = sketch.kept().iter().filter(|page| page.mappings() == 0 && common.contains(&page.content()));
+            let places: Vec<u64> = open.map(|page| page.place()).collect();
+            (!places.is_empty()).then_some((*id, places))
+        });
+        places.collect()
+    }
+
+    /// For each content of a guest that is merged in others, the page of one: how many share its frame by now.
+    fn merged_places(&self, id: ProcessId) -> Vec<(ProcessId, Vec<u64>)> {
+        let Some(sketch) = self.guests.get(&id).and_then(|known| known.sketch.as_ref()) else { return Vec::new() };
+        let mut open: FxHashSet<u64> = sketch.kept().iter().map(|page| page.content()).collect();
+        let others = self.guests.iter().filter(|(other, _)| **other != id);
+        let places = others.filter_map(|(id, known)| {
+            let merged = known.sketch.as_ref()?.kept().iter().filter(|page| page.mappings() > 0);
+            let places: Vec<u64> =
+                merged.filter(|page| open.remove(&page.content())).map(|page| page.place()).collect();
+            (!places.is_empty()).then_some((*id, places))
+        });
+        places.collect()
+    }
+
+    /// Charges CPU time that was spent on it otherwise.
+    pub fn charge(&mut self, cpu_seconds: f64) {
+        self.account.charge(cpu_seconds);
+    }
+
+    fn publish(&mut self) {
+        self.version += 1;
+        let guests: Vec<_> = self.guests.values().filter_map(|known| known.sketch.clone()).collect();
+        let sketches =
+            Sketches { guests, version: self.version, full_scans: self.looked_scans, page_size: self.page_size };
+        self.published = (!sketches.guests.is_empty()).then(|| Arc::new(sketches));
+    }
+
+    /// The sketches as they are now.
+    pub fn sketches(&self) -> Reading<Arc<Sketches>> {
+        self.published.clone().map_or(Reading::Absent, Reading::Value)
+    }
+
+    /// CPU-seconds that reading has taken so far.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.account.spent()
+    }
+}
+
+impl Known {
+    /// Whether it is to be read: it never was, or has grown and grows no more.
+    fn is_due(&self) -> bool {
+        let [bytes, before] = self.bytes;
+        let is_steady = bytes.abs_diff(before) <= bytes / STEADY;
+        let has_grown = bytes > self.read_bytes.saturating_add(self.read_bytes / GROWN);
+        bytes > 0 && (self.read_at.is_none() || has_grown && is_steady)
+    }
+}

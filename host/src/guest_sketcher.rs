@@ -1,0 +1,227 @@
+//! Reads guests for their sketches (see [`ksmith_core::guest_sketch`]).
+//!
+//! A thread of the lowest priority reads, and no turn waits for it, but for a moment where ksmd has just ended a pass. Pages are read as
+//! page samples are: through `/proc/PID/mem`, which leaves merged pages merged, only where pagemap says that they are present, and in a
+//! child, since a process may hold its reader up. A process that may not be read has no sketch. Fingerprints never leave this process.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use ksmith_core::guest_sketch::{Request, SketchKeeper};
+use ksmith_core::kernel::PageEntry;
+use ksmith_core::page_sample::Frame;
+use ksmith_core::sample::{GuestSketch, ProcessId, ReadPage, Sample};
+use ksmith_core::sketch::mix;
+use rustc_hash::FxHashMap;
+use twox_hash::XxHash3_64;
+
+use crate::memory::pace::be_humble;
+use crate::memory::process::{Process, Stretch};
+use crate::own_use::thread_cpu;
+use crate::page_sampler::{Frames, Pages, Place, nth_page};
+
+/// How long a turn waits for what has been merged in a pass. It is there by then unless a process holds up the reading.
+const PATIENCE: Duration = Duration::from_millis(30);
+
+/// Pages that are read at once.
+const AT_ONCE: usize = 4096;
+
+/// Pages that share a merged frame, where the kernel does not say how many: as few as there may be.
+const FEWEST: u64 = 2;
+
+/// Pages by their places, as they are now.
+type Looked = Vec<(ProcessId, FxHashMap<u64, Option<ReadPage>>)>;
+
+/// What the thread has found, and the time that it took.
+#[derive(Debug)]
+enum Found {
+    Read(ProcessId, Option<GuestSketch>, f64),
+    Looked(Looked, f64),
+}
+
+/// Keeps sketches of guests with a thread that reads them.
+#[derive(Debug)]
+pub struct GuestSketcher {
+    keeper: SketchKeeper,
+    orders: Sender<Request>,
+    found: Receiver<Found>,
+    is_busy: bool,
+}
+
+impl GuestSketcher {
+    /// Starts the thread. It ends when this is dropped.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start() -> io::Result<Self> {
+        let (orders, given) = bounded::<Request>(1);
+        let (sender, found) = bounded(1);
+        let work = move || {
+            be_humble();
+            let mut reader = GuestReader::default();
+            for request in given {
+                let Some(found) = reader.carry_out(request) else { continue };
+                if sender.send(found).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("guest-sketch".to_owned()).spawn(work)?;
+        Ok(Self { keeper: SketchKeeper::default(), orders, found, is_busy: false })
+    }
+
+    /// Fills the newest sketches into `sample`, and has the thread read what is due.
+    pub fn read(&mut self, sample: &mut Sample) {
+        let before = thread_cpu();
+        self.take(self.found.try_recv().ok());
+        self.keeper.follow(sample);
+        while !self.is_busy {
+            let request = self.keeper.next();
+            let is_look = matches!(request, Request::Look(_));
+            if request == Request::Nothing || self.orders.send(request).is_err() {
+                break;
+            }
+            self.is_busy = true;
+            if !is_look {
+                break;
+            }
+            self.take(self.found.recv_timeout(PATIENCE).ok());
+        }
+        sample.sketches = self.keeper.sketches();
+        self.keeper.charge(thread_cpu().saturating_sub(before).as_secs_f64());
+    }
+
+    fn take(&mut self, found: Option<Found>) {
+        match found {
+            None => return,
+            Some(Found::Read(id, sketch, seconds)) => self.keeper.read(id, sketch, seconds),
+            Some(Found::Looked(pages, seconds)) => self.keeper.looked(&pages, seconds),
+        }
+        self.is_busy = false;
+    }
+
+    /// CPU-seconds that sketches have taken so far, at most.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.keeper.cpu_seconds()
+    }
+}
+
+/// Reads guests.
+#[derive(Debug)]
+struct GuestReader {
+    pages: Pages,
+    frames: Frames,
+    random: RandomState,
+    /// The content of an empty page.
+    empty: u64,
+    page_size: u64,
+}
+
+impl Default for GuestReader {
+    fn default() -> Self {
+        let page_size = rustix::param::page_size();
+        let empty = XxHash3_64::oneshot(&vec![0; page_size]);
+        let (pages, frames) = (Pages::default(), Frames::open());
+        Self { pages, frames, random: RandomState::new(), empty, page_size: page_size as u64 }
+    }
+}
+
+impl GuestReader {
+    /// Does as asked. The child that reads works while this thread waits, so that the time from beginning to end is the most CPU time
+    /// that both can have used.
+    fn carry_out(&mut self, request: Request) -> Option<Found> {
+        let began = Instant::now();
+        match request {
+            Request::Nothing => None,
+            Request::Read(id) => {
+                let sketch = self.sketch(id);
+                Some(Found::Read(id, sketch, began.elapsed().as_secs_f64()))
+            }
+            Request::Look(guests) => {
+                let looked = self.look(&guests);
+                Some(Found::Looked(looked, began.elapsed().as_secs_f64()))
+            }
+        }
+    }
+
+    /// Draws pages of a guest. `None` if it can't be read.
+    fn sketch(&mut self, id: ProcessId) -> Option<GuestSketch> {
+        let stretches = opened(id)?.stretches().ok()?;
+        let addresses = self.draw(id, &stretches);
+        let mut found = Vec::new();
+        for addresses in addresses.chunks(AT_ONCE) {
+            found.extend(self.read(id, addresses).into_iter().flatten());
+        }
+        // Else all that was read may be another process's.
+        opened(id)?;
+        // Of all addresses the same part is present as of those that were tried.
+        let pages = u128::from(self.pages_of(&stretches)) * found.len() as u128 / addresses.len().max(1) as u128;
+        let mut sketch = GuestSketch::new(id, u64::try_from(pages).unwrap_or(u64::MAX));
+        for (page, entry) in found {
+            // Of most pages nothing is kept, and their frames need not be looked up.
+            let mappings = if sketch.keeps(page.fingerprint) { self.mappings(entry) } else { 0 };
+            sketch.add(ReadPage { mappings, ..page });
+        }
+        sketch.shrink();
+        (sketch.read > 0).then_some(sketch)
+    }
+
+    fn pages_of(&self, stretches: &[Stretch]) -> u64 {
+        stretches.iter().map(|stretch| (stretch.end - stretch.start) / self.page_size).sum()
+    }
+
+    /// Addresses at random, one in each of equal parts of a guest's memory.
+    fn draw(&self, id: ProcessId, stretches: &[Stretch]) -> Vec<u64> {
+        let all = self.pages_of(stretches);
+        let width = all.div_ceil(GuestSketch::READ).max(1);
+        let place = |part: u64| part * width + self.random.hash_one((id, part)) % width;
+        (0..all.div_ceil(width)).filter_map(|part| nth_page(stretches, place(part), self.page_size)).collect()
+    }
+
+    fn look(&mut self, guests: &[(ProcessId, Vec<u64>)]) -> Looked {
+        let mut looked = Vec::new();
+        for (id, places) in guests.iter().filter(|(id, _)| opened(*id).is_some()) {
+            let addresses: Vec<u64> = places.iter().map(|place| place * self.page_size).collect();
+            let pages = self.read(*id, &addresses).into_iter();
+            let pages =
+                pages.map(|page| page.map(|(page, entry)| ReadPage { mappings: self.mappings(entry), ..page }));
+            looked.push((*id, places.iter().copied().zip(pages).collect()));
+        }
+        looked
+    }
+
+    /// Reads pages of a guest. What lies in the frame is in the entry, and `mappings` is not known yet.
+    fn read(&mut self, id: ProcessId, addresses: &[u64]) -> Vec<Option<(ReadPage, PageEntry)>> {
+        let places: Vec<_> = addresses.iter().map(|&address| Some(Place { id, address })).collect();
+        let pages = self.pages.read(&places);
+        let read = |(address, page): (&u64, Option<crate::reader::SampledPage>)| {
+            let page = page?;
+            let fingerprint = match page.content {
+                content if content == self.empty => 0,
+                // No guest can choose which of its contents are kept.
+                content => mix(content ^ self.random.hash_one(0)).max(1),
+            };
+            Some((ReadPage { place: address / self.page_size, fingerprint, mappings: 0 }, page.entry))
+        };
+        addresses.iter().zip(pages).map(read).collect()
+    }
+
+    /// Pages that share the frame of this one, 0 where it has a frame of its own.
+    fn mappings(&self, entry: PageEntry) -> u64 {
+        match self.frames.of(entry) {
+            Frame::Own => 0,
+            Frame::Merged { mappings } => u64::from(mappings.max(1)),
+            Frame::Shared => FEWEST,
+        }
+    }
+}
+
+/// The process, if it is still there: its PID may be another's.
+fn opened(id: ProcessId) -> Option<Process> {
+    Process::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks)
+}
+
+#[cfg(test)]
+mod tests;
