@@ -56,6 +56,10 @@ pub struct Beliefs {
 pub struct Experience {
     recurring: MergeProbability,
     unknown: MergeProbability,
+    /// Recurring sampled pages that are not learned from yet.
+    few_recurring: Few,
+    /// The same of unknown contents.
+    few_unknown: Few,
 }
 
 impl Beliefs {
@@ -90,7 +94,7 @@ impl Beliefs {
 
     /// Nothing is known of any page.
     pub fn none(experience: &Experience) -> Self {
-        let Experience { recurring, unknown } = *experience;
+        let Experience { recurring, unknown, .. } = *experience;
         Self { recurring: Belief::none(recurring), unknown: Belief::none(unknown), tried: 0 }
     }
 
@@ -121,7 +125,12 @@ pub fn expects_pairs(samples: &PageSamples) -> bool {
 impl Experience {
     /// Nothing was tried yet. Unknown contents are expected to merge with that probability.
     pub fn new(unknown: f64) -> Self {
-        Self { recurring: MergeProbability::expecting(1.0), unknown: MergeProbability::expecting(unknown) }
+        Self {
+            recurring: MergeProbability::expecting(1.0),
+            unknown: MergeProbability::expecting(unknown),
+            few_recurring: Few::default(),
+            few_unknown: Few::default(),
+        }
     }
 
     /// Notes a burst: new memory has yet to show whether it becomes stable.
@@ -132,21 +141,8 @@ impl Experience {
     /// Compares the sampled pages that were to be merged with those that are.
     pub fn learn_recurring(&mut self, promised: &Beliefs, samples: &PageSamples) {
         let tried = promised.tried.min(samples.recurring_tried);
-        if tried >= FEWEST_TRIED {
-            self.recurring.learn(f64::from(samples.recurring_merged) / f64::from(tried), 1.0);
-        }
-    }
-
-    /// Compares what a scan saved with the recurring pages that were to be merged, where no page was sampled after it.
-    pub fn learn_recurring_of_scan(
-        &mut self,
-        promised: &Beliefs,
-        outcome: &Outcome,
-        copied_before: u64,
-        now: &Situation,
-    ) {
-        if promised.recurring.bytes > 0.0 {
-            self.recurring.learn(saved_with_copied(outcome, copied_before, now) / promised.recurring.bytes, 1.0);
+        if let Some(part) = self.few_recurring.add(samples.recurring_merged, tried) {
+            self.recurring.learn(part, 1.0);
         }
     }
 
@@ -156,20 +152,44 @@ impl Experience {
     /// pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd last visited them all.
     pub fn learn_unknown(&mut self, promised: &Beliefs, outcome: &Outcome, copied_before: u64, now: &Situation) {
         if let Some(samples) = now.page_samples {
-            if samples.unknown_tried >= FEWEST_TRIED {
-                let merged = f64::from(samples.unknown_merged) / f64::from(samples.unknown_tried);
+            if let Some(merged) = self.few_unknown.add(samples.unknown_merged, samples.unknown_tried) {
                 self.unknown.learn(merged / now.merged_part.max(f64::MIN_POSITIVE), 1.0);
             }
         } else if promised.unknown.bytes > 0.0 {
-            let saved = saved_with_copied(outcome, copied_before, now);
+            // Copied pages count as saved until ksmd visits them. A frame that only one page is left in saves nothing.
+            let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
+            let saved = outcome.saved_bytes as f64 + copied * now.saving_part;
             self.unknown.learn(saved / promised.unknown.bytes, now.constants.trials_of_scan);
         }
     }
 }
 
-/// Bytes that a scan saved. Pages copied on write count as saved until ksmd visits them, and a frame that only one page is left in
-/// saves nothing.
-fn saved_with_copied(outcome: &Outcome, copied_before: u64, now: &Situation) -> f64 {
-    let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
-    outcome.saved_bytes as f64 + copied * now.saving_part
+/// Sampled pages of past scans that were too few to learn from.
+#[derive(Debug, Clone, Copy, Default)]
+struct Few {
+    merged: u32,
+    tried: u32,
+}
+
+impl Few {
+    /// Adds the pages of a scan. Returns the part that merged once they are [`FEWEST_TRIED`], and begins anew.
+    fn add(&mut self, merged: u32, tried: u32) -> Option<f64> {
+        let (merged, tried) = (self.merged.saturating_add(merged), self.tried.saturating_add(tried));
+        *self = if tried < FEWEST_TRIED { Self { merged, tried } } else { Self::default() };
+        (tried >= FEWEST_TRIED).then(|| f64::from(merged) / f64::from(tried))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_several_scans_are_learned_from_once_they_are_enough() {
+        let mut few = Few::default();
+        assert_eq!((few.add(3, FEWEST_TRIED - 3), few.add(1, 2)), (None, None));
+        assert_eq!(few.add(0, 1), Some(0.5));
+        assert_eq!(few.add(1, 1), None);
+        assert_eq!(few.add(FEWEST_TRIED, FEWEST_TRIED), Some(1.0));
+    }
 }

@@ -114,9 +114,9 @@ fn assert_bounded(fleet: &Fleet, has_page_samples: bool) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Its revisits are single passes from the middle of one pass to the middle of the next, after which no page is sampled.
+/// Each of its revisits tries fewer sampled pages than can be learned from.
 #[test]
-fn scans_that_end_midway_teach_what_they_are_worth() {
+fn scans_of_few_sampled_pages_teach_together() {
     let fleet = Fleet {
         host_bytes: 569 * MIB,
         images: 3,

@@ -31,15 +31,12 @@ impl Profit {
         if (matches!(reason, ScanReason::Revisit | ScanReason::Sustain) || was_sampled) && had_its_chance {
             self.experience.learn_unknown(&self.promised, outcome, self.copied_pages, now);
         }
+        // Where a scan ends midway pages were last sampled at the last end of a pass.
         if matches!(reason, ScanReason::Revisit | ScanReason::Probe)
+            && !report.ends_midway
             && let Some(samples) = &now.page_samples
         {
-            if report.ends_midway {
-                // Pages were last sampled at the last end of a pass.
-                self.experience.learn_recurring_of_scan(&self.promised, outcome, self.copied_pages, now);
-            } else {
-                self.experience.learn_recurring(&self.promised, samples);
-            }
+            self.experience.learn_recurring(&self.promised, samples);
         }
         if job.coverage.is_clean() {
             self.copied_pages = now.copied_pages;
