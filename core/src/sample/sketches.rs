@@ -13,7 +13,7 @@ pub struct Sketches {
     pub guests: Vec<Arc<GuestSketch>>,
     /// Differs whenever any sketch is another.
     pub version: u64,
-    /// ksmd's passes that had ended when it was last seen which of the pages in question are merged.
+    /// The passes of ksmd that had ended when it was last seen which of the pages in question are merged.
     pub full_scans: u64,
     /// Bytes of a page.
     pub page_size: u64,
@@ -22,7 +22,7 @@ pub struct Sketches {
 /// An estimate in bytes, with its standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Estimate {
-    /// The mean.
+    /// The mean of the estimate.
     pub bytes: f64,
     /// The standard error.
     pub error: f64,

@@ -10,7 +10,7 @@ use crate::root::Root;
 
 const PAGES: u64 = 16384;
 
-/// A process whose memory ends with pages that each hold a number of their own: those from `first` on.
+/// A process with memory that ends with pages of a number each: those from `first` on.
 fn holder(first: u64) -> Child {
     let program = format!(
         "import mmap,sys\n\

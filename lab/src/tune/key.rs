@@ -12,7 +12,7 @@ pub struct Key {
     pub low: f64,
     /// The greatest value that is tried.
     pub high: f64,
-    /// The default.
+    /// The value that the policy has by default.
     pub default: f64,
     /// Whether only whole numbers are taken.
     pub is_whole: bool,

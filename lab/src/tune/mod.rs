@@ -50,7 +50,7 @@ pub struct Tuning {
 pub struct Tuned {
     /// Version of ksmith.
     pub ksmith: &'static str,
-    /// The policy.
+    /// The policy that is tuned.
     pub policy: String,
     /// The simulated kernel.
     pub kernel: String,
@@ -60,9 +60,9 @@ pub struct Tuned {
     pub is_stopped: bool,
     /// Points that the policy refused as contradictory. They were not played.
     pub refused: usize,
-    /// The keys.
+    /// The keys that are searched.
     pub keys: Vec<Key>,
-    /// The stories.
+    /// The stories that are played.
     pub stories: Vec<Told>,
     /// The defaults, and what came of them.
     pub defaults: Point,
@@ -77,7 +77,7 @@ pub struct Tuned {
 /// A story that was told.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// The name.
+    /// The name of the setting or constant.
     pub name: String,
     /// The simulated time.
     pub seconds: f64,
@@ -89,7 +89,7 @@ pub enum TuneError {
     /// The policy can't be made from its defaults.
     #[error("{policy}: {why}")]
     Policy {
-        /// The policy.
+        /// The policy that is tuned.
         policy: String,
         /// The reason.
         why: String,

@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Loss and CPU whose front goes from (0.1, 10) to (10, 0.1), where the second number is 0.5.
+    /// Loss and CPU, with a front from (0.1, 10) to (10, 0.1), where the second number is 0.5.
     fn play(place: &[f64]) -> Relative {
         let along = 10_f64.powf(2.0 * place[0] - 1.0);
         let beside = 1.0 + 10.0 * (place[1] - 0.5).powi(2);
