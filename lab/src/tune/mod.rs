@@ -77,7 +77,7 @@ pub struct Tuned {
 /// A story that was told.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// The name of the setting or constant.
+    /// The name of the story.
     pub name: String,
     /// The simulated time.
     pub seconds: f64,
