@@ -223,7 +223,7 @@ impl Trial {
         let Some(keeper) = &mut self.sketches else { return };
         keeper.follow(sample);
         loop {
-            match keeper.next() {
+            match keeper.next_request() {
                 guest_sketch::Request::Nothing => break,
                 guest_sketch::Request::Read(id) => {
                     let sketch = self.machine.sketch(id);

@@ -78,7 +78,7 @@ impl GuestSketcher {
         self.take(self.found.try_recv().ok());
         self.keeper.follow(sample);
         while !self.is_busy {
-            let request = self.keeper.next();
+            let request = self.keeper.next_request();
             let is_look = matches!(request, Request::Look(_));
             if request == Request::Nothing || self.orders.send(request).is_err() {
                 break;

@@ -83,7 +83,7 @@ pub struct SketchKeeper {
 }
 
 impl SketchKeeper {
-    /// Takes in a sample. Those that come next are asked for with [`SketchKeeper::next`] until there is nothing to do.
+    /// Takes in a sample. Those that come next are asked for with [`SketchKeeper::next_request`] until there is nothing to do.
     pub fn follow(&mut self, sample: &Sample) {
         self.at = sample.at;
         self.page_size = sample.page_size;
@@ -118,7 +118,7 @@ impl SketchKeeper {
     }
 
     /// What to do next, as long as the account allows it.
-    pub fn next(&mut self) -> Request {
+    pub fn next_request(&mut self) -> Request {
         if !self.account.allows() {
             return Request::Nothing;
         }

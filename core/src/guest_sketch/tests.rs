@@ -36,10 +36,10 @@ fn keeper(guests: &[(u32, &[u64])]) -> SketchKeeper {
     let mut keeper = SketchKeeper::default();
     keeper.follow(&sample(1, 0, &guests.iter().map(|(pid, _)| (*pid, 100)).collect::<Vec<_>>()));
     for (pid, contents) in guests.iter().rev() {
-        assert_eq!(keeper.next(), Request::Read(id(*pid)));
+        assert_eq!(keeper.next_request(), Request::Read(id(*pid)));
         keeper.read(id(*pid), Some(sketch(*pid, contents)), 0.0);
     }
-    assert_eq!(keeper.next(), Request::Nothing);
+    assert_eq!(keeper.next_request(), Request::Nothing);
     keeper
 }
 
@@ -48,7 +48,7 @@ fn a_guest_is_read_when_it_comes_and_when_it_has_grown() {
     let mut keeper = keeper(&[(1, &[1]), (2, &[2])]);
     let mut due = |seconds, mib| {
         keeper.follow(&sample(seconds, 0, &[(1, 100), (2, mib)]));
-        keeper.next()
+        keeper.next_request()
     };
     assert_eq!(due(2, 110), Request::Nothing, "it has hardly grown");
     assert_eq!(due(3, 150), Request::Nothing, "it grows");
@@ -70,17 +70,17 @@ fn guests_that_may_not_merge_are_not_read() {
     let mut sample = sample(1, 0, &[(1, 100)]);
     sample.processes[0].ksm = KsmStat { mergeable: Some(false), merge_any: Some(false), ..KsmStat::default() };
     keeper.follow(&sample);
-    assert_eq!((keeper.next(), keeper.sketches()), (Request::Nothing, Reading::Absent));
+    assert_eq!((keeper.next_request(), keeper.sketches()), (Request::Nothing, Reading::Absent));
 }
 
 #[test]
 fn a_guest_that_cannot_be_read_is_not_tried_at_every_sample() {
     let mut keeper = SketchKeeper::default();
     keeper.follow(&sample(1, 0, &[(1, 100)]));
-    assert_eq!(keeper.next(), Request::Read(id(1)));
+    assert_eq!(keeper.next_request(), Request::Read(id(1)));
     keeper.read(id(1), None, 0.001);
     keeper.follow(&sample(2, 0, &[(1, 100)]));
-    assert_eq!((keeper.next(), keeper.sketches()), (Request::Nothing, Reading::Absent));
+    assert_eq!((keeper.next_request(), keeper.sketches()), (Request::Nothing, Reading::Absent));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn after_a_pass_common_unmerged_contents_are_looked_at_again() {
     let mut keeper = keeper(&[(1, &[1, 2, 3]), (2, &[3, 4, 1])]);
     keeper.follow(&sample(2, 1, &[(1, 100), (2, 100)]));
     let before = keeper.sketches().value().unwrap().clone().full_scans;
-    let Request::Look(places) = keeper.next() else { panic!("nothing to look at") };
+    let Request::Look(places) = keeper.next_request() else { panic!("nothing to look at") };
     assert_eq!(places, [(id(1), vec![0, 2]), (id(2), vec![0, 2])]);
     let merged = |place, content: u64| (place, Some(ReadPage { place, fingerprint: content << 32, mappings: 2 }));
     let looked = [
@@ -101,21 +101,21 @@ fn after_a_pass_common_unmerged_contents_are_looked_at_again() {
     let mappings: Vec<_> = after.guests[0].kept().iter().map(|page| page.mappings()).collect();
     assert_eq!(mappings, [2, 0, 2]);
     keeper.follow(&sample(3, 2, &[(1, 100), (2, 100)]));
-    assert_eq!(keeper.next(), Request::Nothing, "all that they have in common is merged");
+    assert_eq!(keeper.next_request(), Request::Nothing, "all that they have in common is merged");
 }
 
 #[test]
 fn a_new_guest_has_merged_contents_of_others_counted_again() {
     let mut keeper = SketchKeeper::default();
     keeper.follow(&sample(1, 0, &[(1, 100)]));
-    assert_eq!(keeper.next(), Request::Read(id(1)));
+    assert_eq!(keeper.next_request(), Request::Read(id(1)));
     let mut old = GuestSketch::new(id(1), 1);
     old.add(ReadPage { place: 5, fingerprint: 7 << 32, mappings: 3 });
     keeper.read(id(1), Some(old), 0.0);
     keeper.follow(&sample(2, 0, &[(1, 100), (2, 100)]));
-    assert_eq!(keeper.next(), Request::Read(id(2)));
+    assert_eq!(keeper.next_request(), Request::Read(id(2)));
     keeper.read(id(2), Some(sketch(2, &[7])), 0.0);
-    assert_eq!(keeper.next(), Request::Look(vec![(id(1), vec![5])]));
+    assert_eq!(keeper.next_request(), Request::Look(vec![(id(1), vec![5])]));
 }
 
 /// However many guests come, a thousandth of a CPU is spent on average, and an hour's worth at once.
@@ -125,7 +125,7 @@ fn the_account_bounds_what_reading_costs() {
     let hours = 4;
     for second in 1..hours * 3600 {
         keeper.follow(&sample(second, 0, &[(second as u32, 4096)]));
-        while let Request::Read(id) = keeper.next() {
+        while let Request::Read(id) = keeper.next_request() {
             keeper.read(id, Some(sketch(id.pid, &[1])), 0.03);
         }
     }
@@ -142,7 +142,7 @@ fn a_sketch_is_renewed_where_memory_changes_and_nothing_is_owed() {
         let mut sample = sample(seconds, 0, &[(1, 100)]);
         sample.page_samples = Reading::Value(PageSamples { pages: 512, changed, ..PageSamples::default() });
         keeper.follow(&sample);
-        keeper.next()
+        keeper.next_request()
     };
     assert_eq!(after(400, 100, 0.0), Request::Read(id(1)));
     assert_eq!(after(200, 100, 0.0), Request::Nothing, "it is new");

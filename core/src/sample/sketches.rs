@@ -177,10 +177,12 @@ impl Content {
     }
 }
 
-/// What a new guest has in common with the one before it that has most in common with it.
+/// What a new guest has in common with the one before it that has most in common with it. Pairs that are elsewhere may be taken off
+/// too often: less than nothing counts as nothing, with the error that it has.
 fn most_common(common: &FxHashMap<(usize, usize), Sum>, guest: usize) -> Sum {
     let pairs = (0..guest).filter_map(|before| common.get(&(before, guest)));
-    pairs.fold(Sum::default(), |most, sum| if sum.pages > most.pages { *sum } else { most })
+    let most = pairs.max_by(|one, other| one.pages.total_cmp(&other.pages)).copied().unwrap_or_default();
+    Sum { pages: most.pages.max(0.0), ..most }
 }
 
 /// A sum of weights of contents, each of which is in the sample or not.

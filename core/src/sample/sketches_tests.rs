@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use super::{Estimate, GuestSketch, Matches, ProcessId, ReadPage, Sketches};
 use crate::sketch::{Positions, mix};
@@ -78,7 +79,8 @@ fn fleet(size: u64, [merged, unmerged, new, empty]: [u64; 4]) -> Vec<Pages> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    // Five standard errors hold for nearly all draws, so that the draws are the same each time.
+    #![proptest_config(ProptestConfig { cases: 100, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     /// Guests of 16 to 200 MiB, read whole and in part.
     #[test]

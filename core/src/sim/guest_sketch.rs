@@ -27,7 +27,7 @@ impl Machine {
         let run_pages = u64::from(self.config.run_pages);
         let page = guest.pages.get(usize::try_from(place / run_pages).ok()?)?;
         let of_run = u64::from(self.memory.contents.sum(page.slot)) << 1 | u64::from(is_unique(page.slot));
-        let fingerprint = if page.slot == ZERO_SLOT { 0 } else { mix(mix(of_run) ^ place % run_pages).max(1) };
+        let fingerprint = if page.slot == ZERO_SLOT { 0 } else { mix(mix(of_run) ^ (place % run_pages)).max(1) };
         let mappings = match page.state {
             State::Merged => u64::from(self.memory.stable.mappings(page.node)),
             State::ZeroTracked | State::Zero => 1,

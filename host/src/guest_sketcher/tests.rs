@@ -32,7 +32,7 @@ fn holder(first: u64) -> Child {
 }
 
 fn id_of(pid: u32) -> ProcessId {
-    let stat = Root::host().text(&format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
+    let stat = Root::host().text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
     ProcessId { pid, start_ticks: stat.value().unwrap().start_ticks }
 }
 
