@@ -118,7 +118,7 @@ fn stories_without_savings_and_keys_that_are_none_are_refused() {
 fn the_verdict_says_by_how_much() {
     let mut tuned = tuning(1).search(&|| false).unwrap();
     let defaults = Point { share: 0.9, cpu: 1.0, ..tuned.defaults.clone() };
-    tuned.place = Place::of(&defaults, &[defaults.clone()]);
+    tuned.place = Place::of(&defaults, std::slice::from_ref(&defaults));
     assert!(tuned.verdict().starts_with("The defaults lie on the front"), "{}", tuned.verdict());
     let better = Point { share: 0.92, cpu: 0.75, ..defaults.clone() };
     tuned.place = Place::of(&defaults, &[better]);
