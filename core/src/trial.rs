@@ -33,7 +33,7 @@ pub struct Trial {
     /// Draws pages to read, where they may be read.
     sampler: Option<PageSampler>,
     places: Vec<Place>,
-    /// Keeps sketches of guests, where they may be read.
+    /// Keeps sketches of guests once the policy wants them, where they may be read.
     sketches: Option<SketchKeeper>,
     next_turn: Duration,
     turns: u64,
@@ -79,7 +79,6 @@ impl Trial {
     /// Puts `policy` in charge of `machine`.
     pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
         let sampler = policy.wants_page_samples().then(PageSampler::default);
-        let sketches = policy.wants_sketches().then(SketchKeeper::default);
         let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
         Self {
             machine,
@@ -88,7 +87,7 @@ impl Trial {
             history,
             sampler,
             places,
-            sketches,
+            sketches: Some(SketchKeeper::default()),
             next_turn,
             turns: 0,
             state: "",
@@ -220,7 +219,7 @@ impl Trial {
     }
 
     fn take_sketches(&mut self, sample: &mut Sample) {
-        let Some(keeper) = &mut self.sketches else { return };
+        let Some(keeper) = self.sketches.as_mut().filter(|_| self.policy.wants_sketches()) else { return };
         keeper.follow(sample);
         loop {
             match keeper.next_request() {

@@ -100,6 +100,8 @@ pub struct Profit {
     /// How much growth is worth a burst.
     growth: Growth,
     arrivals: Arrivals,
+    /// Whether a clean pass over old memory was dear at any time. Where none was, sketches decide nothing.
+    was_dear: bool,
     experience: Experience,
     /// The probability that a probe pays.
     probes: MergeProbability,
@@ -126,6 +128,7 @@ impl Profit {
             guests: Guests::default(),
             growth: Growth::default(),
             arrivals: Arrivals::default(),
+            was_dear: false,
             experience,
             probes: MergeProbability::expecting(1.0),
             dearest_pass: 0.0,
@@ -314,12 +317,13 @@ impl Policy for Profit {
     }
 
     fn wants_sketches(&self) -> bool {
-        self.config.sketches
+        self.config.sketches && self.was_dear
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
+        self.was_dear |= Arrivals::is_dear(&now);
         self.arrivals.follow(changes, &self.guests, &now);
         self.exploration.follow(now.ksmd.at, self.config.budget());
         if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked(_))) {

@@ -54,7 +54,10 @@ impl Profit {
                 self.growth.learn(paid, now.constants.trials_of_scan);
                 self.probes = MergeProbability::expecting(1.0);
                 self.dearest_pass = 0.0;
-                self.experience.note_burst(now);
+                // What was learned is doubted where another trial is paid for: bursts may come faster than such trials pay.
+                if self.exploration.is_settled() {
+                    self.experience.note_burst(now);
+                }
             }
             // New memory is given its first trial whatever comes of it.
             ScanReason::Finish | ScanReason::Retry => {}
