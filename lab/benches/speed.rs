@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ksmith_core::knobs::Knob;
 use ksmith_core::sim::{Config, Machine, Plan, clones};
 use ksmith_lab::competitor::Competitor;
+use ksmith_lab::measure::Spread;
 use ksmith_lab::scenario::Form;
 use ksmith_lab::simulate::{SimulatedHost, Simulation, Story, Wishes};
 
@@ -56,15 +57,12 @@ fn visits_per_second(smart_scan: u64) -> f64 {
         let _ = machine.write(knob, value);
     }
     machine.advance(Duration::from_secs(300));
-    let mut rates: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let (before, began) = (machine.figures().visits, Instant::now());
-            machine.advance(Duration::from_secs(600));
-            (machine.figures().visits - before) as f64 / began.elapsed().as_secs_f64()
-        })
-        .collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(ROUNDS / 2).copied().unwrap_or(0.0)
+    let rates = (0..ROUNDS).map(|_| {
+        let (before, began) = (machine.figures().visits, Instant::now());
+        machine.advance(Duration::from_secs(600));
+        Some((machine.figures().visits - before) as f64 / began.elapsed().as_secs_f64())
+    });
+    Spread::of(rates).median.unwrap_or(0.0)
 }
 
 fn day() -> Result<Duration, Box<dyn std::error::Error>> {

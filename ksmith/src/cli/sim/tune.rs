@@ -141,31 +141,17 @@ impl TuneArgs {
             for bytes in &self.host {
                 let wishes = Wishes { host_bytes: Some(*bytes), duration: self.hours, seed: None };
                 match Story::load(&path, self.form, wishes) {
-                    Ok(Story::Planned {
-                        name,
-                        about,
-                        guests,
-                        has_demands,
-                        duration,
-                        host_bytes,
-                        night_permille,
-                        plans,
-                    }) => {
-                        let name = format!("{name}, {}", Bytes::from(host_bytes));
-                        stories.push(Story::Planned {
-                            name,
-                            about,
-                            guests,
-                            has_demands,
-                            duration,
-                            host_bytes,
-                            night_permille,
-                            plans,
-                        });
-                    }
-                    Ok(scenario) => {
-                        stories.push(scenario);
-                        break;
+                    Ok(mut story) => {
+                        let is_fleet = if let Story::Planned { name, host_bytes, .. } = &mut story {
+                            *name = format!("{name}, {}", Bytes::from(*host_bytes));
+                            true
+                        } else {
+                            false
+                        };
+                        stories.push(story);
+                        if !is_fleet {
+                            break;
+                        }
                     }
                     // Of those that were not asked for, some have guests of unknown contents.
                     Err(StoryError::Unknown { .. }) if self.scenarios.is_empty() => break,
