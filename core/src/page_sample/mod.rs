@@ -93,6 +93,8 @@ struct Entry {
     reverted: bool,
     /// Its stable content when ksmd was started, if that was not recurring.
     unknown_at_start: Option<u64>,
+    /// Whether it held such a content, and has changed since.
+    unknown_has_gone: bool,
     /// Its stable content when ksmd was started, if that was recurring.
     recurring_at_start: Option<u64>,
 }
@@ -261,6 +263,9 @@ impl PageSampler {
             entry.recurring = entry.stable && fingerprint.is_some_and(|content| self.merged.contains(&content));
             entry.reverted = entry.recurring && fingerprint == entry.boundary && fingerprint == entry.baseline;
             entry.last = fingerprint;
+            let has_gone = |content: u64| fingerprint.is_some_and(|now| now != content);
+            entry.unknown_has_gone =
+                self.at.is_some() && (entry.unknown_has_gone || entry.unknown_at_start.is_some_and(has_gone));
             entry.unknown_at_start = match self.at {
                 None => fingerprint.filter(|_| entry.stable && !entry.recurring && !is_merged),
                 Some(_) => entry.unknown_at_start.filter(|content| fingerprint == Some(*content)),
@@ -307,6 +312,7 @@ impl PageSampler {
             recurring_tried: count(|entry| entry.recurring_at_start.is_some()),
             recurring_merged: count(|entry| entry.recurring_at_start.is_some() && entry.is_merged()),
             unknown_tried: count(|entry| entry.unknown_at_start.is_some()),
+            unknown_gone: count(|entry| entry.unknown_has_gone),
             unknown_merged: count(|entry| entry.unknown_at_start.is_some() && entry.is_merged()),
             reads: 0,
         }

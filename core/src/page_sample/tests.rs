@@ -247,6 +247,9 @@ fn merged_pages_of_unknown_contents_are_counted() {
     assert_eq!(look(&mut sampler, 31, 2, [false, false, false, true]), (2, 0), "the third has changed again");
     assert_eq!(look(&mut sampler, 32, 3, [false, false, false, true]), (2, 0));
     assert_eq!(look(&mut sampler, 33, 4, [true, false, false, true]), (2, 1));
+    assert_eq!(sampler.page_samples().unwrap().unknown_gone, 1);
+    turn(&mut sampler, &sample(50, 0, 4), [5, 6, 8, 104]);
+    assert_eq!(sampler.page_samples().unwrap().unknown_gone, 0, "ksmd is parked");
 }
 
 /// The expected lifetime, reading by reading; the second page is always merged.

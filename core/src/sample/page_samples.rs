@@ -37,6 +37,8 @@ pub struct PageSamples {
     pub unknown_tried: u32,
     /// Of these, pages that are merged.
     pub unknown_merged: u32,
+    /// Pages that were stable with unknown contents when ksmd was last started, and have changed since.
+    pub unknown_gone: u32,
     /// Readings so far: when this changes, there is something new.
     pub reads: u64,
 }

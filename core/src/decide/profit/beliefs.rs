@@ -152,7 +152,9 @@ impl Experience {
     /// pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd last visited them all.
     pub fn learn_unknown(&mut self, promised: &Beliefs, outcome: &Outcome, copied_before: u64, now: &Situation) {
         if let Some(samples) = now.page_samples {
-            if let Some(merged) = self.few_unknown.add(samples.unknown_merged, samples.unknown_tried) {
+            // What has changed again was promised too, and has not merged.
+            let tried = samples.unknown_tried.saturating_add(samples.unknown_gone);
+            if let Some(merged) = self.few_unknown.add(samples.unknown_merged, tried) {
                 self.unknown.learn(merged / now.merged_part.max(f64::MIN_POSITIVE), 1.0);
             }
         } else if promised.unknown.bytes > 0.0 {

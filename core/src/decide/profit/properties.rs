@@ -17,6 +17,10 @@ const RUN_PAGES: u32 = 16;
 /// More than any visit costs ksmd that merges nothing, in CPU-seconds.
 const VISIT_SECONDS: f64 = 4.5e-6;
 
+/// The default prices where memory is short and where it is plentiful, in MiB for a CPU-second.
+const PRESSED: f64 = 0.5;
+const PLENTIFUL: f64 = 8.0;
+
 /// Parts of a guest's memory, at most all of it.
 fn parts() -> impl Strategy<Value = (f64, f64, f64)> {
     prop_oneof![
@@ -60,11 +64,11 @@ fn fleet() -> impl Strategy<Value = Fleet> {
     )
 }
 
-/// The fleet under `profit`.
-fn trial(fleet: &Fleet, has_page_samples: bool) -> Trial {
+/// The fleet under `profit` with these settings.
+fn trial(fleet: &Fleet, config: ProfitConfig, has_page_samples: bool) -> Trial {
     let mut machine = Machine::new(fleet.config(RUN_PAGES));
     fleet.plans().into_iter().for_each(|plan| machine.start(plan));
-    let trial = Trial::new(machine, Box::new(Profit::new(ProfitConfig::default())), Limits::default());
+    let trial = Trial::new(machine, Box::new(Profit::new(config)), Limits::default());
     if has_page_samples { trial } else { trial.without_page_samples() }
 }
 
@@ -76,11 +80,17 @@ struct Waste {
 }
 
 impl Waste {
-    /// What a fleet's story wastes. A scan wastes what it costs beyond the bytes that it merges, at the price.
-    fn of(fleet: &Fleet, has_page_samples: bool) -> Self {
+    /// What a fleet's story wastes. A scan wastes what it costs beyond the bytes that it merges, at the price, which is the same
+    /// whether memory is short or not: the policy is judged by what it decides by.
+    fn of(fleet: &Fleet, price_mib: f64, has_page_samples: bool) -> Self {
         const STEP: Duration = Duration::from_millis(50);
-        let price = ProfitConfig::default().price_mib_per_cpu_second * MIB as f64;
-        let mut trial = trial(fleet, has_page_samples);
+        let config = ProfitConfig {
+            price_mib_per_cpu_second: price_mib,
+            pressed_price_mib_per_cpu_second: price_mib,
+            ..ProfitConfig::default()
+        };
+        let price = price_mib * MIB as f64;
+        let mut trial = trial(fleet, config, has_page_samples);
         let (mut waste, mut scan, mut before) = (Self::default(), (0.0, 0.0), trial.moment());
         while before.at < fleet.duration {
             trial.run_until(before.at + STEP);
@@ -102,8 +112,8 @@ impl Waste {
 }
 
 /// Asserts that scans for new memory waste no more than a trial of it, and all others no more than the budget.
-fn assert_bounded(fleet: &Fleet, has_page_samples: bool) -> Result<(), TestCaseError> {
-    let waste = Waste::of(fleet, has_page_samples);
+fn assert_bounded(fleet: &Fleet, price_mib: f64, has_page_samples: bool) -> Result<(), TestCaseError> {
+    let waste = Waste::of(fleet, price_mib, has_page_samples);
     let pages = fleet.host_bytes as f64 * fleet.full / PAGE_SIZE as f64;
     let two_passes = 2.0 * pages * VISIT_SECONDS;
     let budget = fleet.duration.as_secs_f64() * ProfitConfig::default().probe_cpu_percent / 100.0;
@@ -137,7 +147,7 @@ fn scans_of_few_sampled_pages_teach_together() {
         seed: 107_781_307_751_984_446,
         ..Fleet::default()
     };
-    assert_bounded(&fleet, true).unwrap();
+    assert_bounded(&fleet, PRESSED, true).unwrap();
 }
 
 proptest! {
@@ -145,8 +155,12 @@ proptest! {
 
     /// Parking would waste nothing, and merge nothing.
     #[test]
-    fn what_is_wasted_is_a_trial_of_new_memory_or_within_the_budget(fleet in fleet(), has_page_samples: bool) {
-        assert_bounded(&fleet, has_page_samples)?;
+    fn what_is_wasted_is_a_trial_of_new_memory_or_within_the_budget(
+        fleet in fleet(),
+        is_short: bool,
+        has_page_samples: bool,
+    ) {
+        assert_bounded(&fleet, if is_short { PRESSED } else { PLENTIFUL }, has_page_samples)?;
     }
 }
 
@@ -167,7 +181,7 @@ proptest! {
     #[test]
     fn no_guest_is_forgotten(fleet in fleet(), has_page_samples: bool) {
         let fleet = Fleet { rewritten: 0.0, working: 0.0, booting: 0.0, ..fleet };
-        let mut trial = trial(&fleet, has_page_samples);
+        let mut trial = trial(&fleet, ProfitConfig::default(), has_page_samples);
         trial.run_until(fleet.duration + Duration::from_secs(3 * 3600));
         let left = trial.machine.attainable_pages().abs_diff(trial.machine.truly_saved_pages());
         prop_assert_eq!(left, 0);
