@@ -77,7 +77,6 @@ pub struct SketchKeeper {
     newest: Option<ProcessId>,
     /// Whether memory changes, as far as is known.
     changes: bool,
-    version: u64,
     page_size: u64,
     published: Option<Arc<Sketches>>,
 }
@@ -184,6 +183,8 @@ impl SketchKeeper {
         let sketched = || self.guests.iter().filter_map(|(id, known)| Some((id, known, known.sketch.as_ref()?)));
         // The guest that holds a content. `None`: more than one does.
         let mut holders: FxHashMap<u64, Option<ProcessId>> = FxHashMap::default();
+        let open = sketched().filter(|(_, known, _)| !known.is_met);
+        holders.reserve(open.map(|(_, _, sketch)| sketch.kept().len()).sum());
         for (id, _, sketch) in sketched().filter(|(_, known, _)| !known.is_met) {
             for page in sketch.kept().iter().filter(|page| page.mappings() == 0) {
                 let holder = holders.entry(page.content()).or_insert(Some(*id));
@@ -227,10 +228,8 @@ impl SketchKeeper {
     }
 
     fn publish(&mut self) {
-        self.version += 1;
         let guests: Vec<_> = self.guests.values().filter_map(|known| known.sketch.clone()).collect();
-        let sketches =
-            Sketches { guests, version: self.version, full_scans: self.looked_scans, page_size: self.page_size };
+        let sketches = Sketches { guests, full_scans: self.looked_scans, page_size: self.page_size };
         self.published = (!sketches.guests.is_empty()).then(|| Arc::new(sketches));
     }
 

@@ -11,8 +11,6 @@ use super::{GuestSketch, ProcessId};
 pub struct Sketches {
     /// One for each guest that could be read.
     pub guests: Vec<Arc<GuestSketch>>,
-    /// Differs whenever any sketch is another.
-    pub version: u64,
     /// The passes of ksmd that had ended when it was last seen which of the pages in question are merged.
     pub full_scans: u64,
     /// Bytes of a page.

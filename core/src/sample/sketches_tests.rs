@@ -31,7 +31,7 @@ fn sketch(number: u64, pages: &Pages, read: u64, seed: u64) -> GuestSketch {
 fn sketches(guests: &[Pages], read: u64, seed: u64) -> Sketches {
     let numbered = guests.iter().enumerate();
     let guests = numbered.map(|(number, pages)| Arc::new(sketch(number as u64, pages, read, seed))).collect();
-    Sketches { guests, version: 1, full_scans: 0, page_size: 1 }
+    Sketches { guests, full_scans: 0, page_size: 1 }
 }
 
 /// The classes as they are: of guests from `first_new` on, against those before.

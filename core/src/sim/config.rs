@@ -86,6 +86,11 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// Whether a search costs more in larger trees.
+    pub(super) fn depend_on_trees(&self) -> bool {
+        self.stable_level | self.unstable_level | self.chain != 0
+    }
+
     /// The time that each kind of ksmd's work takes where it gets a part of a CPU only. That of guests stays.
     pub(super) fn stretched(self, share_permille: u32) -> Self {
         let by = |ns: u64| ns * 1000 / u64::from(share_permille.max(1));

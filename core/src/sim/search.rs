@@ -34,7 +34,7 @@ fn log2(number: u64) -> i64 {
 }
 
 /// The sizes of the trees before a visit, in pages.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Trees {
     /// Contents in the stable tree.
     stable: u64,
@@ -57,6 +57,15 @@ impl Trees {
 
     /// The cost of a visit to a page with the content of `slot`.
     pub fn cost(&self, visit: Visit, slot: u32, costs: &Costs) -> u64 {
+        if !costs.depend_on_trees() {
+            return match visit {
+                Visit::Checksum { has_searched: false } => costs.checksum,
+                Visit::Checksum { has_searched: true } | Visit::Unshared => costs.unshared,
+                Visit::Zero => costs.zero,
+                Visit::Merge => costs.join,
+                Visit::Pair => costs.merge,
+            };
+        }
         let stable = costs.stable_level.cast_signed() * (log2(CACHED + self.stable) - log2(CACHED));
         let unstable = costs.unstable_level.cast_signed() * (log2(1 + self.unstable) - USUAL_UNSTABLE);
         let usual = costs.stable_level.cast_signed() * USUAL_STABLE;

@@ -38,7 +38,7 @@ fn id_of(pid: u32) -> ProcessId {
 
 fn sketches(guests: &[ProcessId], reader: &mut GuestReader) -> Sketches {
     let guests = guests.iter().map(|id| std::sync::Arc::new(reader.sketch(*id).unwrap())).collect();
-    Sketches { guests, version: 1, full_scans: 0, page_size: 4096 }
+    Sketches { guests, full_scans: 0, page_size: 4096 }
 }
 
 #[test]

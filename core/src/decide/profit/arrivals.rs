@@ -20,7 +20,7 @@ use super::probability::MergeProbability;
 use super::situation::{Holding, Situation};
 use super::sketched::{self, Sketched};
 use super::text;
-use crate::sample::ProcessId;
+use crate::sample::{Estimate, ProcessId};
 use crate::scan::Outcome;
 
 /// What is known of new memory and of how much of it merges.
@@ -43,6 +43,8 @@ pub struct Arrivals {
     /// What the guests lacked when the present clean pass began, and whether sketches said so.
     lacked: (f64, bool),
     sketched: Sketched,
+    /// What sketches said at the last [`Arrivals::look`] that only a clean pass merges.
+    unmet: Option<Estimate>,
 }
 
 impl Default for Arrivals {
@@ -57,6 +59,7 @@ impl Default for Arrivals {
             sketched_probability: MergeProbability::expecting(1.0),
             lacked: (0.0, false),
             sketched: Sketched::default(),
+            unmet: None,
         }
     }
 }
@@ -105,9 +108,14 @@ impl Arrivals {
         merging + (grown - known).max(0.0) * self.part
     }
 
+    /// Looks up what sketches say of guests for which old memory was skipped. It takes a while, and is done once when a scan has ended.
+    pub fn look(&mut self, guests: &Guests, now: &Situation) {
+        self.unmet = sketched::unmet(guests, &self.met, now);
+    }
+
     /// What guests lack that a clean pass may bring.
     pub fn unmet(&self, guests: &Guests, now: &Situation) -> Belief {
-        let (bytes, probability) = match sketched::unmet(guests, &self.met, now) {
+        let (bytes, probability) = match self.unmet {
             Some(unmet) => (unmet.bytes, self.sketched_probability),
             None => (self.lack(guests, now), self.probability),
         };
@@ -116,7 +124,7 @@ impl Arrivals {
 
     /// Notes that a clean pass starts.
     pub fn note_clean_start(&mut self, guests: &Guests, now: &Situation) {
-        self.lacked = match sketched::unmet(guests, &self.met, now) {
+        self.lacked = match self.unmet {
             Some(unmet) => (unmet.bytes, true),
             None => (self.lack(guests, now), false),
         };
@@ -127,13 +135,13 @@ impl Arrivals {
         self.met = guests.visited().collect();
     }
 
-    /// Compares what a clean pass brought with what guests had lacked. Comes before [`Arrivals::note_clean_end`].
-    pub fn learn(&mut self, outcome: &Outcome, guests: &Guests, now: &Situation) {
+    /// Compares what a clean pass brought with what guests had lacked. Comes after [`Arrivals::look`].
+    pub fn learn(&mut self, outcome: &Outcome) {
         let (lacked, is_sketched) = self.lacked;
         if lacked <= 0.0 {
             return;
         }
-        match sketched::unmet(guests, &self.met, now).filter(|_| is_sketched) {
+        match self.unmet.filter(|_| is_sketched) {
             // What is saved also changes with guests that come and go.
             Some(left) => self.sketched_probability.learn(1.0 - left.bytes / lacked, 1.0),
             None if is_sketched => {}
@@ -142,8 +150,8 @@ impl Arrivals {
     }
 
     /// What sketches say that only a clean pass merges, in words. `None` if they do not say.
-    pub fn in_words(&self, guests: &Guests, now: &Situation) -> Option<String> {
-        sketched::unmet(guests, &self.met, now).map(text::unmet)
+    pub fn in_words(&self) -> Option<String> {
+        self.unmet.map(text::unmet)
     }
 
     /// The part of their memory that guests have merged which a clean pass has visited. `prior_guests` that merge wholly are
@@ -272,12 +280,12 @@ mod tests {
         };
         for _ in 0..6 {
             arrivals.note_clean_start(&visited(&with(1)), &with(1));
-            arrivals.learn(&Outcome { saved_bytes: 0, cpu_seconds: 100.0 }, &visited(&with(1)), &with(1));
+            arrivals.learn(&Outcome { saved_bytes: 0, cpu_seconds: 100.0 });
         }
         assert!(!clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)));
         assert!(clean_pass_pays(&arrivals, &visited(&with(40)), &with(40)));
         arrivals.note_clean_start(&visited(&with(1)), &with(1));
-        arrivals.learn(&Outcome { saved_bytes: 10 << 30, cpu_seconds: 100.0 }, &visited(&with(1)), &with(1));
+        arrivals.learn(&Outcome { saved_bytes: 10 << 30, cpu_seconds: 100.0 });
         assert!(clean_pass_pays(&arrivals, &visited(&with(1)), &with(1)), "it has brought something again");
     }
 }

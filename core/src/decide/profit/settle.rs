@@ -41,8 +41,11 @@ impl Profit {
         if job.coverage.is_clean() {
             self.copied_pages = now.copied_pages;
         }
+        if matches!(reason, ScanReason::Burst | ScanReason::Meet) {
+            self.arrivals.look(&self.guests, now);
+        }
         if reason == ScanReason::Meet {
-            self.arrivals.learn(outcome, &self.guests, now);
+            self.arrivals.learn(outcome);
         }
         if job.coverage.is_clean() && (job.passes > 1 || reason == ScanReason::Meet) {
             self.arrivals.note_clean_end(&self.guests);
@@ -70,7 +73,7 @@ impl Profit {
         let mut figures = text::outcome(reason, outcome, now.price);
         if reason == ScanReason::Burst
             && !job.coverage.is_clean()
-            && let Some(unmet) = self.arrivals.in_words(&self.guests, now)
+            && let Some(unmet) = self.arrivals.in_words()
         {
             figures = format!("{figures}; {unmet}");
         }

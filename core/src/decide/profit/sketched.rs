@@ -20,18 +20,24 @@ pub struct Arriving {
 /// What is known of arriving guests by the newest sketches.
 #[derive(Debug, Clone, Default)]
 pub struct Sketched {
-    /// Of which sketches and guests it was found.
-    of: (u64, u64),
+    /// Of which guests, how many sketches of them, and which passes of ksmd it was found. Other guests' sketches that are renewed
+    /// meanwhile say little else.
+    of: (u64, usize, u64),
     arriving: Option<Arriving>,
 }
 
 impl Sketched {
     /// Takes in the newest sketches.
     pub fn follow(&mut self, guests: &Guests, now: &Situation) {
-        let version = now.sketches.as_ref().map_or(0, |sketches| sketches.version);
+        let Some(sketches) = &now.sketches else {
+            *self = Self::default();
+            return;
+        };
+        let number = |id: ProcessId| u64::from(id.pid) << 32 ^ id.start_ticks;
         let arriving = now.processes.iter().filter(|holding| !guests.has_visited(holding.id));
-        let number = |holding: &Holding| u64::from(holding.id.pid) << 32 ^ holding.id.start_ticks;
-        let of = (version, arriving.map(number).fold(0, u64::wrapping_add));
+        let arriving = arriving.map(|holding| number(holding.id)).fold(0, u64::wrapping_add);
+        let sketched = sketches.guests.iter().filter(|guest| !guests.has_visited(guest.id)).count();
+        let of = (arriving, sketched, sketches.full_scans);
         if of != self.of {
             let found = matches(now, |holding| !guests.has_visited(holding.id), |_| true);
             self.arriving = found.map(|(found, _)| Arriving { merging: found.all(), bytes: found.new_bytes });

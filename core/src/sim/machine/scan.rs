@@ -208,7 +208,7 @@ impl Machine {
 
     /// Handles the page at the cursor, and advances the cursor. Returns the kind of step and its cost.
     fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Option<(Step, u64)> {
-        let costs = self.config.costs;
+        let costs = &self.config.costs;
         let entry = &mut self.memory.guests[guest as usize];
         if entry.ended {
             self.ksmd.spend(costs.free * entry.rmap_items * u64::from(self.config.run_pages));
@@ -238,9 +238,13 @@ impl Machine {
         }
         let slot = page.slot;
         self.memory.track(guest, cursor.run);
-        let trees = Trees::of(&mut self.memory, self.config.run_pages, rules.max_page_sharing);
+        let trees = if costs.depend_on_trees() {
+            Trees::of(&mut self.memory, self.config.run_pages, rules.max_page_sharing)
+        } else {
+            Trees::default()
+        };
         let visit = self.memory.visit(guest, cursor.run, rules);
-        Some((Step::Visited, trees.cost(visit, slot, &costs)))
+        Some((Step::Visited, trees.cost(visit, slot, costs)))
     }
 
     /// Unmerges all pages and frees all `rmap_item`s: the next pass is the first.
