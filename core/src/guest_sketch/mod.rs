@@ -9,6 +9,7 @@
 //! * A sketch is renewed some minutes later, if the page samples show that memory changes and the account is paid off.
 
 mod account;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +20,10 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::account::Account;
+use self::seen::Seen;
 use crate::kernel::Run;
 use crate::reading::Reading;
-use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, Sketches};
+use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, SketchedPage, Sketches};
 
 /// What the owner of a [`SketchKeeper`] is to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,10 +185,11 @@ impl SketchKeeper {
         let sketched = || self.guests.iter().filter_map(|(id, known)| Some((id, known, known.sketch.as_ref()?)));
         // The guest that holds a content. `None`: more than one does.
         let mut holders: FxHashMap<u64, Option<ProcessId>> = FxHashMap::default();
-        let open = sketched().filter(|(_, known, _)| !known.is_met);
-        holders.reserve(open.map(|(_, _, sketch)| sketch.kept().len()).sum());
+        let mut seen = Seen::expecting(sketched().map(|(_, _, sketch)| sketch.kept().len()).sum());
+        sketched().for_each(|(_, _, sketch)| sketch.kept().iter().for_each(|page| seen.add(page.content())));
+        let may_be_common = |page: &&SketchedPage| seen.may_be_twice(page.content());
         for (id, _, sketch) in sketched().filter(|(_, known, _)| !known.is_met) {
-            for page in sketch.kept().iter().filter(|page| page.mappings() == 0) {
+            for page in sketch.kept().iter().filter(may_be_common).filter(|page| page.mappings() == 0) {
                 let holder = holders.entry(page.content()).or_insert(Some(*id));
                 if *holder != Some(*id) {
                     *holder = None;
@@ -196,12 +199,13 @@ impl SketchKeeper {
         let mut common: FxHashSet<u64> =
             holders.iter().filter(|(_, id)| id.is_none()).map(|(content, _)| *content).collect();
         for (id, _, sketch) in sketched() {
-            let contents = sketch.kept().iter().map(|page| page.content());
+            let contents = sketch.kept().iter().filter(may_be_common).map(|page| page.content());
             common
                 .extend(contents.filter(|content| holders.get(content).is_some_and(|holder| *holder != Some(*id))));
         }
         let places = sketched().filter_map(|(id, _, sketch)| {
-            let open = sketch.kept().iter().filter(|page| page.mappings() == 0 && common.contains(&page.content()));
+            let open = sketch.kept().iter().filter(may_be_common);
+            let open = open.filter(|page| page.mappings() == 0 && common.contains(&page.content()));
             let places: Vec<u64> = open.map(|page| page.place()).collect();
             (!places.is_empty()).then_some((*id, places))
         });
