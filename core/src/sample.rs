@@ -2,12 +2,14 @@
 
 mod guest_sketch;
 mod page_samples;
+mod seen;
 mod sketches;
 #[cfg(test)]
 mod sketches_tests;
 
 pub use guest_sketch::{GuestSketch, ReadPage, SketchedPage};
 pub use page_samples::{LASTING, PageSamples};
+pub(crate) use seen::Seen;
 pub use sketches::{Estimate, Matches, Sketches};
 
 use std::fmt;

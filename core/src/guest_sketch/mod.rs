@@ -9,7 +9,6 @@
 //! * A sketch is renewed some minutes later, if the page samples show that memory changes and the account is paid off.
 
 mod account;
-mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -20,10 +19,9 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::account::Account;
-use self::seen::Seen;
 use crate::kernel::Run;
 use crate::reading::Reading;
-use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, SketchedPage, Sketches};
+use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, Seen, SketchedPage, Sketches};
 
 /// What the owner of a [`SketchKeeper`] is to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +46,8 @@ struct Known {
     bytes: [u64; 2],
     /// Whether a clean pass has visited it since it was read.
     is_met: bool,
+    /// The number of the last sample that it was in.
+    sample: u64,
 }
 
 /// A guest that has grown by one part in so many is read again, once it grows no more.
@@ -67,6 +67,8 @@ const CHANGED: f64 = 1.0 / 32.0;
 pub struct SketchKeeper {
     guests: BTreeMap<ProcessId, Known>,
     account: Account,
+    /// The number and the time of the last sample.
+    sample: u64,
     at: Duration,
     full_scans: u64,
     /// When the last pass ended.
@@ -86,6 +88,7 @@ pub struct SketchKeeper {
 impl SketchKeeper {
     /// Takes in a sample. Those that come next are asked for with [`SketchKeeper::next_request`] until there is nothing to do.
     pub fn follow(&mut self, sample: &Sample) {
+        self.sample += 1;
         self.at = sample.at;
         self.page_size = sample.page_size;
         self.account.follow(sample.at);
@@ -107,13 +110,12 @@ impl SketchKeeper {
         let bytes = |process: &crate::sample::Process| {
             process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
-        let mut before = std::mem::take(&mut self.guests);
         for process in sample.processes.iter().filter(|process| process.may_merge()) {
-            let mut known = before.remove(&process.id).unwrap_or_default();
-            known.bytes = [bytes(process), known.bytes[0]];
-            self.guests.insert(process.id, known);
+            let known = self.guests.entry(process.id).or_default();
+            (known.bytes, known.sample) = ([bytes(process), known.bytes[0]], self.sample);
         }
-        if before.values().any(|known| known.sketch.is_some()) {
+        let gone = self.guests.extract_if(.., |_, known| known.sample != self.sample);
+        if gone.filter(|(_, known)| known.sketch.is_some()).count() > 0 {
             self.publish();
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{GuestSketch, ProcessId};
+use super::{GuestSketch, ProcessId, Seen, SketchedPage};
 
 /// The sketches of a host's guests at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -82,7 +82,9 @@ impl Sketches {
         let new: Vec<&GuestSketch> = guests().filter(|guest| is_new(guest.id)).map(Arc::as_ref).collect();
         let others = guests().filter(|guest| !is_new(guest.id) && is_other(guest.id));
         let mut contents: FxHashMap<u64, Content> = FxHashMap::default();
-        contents.reserve(new.iter().map(|guest| guest.kept().len()).sum());
+        let of_new = new.iter().map(|guest| guest.kept().len()).sum();
+        contents.reserve(of_new);
+        let mut seen = Seen::expecting(of_new);
         let mut found = Matches::default();
         let mut empty = Estimate::default();
         for guest in &new {
@@ -91,6 +93,7 @@ impl Sketches {
             empty.bytes += guest.empty as f64 * weight;
             empty.error = empty.error.hypot((guest.empty as f64 * (1.0 - guest.part())).sqrt() * weight);
             for page in guest.kept().iter().filter(|page| page.is_kept(halvings)) {
+                seen.add(page.content());
                 let content = contents.entry(page.content()).or_default();
                 match page.mappings() {
                     0 => content.new += weight,
@@ -101,7 +104,8 @@ impl Sketches {
         for guest in others {
             found.other_bytes += guest.pages as f64;
             let weight = 1.0 / guest.part();
-            for page in guest.kept().iter().filter(|page| page.is_kept(halvings)) {
+            let may_be_common = |page: &&SketchedPage| page.is_kept(halvings) && seen.may_be_once(page.content());
+            for page in guest.kept().iter().filter(may_be_common) {
                 if let Some(content) = contents.get_mut(&page.content()) {
                     match page.mappings() {
                         0 => content.unmerged += weight,

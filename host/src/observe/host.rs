@@ -1,6 +1,9 @@
 //! The figures of the host: memory, events, CPU, pressure, and the CPU time of ksmd.
 
+use std::time::Duration;
+
 use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, Vmstat};
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 
 use super::kept_file::KeptFile;
@@ -8,8 +11,24 @@ use super::ksmd::Ksmd;
 use super::scratch::{End, Scratch};
 use crate::root::Root;
 
+/// For so long the figures of `/proc` hold. They are counts of 10 ms and averages of ten seconds, and while ksmd works samples
+/// are taken many times as often.
+const HOLD: Duration = Duration::from_millis(100);
+
+/// Figures of the host, and when they were read.
+#[derive(Default)]
+struct Figures {
+    at: Option<Duration>,
+    memory: Reading<Meminfo>,
+    vmstat: Reading<Vmstat>,
+    cpu: Reading<CpuTimes>,
+    memory_pressure: Reading<Psi>,
+    cpu_pressure: Reading<Psi>,
+}
+
 /// The files of `/proc` that describe the host.
 pub(super) struct Host {
+    last: Figures,
     memory: KeptFile,
     vmstat: KeptFile,
     cpu: KeptFile,
@@ -22,6 +41,7 @@ impl Host {
     pub(super) fn new(root: &Root) -> Self {
         let whole = |relative| KeptFile::new(root, relative, End::ShortRead);
         Self {
+            last: Figures::default(),
             memory: whole("proc/meminfo"),
             vmstat: KeptFile::new(root, "proc/vmstat", End::EmptyRead),
             // On a large host the lines of interrupts, after those of the CPUs, are many times as long.
@@ -34,11 +54,19 @@ impl Host {
 
     /// Fills in the host's figures of a sample.
     pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
-        sample.memory = self.memory.read(scratch).and_then(Meminfo::parse);
-        sample.vmstat = self.vmstat.read(scratch).and_then(Vmstat::parse);
-        sample.cpu = self.cpu.read(scratch).and_then(CpuTimes::parse);
-        sample.memory_pressure = self.memory_pressure.read(scratch).and_then(Psi::parse);
-        sample.cpu_pressure = self.cpu_pressure.read(scratch).and_then(Psi::parse);
+        if self.last.at.is_none_or(|at| sample.at >= at.saturating_add(HOLD)) {
+            self.last = Figures {
+                at: Some(sample.at),
+                memory: self.memory.read(scratch).and_then(Meminfo::parse),
+                vmstat: self.vmstat.read(scratch).and_then(Vmstat::parse),
+                cpu: self.cpu.read(scratch).and_then(CpuTimes::parse),
+                memory_pressure: self.memory_pressure.read(scratch).and_then(Psi::parse),
+                cpu_pressure: self.cpu_pressure.read(scratch).and_then(Psi::parse),
+            };
+        }
+        let last = &self.last;
+        (sample.memory, sample.vmstat, sample.cpu) = (last.memory.clone(), last.vmstat.clone(), last.cpu.clone());
+        (sample.memory_pressure, sample.cpu_pressure) = (last.memory_pressure.clone(), last.cpu_pressure.clone());
         sample.ksmd_cpu_ns = self.ksmd.cpu_ns(scratch);
     }
 }

@@ -67,6 +67,8 @@ pub struct Observer {
     lost: LostZeroPages,
     host: Host,
     processes: Processes,
+    /// Whether ksmd ran at the last sample.
+    has_run: bool,
     /// Shortness of the host's pool, which the caller sets and every sample holds.
     pub pool_shortness: f64,
 }
@@ -118,6 +120,7 @@ impl Observer {
             lost: LostZeroPages::default(),
             host: Host::new(&root),
             processes: Processes::new(&root, descriptors),
+            has_run: false,
             pool_shortness: 0.0,
         }
     }
@@ -133,12 +136,16 @@ impl Observer {
             pool_shortness: self.pool_shortness,
             ..Sample::default()
         };
-        sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
-        self.processes.read(&mut self.scratch, &mut sample);
-        if sample.ksm.run_state() == Some(Run::Running) {
-            // Read after the processes, so that their figures are not newer than the count of passes.
+        // Before the processes, so that those are spared which can't have changed.
+        if !self.has_run {
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }
+        self.processes.read(&mut self.scratch, &mut sample);
+        if self.has_run || sample.ksm.run_state() == Some(Run::Running) {
+            // After the processes, so that their figures are not newer than the count of passes.
+            sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
+        }
+        self.has_run = sample.ksm.run_state() == Some(Run::Running);
         self.lost.take_off(&mut sample);
         self.host.read(&mut self.scratch, &mut sample);
         sample.took = self.clock.now().saturating_sub(sample.at);

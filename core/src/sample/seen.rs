@@ -1,11 +1,11 @@
-//! Which contents may have been seen twice, in little memory: most have not, and need not be looked up.
+//! Which contents may have been seen, once or twice, in little memory: most have not, and need not be looked up.
 
 /// Bits for each content that is expected.
 const BITS: usize = 8;
 
 /// Contents that were seen, by some of their bits: others may be taken for them.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub struct Seen {
     once: Vec<u64>,
     twice: Vec<u64>,
 }
@@ -22,6 +22,12 @@ impl Seen {
         let (word, bit) = self.place(content);
         self.twice[word] |= self.once[word] & bit;
         self.once[word] |= bit;
+    }
+
+    /// Whether the content may have been noted. False where it was not.
+    pub fn may_be_once(&self, content: u64) -> bool {
+        let (word, bit) = self.place(content);
+        self.once[word] & bit != 0
     }
 
     /// Whether the content may have been noted twice. False where it was not.
@@ -42,12 +48,14 @@ mod tests {
     use crate::sketch::mix;
 
     #[test]
-    fn what_was_seen_twice_is_told_and_little_else() {
+    fn what_was_seen_once_and_twice_is_told_and_little_else() {
         let mut seen = Seen::expecting(10_000);
         (0..10_000).chain(0..100).for_each(|number| seen.add(mix(number)));
+        assert!((0..10_000).all(|number| seen.may_be_once(mix(number))));
         assert!((0..100).all(|number| seen.may_be_twice(mix(number))));
-        let others = (100..10_000).filter(|number| seen.may_be_twice(mix(*number))).count();
-        assert!(others < 9_900 / 5, "{others}");
-        assert!(!Seen::expecting(0).may_be_twice(7));
+        let twice = (100..10_000).filter(|number| seen.may_be_twice(mix(*number))).count();
+        let once = (10_000..20_000).filter(|number| seen.may_be_once(mix(*number))).count();
+        assert!(twice < 9_900 / 5 && once < 10_000 / 5, "{twice} {once}");
+        assert!(!Seen::expecting(0).may_be_once(7));
     }
 }
