@@ -156,8 +156,9 @@ impl Scan {
     /// the scan began, or the time may come before the next sample at which it is to be off. New processes are last in a pass
     /// that begins after they came.
     pub(super) fn may_skip(&self, now: &Ksmd) -> bool {
-        let is_due = self.count.is_aligned && self.until_due(now).is_none_or(|left| left < LATENCY);
-        self.count.ends(now) == 0 && !is_due && !self.count.has_reached_new(now)
+        let is_due = || self.until_due(now).is_none_or(|left| left < LATENCY) || self.left_in_pass(now) == Some(0);
+        let is_past = self.count.has_reached_new(now) || self.count.is_aligned && is_due();
+        self.count.ends(now) == 0 && !is_past
     }
 
     /// When to look next while it may skip.
