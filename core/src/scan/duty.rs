@@ -114,10 +114,10 @@ impl Duty {
     }
 
     /// The knobs for the last `left` visits of a pass: one batch, which the pass's end cuts short, and then a sleep
-    /// in which ksmd can be stopped right there. `is_other`: another sleep than the first time, which wakes it.
-    pub fn last_batch(&mut self, left: u64, min_sleep_milliseconds: u32, is_other: bool) -> Knobs {
+    /// in which ksmd can be stopped right there.
+    pub fn last_batch(&mut self, left: u64, min_sleep_milliseconds: u32) -> Knobs {
         self.batch = None;
-        let sleep_ms = LAST_SLEEP_MS.max(min_sleep_milliseconds.into()) + u64::from(is_other);
+        let sleep_ms = LAST_SLEEP_MS.max(min_sleep_milliseconds.into());
         settings(last_batch_pages(left) as f64, sleep_ms)
     }
 
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn the_last_batch_covers_what_is_left_and_stays_within_what_the_kernel_takes() {
-        let knobs = Duty::default().last_batch(1000, 200, false);
+        let knobs = Duty::default().last_batch(1000, 200);
         assert_eq!((knobs.get(Knob::PagesToScan), knobs.get(Knob::SleepMillisecs)), (Some(1762), Some(200)));
-        let knobs = Duty::default().last_batch(u64::MAX, 200, true);
+        let knobs = Duty::default().last_batch(u64::MAX, 200);
         assert!(knobs.get(Knob::PagesToScan).unwrap() <= u64::from(u32::MAX));
     }
 

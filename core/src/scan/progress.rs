@@ -9,15 +9,8 @@ use super::{Coverage, Ksmd, Outcome, Report, ScanJob, Status, duty};
 /// What skipping an old page costs ksmd, in nanoseconds.
 const SKIP_NS: f64 = 150.0;
 
-/// What the first visit to a page costs ksmd at least, in nanoseconds: its checksum.
-const FIRST_VISIT_NS: f64 = 700.0;
-
-/// Upper bound of a sample interval plus write latency.
-const LATENCY: Duration = Duration::from_micros(7500);
-
-/// So long before the end of the first pass `smart_scan` is off at the latest, so that the next pass visits every page from its
-/// beginning.
-const BEFORE_END: Duration = Duration::from_millis(10);
+/// Upper bound on old pages skipped per sample interval plus write latency.
+const SKIPPED_AT_ONCE: u64 = 50_000;
 
 /// How long before its foreseen end a pass is given its last batch.
 const APPROACH: Duration = Duration::from_millis(60);
@@ -152,29 +145,21 @@ impl Scan {
         self.end.boundary(self.seen.full_scans)
     }
 
-    /// Whether `smart_scan` may skip old pages: in the first pass, until ksmd has reached memory that it did not track when
-    /// the scan began, or the time may come before the next sample at which it is to be off. New processes are last in a pass
-    /// that begins after they came.
+    /// Whether `smart_scan` may skip old pages: in the first pass, until ksmd reaches memory that it did not track when
+    /// the scan began, or may do so before the next sample. New processes are last in a pass that begins after they came.
     pub(super) fn may_skip(&self, now: &Ksmd) -> bool {
-        let is_due = || self.until_due(now).is_none_or(|left| left < LATENCY) || self.left_in_pass(now) == Some(0);
-        let is_past = self.count.has_reached_new(now) || self.count.is_aligned && is_due();
-        self.count.ends(now) == 0 && !is_past
+        let reaches_new = self.count.is_aligned && self.left_in_pass(now).is_none_or(|left| left < SKIPPED_AT_ONCE);
+        self.count.ends(now) == 0 && !reaches_new && !self.count.has_reached_new(now)
     }
 
-    /// When to look next while it may skip.
+    /// When to look next while it may skip: before ksmd can have reached where it may not.
     pub(super) fn skipping(&self, share: f64, now: &Ksmd) -> Duration {
         const SOONEST: Duration = Duration::from_millis(5);
         const UNKNOWN: Duration = Duration::from_millis(20);
         const LATEST: Duration = Duration::from_millis(250);
-        let Some(left) = self.until_due(now).filter(|_| self.count.is_aligned) else { return UNKNOWN };
-        left.saturating_sub(LATENCY).div_f64(share.max(0.01)).clamp(SOONEST, LATEST)
-    }
-
-    /// The least time until `smart_scan` has to be off: some time before the pass ends, or from the new memory on if that is little.
-    fn until_due(&self, now: &Ksmd) -> Option<Duration> {
-        let old_ns = self.left_in_pass(now)? as f64 * SKIP_NS;
-        let new = Duration::from_nanos((self.job.new_pages as f64 * FIRST_VISIT_NS) as u64);
-        Some(Duration::from_nanos(old_ns as u64).saturating_add(new.saturating_sub(BEFORE_END)))
+        let Some(left) = self.left_in_pass(now).filter(|_| self.count.is_aligned) else { return UNKNOWN };
+        let ns = left.saturating_sub(SKIPPED_AT_ONCE) as f64 * SKIP_NS / share.max(0.01);
+        Duration::from_nanos(ns as u64).clamp(SOONEST, LATEST)
     }
 
     /// Whether `smart_scan` was still on at the last sample, although no page is to be skipped any more.
@@ -206,11 +191,6 @@ impl Scan {
         let left = self.left_in_pass(now)?;
         let soon = APPROACH.as_nanos() as f64 * share;
         (left as f64 * self.least_ns_per_page(now) <= soon).then_some(left)
-    }
-
-    /// The time that ksmd takes for so many pages at least.
-    pub(super) fn takes_at_least(&self, pages: u64, now: &Ksmd) -> Duration {
-        Duration::from_nanos((pages as f64 * self.least_ns_per_page(now)) as u64)
     }
 
     /// What passing a page costs at least: in smart passes all pages that are left may be skipped.
