@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
 
-/// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more.
+/// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more. The figures of `/proc`
+/// other than those of processes and ksmd may be a tenth of a second older.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Time since boot, suspended time included.

@@ -1,7 +1,8 @@
 //! What observing costs: CPU and memory at one sample a second, and the time of one sample.
 //!
 //! `cargo bench --bench observe` prints both. The processes are real ones, forked from this program: with
-//! mergeable memory, or without. Process events are on where the kernel gives them (as root).
+//! mergeable memory, or without. The time of one sample is that of many in a row, of which one in a tenth of a second reads the host's
+//! figures in `/proc`; the CPU per tick has them all. Process events are on where the kernel gives them (as root).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
 

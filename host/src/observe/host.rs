@@ -64,9 +64,11 @@ impl Host {
                 cpu_pressure: self.cpu_pressure.read(scratch).and_then(Psi::parse),
             };
         }
-        let last = &self.last;
-        (sample.memory, sample.vmstat, sample.cpu) = (last.memory.clone(), last.vmstat.clone(), last.cpu.clone());
-        (sample.memory_pressure, sample.cpu_pressure) = (last.memory_pressure.clone(), last.cpu_pressure.clone());
+        sample.memory = self.last.memory.clone();
+        sample.vmstat = self.last.vmstat.clone();
+        sample.cpu = self.last.cpu.clone();
+        sample.memory_pressure = self.last.memory_pressure.clone();
+        sample.cpu_pressure = self.last.cpu_pressure.clone();
         sample.ksmd_cpu_ns = self.ksmd.cpu_ns(scratch);
     }
 }
@@ -78,6 +80,29 @@ mod tests {
     use ksmith_core::reading::Reading;
 
     use super::*;
+
+    #[test]
+    fn figures_hold_for_a_tenth_of_a_second_and_the_time_of_ksmd_does_not() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |relative: &str, text: &str| {
+            let path = tree.path().join(relative);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("proc/33/stat", "33 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 1");
+        let mut host = Host::new(&Root::at(tree.path()));
+        let mut total_and_ksmd = |at: u64, kib: u64| {
+            put("proc/meminfo", &format!("MemTotal: {kib} kB\n"));
+            put("proc/33/schedstat", &format!("{kib} 1 1\n"));
+            let mut sample = Sample { at: Duration::from_millis(at), ..Sample::default() };
+            host.read(&mut Scratch::new(), &mut sample);
+            (sample.memory.value().unwrap().total.unwrap() / 1024, sample.ksmd_cpu_ns.get().unwrap())
+        };
+        assert_eq!(total_and_ksmd(1000, 10), (10, 10));
+        assert_eq!(total_and_ksmd(1099, 11), (10, 11));
+        assert_eq!(total_and_ksmd(1100, 12), (12, 12));
+        assert_eq!(total_and_ksmd(1101, 13), (12, 13));
+    }
 
     #[test]
     fn one_bad_source_leaves_the_others_alone() {

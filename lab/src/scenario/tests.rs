@@ -124,6 +124,12 @@ fn a_name_is_looked_for_and_the_known_ones_are_listed() {
 }
 
 #[test]
+fn the_example_of_a_large_host_can_be_played() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/lab/large.toml");
+    assert_eq!(Scenario::load(&path, Form::Short).unwrap().peak_bytes(), 14 << 30);
+}
+
+#[test]
 fn every_shipped_scenario_can_be_played_in_both_forms() {
     let places = [Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")];
     let all = list(&places);

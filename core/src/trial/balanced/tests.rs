@@ -109,11 +109,9 @@ fn page_cache_of_one_image_merges_and_need_not_be_taken() {
         exchange_every: Duration::ZERO,
         ..fleet()
     };
-    // Whether what is merged could also be held apart is not asked here.
-    let config = || Some(BalanceConfig { exposure: WhenExposed::Refuse, ..no_swap() });
-    let record = play(&merged, 16, config(), |_, _| ()).0.record();
+    let record = play(&merged, 16, Some(no_swap()), |_, _| ()).0.record();
     let apart = Fleet { cold: 0.4, growing: 0.0, ..merged };
-    let own = play(&apart, 16, config(), |_, _| ()).0.record();
+    let own = play(&apart, 16, Some(no_swap()), |_, _| ()).0.record();
     assert!(own.taken_bytes > record.taken_bytes, "{record:?} {own:?}");
     assert!(own.away_gib_seconds > record.away_gib_seconds * 4.0, "{record:?} {own:?}");
 }
