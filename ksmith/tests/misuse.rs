@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+mod support;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -11,6 +13,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use ksmith::exit;
+
+use support::copy_program;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
@@ -485,7 +489,7 @@ struct Walker {
 impl Walker {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        fs::copy(PROGRAM, directory.path().join("ksmith")).unwrap();
+        copy_program(Path::new(PROGRAM), &directory.path().join("ksmith"));
         fs::copy("../scenarios/idle.toml", directory.path().join("idle.toml")).unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
         Self { directory }

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,12 @@ pub fn say(socket: &Path, text: &[u8]) -> String {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
     line
+}
+
+/// Copies a program. In a process of its own: a test that forks while the copy is open for writing here would keep it from being
+/// started (`ETXTBSY`).
+pub fn copy_program(from: &str, to: &Path) {
+    assert!(Command::new("cp").arg("--").arg(from).arg(to).status().unwrap().success(), "{from} can be copied");
 }
 
 /// The simulated host, as the test and the daemon share it.

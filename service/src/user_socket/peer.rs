@@ -211,15 +211,10 @@ mod tests {
         let program = directory.path().join("sleep");
         // 0711 where the file system knows no set-user-id: that can't be read either.
         for (mode, expected) in [(0o755, true), (0o711, false), (0o4711, false)] {
-            std::fs::copy("/bin/sleep", &program).unwrap();
+            crate::testing::copy_program("/bin/sleep", &program);
             std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).unwrap();
-            let mut child = loop {
-                match std::process::Command::new(&program).arg("1000").uid(OTHER_USER).gid(OTHER_USER).spawn() {
-                    // A child of another test still has it open for writing, until it runs its own program.
-                    Err(why) if why.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
-                    spawned => break spawned.unwrap(),
-                }
-            };
+            let mut command = std::process::Command::new(&program);
+            let mut child = command.arg("1000").uid(OTHER_USER).gid(OTHER_USER).spawn().unwrap();
             let is_fit =
                 |user, group| Peer::open(Credentials { pid: child.id(), user, group }).unwrap().check().is_ok();
             let found = (is_fit(OTHER_USER, OTHER_USER), is_fit(1, OTHER_USER) || is_fit(OTHER_USER, 1));

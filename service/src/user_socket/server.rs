@@ -358,7 +358,7 @@ os.kill(parent, 9) if len(sys.argv) > 2 else None
             [(0o4755, false), (0o2755, false), (0o711, false), (0o755, true), (0o755, false)]
         {
             let _ = fs::remove_file(&program);
-            fs::copy("/bin/sleep", &program).unwrap();
+            crate::testing::copy_program("/bin/sleep", &program);
             fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
             if has_capability {
                 // VFS_CAP_REVISION_2, effective; CAP_NET_RAW permitted.
