@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::kernel::{CpuTimes, Ksm, Run};
+use crate::kernel::{CpuTimes, Ksm, Psi, Run};
 use crate::sample::Sample;
 
 /// One pass of ksmd, or several that ended between two samples.
@@ -68,6 +68,7 @@ pub struct History {
     /// The last passes that visited every page.
     clean_passes: VecDeque<Pass>,
     mark: Option<Mark>,
+    smart_passes: u64,
     last: Option<Point>,
     ns_per_page: f64,
     ksmd_share: Option<f64>,
@@ -77,6 +78,11 @@ pub struct History {
     nice_cpus: f64,
     /// All CPUs' times and ksmd's, at the beginning of the stretch that is being measured.
     last_cpu: Option<(CpuTimes, Option<u64>)>,
+    cpu_stall_percent: Option<f32>,
+    /// The same of the last [`STALL_WINDOW`] alone.
+    recent_stall_percent: f32,
+    /// When work had waited for a CPU for so many microseconds, at the beginning of the stretch that is being measured.
+    last_stall: Option<(Duration, u64)>,
 }
 
 /// Before anything was measured: a visit to an unshared page on a 2-core AMD EPYC VM.
@@ -87,6 +93,10 @@ const TICK_NS: f64 = 1e7;
 
 /// Clock ticks per CPU, of 10 ms, over which the CPUs' use is measured: one or two would be a matter of chance.
 const FEWEST_TICKS: u64 = 20;
+
+/// Time over which it is measured how long work waited for a CPU: the kernel adds it up every two seconds (`PSI_FREQ` in
+/// `kernel/sched/psi.c`).
+const STALL_WINDOW: Duration = Duration::from_millis(2_100);
 
 /// Batches over which ksmd's sleep is measured at least; so many replace half of what was seen before.
 const FEWEST_BATCHES: f64 = 4.0;
@@ -108,6 +118,7 @@ impl Default for History {
             passes: VecDeque::with_capacity(PASSES_KEPT),
             clean_passes: VecDeque::with_capacity(CLEAN_PASSES_KEPT),
             mark: None,
+            smart_passes: 0,
             last: None,
             ns_per_page: ASSUMED_NS_PER_PAGE,
             ksmd_share: None,
@@ -116,6 +127,9 @@ impl Default for History {
             spare_cpus: None,
             nice_cpus: 0.0,
             last_cpu: None,
+            cpu_stall_percent: None,
+            recent_stall_percent: 100.0,
+            last_stall: None,
         }
     }
 }
@@ -128,6 +142,24 @@ impl History {
         if let Some(cpu) = sample.cpu.get() {
             self.push_cpu(cpu, sample.ksmd_cpu_ns.get());
         }
+        self.push_stall(sample);
+    }
+
+    /// Takes the smaller one of the kernel's average of ten seconds, which a moment does not raise, and that of the last two,
+    /// which falls as soon as no work waits any more. The other takes 16 s to fall from 100 % to 20 %.
+    fn push_stall(&mut self, sample: &Sample) {
+        let Some(Psi { some }) = sample.cpu_pressure.value() else {
+            (self.cpu_stall_percent, self.last_stall) = (None, None);
+            return;
+        };
+        let (began, before_us) = *self.last_stall.get_or_insert((sample.at, some.total_us));
+        let elapsed = sample.at.saturating_sub(began);
+        if elapsed >= STALL_WINDOW {
+            let waited_us = some.total_us.saturating_sub(before_us) as f64;
+            self.recent_stall_percent = (waited_us / elapsed.as_micros() as f64 * 100.0) as f32;
+            self.last_stall = Some((sample.at, some.total_us));
+        }
+        self.cpu_stall_percent = Some(self.recent_stall_percent.min(some.avg10));
     }
 
     fn push_cpu(&mut self, cpu: CpuTimes, ksmd_ns: Option<u64>) {
@@ -228,6 +260,7 @@ impl History {
         }
         // `run` = 2 resets the counter: earlier figures do not compare.
         if full_scans < mark.full_scans {
+            self.smart_passes = 0;
             self.mark = Some(here);
             return;
         }
@@ -240,6 +273,9 @@ impl History {
             visited: here.visited.zip(mark.visited).map(|(now, before)| now.saturating_sub(before)),
             clean: mark.clean,
         };
+        if !pass.clean {
+            self.smart_passes = self.smart_passes.saturating_add(pass.count);
+        }
         if self.passes.len() == PASSES_KEPT {
             self.passes.pop_front();
         }
@@ -261,6 +297,11 @@ impl History {
     /// The last passes that visited every page, oldest first.
     pub fn clean_passes(&self) -> impl Iterator<Item = &Pass> {
         self.clean_passes.iter()
+    }
+
+    /// Passes that ended with `smart_scan` on at any time, as far as samples show. Writing 2 to `run` makes the kernel forget them.
+    pub fn smart_passes(&self) -> u64 {
+        self.smart_passes
     }
 
     /// The pass that ended last.
@@ -290,7 +331,12 @@ impl History {
         self.spare_cpus
     }
 
-    /// CPUs that ran low-priority programs in that time.
+    /// Per cent of the time in which work waits for a CPU, of late and for seconds. `None` where the kernel does not tell.
+    pub fn cpu_stall_percent(&self) -> Option<f32> {
+        self.cpu_stall_percent
+    }
+
+    /// CPUs that ran low-priority programs in the time of [`Self::spare_cpus`].
     pub fn nice_cpus(&self) -> f64 {
         self.nice_cpus
     }
@@ -304,6 +350,7 @@ fn signed_difference(now: u64, before: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Stall;
     use crate::reading::Reading;
 
     fn sample(at_ms: u64, full_scans: u64, sharing: u64, scanned: u64, cpu_ns: u64, smart: u64) -> Sample {
@@ -338,8 +385,12 @@ mod tests {
         history.push(&sample(500, 4, 0, 500, 0, 1));
         history.push(&sample(1000, 5, 0, 1000, 0, 0));
         assert!(!history.last_pass().unwrap().clean);
+        assert_eq!(history.smart_passes(), 1);
         history.push(&sample(2000, 6, 0, 1000, 0, 0));
         assert!(history.last_pass().unwrap().clean);
+        assert_eq!(history.smart_passes(), 1);
+        history.push(&sample(3000, 0, 0, 1000, 0, 0));
+        assert_eq!(history.smart_passes(), 0, "the kernel has forgotten all pages");
     }
 
     #[test]
@@ -377,6 +428,24 @@ mod tests {
             history.push(&second(n, 1, 1));
         }
         assert!(history.oversleeps() <= Duration::from_nanos(MOST_OVERSLEPT_NS as u64));
+    }
+
+    #[test]
+    fn work_waits_for_a_cpu_only_while_it_does_and_not_for_a_moment() {
+        let mut history = History::default();
+        let mut stall = |at_ms, avg10, total_us| {
+            let mut now = sample(at_ms, 0, 0, 0, 0, 0);
+            now.cpu_pressure = Reading::Value(Psi { some: Stall { avg10, total_us } });
+            history.push(&now);
+            history.cpu_stall_percent()
+        };
+        assert_eq!(stall(0, 30.0, 1_000_000), Some(30.0), "all that is known");
+        assert_eq!(stall(2_500, 47.0, 3_500_000), Some(47.0), "it waits all the time");
+        assert_eq!(stall(3_000, 47.0, 3_500_000), Some(47.0), "too soon to tell");
+        assert_eq!(stall(5_000, 37.0, 3_500_000), Some(0.0), "it waits no more, whatever the average says");
+        assert_eq!(stall(7_500, 20.0, 6_000_000), Some(20.0), "no more than the average");
+        history.push(&sample(8_000, 0, 0, 0, 0, 0));
+        assert_eq!(history.cpu_stall_percent(), None);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Ksmd {
     pub spare_cpus: Option<f64>,
     /// CPUs that run programs of low priority.
     pub nice_cpus: f64,
-    /// Per cent of the last ten seconds in which work waited for a CPU. `None` where the kernel does not tell.
+    /// Per cent of the time in which work waits for a CPU ([`History::cpu_stall_percent`]). `None` where the kernel does not tell.
     pub cpu_stall_percent: Option<f32>,
 }
 
@@ -95,7 +95,7 @@ impl Ksmd {
             min_sleep_milliseconds: limits.min_sleep_milliseconds,
             spare_cpus: history.spare_cpus(),
             nice_cpus: history.nice_cpus(),
-            cpu_stall_percent: now.cpu_pressure.value().map(|psi| psi.some.avg10),
+            cpu_stall_percent: history.cpu_stall_percent(),
         }
     }
 }

@@ -12,6 +12,9 @@ const SKIP_NS: f64 = 150.0;
 /// Upper bound on old pages skipped per sample interval plus write latency.
 const SKIPPED_AT_ONCE: u64 = 50_000;
 
+/// The shortest interval between two looks, but for [`Scan::skipping`].
+pub(super) const CLOSE: Duration = Duration::from_millis(20);
+
 /// How long before its foreseen end a pass is given its last batch.
 const APPROACH: Duration = Duration::from_millis(60);
 
@@ -153,11 +156,17 @@ impl Scan {
     }
 
     /// When to look next while it may skip: before ksmd can have reached where it may not.
+    ///
+    /// In the rest of a pass that had begun before, it is not known when that is. Then old pages are skipped for a small part of
+    /// a pass at most.
     pub(super) fn skipping(&self, share: f64, now: &Ksmd) -> Duration {
         const SOONEST: Duration = Duration::from_millis(5);
-        const UNKNOWN: Duration = Duration::from_millis(20);
         const LATEST: Duration = Duration::from_millis(250);
-        let Some(left) = self.left_in_pass(now).filter(|_| self.count.is_aligned) else { return UNKNOWN };
+        const PART_OF_PASS: f64 = 1.0 / 8.0;
+        let Some(left) = self.left_in_pass(now).filter(|_| self.count.is_aligned) else {
+            let part = Duration::from_secs_f64(now.clean_pass_seconds.clamp(0.0, 1.0) * PART_OF_PASS);
+            return part.clamp(CLOSE, CLOSE * 5);
+        };
         let ns = left.saturating_sub(SKIPPED_AT_ONCE) as f64 * SKIP_NS / share.max(0.01);
         Duration::from_nanos(ns as u64).clamp(SOONEST, LATEST)
     }
@@ -193,6 +202,12 @@ impl Scan {
         (left as f64 * self.least_ns_per_page(now) <= soon).then_some(left)
     }
 
+    /// When to look next once the last batch of `left` visits is set: when it is through. ksmd sleeps then, and has to be seen
+    /// asleep before it wakes up.
+    pub(super) fn last_look(&self, left: u64, share: f64, now: &Ksmd) -> Duration {
+        take(left, now.ns_per_page, share).clamp(CLOSE, APPROACH)
+    }
+
     /// What passing a page costs at least: in smart passes all pages that are left may be skipped.
     fn least_ns_per_page(&self, now: &Ksmd) -> f64 {
         if self.job.coverage.is_clean() { now.ns_per_page } else { SKIP_NS.min(now.ns_per_page) }
@@ -205,8 +220,12 @@ impl Scan {
     }
 
     fn is_done(&self, now: &Ksmd) -> bool {
-        let is_single = self.job.passes == 1 && !self.job.needs_whole_pass;
-        self.is_past_last_pass(now) || self.count.ends(now) == 1 && is_single && self.has_gone_round(now)
+        self.is_past_last_pass(now) || self.count.ends(now) == 1 && self.is_single() && self.has_gone_round(now)
+    }
+
+    /// Whether the scan may end in the middle of a pass, where it began.
+    fn is_single(&self) -> bool {
+        self.job.passes == 1 && !self.job.needs_whole_pass
     }
 
     fn is_past_last_pass(&self, now: &Ksmd) -> bool {
@@ -235,21 +254,36 @@ impl Scan {
     /// When to look next: at the foreseen end, so that ksmd does not run on into another pass, but often enough to hold
     /// the CPU share.
     pub(super) fn check_after(&self, share: f64, now: &Ksmd) -> Duration {
-        const SOONEST: Duration = Duration::from_millis(20);
         let latest = duty::look_after(share);
         let Some(visits) = self.count.visits_left(self.job.passes, now) else { return latest };
-        let take = |pages: u64, ns: f64| Duration::from_nanos((pages as f64 * ns / share.max(0.01)) as u64);
-        let span = |visits: u64| take(visits, now.ns_per_page);
-        let left = match self.left_in_pass(now) {
+        // Only a single pass may end where it began: others end with a pass.
+        let left = self.left_in_pass(now);
+        let visits = if self.is_single() { visits } else { visits.max(left.unwrap_or(0)) };
+        let span = |visits: u64| take(visits, now.ns_per_page, share);
+        let left = match left {
             Some(left) if self.is_last_pass(now) => {
-                take(left, self.least_ns_per_page(now)).saturating_sub(APPROACH).min(span(visits))
+                take(left, self.least_ns_per_page(now), share).saturating_sub(APPROACH).min(span(visits))
             }
             // The end of this pass has to be seen soon: the end of the next, which may be the last, is foreseen from it.
-            Some(_) if self.may_be_shorter => span(visits).min(often(now)),
+            Some(left) if self.may_be_shorter => {
+                // Merged pages cost hardly more than skipped ones.
+                let least = if self.knows_end() { take(left, SKIP_NS, share) } else { Duration::ZERO };
+                span(visits).min(least.max(often(now)))
+            }
             _ => span(visits),
         };
-        left.clamp(SOONEST, latest)
+        left.clamp(CLOSE, latest)
     }
+
+    /// Whether the pass under way is known to have begun at the end that was seen last.
+    fn knows_end(&self) -> bool {
+        self.count.is_aligned || self.end != self.before
+    }
+}
+
+/// The time in which ksmd passes so many pages with this share of a CPU.
+fn take(pages: u64, ns_per_page: f64, share: f64) -> Duration {
+    Duration::from_nanos((pages as f64 * ns_per_page / share.max(0.01)) as u64)
 }
 
 /// The shortest interval that costs little, given how long a sample takes. It lets the end of a pass be seen before the last

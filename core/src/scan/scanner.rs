@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use super::duty::{self, Duty};
 use super::pass_end::Boundary;
+use super::progress::CLOSE;
 use super::share::share;
 use super::{Coverage, Ksmd, Scan, ScanJob};
 use crate::knobs::{Knob, Knobs};
-
-/// How often ksmd is looked at while a pass is about to end.
-const CLOSE: Duration = Duration::from_millis(20);
 
 /// Starts scans, and remembers between them where ksmd stands and how its CPU share is held.
 #[derive(Debug, Clone, Default)]
@@ -89,7 +87,7 @@ impl Scanner {
             _ if skips => scan.skipping(share, now),
             // That every page is visited from here on is known only by a sample that shows the setting.
             _ if visits_all && scan.skips(now) => CLOSE,
-            Some(_) => CLOSE,
+            Some(left) => scan.last_look(left, share, now),
             None => scan.check_after(share, now),
         };
         let knobs =

@@ -8,7 +8,7 @@ const STEPS: f64 = 20.0;
 /// Part of a CPU that is left idle for the guests' next activity.
 const RESERVE: f64 = 0.25;
 
-/// Per cent of the last ten seconds in which work waited for a CPU from which on idle CPUs are not used.
+/// Per cent of the time in which work waits for a CPU from which on idle CPUs are not used.
 const PRESSED: f32 = 20.0;
 
 /// CPUs' worth of low-priority programs from which on the waiting work may be theirs.
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_share_is_the_minimum_on_busy_cpus_and_the_limit_on_idle_ones() {
         let mut history = History::default();
-        let mut now = Sample::default();
+        let now = Sample::default();
         let mut cpu = |busy, nice, idle| {
             let times = CpuTimes { busy_ticks: busy, nice_ticks: nice, idle_ticks: idle, cpus: 2 };
             history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
@@ -51,9 +51,14 @@ mod tests {
         let (busy, idle, nice) = (cpu(100, 0, 0), cpu(100, 0, 100), cpu(200, 60, 100));
         assert_eq!(share(0.2, &of(&now, &busy)), 0.2);
         assert_eq!(share(0.2, &of(&now, &idle)), 0.8);
-        let some = Stall { avg10: 30.0, ..Stall::default() };
-        now.cpu_pressure = Reading::Value(Psi { some });
-        assert_eq!(share(0.2, &of(&now, &idle)), 0.2);
-        assert_eq!(share(0.2, &of(&now, &nice)), 0.8, "low-priority programs may be those that wait");
+        let of_waiting = |history: &History| {
+            let some = Stall { avg10: 30.0, ..Stall::default() };
+            let waits = Sample { cpu_pressure: Reading::Value(Psi { some }), ..Sample::default() };
+            let mut history = history.clone();
+            history.push(&waits);
+            of(&waits, &history)
+        };
+        assert_eq!(share(0.2, &of_waiting(&idle)), 0.2);
+        assert_eq!(share(0.2, &of_waiting(&nice)), 0.8, "low-priority programs may be those that wait");
     }
 }

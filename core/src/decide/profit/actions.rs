@@ -56,7 +56,7 @@ impl Profit {
     fn tidy(&self, parked: &Parked, changes: Changes, now: &Situation) -> Action {
         let gain = changes.ended_pages.saturating_mul(now.ksmd.page_size) as f64 / now.growth_bytes.max(1) as f64;
         let is_affordable =
-            now.ksmd.at.saturating_sub(parked.since) >= self.config.time_for(now.smart_pass_seconds(), 1.0);
+            now.ksmd.at.saturating_sub(parked.since) >= self.config.time_for(now.smart_passes_seconds(1), 1.0);
         Action { reason: ScanReason::Tidy, worth: if is_affordable { gain } else { 0.0 } }
     }
 

@@ -91,9 +91,14 @@ impl Arrivals {
         now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= now.constants.dear_seconds
     }
 
+    /// Notes that passes for all new memory begin: it waits no more.
+    pub fn note_start(&mut self) {
+        self.waited = 0.0;
+    }
+
     /// How many times over the passes for new memory are worth their cost, waiting for others included.
     pub fn worth(&self, changes: Changes, now: &Situation) -> f64 {
-        let price = 2.0 * now.smart_pass_seconds() * now.price * now.constants.horizon_seconds;
+        let price = now.smart_passes_seconds(2) * now.price * now.constants.horizon_seconds;
         let gain = self.gain(changes);
         (gain / (2.0 * price * self.rate * self.part).sqrt()).max(self.waited / price)
     }
@@ -256,6 +261,32 @@ mod tests {
             arrivals.worth(little, &now) >= 1.0
         });
         assert!(is_due);
+    }
+
+    #[test]
+    fn what_is_new_after_passes_have_begun_has_not_waited_while_they_ran() {
+        let mut arrivals = Arrivals::default();
+        let little = Changes { grown_bytes: GIB / 64, ..Changes::default() };
+        arrivals.follow(grown(1000), &Guests::default(), &host(0, &[(1, 100, 40)]));
+        for second in 1..100 {
+            arrivals.follow(grown(64), &Guests::default(), &host(second, &[(1, 100, 40)]));
+        }
+        let now = host(100, &[(1, 100, 40)]);
+        assert!(arrivals.worth(little, &now) >= 1.0);
+        arrivals.note_start();
+        assert!(arrivals.worth(little, &now) < 1.0);
+    }
+
+    #[test]
+    fn smart_passes_that_visit_all_young_pages_have_to_be_worth_more() {
+        let mut arrivals = Arrivals::default();
+        let mut now = host(0, &[(1, 100, 40)]);
+        arrivals.follow(grown(10), &Guests::default(), &now);
+        let of_old = arrivals.worth(grown(1), &now);
+        now.young_passes = 2;
+        assert!(now.smart_passes_seconds(1) == 100.0 && now.smart_passes_seconds(2) == 200.0);
+        assert!(now.smart_passes_seconds(3) > 200.0 && now.smart_passes_seconds(3) < 250.0);
+        assert!(arrivals.worth(grown(1), &now) < of_old / 2.0);
     }
 
     #[test]

@@ -43,6 +43,10 @@ pub const FULL_STALL: f64 = 10.0;
 /// Passes with `smart_scan` in which an old page is visited once (`skip_age()` in mm/ksm.c: 8 are skipped).
 pub const SMART_PERIOD: f64 = 9.0;
 
+/// Passes with `smart_scan` before a page is old enough to be skipped (`should_skip_rmap_item()` in mm/ksm.c). Clean passes do not
+/// age pages.
+pub const YOUNG_PASSES: u64 = 3;
+
 /// CPU-seconds of ksmd for an old page that is skipped.
 pub const SKIP_SECONDS: f64 = 150e-9;
 

@@ -157,7 +157,7 @@ impl Profit {
                 ..job
             };
             running.scan.extend(job, &now.ksmd);
-            self.guests.mark(&now.processes);
+            self.mark(now);
             return self.carry_on(running, &text::growth(changes), now);
         }
         match report.status {
@@ -165,7 +165,7 @@ impl Profit {
             Status::Stalled => {
                 self.probes.learn(0.0, 1.0);
                 self.unfinished.note_stalled();
-                self.guests.mark(&now.processes);
+                self.mark(now);
                 self.scanner.give_up();
                 let wait = self.probe_interval(now);
                 self.park(ScanReason::Probe, wait, "ksmd found nothing to scan".to_owned(), now)
@@ -196,13 +196,19 @@ impl Profit {
         }
         let scan = self.scanner.start(job, &now.ksmd);
         if job.passes > 1 {
-            self.guests.mark(&now.processes);
+            self.mark(now);
         } else {
             self.guests.rest(&now.processes);
         }
         let is_new_first = self.is_new_first(reason);
         let running = Running { reason, scan, is_new_first, new_bytes: changes.grown_bytes };
         self.carry_on(running, &text::why(reason, changes, self.promised.expected()), now)
+    }
+
+    /// Marks all memory as old, as when passes for the new begin.
+    fn mark(&mut self, now: &Situation) {
+        self.guests.mark(&now.processes);
+        self.arrivals.note_start();
     }
 
     fn job(&mut self, reason: ScanReason, changes: Changes, now: &Situation) -> ScanJob {

@@ -8,7 +8,7 @@ use crate::sample::{PageSamples, Process, ProcessId, Sample, Sketches};
 use crate::scan::Ksmd;
 
 use super::config::ProfitConfig;
-use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD};
+use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
 
 /// What one process holds and has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Situation {
     pub saving_part: f64,
     /// Merged pages that were copied on write since boot. 0 before Linux 5.19.
     pub copied_pages: u64,
+    /// Smart passes to come that still visit the old pages.
+    pub young_passes: u64,
     /// Whether the kernel counts pages that it merges with the zero page.
     pub counts_zero_pages: bool,
     pub constants: Constants,
@@ -74,6 +76,7 @@ impl Situation {
             merged_part: saved / (saved + unmerged).max(1.0),
             saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,
             copied_pages: now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0),
+            young_passes: YOUNG_PASSES.saturating_sub(view.history.smart_passes()),
             counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
             constants: config.constants,
         }
@@ -95,6 +98,7 @@ impl Situation {
             ..Self::of(&view, &ProfitConfig::default())
         };
         situation.ksmd.clean_pass_seconds = clean_pass_seconds;
+        situation.young_passes = 0;
         situation
     }
 
@@ -111,6 +115,12 @@ impl Situation {
     /// CPU-seconds that a smart pass costs once most pages are old: one in nine is visited, the others are skipped.
     pub fn smart_pass_seconds(&self) -> f64 {
         self.ksmd.clean_pass_seconds / SMART_PERIOD + self.unmerged_pages as f64 * SKIP_SECONDS
+    }
+
+    /// CPU-seconds that so many smart passes cost now: the first ones visit every page ([`YOUNG_PASSES`]).
+    pub fn smart_passes_seconds(&self, passes: u64) -> f64 {
+        let young = passes.min(self.young_passes) as f64;
+        young * self.ksmd.clean_pass_seconds + (passes as f64 - young) * self.smart_pass_seconds()
     }
 
     /// Bytes that two clean passes must save to pay.

@@ -66,7 +66,7 @@ impl Profit {
         left.may_be_left |= reason == ScanReason::Burst && leaves_some(running, report, now) || may_part_pairs;
         if reason == ScanReason::Burst && self.growth.is_doubtful(paid, changes) {
             // Memory that comes and goes is not waited for; the part that stays is visited later.
-            self.guests.mark(&now.processes);
+            self.mark(now);
             return 0;
         }
         changes.grown_bytes
