@@ -202,12 +202,6 @@ impl Scan {
         (left as f64 * self.least_ns_per_page(now) <= soon).then_some(left)
     }
 
-    /// When to look next once the last batch of `left` visits is set: when it is through. ksmd sleeps then, and has to be seen
-    /// asleep before it wakes up.
-    pub(super) fn last_look(&self, left: u64, share: f64, now: &Ksmd) -> Duration {
-        take(left, now.ns_per_page, share).clamp(CLOSE, APPROACH)
-    }
-
     /// What passing a page costs at least: in smart passes all pages that are left may be skipped.
     fn least_ns_per_page(&self, now: &Ksmd) -> f64 {
         if self.job.coverage.is_clean() { now.ns_per_page } else { SKIP_NS.min(now.ns_per_page) }
@@ -256,11 +250,8 @@ impl Scan {
     pub(super) fn check_after(&self, share: f64, now: &Ksmd) -> Duration {
         let latest = duty::look_after(share);
         let Some(visits) = self.count.visits_left(self.job.passes, now) else { return latest };
-        // Only a single pass may end where it began: others end with a pass.
-        let left = self.left_in_pass(now);
-        let visits = if self.is_single() { visits } else { visits.max(left.unwrap_or(0)) };
         let span = |visits: u64| take(visits, now.ns_per_page, share);
-        let left = match left {
+        let left = match self.left_in_pass(now) {
             Some(left) if self.is_last_pass(now) => {
                 take(left, self.least_ns_per_page(now), share).saturating_sub(APPROACH).min(span(visits))
             }

@@ -87,7 +87,8 @@ impl Scanner {
             _ if skips => scan.skipping(share, now),
             // That every page is visited from here on is known only by a sample that shows the setting.
             _ if visits_all && scan.skips(now) => CLOSE,
-            Some(left) => scan.last_look(left, share, now),
+            // Two looks have to see the sleep after the last batch.
+            Some(_) => CLOSE,
             None => scan.check_after(share, now),
         };
         let knobs =
