@@ -21,6 +21,7 @@ use crate::memory::pace::be_humble;
 use crate::memory::process::{Process, Stretch};
 use crate::own_use::thread_cpu;
 use crate::page_sampler::{Frames, Pages, Place, nth_page};
+use crate::reader;
 
 /// How long a turn waits for what has been merged in a pass. It is there by then unless a process holds up the reading.
 const PATIENCE: Duration = Duration::from_millis(30);
@@ -108,6 +109,29 @@ impl GuestSketcher {
     }
 }
 
+/// Measures what a thread and the child that reads for it use of a CPU.
+#[derive(Debug)]
+struct Stopwatch {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self { began: Instant::now(), cpu: Self::cpu() }
+    }
+
+    /// Children that read for other threads count too, but no more than the time that has passed: the child works while the thread waits.
+    /// A thread of the lowest priority may wait much longer for a CPU than it works.
+    fn cpu_seconds(&self) -> f64 {
+        Self::cpu().saturating_sub(self.cpu).min(self.began.elapsed()).as_secs_f64()
+    }
+
+    fn cpu() -> Duration {
+        thread_cpu().saturating_add(reader::cpu())
+    }
+}
+
 /// Reads guests.
 #[derive(Debug)]
 struct GuestReader {
@@ -129,19 +153,18 @@ impl Default for GuestReader {
 }
 
 impl GuestReader {
-    /// Does as asked. The child that reads works while this thread waits, so that the time from beginning to end is the most CPU time
-    /// that both can have used.
+    /// Does as asked, and says how much CPU time that took.
     fn carry_out(&mut self, request: Request) -> Option<Found> {
-        let began = Instant::now();
+        let stopwatch = Stopwatch::start();
         match request {
             Request::Nothing => None,
             Request::Read(id) => {
                 let sketch = self.sketch(id);
-                Some(Found::Read(id, sketch, began.elapsed().as_secs_f64()))
+                Some(Found::Read(id, sketch, stopwatch.cpu_seconds()))
             }
             Request::Look(guests) => {
                 let looked = self.look(&guests);
-                Some(Found::Looked(looked, began.elapsed().as_secs_f64()))
+                Some(Found::Looked(looked, stopwatch.cpu_seconds()))
             }
         }
     }
@@ -196,7 +219,7 @@ impl GuestReader {
     fn read(&mut self, id: ProcessId, addresses: &[u64]) -> Vec<Option<(ReadPage, PageEntry)>> {
         let places: Vec<_> = addresses.iter().map(|&address| Some(Place { id, address })).collect();
         let pages = self.pages.read(&places);
-        let read = |(address, page): (&u64, Option<crate::reader::SampledPage>)| {
+        let read = |(address, page): (&u64, Option<reader::SampledPage>)| {
             let page = page?;
             let fingerprint = match page.content {
                 content if content == self.empty => 0,

@@ -79,7 +79,6 @@ fn run(start: usize, end: usize, reads: Reads, request: Request) -> Result<Done,
     }
     let Some(_call) = CALL.take() else { return Err(libc::EBUSY) };
     let begin = sys::now();
-    let method = window::method(request.is_still, request.is_without_io)?;
     let list = List::of(start, end)?;
     let job = Job::new(&list, reads, request);
     let wanted = request.threads.clamp(1, MOST_THREADS).min(list.length().max(1));
@@ -88,7 +87,6 @@ fn run(start: usize, end: usize, reads: Reads, request: Request) -> Result<Done,
     let counts = &mut done.counts;
     counts.other = counts.other.saturating_add(list.other);
     counts.nanoseconds = sys::now().saturating_sub(begin);
-    counts.method = method as u32;
     Ok(done)
 }
 

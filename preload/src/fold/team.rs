@@ -5,13 +5,13 @@
 //! Their stacks lie in memory of the library's own, so that no folding thread protects another's.
 
 use core::ffi::c_void;
-use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicI32, AtomicU32};
 
 use super::count::Folded;
 use super::list::List;
 use super::own::Own;
-use super::window::{Folder, Reads, SCRATCH};
+use super::window::{self, Folder, Reads, SCRATCH};
 use super::{MOST_THREADS, Request};
 use crate::sys::{self, Errno};
 use crate::thread;
@@ -28,13 +28,15 @@ pub struct Job<'a> {
     pub reads: Reads,
     /// What is to be done.
     pub request: Request,
+    /// How writers are kept out, as a number of [`super::count::Method`].
+    method: AtomicU32,
     error: AtomicI32,
 }
 
 impl<'a> Job<'a> {
     /// A job that has not begun.
     pub const fn new(list: &'a List, reads: Reads, request: Request) -> Self {
-        Self { list, reads, request, error: AtomicI32::new(0) }
+        Self { list, reads, request, method: AtomicU32::new(0), error: AtomicI32::new(0) }
     }
 }
 
@@ -115,6 +117,7 @@ pub fn run(job: &Job<'_>, threads: usize) -> Result<Done, Errno> {
             sum.cpu = sum.cpu.saturating_add(share.done.cpu);
         }
     }
+    sum.counts.method = job.method.load(Relaxed);
     match job.error.load(Relaxed) {
         0 if sum.counts.threads == 0 => Err(libc::EAGAIN),
         0 => Ok(sum),
@@ -160,6 +163,11 @@ extern "C" fn enter(share: *mut c_void) -> *mut c_void {
 fn work(share: &mut Share<'_>) {
     let job = share.job;
     let fail = |errno: Errno| job.error.store(errno, Relaxed);
+    // Asked for in this thread: a userfaultfd in the program's table, however short, might be a child's too.
+    match window::method(job.request.is_still, job.request.is_without_io) {
+        Ok(method) => job.method.store(method as u32, Relaxed),
+        Err(errno) => return fail(errno),
+    }
     let mut folder = match Folder::new(job.reads, &job.request, share.own, share.scratch) {
         Ok(folder) => folder,
         Err(errno) => return fail(errno),

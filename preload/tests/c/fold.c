@@ -780,7 +780,10 @@ static void inherits(unsigned rounds) {
             close(done[1]);
             _exit(read(done[0], &byte, 1) == 0 ? 0 : 2);
         }
-        assert(child > 0 && descriptors("userfaultfd") == 0);
+        if (child < 0)
+            perror("fork");
+        assert(child > 0);
+        assert(descriptors("userfaultfd") == 0);
     }
     /* All children live until here, while memory is discarded, folded and forked. */
     ends = 1;
