@@ -78,8 +78,6 @@ pub struct History {
     nice_cpus: f64,
     /// All CPUs' times and ksmd's, at the beginning of the stretch that is being measured.
     last_cpu: Option<(CpuTimes, Option<u64>)>,
-    cpu_stall_percent: Option<f32>,
-    /// The same of the last [`STALL_WINDOW`] alone.
     recent_stall_percent: f32,
     /// When work had waited for a CPU for so many microseconds, at the beginning of the stretch that is being measured.
     last_stall: Option<(Duration, u64)>,
@@ -127,7 +125,6 @@ impl Default for History {
             spare_cpus: None,
             nice_cpus: 0.0,
             last_cpu: None,
-            cpu_stall_percent: None,
             recent_stall_percent: 100.0,
             last_stall: None,
         }
@@ -142,24 +139,19 @@ impl History {
         if let Some(cpu) = sample.cpu.get() {
             self.push_cpu(cpu, sample.ksmd_cpu_ns.get());
         }
-        self.push_stall(sample);
+        if let Some(Psi { some }) = sample.cpu_pressure.value() {
+            self.push_stall(sample.at, some.total_us);
+        }
     }
 
-    /// Takes the smaller one of the kernel's average of ten seconds, which a moment does not raise, and that of the last two,
-    /// which falls as soon as no work waits any more. The other takes 16 s to fall from 100 % to 20 %.
-    fn push_stall(&mut self, sample: &Sample) {
-        let Some(Psi { some }) = sample.cpu_pressure.value() else {
-            (self.cpu_stall_percent, self.last_stall) = (None, None);
-            return;
-        };
-        let (began, before_us) = *self.last_stall.get_or_insert((sample.at, some.total_us));
-        let elapsed = sample.at.saturating_sub(began);
+    fn push_stall(&mut self, at: Duration, total_us: u64) {
+        let (began, before_us) = *self.last_stall.get_or_insert((at, total_us));
+        let elapsed = at.saturating_sub(began);
         if elapsed >= STALL_WINDOW {
-            let waited_us = some.total_us.saturating_sub(before_us) as f64;
+            let waited_us = total_us.saturating_sub(before_us) as f64;
             self.recent_stall_percent = (waited_us / elapsed.as_micros() as f64 * 100.0) as f32;
-            self.last_stall = Some((sample.at, some.total_us));
+            self.last_stall = Some((at, total_us));
         }
-        self.cpu_stall_percent = Some(self.recent_stall_percent.min(some.avg10));
     }
 
     fn push_cpu(&mut self, cpu: CpuTimes, ksmd_ns: Option<u64>) {
@@ -331,9 +323,10 @@ impl History {
         self.spare_cpus
     }
 
-    /// Per cent of the time in which work waits for a CPU, of late and for seconds. `None` where the kernel does not tell.
-    pub fn cpu_stall_percent(&self) -> Option<f32> {
-        self.cpu_stall_percent
+    /// Per cent of the time in which work waited for a CPU, measured over at least the last two seconds: over 100 where the kernel adds
+    /// up more at once, and 100 before it is known.
+    pub fn recent_cpu_stall_percent(&self) -> f32 {
+        self.recent_stall_percent
     }
 
     /// CPUs that ran low-priority programs in the time of [`Self::spare_cpus`].
@@ -431,21 +424,18 @@ mod tests {
     }
 
     #[test]
-    fn work_waits_for_a_cpu_only_while_it_does_and_not_for_a_moment() {
+    fn how_long_work_waits_for_a_cpu_is_that_of_the_last_seconds() {
         let mut history = History::default();
-        let mut stall = |at_ms, avg10, total_us| {
+        let mut stall = |at_ms, total_us| {
             let mut now = sample(at_ms, 0, 0, 0, 0, 0);
-            now.cpu_pressure = Reading::Value(Psi { some: Stall { avg10, total_us } });
+            now.cpu_pressure = Reading::Value(Psi { some: Stall { total_us, ..Stall::default() } });
             history.push(&now);
-            history.cpu_stall_percent()
+            history.recent_cpu_stall_percent()
         };
-        assert_eq!(stall(0, 30.0, 1_000_000), Some(30.0), "all that is known");
-        assert_eq!(stall(2_500, 47.0, 3_500_000), Some(47.0), "it waits all the time");
-        assert_eq!(stall(3_000, 47.0, 3_500_000), Some(47.0), "too soon to tell");
-        assert_eq!(stall(5_000, 37.0, 3_500_000), Some(0.0), "it waits no more, whatever the average says");
-        assert_eq!(stall(7_500, 20.0, 6_000_000), Some(20.0), "no more than the average");
-        history.push(&sample(8_000, 0, 0, 0, 0, 0));
-        assert_eq!(history.cpu_stall_percent(), None);
+        assert_eq!(stall(0, 1_000_000), 100.0, "it is not known");
+        assert_eq!(stall(2_500, 2_250_000), 50.0);
+        assert_eq!(stall(3_000, 2_250_000), 50.0, "too soon to tell");
+        assert_eq!(stall(5_000, 2_250_000), 0.0, "it waits no more");
     }
 
     #[test]

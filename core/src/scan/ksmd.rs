@@ -58,7 +58,8 @@ pub struct Ksmd {
     pub spare_cpus: Option<f64>,
     /// CPUs that run programs of low priority.
     pub nice_cpus: f64,
-    /// Per cent of the time in which work waits for a CPU ([`History::cpu_stall_percent`]). `None` where the kernel does not tell.
+    /// Per cent of the time in which work waits for a CPU: the smaller one of the last ten seconds, which a moment does not raise, and of
+    /// the last ones, since the kernel's average takes 16 s to fall from 100 to 20. `None` where the kernel does not tell.
     pub cpu_stall_percent: Option<f32>,
 }
 
@@ -95,7 +96,10 @@ impl Ksmd {
             min_sleep_milliseconds: limits.min_sleep_milliseconds,
             spare_cpus: history.spare_cpus(),
             nice_cpus: history.nice_cpus(),
-            cpu_stall_percent: history.cpu_stall_percent(),
+            cpu_stall_percent: now
+                .cpu_pressure
+                .value()
+                .map(|psi| psi.some.avg10.min(history.recent_cpu_stall_percent())),
         }
     }
 }

@@ -164,7 +164,7 @@ impl Scan {
         const LATEST: Duration = Duration::from_millis(250);
         const PART_OF_PASS: f64 = 1.0 / 8.0;
         let Some(left) = self.left_in_pass(now).filter(|_| self.count.is_aligned) else {
-            let part = Duration::from_secs_f64(now.clean_pass_seconds.clamp(0.0, 1.0) * PART_OF_PASS);
+            let part = Duration::from_nanos((now.clean_pass_seconds * 1e9 * PART_OF_PASS) as u64);
             return part.clamp(CLOSE, CLOSE * 5);
         };
         let ns = left.saturating_sub(SKIPPED_AT_ONCE) as f64 * SKIP_NS / share.max(0.01);
@@ -214,12 +214,8 @@ impl Scan {
     }
 
     fn is_done(&self, now: &Ksmd) -> bool {
-        self.is_past_last_pass(now) || self.count.ends(now) == 1 && self.is_single() && self.has_gone_round(now)
-    }
-
-    /// Whether the scan may end in the middle of a pass, where it began.
-    fn is_single(&self) -> bool {
-        self.job.passes == 1 && !self.job.needs_whole_pass
+        let is_single = self.job.passes == 1 && !self.job.needs_whole_pass;
+        self.is_past_last_pass(now) || self.count.ends(now) == 1 && is_single && self.has_gone_round(now)
     }
 
     fn is_past_last_pass(&self, now: &Ksmd) -> bool {

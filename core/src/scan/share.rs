@@ -29,6 +29,8 @@ pub(super) fn share(busy: f64, now: &Ksmd) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::history::History;
     use crate::kernel::{CpuTimes, Psi, Stall};
@@ -39,7 +41,7 @@ mod tests {
     #[test]
     fn the_share_is_the_minimum_on_busy_cpus_and_the_limit_on_idle_ones() {
         let mut history = History::default();
-        let now = Sample::default();
+        let mut now = Sample::default();
         let mut cpu = |busy, nice, idle| {
             let times = CpuTimes { busy_ticks: busy, nice_ticks: nice, idle_ticks: idle, cpus: 2 };
             history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
@@ -51,14 +53,15 @@ mod tests {
         let (busy, idle, nice) = (cpu(100, 0, 0), cpu(100, 0, 100), cpu(200, 60, 100));
         assert_eq!(share(0.2, &of(&now, &busy)), 0.2);
         assert_eq!(share(0.2, &of(&now, &idle)), 0.8);
-        let of_waiting = |history: &History| {
-            let some = Stall { avg10: 30.0, ..Stall::default() };
-            let waits = Sample { cpu_pressure: Reading::Value(Psi { some }), ..Sample::default() };
-            let mut history = history.clone();
-            history.push(&waits);
-            of(&waits, &history)
-        };
-        assert_eq!(share(0.2, &of_waiting(&idle)), 0.2);
-        assert_eq!(share(0.2, &of_waiting(&nice)), 0.8, "low-priority programs may be those that wait");
+        let some = Stall { avg10: 30.0, ..Stall::default() };
+        now.cpu_pressure = Reading::Value(Psi { some });
+        assert_eq!(share(0.2, &of(&now, &idle)), 0.2);
+        assert_eq!(share(0.2, &of(&now, &nice)), 0.8, "low-priority programs may be those that wait");
+        // No work has waited for the last ten seconds, whatever the average says.
+        let (mut calm, first) = (idle.clone(), now.clone());
+        calm.push(&first);
+        now.at += Duration::from_secs(10);
+        calm.push(&now);
+        assert_eq!(share(0.2, &of(&now, &calm)), 0.8);
     }
 }
