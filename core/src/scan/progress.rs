@@ -79,6 +79,19 @@ impl Scan {
         self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
     }
 
+    /// Whether all passes for memory that is new by now are still ahead: ksmd is in the rest of a pass that had begun before, or has not reached
+    /// new processes in the first, which are last in it.
+    pub fn has_all_ahead(&self, is_of_new_processes: bool, now: &Ksmd) -> bool {
+        let is_unreached = || is_of_new_processes && !self.count.has_reached_new(now);
+        self.count.ends(now) == 0 && (!self.count.is_aligned || is_unreached())
+    }
+
+    /// Notes that the passes are also for so many pages more, which are ahead of ksmd.
+    pub fn expect(&mut self, new_pages: u64) {
+        self.job.new_pages = self.job.new_pages.saturating_add(new_pages);
+        self.count.expect(new_pages);
+    }
+
     /// Takes in the next sample, and reports.
     pub fn observe(&mut self, now: &Ksmd) -> Report {
         self.follow(now);

@@ -67,7 +67,7 @@ impl Default for Arrivals {
 impl Arrivals {
     /// Takes in what has changed.
     pub fn follow(&mut self, changes: Changes, guests: &Guests, now: &Situation) {
-        if Self::is_dear(now) {
+        if Self::skips_old(changes, now) {
             self.sketched.follow(guests, now);
         }
         self.part = self.merging_part(guests, now);
@@ -86,9 +86,28 @@ impl Arrivals {
         }
     }
 
-    /// Whether a clean pass over old memory costs so much that new memory is given smart passes first.
+    /// Whether new memory is given smart passes first, which skip most old memory: where to visit all of it has to bring more than the least
+    /// that is worth a scan.
+    ///
+    /// Most of what new guests merge with is merged, and of the rest their sketches tell. What old guests grow by, as page cache, is
+    /// more often equal to what one other holds.
+    pub fn skips_old(changes: Changes, now: &Situation) -> bool {
+        let least = now.growth_bytes as f64 * now.constants.small_part;
+        let old_part = 1.0 - (changes.grown_bytes as f64 / now.held_bytes.max(1) as f64).min(1.0);
+        let price = Self::skipping_saves(now) * old_part * now.price;
+        let is_for_new_guests = changes.grown_bytes > 0 && (changes.settled_bytes as f64) < least;
+        let is_worth_it = price >= least;
+        Self::is_dear(now) || is_for_new_guests && is_worth_it
+    }
+
+    /// Whether passes cost so much that guests that arrive close together share them.
     pub fn is_dear(now: &Situation) -> bool {
-        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= now.constants.dear_seconds
+        Self::skipping_saves(now) >= now.constants.dear_seconds
+    }
+
+    /// CPU-seconds by which a clean pass costs more than a smart one once most pages are old.
+    fn skipping_saves(now: &Situation) -> f64 {
+        now.ksmd.clean_pass_seconds - now.smart_pass_seconds()
     }
 
     /// Notes that passes for all new memory begin: it waits no more.

@@ -82,7 +82,7 @@ impl Profit {
         }
         if reason == ScanReason::Burst
             && awaited > 0
-            && !Arrivals::is_dear(now)
+            && !Arrivals::skips_old(changes, now)
             && self.clean_burst_pays(awaited, now)
         {
             return self.park(ScanReason::Finish, now.constants.settle(), figures, now);
