@@ -292,3 +292,38 @@ fn often(now: &Ksmd) -> Duration {
     const PART: u32 = 20;
     now.took.saturating_mul(PART).max(APPROACH * 3 / 4)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{History, Limits};
+    use crate::sample::Sample;
+
+    #[test]
+    fn all_passes_for_new_memory_are_ahead_until_ksmd_may_have_passed_where_it_is() {
+        let now = Ksmd::of(&Sample::default(), &History::default(), &Limits::default());
+        let job = ScanJob {
+            coverage: Coverage::Smart,
+            passes: 2,
+            new_pages: 1000,
+            busy_share: 1.0,
+            needs_whole_pass: false,
+            least_yield: None,
+        };
+        let next_pass = Ksmd { full_scans: now.full_scans + 1, ..now };
+        let reached = Ksmd { tracked_of_living: now.tracked_of_living + 1000, ..now };
+        let is_ahead = |is_aligned, is_of_new_processes, later: &Ksmd| {
+            Scan::begin(job, is_aligned, &now).has_all_ahead(is_of_new_processes, later)
+        };
+        for (is_of_new_processes, later) in [(false, &now), (false, &reached), (true, &reached)] {
+            assert!(is_ahead(false, is_of_new_processes, later), "the passes have not begun");
+        }
+        assert!(!is_ahead(false, true, &next_pass));
+        assert!(is_ahead(true, true, &now), "new processes are last");
+        assert!(!is_ahead(true, false, &now), "old ones may be behind");
+        assert!(!is_ahead(true, true, &reached));
+        let mut scan = Scan::begin(job, false, &now);
+        scan.expect(500);
+        assert_eq!(scan.job().new_pages, 1500);
+    }
+}

@@ -245,6 +245,25 @@ mod tests {
     }
 
     #[test]
+    fn old_memory_is_skipped_for_new_guests_where_to_visit_it_costs_more_than_a_scan_has_to_bring() {
+        let skips = |changes, clean_pass_seconds, price_mib: f64| {
+            let mut now = host(0, &[(1, 100, 40)]);
+            now.ksmd.clean_pass_seconds = clean_pass_seconds;
+            (now.price, now.unmerged_pages) = (price_mib * f64::from(1 << 20), 0);
+            Arrivals::skips_old(changes, &now)
+        };
+        // A burst has to be for 4 MiB, and other scans for one. Skipping saves eight ninths of a pass.
+        let new = grown(1);
+        assert!(skips(new, 0.2, 8.0));
+        assert!(!skips(new, 0.1, 8.0), "a pass is cheap");
+        assert!(!skips(new, 0.2, 0.5), "the host is short of memory");
+        assert!(!skips(grown(99), 0.2, 8.0), "nearly all memory is new");
+        assert!(!skips(Changes { settled_bytes: 1 << 20, ..new }, 0.2, 8.0), "old guests have grown too");
+        assert!(!skips(Changes::default(), 0.2, 8.0), "nothing is new");
+        assert!(skips(Changes { settled_bytes: GIB, ..new }, 3.0, 8.0), "it is dear");
+    }
+
+    #[test]
     fn arrivals_that_are_frequent_are_waited_for_and_a_rare_one_is_not() {
         let wait = |every: u64| {
             let mut arrivals = Arrivals::default();

@@ -161,6 +161,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_guest_grows_by_is_settled_once_it_has_filled_its_memory() {
+        let mut guests = marked(&[guest(1, 100)]);
+        let growth = |guests: &mut Guests, bytes| {
+            let changes = guests.follow(&[guest(1, bytes)]);
+            (changes.grown_bytes, changes.settled_bytes)
+        };
+        assert_eq!(growth(&mut guests, 200), (100, 0), "it was new");
+        guests.mark(&[guest(1, 200)]);
+        assert_eq!(growth(&mut guests, 400), (200, 0), "it had doubled");
+        guests.mark_ahead(&[guest(1, 400)]);
+        assert_eq!(growth(&mut guests, 410), (10, 0), "nothing was decided between");
+        guests.mark(&[guest(1, 410)]);
+        assert_eq!(growth(&mut guests, 500), (90, 90), "it had hardly grown");
+        guests.mark(&[guest(1, 500)]);
+        assert_eq!(growth(&mut guests, 1000), (500, 500), "it does not fill its memory twice");
+    }
+
+    #[test]
     fn memory_that_was_freed_and_obtained_again_is_new() {
         let mut guests = marked(&[guest(1, 100)]);
         guests.follow(&[guest(1, 40)]);
