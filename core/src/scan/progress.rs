@@ -79,10 +79,10 @@ impl Scan {
         self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
     }
 
-    /// Whether all passes for memory that is new by now are still ahead: ksmd is in the rest of a pass that had begun before, or has not reached
-    /// new processes in the first, which are last in it.
-    pub fn has_all_ahead(&self, is_of_new_processes: bool, now: &Ksmd) -> bool {
-        let is_unreached = || is_of_new_processes && !self.count.has_reached_new(now);
+    /// Whether all passes for memory that is new by now are still ahead: ksmd is in the rest of a pass that had begun before, or in the first
+    /// and has not reached the processes that were new when it began, which are last in it. `is_of_last`: only these have grown.
+    pub fn has_all_ahead(&self, is_of_last: bool, now: &Ksmd) -> bool {
+        let is_unreached = || is_of_last && !self.count.has_reached_new(now);
         self.count.ends(now) == 0 && (!self.count.is_aligned || is_unreached())
     }
 
@@ -312,15 +312,15 @@ mod tests {
         };
         let next_pass = Ksmd { full_scans: now.full_scans + 1, ..now };
         let reached = Ksmd { tracked_of_living: now.tracked_of_living + 1000, ..now };
-        let is_ahead = |is_aligned, is_of_new_processes, later: &Ksmd| {
-            Scan::begin(job, is_aligned, &now).has_all_ahead(is_of_new_processes, later)
+        let is_ahead = |is_aligned, is_of_last, later: &Ksmd| {
+            Scan::begin(job, is_aligned, &now).has_all_ahead(is_of_last, later)
         };
-        for (is_of_new_processes, later) in [(false, &now), (false, &reached), (true, &reached)] {
-            assert!(is_ahead(false, is_of_new_processes, later), "the passes have not begun");
+        for (is_of_last, later) in [(false, &now), (false, &reached), (true, &reached)] {
+            assert!(is_ahead(false, is_of_last, later), "the passes have not begun");
         }
         assert!(!is_ahead(false, true, &next_pass));
-        assert!(is_ahead(true, true, &now), "new processes are last");
-        assert!(!is_ahead(true, false, &now), "old ones may be behind");
+        assert!(is_ahead(true, true, &now), "they are last");
+        assert!(!is_ahead(true, false, &now), "others may be behind");
         assert!(!is_ahead(true, true, &reached));
         let mut scan = Scan::begin(job, false, &now);
         scan.expect(500);

@@ -180,7 +180,9 @@ impl Profit {
     fn take_ahead(&mut self, running: &mut Running, changes: Changes, now: &Situation) -> Changes {
         let job = running.scan.job();
         let is_meant = job.coverage.is_clean() || Arrivals::skips_old(changes, now);
-        let is_ahead = running.scan.has_all_ahead(changes.settled_bytes == 0, &now.ksmd);
+        // A process that starts during a pass is put behind ksmd's cursor, and that pass does not visit it.
+        let is_of_last = changes.settled_bytes == 0 && changes.new_guests == 0;
+        let is_ahead = running.scan.has_all_ahead(is_of_last, &now.ksmd);
         if running.reason != ScanReason::Burst || changes.grown_bytes == 0 || !is_meant || !is_ahead {
             return changes;
         }
