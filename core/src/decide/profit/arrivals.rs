@@ -86,18 +86,22 @@ impl Arrivals {
         }
     }
 
-    /// Whether new memory is given smart passes first, which skip most old memory: where to visit all of it has to bring more than the least
-    /// that is worth a scan.
+    /// Whether new memory is given smart passes first, which skip most old memory: where that is dear to visit, and where sketches tell what was
+    /// missed.
+    pub fn skips_old(changes: Changes, now: &Situation) -> bool {
+        Self::is_dear(now) || now.sketches.is_some() && Self::skipping_pays(changes, now)
+    }
+
+    /// Whether to visit all old memory for new guests has to bring more than the least that is worth a scan.
     ///
     /// Most of what new guests merge with is merged, and of the rest their sketches tell. What old guests grow by, as page cache, is
     /// more often equal to what one other holds.
-    pub fn skips_old(changes: Changes, now: &Situation) -> bool {
+    pub fn skipping_pays(changes: Changes, now: &Situation) -> bool {
         let least = now.growth_bytes as f64 * now.constants.small_part;
         let old_part = 1.0 - (changes.grown_bytes as f64 / now.held_bytes.max(1) as f64).min(1.0);
         let price = Self::skipping_saves(now) * old_part * now.price;
         let is_for_new_guests = changes.grown_bytes > 0 && (changes.settled_bytes as f64) < least;
-        let is_worth_it = price >= least;
-        Self::is_dear(now) || is_for_new_guests && is_worth_it
+        is_for_new_guests && price >= least
     }
 
     /// Whether passes cost so much that guests that arrive close together share them.
@@ -135,6 +139,11 @@ impl Arrivals {
     /// Looks up what sketches say of guests for which old memory was skipped. It takes a while, and is done once when a scan has ended.
     pub fn look(&mut self, guests: &Guests, now: &Situation) {
         self.unmet = sketched::unmet(guests, &self.met, now);
+    }
+
+    /// Whether sketches have said what only a clean pass merges, at the last [`Arrivals::look`].
+    pub fn knows_unmet(&self) -> bool {
+        self.unmet.is_some()
     }
 
     /// What guests lack that a clean pass may bring.
@@ -250,7 +259,7 @@ mod tests {
             let mut now = host(0, &[(1, 100, 40)]);
             now.ksmd.clean_pass_seconds = clean_pass_seconds;
             (now.price, now.unmerged_pages) = (price_mib * f64::from(1 << 20), 0);
-            Arrivals::skips_old(changes, &now)
+            Arrivals::skipping_pays(changes, &now)
         };
         // A burst has to be for 4 MiB, and other scans for one. Skipping saves eight ninths of a pass.
         let new = grown(1);
@@ -260,7 +269,6 @@ mod tests {
         assert!(!skips(grown(99), 0.2, 8.0), "nearly all memory is new");
         assert!(!skips(Changes { settled_bytes: 1 << 20, ..new }, 0.2, 8.0), "old guests have grown too");
         assert!(!skips(Changes::default(), 0.2, 8.0), "nothing is new");
-        assert!(skips(Changes { settled_bytes: GIB, ..new }, 3.0, 8.0), "it is dear");
     }
 
     #[test]

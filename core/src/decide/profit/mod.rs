@@ -100,8 +100,8 @@ pub struct Profit {
     /// How much growth is worth a burst.
     growth: Growth,
     arrivals: Arrivals,
-    /// Whether old memory was ever worth skipping ([`Arrivals::skips_old`]). Where it was not, sketches decide nothing.
-    has_skipped: bool,
+    /// Whether old memory was ever worth skipping. Where it was not, sketches decide nothing.
+    may_skip: bool,
     experience: Experience,
     /// The probability that a probe pays.
     probes: MergeProbability,
@@ -128,7 +128,7 @@ impl Profit {
             guests: Guests::default(),
             growth: Growth::default(),
             arrivals: Arrivals::default(),
-            has_skipped: false,
+            may_skip: false,
             experience,
             probes: MergeProbability::expecting(1.0),
             dearest_pass: 0.0,
@@ -213,6 +213,19 @@ impl Profit {
             && !Arrivals::is_dear(now)
             && !skips_old
             && self.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
+    }
+
+    /// Whether the clean pass for which ksmd is parked is still worth its price, by what sketches say by now.
+    fn still_meets(&mut self, changes: Changes, now: &Situation) -> bool {
+        if Arrivals::is_dear(now) || self.arrivals.knows_unmet() {
+            return true;
+        }
+        self.arrivals.look(&self.guests, now);
+        if self.arrivals.knows_unmet() {
+            self.meeting_pays(now)
+        } else {
+            self.may_be_unmet(changes.grown_bytes, now)
+        }
     }
 
     fn start(&mut self, reason: ScanReason, changes: Changes, now: &Situation) -> Decision {
@@ -352,13 +365,13 @@ impl Policy for Profit {
     }
 
     fn wants_sketches(&self) -> bool {
-        self.config.sketches && self.has_skipped
+        self.config.sketches && self.may_skip
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
-        self.has_skipped |= Arrivals::skips_old(changes, &now);
+        self.may_skip |= Arrivals::is_dear(&now) || Arrivals::skipping_pays(changes, &now);
         self.arrivals.follow(changes, &self.guests, &now);
         self.exploration.follow(now.ksmd.at, self.config.budget());
         if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked(_))) {
@@ -376,6 +389,10 @@ impl Policy for Profit {
             None if !has_guests => self.start(ScanReason::Tidy, changes, &now),
             None => self.start(ScanReason::Burst, changes, &now),
             Some(Phase::Scanning(running)) => self.go_on(running, has_grown, changes, &now),
+            Some(Phase::Parked(parked)) if parked.next == ScanReason::Meet && !self.still_meets(changes, &now) => {
+                let wait = self.probe_interval(&now);
+                self.park(ScanReason::Probe, wait, parked.why, &now)
+            }
             Some(Phase::Parked(parked)) => match self.choose(&parked, changes, &now) {
                 Some(reason) => self.start(reason, changes, &now),
                 None => self.watch(changes, &now),
