@@ -217,7 +217,7 @@ impl Profit {
 
     /// Whether the clean pass for which ksmd is parked is still worth its price, by what sketches say by now.
     fn still_meets(&mut self, changes: Changes, now: &Situation) -> bool {
-        if Arrivals::is_dear(now) || self.arrivals.knows_unmet() {
+        if Arrivals::is_dear(now) || now.sketches.is_none() || self.arrivals.knows_unmet() {
             return true;
         }
         self.arrivals.look(&self.guests, now);
