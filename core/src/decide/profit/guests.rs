@@ -83,7 +83,7 @@ impl Guests {
         self.mark_all(processes, |before, now| before.is_none_or(|mark| mark.is_filling && grew_much(mark, now)));
     }
 
-    /// Marks also as old what has grown since, which ksmd has yet to reach. Who is filling its memory is.
+    /// Marks also as old what has grown since, which ksmd has yet to reach. A guest that is filling its memory still is.
     pub fn mark_ahead(&mut self, processes: &[Holding]) {
         self.mark_all(processes, |before, _| before.is_none_or(|mark| mark.is_filling));
     }
