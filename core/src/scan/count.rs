@@ -41,6 +41,12 @@ impl Count {
         }
     }
 
+    /// Notes that so many pages more are ahead.
+    pub(super) fn expect(&mut self, new_pages: u64) {
+        self.pages = self.pages.saturating_add(new_pages);
+        self.expects_new |= new_pages > 2 * REACHED;
+    }
+
     /// Passes that have ended since.
     pub(super) fn ends(&self, now: &Ksmd) -> u64 {
         now.full_scans.saturating_sub(self.full_scans)

@@ -79,6 +79,19 @@ impl Scan {
         self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
     }
 
+    /// Whether all passes for memory that is new by now are still ahead: ksmd is in the rest of a pass that had begun before, or in the first
+    /// and has not reached the processes that were new when it began, which are last in it. `is_of_last`: only these have grown.
+    pub fn has_all_ahead(&self, is_of_last: bool, now: &Ksmd) -> bool {
+        let is_unreached = || is_of_last && !self.count.has_reached_new(now);
+        self.count.ends(now) == 0 && (!self.count.is_aligned || is_unreached())
+    }
+
+    /// Notes that the passes are also for so many pages more, which are ahead of ksmd.
+    pub fn expect(&mut self, new_pages: u64) {
+        self.job.new_pages = self.job.new_pages.saturating_add(new_pages);
+        self.count.expect(new_pages);
+    }
+
     /// Takes in the next sample, and reports.
     pub fn observe(&mut self, now: &Ksmd) -> Report {
         self.follow(now);
@@ -278,4 +291,39 @@ fn take(pages: u64, ns_per_page: f64, share: f64) -> Duration {
 fn often(now: &Ksmd) -> Duration {
     const PART: u32 = 20;
     now.took.saturating_mul(PART).max(APPROACH * 3 / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{History, Limits};
+    use crate::sample::Sample;
+
+    #[test]
+    fn all_passes_for_new_memory_are_ahead_until_ksmd_may_have_passed_where_it_is() {
+        let now = Ksmd::of(&Sample::default(), &History::default(), &Limits::default());
+        let job = ScanJob {
+            coverage: Coverage::Smart,
+            passes: 2,
+            new_pages: 1000,
+            busy_share: 1.0,
+            needs_whole_pass: false,
+            least_yield: None,
+        };
+        let next_pass = Ksmd { full_scans: now.full_scans + 1, ..now };
+        let reached = Ksmd { tracked_of_living: now.tracked_of_living + 1000, ..now };
+        let is_ahead = |is_aligned, is_of_last, later: &Ksmd| {
+            Scan::begin(job, is_aligned, &now).has_all_ahead(is_of_last, later)
+        };
+        for (is_of_last, later) in [(false, &now), (false, &reached), (true, &reached)] {
+            assert!(is_ahead(false, is_of_last, later), "the passes have not begun");
+        }
+        assert!(!is_ahead(false, true, &next_pass));
+        assert!(is_ahead(true, true, &now), "they are last");
+        assert!(!is_ahead(true, false, &now), "others may be behind");
+        assert!(!is_ahead(true, true, &reached));
+        let mut scan = Scan::begin(job, false, &now);
+        scan.expect(500);
+        assert_eq!(scan.job().new_pages, 1500);
+    }
 }

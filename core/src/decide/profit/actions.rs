@@ -73,6 +73,15 @@ impl Profit {
         self.meet(now).worth >= 1.0
     }
 
+    /// Whether old memory was skipped that is cheap to visit, and sketches do not say that nothing was missed: then it is visited unless they
+    /// say so a little later.
+    pub(super) fn may_be_unmet(&self, grown_bytes: u64, now: &Situation) -> bool {
+        !Arrivals::is_dear(now)
+            && !self.arrivals.knows_unmet()
+            && self.unfinished.unmet_bytes() > 0
+            && self.clean_burst_pays(grown_bytes, now)
+    }
+
     /// The scan that the last one has left to be done, or a probe.
     fn next(&self, parked: &Parked, changes: Changes, now: &Situation) -> Action {
         let since = now.ksmd.at.saturating_sub(parked.since);

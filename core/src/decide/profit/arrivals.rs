@@ -67,7 +67,7 @@ impl Default for Arrivals {
 impl Arrivals {
     /// Takes in what has changed.
     pub fn follow(&mut self, changes: Changes, guests: &Guests, now: &Situation) {
-        if Self::is_dear(now) {
+        if Self::skips_old(changes, now) {
             self.sketched.follow(guests, now);
         }
         self.part = self.merging_part(guests, now);
@@ -86,9 +86,32 @@ impl Arrivals {
         }
     }
 
-    /// Whether a clean pass over old memory costs so much that new memory is given smart passes first.
+    /// Whether new memory is given smart passes first, which skip most old memory: where that is dear to visit, and where sketches tell what was
+    /// missed.
+    pub fn skips_old(changes: Changes, now: &Situation) -> bool {
+        Self::is_dear(now) || now.sketches.is_some() && Self::skipping_pays(changes, now)
+    }
+
+    /// Whether to visit all old memory for new guests has to bring more than the least that is worth a scan.
+    ///
+    /// Most of what new guests merge with is merged, and of the rest their sketches tell. What old guests grow by, as page cache, is
+    /// more often equal to what one other holds.
+    pub fn skipping_pays(changes: Changes, now: &Situation) -> bool {
+        let least = now.growth_bytes as f64 * now.constants.small_part;
+        let old_part = 1.0 - (changes.grown_bytes as f64 / now.held_bytes.max(1) as f64).min(1.0);
+        let price = Self::skipping_saves(now) * old_part * now.price;
+        let is_for_new_guests = changes.grown_bytes > 0 && (changes.settled_bytes as f64) < least;
+        is_for_new_guests && price >= least
+    }
+
+    /// Whether passes cost so much that guests that arrive close together share them.
     pub fn is_dear(now: &Situation) -> bool {
-        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= now.constants.dear_seconds
+        Self::skipping_saves(now) >= now.constants.dear_seconds
+    }
+
+    /// CPU-seconds by which a clean pass costs more than a smart one once most pages are old.
+    fn skipping_saves(now: &Situation) -> f64 {
+        now.ksmd.clean_pass_seconds - now.smart_pass_seconds()
     }
 
     /// Notes that passes for all new memory begin: it waits no more.
@@ -116,6 +139,11 @@ impl Arrivals {
     /// Looks up what sketches say of guests for which old memory was skipped. It takes a while, and is done once when a scan has ended.
     pub fn look(&mut self, guests: &Guests, now: &Situation) {
         self.unmet = sketched::unmet(guests, &self.met, now);
+    }
+
+    /// Whether sketches have said what only a clean pass merges, at the last [`Arrivals::look`].
+    pub fn knows_unmet(&self) -> bool {
+        self.unmet.is_some()
     }
 
     /// What guests lack that a clean pass may bring.
@@ -223,6 +251,24 @@ mod tests {
 
     fn grown(gib: u64) -> Changes {
         Changes { new_guests: 1, grown_bytes: gib * GIB, ..Changes::default() }
+    }
+
+    #[test]
+    fn old_memory_is_skipped_for_new_guests_where_to_visit_it_costs_more_than_a_scan_has_to_bring() {
+        let skips = |changes, clean_pass_seconds, price_mib: f64| {
+            let mut now = host(0, &[(1, 100, 40)]);
+            now.ksmd.clean_pass_seconds = clean_pass_seconds;
+            (now.price, now.unmerged_pages) = (price_mib * f64::from(1 << 20), 0);
+            Arrivals::skipping_pays(changes, &now)
+        };
+        // A burst has to be for 4 MiB, and other scans for one. Skipping saves eight ninths of a pass.
+        let new = grown(1);
+        assert!(skips(new, 0.2, 8.0));
+        assert!(!skips(new, 0.1, 8.0), "a pass is cheap");
+        assert!(!skips(new, 0.2, 0.5), "the host is short of memory");
+        assert!(!skips(grown(99), 0.2, 8.0), "nearly all memory is new");
+        assert!(!skips(Changes { settled_bytes: 1 << 20, ..new }, 0.2, 8.0), "old guests have grown too");
+        assert!(!skips(Changes::default(), 0.2, 8.0), "nothing is new");
     }
 
     #[test]

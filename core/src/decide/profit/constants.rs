@@ -140,7 +140,7 @@ constants! {
     /// The time constant of the rate at which memory appears, in seconds.
     rate_seconds = 300.0,
 
-    /// CPU-seconds that a clean pass has to cost beyond a smart one before smart passes are made first.
+    /// CPU-seconds that a clean pass has to cost beyond a smart one before arrivals share their passes.
     dear_seconds = 2.0,
 
     /// Guests of mean size that are taken to merge wholly, besides those that were seen.

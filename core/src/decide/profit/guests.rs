@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::constants::KNOWN_PART;
 use super::situation::Holding;
 use crate::sample::ProcessId;
 
@@ -11,6 +12,8 @@ struct Mark {
     /// When ksmd last started to visit all memory twice.
     bytes: u64,
     faults_before: u64,
+    /// Whether it was still filling its memory then: it was new, or had grown much each time since.
+    is_filling: bool,
     /// When ksmd was parked last.
     cpu_ticks: u64,
     minor_faults: u64,
@@ -33,6 +36,8 @@ pub struct Changes {
     pub new_guests: usize,
     /// New bytes of mergeable memory, those of new guests included.
     pub grown_bytes: u64,
+    /// Of these, those of processes that had filled their memory before.
+    pub settled_bytes: u64,
     /// Whether any process obtained or copied a page. Growth by a few pages does not show in RSS, which the kernel counts
     /// inexactly.
     pub has_faulted: bool,
@@ -58,7 +63,11 @@ impl Guests {
                 continue;
             };
             let mark = Mark { bytes: mark.bytes.min(now.bytes), merged_pages: now.merged_pages, ..mark };
-            changes.grown_bytes = changes.grown_bytes.saturating_add(now.bytes - mark.bytes);
+            let grown_bytes = now.bytes - mark.bytes;
+            changes.grown_bytes = changes.grown_bytes.saturating_add(grown_bytes);
+            if !mark.is_filling {
+                changes.settled_bytes = changes.settled_bytes.saturating_add(grown_bytes);
+            }
             changes.has_faulted |= now.minor_faults > mark.faults_before;
             changes.cpu_ticks = changes.cpu_ticks.saturating_add(now.cpu_ticks.saturating_sub(mark.cpu_ticks));
             changes.faults = changes.faults.saturating_add(now.minor_faults.saturating_sub(mark.minor_faults));
@@ -70,8 +79,21 @@ impl Guests {
 
     /// Marks all memory as old: ksmd starts to visit it twice.
     pub fn mark(&mut self, processes: &[Holding]) {
-        self.marks.clear();
-        self.marks.extend(processes.iter().map(|holding| (holding.id, Mark::of(holding))));
+        let grew_much = |mark: &Mark, now: &Holding| (mark.bytes as f64) < now.bytes as f64 * KNOWN_PART;
+        self.mark_all(processes, |before, now| before.is_none_or(|mark| mark.is_filling && grew_much(mark, now)));
+    }
+
+    /// Marks also as old what has grown since, which ksmd has yet to reach. A guest that is filling its memory still is.
+    pub fn mark_ahead(&mut self, processes: &[Holding]) {
+        self.mark_all(processes, |before, _| before.is_none_or(|mark| mark.is_filling));
+    }
+
+    fn mark_all(&mut self, processes: &[Holding], is_filling: impl Fn(Option<&Mark>, &Holding) -> bool) {
+        let before = std::mem::take(&mut self.marks);
+        self.marks.extend(processes.iter().map(|now| {
+            let is_filling = is_filling(before.get(&now.id), now);
+            (now.id, Mark { is_filling, ..Mark::of(now) })
+        }));
         self.ended_pages = 0;
     }
 
@@ -89,8 +111,8 @@ impl Guests {
     pub fn rest(&mut self, processes: &[Holding]) {
         for holding in processes {
             if let Some(mark) = self.marks.get_mut(&holding.id) {
-                let Mark { bytes, faults_before, .. } = *mark;
-                *mark = Mark { bytes, faults_before, ..Mark::of(holding) };
+                let Mark { bytes, faults_before, is_filling, .. } = *mark;
+                *mark = Mark { bytes, faults_before, is_filling, ..Mark::of(holding) };
             }
         }
         self.ended_pages = 0;
@@ -100,7 +122,7 @@ impl Guests {
 impl Mark {
     fn of(holding: &Holding) -> Self {
         let Holding { bytes, cpu_ticks, minor_faults, merged_pages, .. } = *holding;
-        Self { bytes, faults_before: minor_faults, cpu_ticks, minor_faults, merged_pages }
+        Self { bytes, faults_before: minor_faults, is_filling: false, cpu_ticks, minor_faults, merged_pages }
     }
 }
 
@@ -136,6 +158,24 @@ mod tests {
         guests.rest(&later);
         let expected = Changes { new_guests: 1, grown_bytes: 80, has_faulted: true, ..Changes::default() };
         assert_eq!(guests.follow(&later), expected, "its activity meanwhile has been looked at");
+    }
+
+    #[test]
+    fn what_a_guest_grows_by_is_settled_once_it_has_filled_its_memory() {
+        let mut guests = marked(&[guest(1, 100)]);
+        let growth = |guests: &mut Guests, bytes| {
+            let changes = guests.follow(&[guest(1, bytes)]);
+            (changes.grown_bytes, changes.settled_bytes)
+        };
+        assert_eq!(growth(&mut guests, 200), (100, 0), "it was new");
+        guests.mark(&[guest(1, 200)]);
+        assert_eq!(growth(&mut guests, 400), (200, 0), "it had doubled");
+        guests.mark_ahead(&[guest(1, 400)]);
+        assert_eq!(growth(&mut guests, 410), (10, 0), "nothing was decided between");
+        guests.mark(&[guest(1, 410)]);
+        assert_eq!(growth(&mut guests, 500), (90, 90), "it had hardly grown");
+        guests.mark(&[guest(1, 500)]);
+        assert_eq!(growth(&mut guests, 1000), (500, 500), "it does not fill its memory twice");
     }
 
     #[test]

@@ -100,8 +100,8 @@ pub struct Profit {
     /// How much growth is worth a burst.
     growth: Growth,
     arrivals: Arrivals,
-    /// Whether a clean pass over old memory was dear at any time. Where none was, sketches decide nothing.
-    was_dear: bool,
+    /// Whether old memory was ever worth skipping. Where it was not, sketches decide nothing.
+    may_skip: bool,
     experience: Experience,
     /// The probability that a probe pays.
     probes: MergeProbability,
@@ -128,7 +128,7 @@ impl Profit {
             guests: Guests::default(),
             growth: Growth::default(),
             arrivals: Arrivals::default(),
-            was_dear: false,
+            may_skip: false,
             experience,
             probes: MergeProbability::expecting(1.0),
             dearest_pass: 0.0,
@@ -143,7 +143,9 @@ impl Profit {
     /// Decides how a scan in progress goes on.
     fn go_on(&mut self, mut running: Running, has_grown: bool, changes: Changes, now: &Situation) -> Decision {
         let report = running.scan.observe(&now.ksmd);
-        if self.is_new(&report, has_grown, changes, now) || report.status == Status::Lost {
+        let changes = self.take_ahead(&mut running, changes, now);
+        let has_grown = has_grown && changes.grown_bytes > 0;
+        if self.is_new(&running, &report, has_grown, changes, now) || report.status == Status::Lost {
             self.growth.note_burst(changes);
             running.reason = ScanReason::Burst;
             running.new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
@@ -174,16 +176,56 @@ impl Profit {
         }
     }
 
+    /// Lets a burst count what has grown since as its own, where ksmd has yet to make all passes for it. Returns what else has changed.
+    fn take_ahead(&mut self, running: &mut Running, changes: Changes, now: &Situation) -> Changes {
+        let job = running.scan.job();
+        let is_meant = job.coverage.is_clean() || Arrivals::skips_old(changes, now);
+        // A process that starts during a pass is put behind ksmd's cursor, and that pass does not visit it.
+        let is_of_last = changes.settled_bytes == 0 && changes.new_guests == 0;
+        let is_ahead = running.scan.has_all_ahead(is_of_last, &now.ksmd);
+        if running.reason != ScanReason::Burst || changes.grown_bytes == 0 || !is_meant || !is_ahead {
+            return changes;
+        }
+        self.growth.note_burst(changes);
+        running.new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
+        running.scan.expect(changes.grown_bytes / now.ksmd.page_size.max(1));
+        self.guests.mark_ahead(&now.processes);
+        self.arrivals.note_start();
+        Changes { new_guests: 0, grown_bytes: 0, settled_bytes: 0, has_faulted: false, ..changes }
+    }
+
     /// Whether memory has grown so much that the count of passes begins anew. Pages that came after the count began have
     /// been visited once at most, so guests that still fill their memory would be left half merged.
-    fn is_new(&mut self, report: &Report, has_grown: bool, changes: Changes, now: &Situation) -> bool {
+    fn is_new(
+        &mut self,
+        running: &Running,
+        report: &Report,
+        has_grown: bool,
+        changes: Changes,
+        now: &Situation,
+    ) -> bool {
         let grown = changes.grown_bytes as f64;
         let is_filling = report.status == Status::Done
             && grown > 0.0
             && grown >= now.held_bytes as f64 * now.constants.noticeable_part;
+        let skips_old = !running.scan.job().coverage.is_clean() && Arrivals::skips_old(changes, now);
         (has_grown || is_filling)
             && !Arrivals::is_dear(now)
+            && !skips_old
             && self.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
+    }
+
+    /// Whether the clean pass for which ksmd is parked is still worth its price, by what sketches say by now.
+    fn still_meets(&mut self, changes: Changes, now: &Situation) -> bool {
+        if Arrivals::is_dear(now) || now.sketches.is_none() || self.arrivals.knows_unmet() {
+            return true;
+        }
+        self.arrivals.look(&self.guests, now);
+        if self.arrivals.knows_unmet() {
+            self.meeting_pays(now)
+        } else {
+            self.may_be_unmet(changes.grown_bytes, now)
+        }
     }
 
     fn start(&mut self, reason: ScanReason, changes: Changes, now: &Situation) -> Decision {
@@ -215,7 +257,7 @@ impl Profit {
         let is_clean = match reason {
             ScanReason::Burst => {
                 self.growth.note_burst(changes);
-                !Arrivals::is_dear(now) && self.clean_burst_pays(changes.grown_bytes, now)
+                !Arrivals::skips_old(changes, now) && self.clean_burst_pays(changes.grown_bytes, now)
             }
             ScanReason::Tidy => false,
             _ => true,
@@ -323,13 +365,13 @@ impl Policy for Profit {
     }
 
     fn wants_sketches(&self) -> bool {
-        self.config.sketches && self.was_dear
+        self.config.sketches && self.may_skip
     }
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let now = Situation::of(view, &self.config);
         let changes = self.guests.follow(&now.processes);
-        self.was_dear |= Arrivals::is_dear(&now);
+        self.may_skip |= Arrivals::is_dear(&now) || Arrivals::skipping_pays(changes, &now);
         self.arrivals.follow(changes, &self.guests, &now);
         self.exploration.follow(now.ksmd.at, self.config.budget());
         if now.ksmd.full_scans < self.full_scans && matches!(self.phase, Some(Phase::Parked(_))) {
@@ -347,6 +389,10 @@ impl Policy for Profit {
             None if !has_guests => self.start(ScanReason::Tidy, changes, &now),
             None => self.start(ScanReason::Burst, changes, &now),
             Some(Phase::Scanning(running)) => self.go_on(running, has_grown, changes, &now),
+            Some(Phase::Parked(parked)) if parked.next == ScanReason::Meet && !self.still_meets(changes, &now) => {
+                let wait = self.probe_interval(&now);
+                self.park(ScanReason::Probe, wait, parked.why, &now)
+            }
             Some(Phase::Parked(parked)) => match self.choose(&parked, changes, &now) {
                 Some(reason) => self.start(reason, changes, &now),
                 None => self.watch(changes, &now),

@@ -80,9 +80,12 @@ impl Profit {
         if reason == ScanReason::Burst && !job.coverage.is_clean() && self.meeting_pays(now) {
             return self.park(ScanReason::Meet, SOONEST_LOOK, figures, now);
         }
+        if reason == ScanReason::Burst && !job.coverage.is_clean() && self.may_be_unmet(awaited, now) {
+            return self.park(ScanReason::Meet, now.constants.settle(), figures, now);
+        }
         if reason == ScanReason::Burst
             && awaited > 0
-            && !Arrivals::is_dear(now)
+            && !Arrivals::skips_old(changes, now)
             && self.clean_burst_pays(awaited, now)
         {
             return self.park(ScanReason::Finish, now.constants.settle(), figures, now);
