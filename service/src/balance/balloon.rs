@@ -7,7 +7,12 @@
 //! Statistics are the guest's own figures. Its driver sends them every `guest-stats-polling-interval` seconds; the default
 //! of 0 means never.
 //!
+//! They are seconds old when they are read. So what was taken since is subtracted, and what a guest that fills its memory will have
+//! used before it tells again.
+//!
 //! Source: QEMU `qapi/machine.json`, `docs/interop/virtio-balloon-stats.rst`.
+
+mod filling;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,6 +23,7 @@ use ksmith_core::sample::ProcessId;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
+use self::filling::Filling;
 use super::account::Account;
 use super::ledger::Ledger;
 use super::rates::{Counts, Rates};
@@ -58,6 +64,9 @@ pub(super) struct Balloon {
     account: Account,
     rates: Rates<3>,
     takes: Takes,
+    filling: Filling,
+    /// Whether the driver gives memory back by itself before the guest's kernel kills for it (`deflate-on-oom`).
+    gives_way: bool,
     /// Whether its driver sends statistics, as far as this device can.
     is_prepared: bool,
     /// The clock of QEMU's statistics, which an administrator may set.
@@ -151,6 +160,12 @@ fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) -> bool {
     ask(monitor, "qom-set", wanted).is_ok()
 }
 
+/// Whether this device deflates before the guest's kernel kills a process for memory.
+fn gives_way(monitor: &mut dyn Monitor, path: &str) -> bool {
+    let property = json!({ "path": path, "property": "deflate-on-oom" });
+    ask(monitor, "qom-get", property).is_ok_and(|is_on| is_on.as_bool() == Some(true))
+}
+
 impl Balloon {
     /// Creates the actuator of this guest. Asks its QEMU.
     pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
@@ -160,11 +175,12 @@ impl Balloon {
         // The operator may have given it less than its RAM. That is not ksmith's to give back.
         let account = Account::of_guest(ledger, key, target, actual);
         let device = find(monitor);
+        let gives_way = device.as_deref().is_some_and(|path| gives_way(monitor, path));
         // Another ksmith may have taken that a moment ago, and the statistics may be older.
         let mut takes = Takes::default();
         takes.note(steady(), account.whole() - account.given());
-        let (root, target, rates) = (root.clone(), target.clone(), Rates::default());
-        Ok(Self { root, target, device, account, rates, takes, is_prepared: false, clock })
+        let (root, target, rates, filling) = (root.clone(), target.clone(), Rates::default(), Filling::default());
+        Ok(Self { root, target, device, account, rates, takes, filling, gives_way, is_prepared: false, clock })
     }
 
     fn process(&self) -> ProcessId {
@@ -188,17 +204,23 @@ impl Balloon {
     }
 
     /// The guest's figures and counters, and the second of its statistics.
-    fn statistics(&self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
+    fn statistics(&mut self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
         // In this order: a pause between the two makes the statistics older and not younger.
         let steady = steady();
         let now = (self.clock)();
         let (mut inside, counts, told_at) = read_statistics(&told, now.as_secs())?;
+        if let Some(used) = used_bytes(&told).filter(|_| !self.gives_way) {
+            self.filling.note(told_at, used);
+        }
         // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest. Their
         // age is compared, since the clock may have been set since a take.
-        let since = self.takes.since(earliest(steady, now, told_at));
-        // A take that counts twice must not look like memory pressure, so a minimum stays.
+        let taken = self.takes.since(earliest(steady, now, told_at));
+        let unseen_seconds = now.as_secs().saturating_sub(told_at) + POLLING;
+        let filled = self.filling.bytes_per_second().saturating_mul(unseen_seconds);
+        let since = taken.saturating_add(filled);
+        // What counts twice, or does not come, must not look like memory pressure, so a minimum stays.
         let least = (8 << 20) + self.account.whole() / 40;
         for figure in [&mut inside.available_bytes, &mut inside.free_bytes] {
             *figure = figure.map(|bytes| bytes.saturating_sub(since).max(bytes.min(least)));
@@ -358,6 +380,12 @@ fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
         swap_out_bytes: number("stat-swap-out"),
     };
     Some((inside, counts, last))
+}
+
+/// The memory that the guest uses and can't do without. A balloon that does not give way is not part of a guest's total.
+fn used_bytes(told: &Value) -> Option<u64> {
+    let total = told.pointer("/stats/stat-total-memory")?.as_u64().filter(|total| *total < u64::MAX >> 1)?;
+    total.checked_sub(told.pointer("/stats/stat-available-memory")?.as_u64()?)
 }
 
 fn translate(error: MonitorError) -> ActuatorError {

@@ -24,6 +24,8 @@ struct Inner {
     actual: u64,
     stops_at: u64,
     available: u64,
+    /// `None`: its driver does not tell.
+    total: Option<u64>,
     /// How many seconds ago it said so.
     age: u64,
     targets: Vec<u64>,
@@ -48,8 +50,8 @@ impl Monitor for Qemu {
             }
             ("qom-get", Some("guest-stats")) => {
                 let now = stepped().as_secs();
-                let stats =
-                    json!({ "stat-available-memory": qemu.available, "stat-major-faults": qemu.major_faults });
+                let total = qemu.total.unwrap_or(u64::MAX);
+                let stats = json!({ "stat-available-memory": qemu.available, "stat-total-memory": total, "stat-major-faults": qemu.major_faults });
                 json!({ "last-update": now - qemu.age, "stats": stats })
             }
             other => panic!("unexpected request {other:?}"),
@@ -71,6 +73,7 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
         actual: 100 * MIB,
         stops_at,
         available,
+        total: None,
         age: 0,
         targets: Vec::new(),
         major_faults: 0,
@@ -79,9 +82,10 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
     let qemu = Qemu(Arc::new(Mutex::new(qemu)));
     let account = Account::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
-    let (rates, takes) = (Rates::default(), Takes::default());
-    let root = Root::host();
-    let balloon = Balloon { root, target, device, account, rates, takes, is_prepared: false, clock: stepped };
+    let (rates, takes, filling) = (Rates::default(), Takes::default(), Filling::default());
+    let (root, gives_way, clock) = (Root::host(), false, stepped);
+    let balloon =
+        Balloon { root, target, device, account, rates, takes, filling, gives_way, is_prepared: false, clock };
     (tree, qemu, balloon, ledger)
 }
 
@@ -210,6 +214,46 @@ fn faults_are_counted_over_the_time_between_two_tellings_of_the_guest() {
     assert_eq!(told(12, 1000), None);
     let rate = told(2, 1500).unwrap();
     assert!((25.0..=50.0).contains(&rate), "500 faults in ten seconds: {rate}");
+}
+
+#[test]
+fn what_a_guest_will_have_filled_before_it_tells_again_is_not_taken() {
+    // Statistics of 12 s ago, and those of 4 s ago: 16 MiB in 8 s.
+    let told = |qemu: &Qemu, age: u64, total: u64, available: u64| {
+        let mut qemu = qemu.0.lock().unwrap();
+        (qemu.age, qemu.total, qemu.available) = (age, Some(total), available);
+    };
+    let fill = |gives_way: bool| {
+        let (tree, mut qemu, mut balloon, ledger) = balloon(0, 0);
+        balloon.gives_way = gives_way;
+        told(&qemu, 12, 95 * MIB, 80 * MIB);
+        assert_eq!(balloon.statistics(&mut qemu).unwrap().0.available_bytes, Some(80 * MIB));
+        told(&qemu, 4, 95 * MIB, 64 * MIB);
+        (tree, qemu, balloon, ledger)
+    };
+    let (_tree, mut qemu, mut balloon, _ledger) = fill(false);
+    let available = balloon.statistics(&mut qemu).unwrap().0.available_bytes.unwrap();
+    // A second may pass between two lines, so the two statistics may be 7 to 9 s apart.
+    let filled = |seconds: u64| 16 * MIB / seconds * (4 + POLLING);
+    assert!((64 * MIB - filled(7)..=64 * MIB - filled(9)).contains(&available), "{available}");
+    let left = balloon.do_resize(&mut qemu, MIB).unwrap();
+    assert!((36 * MIB + filled(9)..=36 * MIB + filled(7)).contains(&(left - reserve(100 * MIB))), "{left}");
+
+    let (_tree, mut qemu, mut balloon, _ledger) = fill(true);
+    let available = balloon.statistics(&mut qemu).unwrap().0.available_bytes;
+    assert_eq!(available, Some(64 * MIB), "the balloon of such a guest is part of what it uses");
+}
+
+#[test]
+fn a_take_is_not_filling() {
+    let (_tree, mut qemu, mut balloon, _ledger) = balloon(0, 0);
+    for (age, total) in [(6, 95), (4, 75), (2, 55)] {
+        let mut inner = qemu.0.lock().unwrap();
+        (inner.age, inner.total, inner.available) = (age, Some(total * MIB), (total - 15) * MIB);
+        drop(inner);
+        let (inside, ..) = balloon.statistics(&mut qemu).unwrap();
+        assert_eq!(inside.available_bytes, Some((total - 15) * MIB));
+    }
 }
 
 #[test]

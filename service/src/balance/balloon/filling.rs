@@ -1,0 +1,70 @@
+//! How fast a guest fills its memory, by its own statistics.
+
+use super::STALE_SECONDS;
+
+/// What a guest used at its recent statistics.
+///
+/// Statistics are seconds old, and a take by them would leave a guest that fills its memory less than its reserve.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    /// The second of the statistics, and the bytes that the guest used.
+    told: Vec<(u64, u64)>,
+}
+
+impl Filling {
+    /// Notes what the guest used at the statistics of this second.
+    pub(super) fn note(&mut self, second: u64, used_bytes: u64) {
+        match self.told.last() {
+            Some((last, _)) if *last == second => return,
+            // The clock was set back.
+            Some((last, _)) if *last > second => self.told.clear(),
+            _ => {}
+        }
+        self.told.retain(|(then, _)| second - then <= STALE_SECONDS);
+        self.told.push((second, used_bytes));
+    }
+
+    /// The most that it has come to use within a second, from one statistics to the next: what fills memory pauses, too.
+    pub(super) fn bytes_per_second(&self) -> u64 {
+        let grown = self.told.windows(2).map(|pair| match pair {
+            [(then, before), (now, after)] => after.saturating_sub(*before) / (now - then),
+            _ => 0,
+        });
+        grown.max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_of_the_recent_statistics_counts() {
+        let mut filling = Filling::default();
+        assert_eq!(filling.bytes_per_second(), 0);
+        for (second, used, rate) in [
+            (10, 100, 0),
+            (10, 900, 0),
+            (12, 140, 20),
+            (14, 100, 20),
+            (16, 110, 20),
+            (26, 110, 5),
+            (28, 110, 5),
+            (32, 0, 0),
+        ] {
+            filling.note(second, used);
+            assert_eq!(filling.bytes_per_second(), rate, "{second}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_begins_anew() {
+        let mut filling = Filling::default();
+        for (second, used) in [(100, 0), (50, 1000), (9000, 1_000_000)] {
+            filling.note(second, used);
+            assert_eq!(filling.bytes_per_second(), 0, "{second}");
+        }
+        filling.note(9001, 1_000_004);
+        assert_eq!(filling.bytes_per_second(), 4);
+    }
+}
