@@ -238,6 +238,11 @@ impl Machine {
         self.memory.write(guest, run, content, self.write_cost_ns());
     }
 
+    /// A guest's CPU time for writing a page.
+    pub fn write_time(&self) -> Duration {
+        Duration::from_nanos(self.config.costs.write)
+    }
+
     /// A guest's CPU time for writing a run of pages.
     fn write_cost_ns(&self) -> u64 {
         self.config.costs.write * u64::from(self.config.run_pages)

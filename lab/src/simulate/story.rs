@@ -180,9 +180,6 @@ pub(super) struct Cast {
     parts: Vec<Vec<Part>>,
 }
 
-/// The time that a worker takes for a page that it rewrites and one that it reads.
-const WORK_PER_PAGE: Duration = Duration::from_nanos(2000);
-
 impl Cast {
     pub fn of(scenario: &Scenario) -> Self {
         let mut labels: BTreeMap<u64, u16> = BTreeMap::new();
@@ -264,7 +261,8 @@ impl Cast {
     /// Sets the load of a guest's worker.
     fn work(&self, machine: &mut Machine, id: GuestId, guest: usize, part: usize, percent: u8, run_pages: u32) {
         let pages = self.parts.get(guest).and_then(|parts| parts.get(part)).map_or(0, |part| part.pages() as u32);
-        let round = WORK_PER_PAGE * pages;
+        // It writes page after page, so that what it uses of a CPU is what its pages cost.
+        let round = machine.write_time() * pages;
         let every = (percent > 0).then(|| round * 100 / u32::from(percent.max(1)));
         self.rewrite(machine, id, guest, part, every, run_pages);
     }
