@@ -20,7 +20,7 @@ use twox_hash::XxHash3_64;
 use crate::memory::pace::be_humble;
 use crate::memory::process::{Process, Stretch};
 use crate::own_use::thread_cpu;
-use crate::page_sampler::{Frames, Pages, Place, nth_page};
+use crate::page_sampler::{Frames, Pages, nth_page};
 use crate::reader;
 
 /// How long a turn waits for what has been merged in a pass. It is there by then unless a process holds up the reading.
@@ -28,6 +28,10 @@ const PATIENCE: Duration = Duration::from_millis(30);
 
 /// Pages that are read at once.
 const AT_ONCE: usize = 4096;
+
+/// The longest wait for pages that are read at once: on a busy host what has the lowest priority gets little of a CPU, and nothing waits for
+/// it.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Pages that share a merged frame, where the kernel does not say how many: as few as there may be.
 const FEWEST: u64 = 2;
@@ -175,7 +179,8 @@ impl GuestReader {
         let addresses = self.draw(id, &stretches);
         let mut found = Vec::new();
         for addresses in addresses.chunks(AT_ONCE) {
-            found.extend(self.read(id, addresses).into_iter().flatten());
+            // Pages that did not come would look as if they were not there.
+            found.extend(self.read(id, addresses)?.into_iter().flatten());
         }
         // Else all that was read may be another process's.
         opened(id)?;
@@ -207,18 +212,20 @@ impl GuestReader {
         let mut looked = Vec::new();
         for (id, places) in guests.iter().filter(|(id, _)| opened(*id).is_some()) {
             let addresses: Vec<u64> = places.iter().map(|place| place * self.page_size).collect();
-            let pages = self.read(*id, &addresses).into_iter();
-            let pages =
-                pages.map(|page| page.map(|(page, entry)| ReadPage { mappings: self.mappings(entry), ..page }));
+            // They stay as they were.
+            let Some(pages) = self.read(*id, &addresses) else { continue };
+            let pages = pages
+                .into_iter()
+                .map(|page| page.map(|(page, entry)| ReadPage { mappings: self.mappings(entry), ..page }));
             looked.push((*id, places.iter().copied().zip(pages).collect()));
         }
         looked
     }
 
-    /// Reads pages of a guest. What lies in the frame is in the entry, and `mappings` is not known yet.
-    fn read(&mut self, id: ProcessId, addresses: &[u64]) -> Vec<Option<(ReadPage, PageEntry)>> {
-        let places: Vec<_> = addresses.iter().map(|&address| Some(Place { id, address })).collect();
-        let pages = self.pages.read(&places);
+    /// Reads pages of a guest, those that are present. What lies in the frame is in the entry, and `mappings` is not known yet. `None` if
+    /// they did not come.
+    fn read(&mut self, id: ProcessId, addresses: &[u64]) -> Option<Vec<Option<(ReadPage, PageEntry)>>> {
+        let pages = self.pages.read_of(id, addresses, LONGEST)?;
         let read = |(address, page): (&u64, Option<reader::SampledPage>)| {
             let page = page?;
             let fingerprint = match page.content {
@@ -228,7 +235,7 @@ impl GuestReader {
             };
             Some((ReadPage { place: address / self.page_size, fingerprint, mappings: 0 }, page.entry))
         };
-        addresses.iter().zip(pages).map(read).collect()
+        Some(addresses.iter().zip(pages).map(read).collect())
     }
 
     /// Pages that share the frame of this one, 0 where it has a frame of its own.

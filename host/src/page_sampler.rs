@@ -191,18 +191,45 @@ impl Pages {
             wants.extend(same.first().map(|place| WantedPages { pid: place.id.pid, addresses }));
             rest = behind;
         }
-        let answers = self.reader.read_pages(&wants, Patience::new(STALL, LONGEST));
-        let pages_of = |(want, answer): (&WantedPages<'_>, _)| match answer {
-            Some(Ok(pages)) => pages,
-            answer => {
-                if answer.and_then(Result::err).is_some_and(|error| Unanswered::of(&error).is_some()) {
-                    SUSPECTS.note(want.pid, now);
-                }
-                vec![None; want.addresses.len()]
-            }
-        };
-        let mut pages = wants.iter().zip(answers).flat_map(pages_of);
+        let answers = self.read_each(&wants, now, LONGEST);
+        let answers = wants.iter().zip(answers);
+        let mut pages = answers.flat_map(|(want, pages)| pages.unwrap_or_else(|| vec![None; want.addresses.len()]));
         asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
+    }
+
+    /// Reads these pages of one process, those that are present, within `longest`. `None`: the host was too busy for it, or the process
+    /// does not answer.
+    pub fn read_of(
+        &mut self,
+        id: ProcessId,
+        addresses: &[u64],
+        longest: Duration,
+    ) -> Option<Vec<Option<SampledPage>>> {
+        let now = Instant::now();
+        if SUSPECTS.rests(id.pid, now) {
+            return None;
+        }
+        self.read_each(&[WantedPages { pid: id.pid, addresses }], now, longest).pop()?
+    }
+
+    /// Reads pages of each of these processes. `None`: the time was over, or it did not answer.
+    fn read_each(
+        &mut self,
+        wants: &[WantedPages<'_>],
+        now: Instant,
+        longest: Duration,
+    ) -> Vec<Option<Vec<Option<SampledPage>>>> {
+        let answers = self.reader.read_pages(wants, Patience::new(STALL, longest));
+        let pages_of = |(want, answer): (&WantedPages<'_>, Option<std::io::Result<_>>)| match answer? {
+            Ok(pages) => Some(pages),
+            Err(error) if Unanswered::of(&error).is_some() => {
+                SUSPECTS.note(want.pid, now);
+                None
+            }
+            // It has ended.
+            Err(_) => Some(vec![None; want.addresses.len()]),
+        };
+        wants.iter().zip(answers).map(pages_of).collect()
     }
 
     /// Draws for each part the first page that is present.

@@ -6,6 +6,7 @@ use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sketches;
 
 use super::*;
+use crate::reader::SUSPECTS;
 use crate::root::Root;
 
 const PAGES: u64 = 16384;
@@ -83,6 +84,25 @@ fn pages_that_changed_are_seen_at_the_second_look() {
         let [one, two] = [&before, &after].map(|looked| looked[0].1[place].unwrap());
         assert_eq!(one == two, number != 3, "{number}: {one:?} {two:?}");
     }
+}
+
+#[test]
+fn pages_that_do_not_come_are_not_taken_for_gone() {
+    let mut child = holder(0);
+    let id = id_of(child.id());
+    let mut reader = GuestReader::default();
+    let sketch = reader.sketch(id).unwrap();
+    let places: Vec<u64> = sketch.kept().iter().map(|page| page.place()).collect();
+    let asked = [(id, places)];
+    // As if it had not answered.
+    SUSPECTS.note(id.pid, Instant::now() + Duration::from_secs(60));
+    assert!(reader.look(&asked).is_empty() && reader.sketch(id).is_none());
+    SUSPECTS.clear(id.pid);
+    let looked = reader.look(&asked);
+    assert!(looked[0].1.values().filter(|page| page.is_some()).count() > asked[0].1.len() / 2, "it is asked again");
+    assert!(reader.sketch(id).is_some());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
