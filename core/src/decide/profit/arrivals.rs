@@ -269,6 +269,14 @@ mod tests {
         assert!(!skips(grown(99), 0.2, 8.0), "nearly all memory is new");
         assert!(!skips(Changes { settled_bytes: 1 << 20, ..new }, 0.2, 8.0), "old guests have grown too");
         assert!(!skips(Changes::default(), 0.2, 8.0), "nothing is new");
+        let skips_old = |changes, clean_pass_seconds| {
+            let mut now = host(0, &[(1, 100, 40)]);
+            now.ksmd.clean_pass_seconds = clean_pass_seconds;
+            (now.price, now.unmerged_pages) = (f64::from(8 << 20), 0);
+            Arrivals::skips_old(changes, &now)
+        };
+        assert!(!skips_old(new, 0.2), "there are no sketches");
+        assert!(skips_old(Changes { settled_bytes: GIB, ..new }, 3.0), "it is dear");
     }
 
     #[test]
