@@ -365,9 +365,7 @@ fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
     if now.abs_diff(last) > STALE_SECONDS {
         return None;
     }
-    // The driver sends -1 for figures that it does not have.
-    let number =
-        |key: &str| told.pointer(&format!("/stats/{key}"))?.as_u64().filter(|value| *value < u64::MAX >> 1);
+    let number = |key: &str| number(told, key);
     let inside = Inside {
         available_bytes: number("stat-available-memory"),
         free_bytes: number("stat-free-memory"),
@@ -382,10 +380,14 @@ fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
     Some((inside, counts, last))
 }
 
+/// One of the guest's figures. The driver sends -1 for those that it does not have.
+fn number(told: &Value, key: &str) -> Option<u64> {
+    told.pointer(&format!("/stats/{key}"))?.as_u64().filter(|value| *value < u64::MAX >> 1)
+}
+
 /// The memory that the guest uses and can't do without. A balloon that does not give way is not part of a guest's total.
 fn used_bytes(told: &Value) -> Option<u64> {
-    let total = told.pointer("/stats/stat-total-memory")?.as_u64().filter(|total| *total < u64::MAX >> 1)?;
-    total.checked_sub(told.pointer("/stats/stat-available-memory")?.as_u64()?)
+    number(told, "stat-total-memory")?.checked_sub(number(told, "stat-available-memory")?)
 }
 
 fn translate(error: MonitorError) -> ActuatorError {

@@ -51,7 +51,11 @@ impl Monitor for Qemu {
             ("qom-get", Some("guest-stats")) => {
                 let now = stepped().as_secs();
                 let total = qemu.total.unwrap_or(u64::MAX);
-                let stats = json!({ "stat-available-memory": qemu.available, "stat-total-memory": total, "stat-major-faults": qemu.major_faults });
+                let stats = json!({
+                    "stat-available-memory": qemu.available,
+                    "stat-total-memory": total,
+                    "stat-major-faults": qemu.major_faults,
+                });
                 json!({ "last-update": now - qemu.age, "stats": stats })
             }
             other => panic!("unexpected request {other:?}"),
