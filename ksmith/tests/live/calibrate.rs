@@ -14,16 +14,7 @@ fn costs_are_measured_written_and_taken_by_the_simulator() {
     let Some(lock) = KernelLock::take() else { return };
     let tree = tempfile::tempdir().unwrap();
     let out = tree.path().join("costs.toml");
-    // A measurement that another program disturbs is refused, as it should be, and nothing is written.
-    let mut tries = 0;
-    let (code, text, err) = loop {
-        let (code, text, err) = ksmith(&["sim", "calibrate", "--json", "--out", out.to_str().unwrap()]);
-        tries += 1;
-        if code != 1 || !err.contains("from round to round") || tries == 5 {
-            break (code, text, err);
-        }
-        assert!(!out.exists(), "{err}");
-    };
+    let (code, text, err) = ksmith(&["sim", "calibrate", "--json", "--out", out.to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("round 5 of 5, about "), "{err}");
     assert_eq!(lock.changed_settings(), Vec::<String>::new());

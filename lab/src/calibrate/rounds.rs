@@ -37,32 +37,43 @@ const YOUNG: usize = 4;
 pub struct Rounds<'a> {
     /// Path of the ksmith program, which runs as guests.
     pub program: &'a Path,
-    /// The number of rounds.
+    /// The number of rounds, and of those that have to agree.
     pub count: u32,
+    /// The most rounds: further ones are made while fewer than `count` agree, as on a host where something else runs now and then.
+    pub most: u32,
     /// Signals that end the measurement.
     pub interrupts: &'a Receiver<Signal>,
 }
 
-/// Measures the costs of ksmd's work. `say` is told before each round how many are done.
+/// Measures the costs of ksmd's work. `say` is told before each round how many are done, and before a further one why the rounds
+/// so far do not do.
 ///
 /// # Errors
 /// The costs can't be measured here, or are not the same from round to round.
 pub fn calibrate(
     bench: &mut LiveBench,
     rounds: Rounds<'_>,
-    mut say: impl FnMut(u32),
+    mut say: impl FnMut(u32, Option<&CalibrateError>),
 ) -> Result<Calibration, CalibrateError> {
-    let mut calibration = Calibration::new(PAGES as u64);
-    for round in 0..rounds.count {
-        say(round);
+    let mut calibration = Calibration::new(PAGES as u64, rounds.count);
+    let mut doubt = None;
+    loop {
+        say(calibration.rounds(), doubt.as_ref());
         rounds.unshared(bench, &mut calibration)?;
         rounds.merged(bench, &mut calibration)?;
         rounds.zero(bench, &mut calibration)?;
         rounds.few(bench, &mut calibration)?;
         rounds.small(bench, &mut calibration)?;
+        calibration.end_round();
+        if calibration.rounds() < rounds.count {
+            continue;
+        }
+        doubt = match calibration.check() {
+            Ok(()) => return Ok(calibration),
+            Err(noisy @ CalibrateError::Noisy { .. }) if calibration.rounds() < rounds.most => Some(noisy),
+            Err(error) => return Err(error),
+        };
     }
-    calibration.check()?;
-    Ok(calibration)
 }
 
 impl Rounds<'_> {

@@ -23,8 +23,8 @@ use crate::show::Table;
 /// Measure what ksmd's work costs on this host, for `ksmith sim --costs`.
 ///
 /// It starts guests of known memory and leads ksmd through single passes over them, several times. It takes half a minute on an
-/// idle host, 600 MiB of memory and root. It refuses a host where KSM is in use, and figures that differ much from round to round.
-/// At the end, and on Ctrl-C, everything is restored.
+/// idle host, 600 MiB of memory and root. It goes on while figures differ much from round to round, for 15 rounds at most, and then
+/// refuses them. It refuses a host where KSM is in use. At the end, and on Ctrl-C, everything is restored.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
     /// Write the costs into this file, and a table of them to standard output
@@ -34,6 +34,9 @@ pub struct CalibrateArgs {
 
 /// Rounds of a measurement: an odd number, so that the median is one of them.
 const ROUNDS: u32 = 5;
+
+/// The most rounds: as many again, twice, on a host that is disturbed now and then.
+const MOST_ROUNDS: u32 = 3 * ROUNDS;
 
 impl CalibrateArgs {
     pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
@@ -48,8 +51,8 @@ impl CalibrateArgs {
         let interrupts = signals::catch()?.listen()?;
         let mut bench = LiveBench::new(control::take(global, false, false)?)?;
         let began = Instant::now();
-        let rounds = Rounds { program: &program, count: ROUNDS, interrupts: &interrupts };
-        let measured = calibrate(&mut bench, rounds, |done| tell(done, began.elapsed()));
+        let rounds = Rounds { program: &program, count: ROUNDS, most: MOST_ROUNDS, interrupts: &interrupts };
+        let measured = calibrate(&mut bench, rounds, |done, doubt| tell(done, doubt, began.elapsed()));
         if print::is_watched() {
             print::end_progress();
         }
@@ -70,7 +73,7 @@ impl CalibrateArgs {
         if global.json {
             return print::json(&json!({
                 "host": Calibration::host(),
-                "rounds": ROUNDS,
+                "rounds": calibration.rounds(),
                 "pages": calibration.pages(),
                 "costs": calibration.costs(),
                 "measured": calibration.all(),
@@ -99,14 +102,17 @@ fn check_place(out: &Path) -> Result<(), Failure> {
     Err(Failure::usage(format!("--out {}: {why}", out.display())))
 }
 
-/// Says how far it is, and how long the rest takes.
-fn tell(done: u32, elapsed: Duration) {
-    let left = elapsed.checked_div(done).map(|round| round * (ROUNDS - done));
-    let left = match left {
-        Some(left) => format!("about {} left", Span(Duration::from_secs(left.as_secs().max(1)))),
-        None => "half a minute on an idle host".to_owned(),
+/// Says how far it is, and how long the rest takes or why there is a further round.
+fn tell(done: u32, doubt: Option<&CalibrateError>, elapsed: Duration) {
+    let left = elapsed.checked_div(done).map(|round| round * ROUNDS.saturating_sub(done));
+    let left = match (doubt, left) {
+        (Some(CalibrateError::Noisy { key, min, max }), _) => {
+            format!("{MOST_ROUNDS} at most: {key} cost {min} to {max} ns from round to round")
+        }
+        (_, Some(left)) => format!("{ROUNDS}, about {} left", Span(Duration::from_secs(left.as_secs().max(1)))),
+        (_, None) => format!("{ROUNDS}, half a minute on an idle host"),
     };
-    let text = format!("measuring ksmd: round {} of {ROUNDS}, {left}", done + 1);
+    let text = format!("measuring ksmd: round {} of {left}", done + 1);
     if print::is_watched() {
         print::progress(text);
     } else {
