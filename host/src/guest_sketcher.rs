@@ -203,7 +203,7 @@ impl GuestReader {
     /// Addresses at random, one in each of equal parts of a guest's memory.
     fn draw(&self, id: ProcessId, stretches: &[Stretch]) -> Vec<u64> {
         let all = self.pages_of(stretches);
-        let width = all.div_ceil(GuestSketch::READ).max(1);
+        let width = all.div_ceil(GuestSketch::pages_to_read(all)).max(1);
         let place = |part: u64| part * width + self.random.hash_one((id, part)) % width;
         (0..all.div_ceil(width)).filter_map(|part| nth_page(stretches, place(part), self.page_size)).collect()
     }

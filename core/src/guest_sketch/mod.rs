@@ -28,7 +28,7 @@ use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, Seen, SketchedPage
 pub enum Request {
     /// Do nothing now.
     Nothing,
-    /// Read at most [`GuestSketch::READ`] pages of this guest, drawn at random.
+    /// Read [`GuestSketch::pages_to_read`] pages of this guest, drawn at random.
     Read(ProcessId),
     /// Look at these pages again.
     Look(Vec<(ProcessId, Vec<u64>)>),

@@ -13,7 +13,7 @@ impl Machine {
         let guest = id.pid.checked_sub(FIRST_PID)?;
         let runs = self.memory.guests.get(guest as usize).filter(|guest| !guest.ended)?.pages.len();
         let pages = runs as u64 * u64::from(self.config.run_pages);
-        let part = GuestSketch::READ as f64 / pages.max(1) as f64;
+        let part = GuestSketch::pages_to_read(pages) as f64 / pages.max(1) as f64;
         let mut sketch = GuestSketch::new(id, pages);
         let places = Positions::new(self.now_ns, u64::from(guest), pages, part);
         places.filter_map(|place| self.read_page(id, place)).for_each(|page| sketch.add(page));
