@@ -24,8 +24,9 @@ pub trait Host {
     fn enable_sketches(&mut self, _wanted: bool) {}
 
     /// Says that a look is complete and when the next is due. The host scans on until then, and not much longer
-    /// ([`crate::lease`]). A host may need no such word. Returns what went wrong.
-    fn hold(&mut self, _until_next: Duration) -> Vec<String> {
+    /// ([`crate::lease`]), and has ksmd rest once it has completed `rest_after` passes. A host may need no such word. Returns what went
+    /// wrong.
+    fn hold(&mut self, _until_next: Duration, _rest_after: Option<u64>) -> Vec<String> {
         Vec::new()
     }
 }
@@ -101,7 +102,7 @@ impl<H: Host> Controller<H> {
         let mut applied = if wanted.is_empty() { Applied::default() } else { self.host.apply(&wanted) };
         // A decision to park holds nothing, even where ksmd can't be stopped yet.
         if decision.knobs.get(Knob::Run).is_none_or(|run| run == 1) {
-            applied.errors.extend(self.host.hold(decision.check_after));
+            applied.errors.extend(self.host.hold(decision.check_after, decision.rest_after));
         }
         if !applied.is_complete() {
             decision.check_after = decision.check_after.min(RETRY);
@@ -182,8 +183,8 @@ impl<H: Host> Host for &mut H {
         (**self).enable_sketches(wanted);
     }
 
-    fn hold(&mut self, until_next: Duration) -> Vec<String> {
-        (**self).hold(until_next)
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        (**self).hold(until_next, rest_after)
     }
 }
 
@@ -248,7 +249,7 @@ mod tests {
             Applied { changes: vec![knobs.to_string()], ..Applied::default() }
         }
 
-        fn hold(&mut self, until_next: Duration) -> Vec<String> {
+        fn hold(&mut self, until_next: Duration, _rest_after: Option<u64>) -> Vec<String> {
             self.held.push(until_next);
             Vec::new()
         }
@@ -266,7 +267,12 @@ mod tests {
         fn decide(&mut self, view: &View<'_>) -> Decision {
             let knobs = if self.0.len() > 1 { self.0.pop_front() } else { self.0.front().cloned() };
             let reason = Reason::new("told", format!("at {} s", view.now.at.as_secs()));
-            Decision { knobs: knobs.unwrap_or_else(Knobs::none), reason, check_after: Duration::from_secs(1) }
+            Decision {
+                knobs: knobs.unwrap_or_else(Knobs::none),
+                reason,
+                check_after: Duration::from_secs(1),
+                rest_after: None,
+            }
         }
     }
 
@@ -368,7 +374,7 @@ mod tests {
 
         fn decide(&mut self, _view: &View<'_>) -> Decision {
             let reason = Reason::new("patient", "why".to_owned());
-            Decision { knobs: scanning(500), reason, check_after: Duration::from_secs(60) }
+            Decision { knobs: scanning(500), reason, check_after: Duration::from_secs(60), rest_after: None }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod guest_sketch;
 mod page_samples;
+mod rest;
 mod seen;
 mod sketches;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod sketches_tests;
 
 pub use guest_sketch::{GuestSketch, ReadPage, SketchedPage};
 pub use page_samples::{LASTING, PageSamples};
+pub use rest::Rest;
 pub(crate) use seen::Seen;
 pub use sketches::{Estimate, Matches, Sketches};
 
@@ -33,6 +35,9 @@ pub struct Sample {
     pub page_size: u64,
     /// The files of `/sys/kernel/mm/ksm`.
     pub ksm: Ksm,
+    /// Whether ksmd rested at the end of a pass when KSM's files were read.
+    #[serde(skip)]
+    pub rest: Rest,
     /// CPU time that ksmd has used since boot, in nanoseconds.
     pub ksmd_cpu_ns: Reading<u64>,
     /// The figures of `/proc/meminfo`.

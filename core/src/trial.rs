@@ -18,6 +18,7 @@ use crate::history::History;
 use crate::knobs::Knobs;
 use crate::page_sample::{PageSampler, Request};
 use crate::reading::Reading;
+use crate::sample::Rest;
 use crate::sample::Sample;
 use crate::scan::ScanJob;
 use crate::sim::{Fleet, Machine, PAGE_SIZE, Place};
@@ -163,7 +164,13 @@ impl Trial {
             }
             let look = self.lease.as_mut().and_then(|lease| lease.look(&mut self.machine));
             let until = look.map_or(end, |look| look.min(end)).min(self.next_turn);
-            self.machine.advance(until.saturating_sub(self.machine.now()));
+            let leased_rest = self.lease.as_ref().map(Leased::rest);
+            if leased_rest.unwrap_or(self.machine.rest()) == Rest::Resting {
+                // The daemon is told.
+                self.next_turn = self.machine.now();
+                continue;
+            }
+            self.machine.advance_to_rest(until.saturating_sub(self.machine.now()));
         }
     }
 
@@ -171,6 +178,7 @@ impl Trial {
         let mut sample = self.machine.sample();
         if let Some(lease) = &self.lease {
             lease.show_decided(&mut sample.ksm);
+            sample.rest = lease.rest();
         }
         sample.pool_shortness = self.pool_shortness;
         self.take_page_samples(&mut sample);
@@ -193,6 +201,10 @@ impl Trial {
             None => due,
         };
         let _ = self.machine.write_all(&due);
+        match &mut self.lease {
+            Some(lease) => lease.rest_after(decision.rest_after, self.machine.now()),
+            None => self.machine.rest_after(decision.rest_after),
+        }
         self.next_turn = self.machine.now() + decision.check_after.max(SHORTEST);
         self.turns += 1;
         self.state = decision.reason.state;

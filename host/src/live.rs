@@ -30,7 +30,9 @@ impl LiveHost {
 
     /// Takes a sample without page samples. Settings are as decided on: what a lease does with them is its own business.
     pub fn look(&mut self) -> Sample {
-        let mut sample = self.observer.sample();
+        // A ksmd that rests does so until this thread says otherwise.
+        let rest = self.control.writer().rest();
+        let mut sample = Sample { rest, ..self.observer.sample() };
         self.control.writer().show_decided(&mut sample.ksm);
         sample
     }
@@ -78,8 +80,8 @@ impl Host for LiveHost {
         }
     }
 
-    fn hold(&mut self, until_next: Duration) -> Vec<String> {
-        let outcome = self.control.writer().hold(until_next);
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        let outcome = self.control.writer().hold(until_next, rest_after);
         outcome.err().iter().map(ToString::to_string).collect()
     }
 }

@@ -78,7 +78,12 @@ mod tests {
     use crate::decide::{Reason, Share};
 
     fn decision(knobs: Knobs) -> Decision {
-        Decision { knobs, reason: Reason::new("test", "why"), check_after: Duration::from_secs(1) }
+        Decision {
+            knobs,
+            reason: Reason::new("test", "why"),
+            check_after: Duration::from_secs(1),
+            rest_after: None,
+        }
     }
 
     #[test]

@@ -89,6 +89,9 @@ pub struct Decision {
     pub reason: Reason,
     /// The longest time until the policy is asked again. Events may come earlier.
     pub check_after: Duration,
+    /// Passes that ksmd will have completed when it is to rest until the policy is asked again. A host may not have it rest
+    /// ([`Rest`](crate::sample::Rest)).
+    pub rest_after: Option<u64>,
 }
 
 /// Why a decision was taken.

@@ -20,6 +20,9 @@ const OF_SLEEP: u32 = 2;
 const SHORTEST: Duration = Duration::from_micros(80);
 const LONGEST: Duration = Duration::from_millis(100);
 
+/// The time between two looks at a ksmd that rests: only another program wakes it.
+const RESTING: Duration = Duration::from_secs(1);
+
 /// The shortest time from one waking to the next look: passes over little memory may end sooner, and need not be many.
 const SHORTEST_BATCH: Duration = Duration::from_micros(300);
 
@@ -59,6 +62,11 @@ pub struct Pacer {
     /// How often in a row ksmd did nothing when it was woken: no process offers memory.
     idle_wakings: u32,
     wakes_at_once: bool,
+    /// Passes that ksmd will have completed when it is to rest.
+    rest_after: Option<u64>,
+    /// Passes that it had completed when the lease began.
+    completed: Option<u64>,
+    is_resting: bool,
 }
 
 /// A ksmd that slept at a moment.
@@ -82,7 +90,27 @@ impl Pacer {
             worked: Duration::ZERO,
             idle_wakings: 0,
             wakes_at_once: false,
+            rest_after: None,
+            completed: None,
+            is_resting: false,
         }
+    }
+
+    /// The same of a ksmd that had completed so many passes when its sleep was the lease's already.
+    #[must_use]
+    pub fn since(self, completed: Option<u64>) -> Self {
+        Self { completed, ..self }
+    }
+
+    /// Has ksmd rest once it has completed so many passes, at the end of the last of them. A rest ends here: what comes next is decided.
+    pub fn rest_after(&mut self, full_scans: Option<u64>) {
+        self.rest_after = full_scans;
+        self.is_resting = false;
+    }
+
+    /// Whether ksmd rests at the end of a pass, where it is not woken any more.
+    pub fn is_resting(&self) -> bool {
+        self.is_resting
     }
 
     /// Changes the sleep and the parts. With another sleep ksmd is woken if the next look finds it asleep: so does the kernel
@@ -101,6 +129,7 @@ impl Pacer {
         let Some(ksmd) = ksmd else {
             self.worked = at;
             self.ended = None;
+            self.is_resting = false;
             self.wakes_at_once = false;
             return Step::Look(self.until_next(at));
         };
@@ -109,13 +138,18 @@ impl Pacer {
             // Another than ksmith has woken it meanwhile, and it is not known until when it worked.
             Some(_) => {
                 self.left = 0;
+                self.is_resting = false;
                 self.ended.insert(At { at, ksmd }).at
             }
             None => {
+                self.is_resting = self.has_come_to_rest(ksmd);
                 let at = self.learn(At { at, ksmd });
                 self.ended.insert(At { at, ksmd }).at
             }
         };
+        if self.is_resting {
+            return Step::Look(RESTING);
+        }
         let due = ended.saturating_add(self.sleep_after_part()).saturating_add(self.back_off());
         if at < due && !self.wakes_at_once {
             return Step::Look(due - at);
@@ -129,6 +163,14 @@ impl Pacer {
             sleep => self.took.saturating_add(sleep / INTO_SLEEP),
         };
         Step::Wake(first.clamp(SHORTEST_BATCH, LONGEST))
+    }
+
+    /// Whether the part that has ended has brought ksmd to the end where it is to rest. The end of a pass cuts a part short.
+    fn has_come_to_rest(&self, now: Asleep) -> bool {
+        let before = self.woken.map(|woken| woken.ksmd.full_scans).or(self.completed);
+        before
+            .zip(self.rest_after)
+            .is_some_and(|(before, rest_after)| before < rest_after && rest_after == now.full_scans)
     }
 
     /// Takes in that ksmd was first seen asleep: what it was woken for ended between the look before and this one. Returns when.
@@ -286,6 +328,61 @@ mod tests {
         let since = asleep(us(499_000));
         assert_eq!(pacer.look(us(500_000), since), Step::Look(us(500_000)));
         assert!(matches!(pacer.look(us(1_000_000), since), Step::Wake(_)));
+    }
+
+    fn at_pass(at: Duration, full_scans: u64) -> Option<Asleep> {
+        Some(Asleep { cpu_ns: at.as_nanos() as u64, full_scans })
+    }
+
+    #[test]
+    fn ksmd_rests_where_it_is_told_to_until_it_is_told_what_comes_next() {
+        let mut pacer = Pacer::new(us(0), 1);
+        pacer.rest_after(Some(5));
+        assert!(matches!(pacer.look(us(1), at_pass(us(1), 3)), Step::Wake(_)));
+        assert!(matches!(pacer.look(us(2000), at_pass(us(2000), 4)), Step::Wake(_)), "not this pass");
+        assert!(matches!(pacer.look(us(3000), None), Step::Look(_)));
+        assert_eq!(pacer.look(us(4000), at_pass(us(3900), 5)), Step::Look(RESTING));
+        assert!(pacer.is_resting());
+        assert_eq!(pacer.look(us(900_000), at_pass(us(3900), 5)), Step::Look(RESTING));
+        pacer.rest_after(Some(6));
+        assert!(!pacer.is_resting());
+        assert!(matches!(pacer.look(us(900_100), at_pass(us(3900), 5)), Step::Wake(_)));
+        assert_eq!(pacer.look(us(903_000), at_pass(us(903_000), 6)), Step::Look(RESTING));
+    }
+
+    #[test]
+    fn a_ksmd_that_was_past_that_end_does_not_rest_in_the_middle_of_a_pass() {
+        let mut pacer = Pacer::new(us(0), 1).since(Some(5));
+        pacer.rest_after(Some(5));
+        assert!(matches!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Wake(_)));
+        assert!(matches!(pacer.look(us(2000), at_pass(us(2000), 5)), Step::Wake(_)));
+        // It is seen for the first time after the end: where it stands is not known.
+        let mut pacer = Pacer::new(us(0), 1);
+        pacer.rest_after(Some(5));
+        assert!(matches!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Wake(_)));
+    }
+
+    #[test]
+    fn a_pass_that_ends_in_the_first_batch_of_a_lease_ends_where_ksmd_rests() {
+        let mut pacer = Pacer::new(us(0), 1).since(Some(4));
+        pacer.rest_after(Some(5));
+        assert!(matches!(pacer.look(us(500), None), Step::Look(_)));
+        assert_eq!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Look(RESTING));
+    }
+
+    #[test]
+    fn a_ksmd_that_another_has_woken_does_not_rest() {
+        let mut pacer = Pacer::new(us(0), 1).since(Some(4));
+        pacer.rest_after(Some(5));
+        assert_eq!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Look(RESTING));
+        // It was woken and sleeps again, or is at work still.
+        assert!(matches!(pacer.look(us(2000), at_pass(us(1900), 5)), Step::Wake(_)));
+        assert!(!pacer.is_resting());
+        let mut pacer = Pacer::new(us(0), 1).since(Some(4));
+        pacer.rest_after(Some(5));
+        assert_eq!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Look(RESTING));
+        assert!(matches!(pacer.look(us(2000), None), Step::Look(_)));
+        assert!(!pacer.is_resting());
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::history::History;
 use crate::kernel::Run;
 use crate::limits::Limits;
+use crate::sample::Rest;
 use crate::sample::Sample;
 
 /// All that carrying out a scan depends on, derived once from a sample, the history and the limits.
@@ -20,6 +21,8 @@ pub struct Ksmd {
     pub runs: bool,
     /// Whether `smart_scan` is on.
     pub is_smart: bool,
+    /// Whether ksmd rests at the end of a pass.
+    pub rest: Rest,
     /// The sleep after each batch.
     pub sleep: Duration,
     /// Pages in a batch.
@@ -77,6 +80,7 @@ impl Ksmd {
             page_size: now.page_size,
             runs: ksm.run_state() == Some(Run::Running),
             is_smart: ksm.smart_scan.get().unwrap_or(0) != 0,
+            rest: now.rest,
             sleep: Duration::from_millis(ksm.sleep_millisecs.get().unwrap_or(0)),
             pages_to_scan: ksm.pages_to_scan.get().unwrap_or(0),
             full_scans: ksm.full_scans.get().unwrap_or(0),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Ksmd;
+use crate::sample::Rest;
 
 /// From the decision to stop ksmd until it has stopped.
 const REACTION: Duration = Duration::from_millis(25);
@@ -16,21 +17,28 @@ pub(super) struct Glimpse {
     /// Pages that ksmd had passed since boot.
     pub(super) passed: u64,
     sleep: Duration,
+    rests: bool,
 }
 
 impl Glimpse {
     pub(super) fn of(now: &Ksmd) -> Self {
         let at = (now.at, now.at.saturating_add(now.took));
-        Self { at, full_scans: now.full_scans, passed: now.passed.unwrap_or(0), sleep: now.sleep }
+        Self {
+            at,
+            full_scans: now.full_scans,
+            passed: now.passed.unwrap_or(0),
+            sleep: now.sleep,
+            rests: now.rest == Rest::Resting,
+        }
     }
 
     /// Whether ksmd, which has ended a pass since `before`, still sleeps there and has visited no page of the next.
     ///
-    /// ksmd sleeps after the last batch of a pass as after any. A setting that was written meanwhile may have woken it, so
+    /// One that rests does. Any other sleeps after the last batch of a pass as after any. A setting that was written meanwhile may have woken it, so
     /// the sleep has to be as long as at the sample before.
     pub(super) fn is_at_end(&self, before: &Self) -> bool {
         let sleeps = self.at.1.saturating_sub(before.at.0).saturating_add(REACTION) < self.sleep;
-        sleeps && self.sleep == before.sleep
+        self.rests || sleeps && self.sleep == before.sleep
     }
 }
 

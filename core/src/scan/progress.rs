@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::count::{Count, Moved};
 use super::pass_end::{Boundary, Glimpse, PassEnd};
 use super::{Coverage, Ksmd, Outcome, Report, ScanJob, Status, duty};
+use crate::sample::Rest;
 
 /// What skipping an old page costs ksmd, in nanoseconds.
 const SKIP_NS: f64 = 150.0;
@@ -38,6 +39,10 @@ pub struct Scan {
     may_be_shorter: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
+    /// Where ksmd was to rest by the last sample's decision.
+    asked: Option<u64>,
+    /// Whether ksmd has come to that end, and what wakes it has not seen so yet.
+    awaits_rest: bool,
 }
 
 impl Scan {
@@ -48,7 +53,7 @@ impl Scan {
         let is_set = !now.runs || !now.is_smart;
         let is_clean = job.coverage == Coverage::All && is_set;
         let end = PassEnd::of(now, false, seen.passed);
-        Self {
+        let scan = Self {
             job,
             began: now.at,
             cpu_ns: now.cpu_ns,
@@ -62,7 +67,10 @@ impl Scan {
             before: end,
             may_be_shorter: false,
             early: None,
-        }
+            asked: None,
+            awaits_rest: false,
+        };
+        Self { asked: scan.rest_after(now), ..scan }
     }
 
     /// The job that is carried out.
@@ -95,15 +103,19 @@ impl Scan {
     /// Takes in the next sample, and reports.
     pub fn observe(&mut self, now: &Ksmd) -> Report {
         self.follow(now);
-        if let Some(least_yield) = self.job.least_yield.filter(|_| self.job.coverage.is_clean()) {
+        if let Some(least_yield) =
+            self.job.least_yield.filter(|_| self.job.coverage.is_clean() && !self.awaits_rest)
+        {
             self.may_end_early(least_yield, now);
         }
         let status = match () {
             () if now.full_scans < self.count.full_scans => Status::Lost,
+            () if self.awaits_rest => Status::Running,
             () if self.is_done(now) => Status::Done,
             () if self.moved.is_stalled(now) => Status::Stalled,
             () => Status::Running,
         };
+        self.asked = self.rest_after(now);
         Report {
             status,
             outcome: self.outcome(now),
@@ -131,7 +143,11 @@ impl Scan {
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.tracked));
             }
             self.before = std::mem::replace(&mut self.end, end);
+        } else if self.awaits_rest && now.rest == Rest::Resting {
+            self.end = PassEnd::of(now, true, before.passed);
         }
+        let has_come_there = seen.full_scans != before.full_scans && self.asked == Some(seen.full_scans);
+        self.awaits_rest = has_come_there && now.rest == Rest::Possible;
         self.seen = seen;
     }
 
@@ -142,8 +158,15 @@ impl Scan {
     fn may_end_early(&mut self, least_yield: f64, now: &Ksmd) {
         let few = (now.clean_pass_seconds * least_yield) as u64 / now.page_size.max(1);
         self.may_be_shorter = true;
-        let pass = now.full_scans;
         let first = self.count.full_scans.saturating_add(u64::from(!self.count.is_aligned));
+        let is_whole = |pass: u64| self.clean_from.is_some_and(|from| from <= pass) && pass >= first;
+        if now.rest == Rest::Resting {
+            // What the pass that has ended leaves is known.
+            let ended = now.full_scans.checked_sub(1);
+            self.early = ended.filter(|ended| is_whole(*ended) && self.before.leaves(0, now) <= few);
+            return;
+        }
+        let pass = now.full_scans;
         if self.early.is_some_and(|early| first <= early && early < pass) {
             // What the pass that has begun since has passed may be in a tree for that alone.
             let done = now.passed.map_or(u64::MAX, |passed| passed.saturating_sub(self.end.passed_at_least));
@@ -151,8 +174,7 @@ impl Scan {
                 return;
             }
         }
-        let is_whole = self.clean_from.is_some_and(|clean_from| clean_from <= pass) && pass >= first;
-        let may = is_whole && self.left_in_pass(now).is_some_and(|left| self.end.leaves(left, now) <= few);
+        let may = is_whole(pass) && self.left_in_pass(now).is_some_and(|left| self.end.leaves(left, now) <= few);
         self.early = may.then_some(pass);
     }
 
@@ -205,9 +227,18 @@ impl Scan {
         Some(self.early.map_or(last, |early| early.min(last)))
     }
 
-    /// Visits left in the last pass where that is about to end: ksmd is to be stopped right there.
+    /// Passes that ksmd will have completed when it is to rest: with the last pass, or with the next one that may be the last.
+    pub(super) fn rest_after(&self, now: &Ksmd) -> Option<u64> {
+        if self.awaits_rest {
+            return Some(now.full_scans);
+        }
+        let next = now.full_scans.saturating_add(1);
+        if self.may_be_shorter { Some(next) } else { self.last_pass().map(|last| last.saturating_add(1).max(next)) }
+    }
+
+    /// Visits left in the last pass where that is about to end, and ksmd does not rest there: it is to be stopped right there.
     pub(super) fn approach(&self, share: f64, now: &Ksmd) -> Option<u64> {
-        if !self.is_last_pass(now) || self.is_done(now) {
+        if now.rest != Rest::Unavailable || !self.is_last_pass(now) || self.is_done(now) {
             return None;
         }
         let left = self.left_in_pass(now)?;
@@ -257,10 +288,17 @@ impl Scan {
     /// When to look next: at the foreseen end, so that ksmd does not run on into another pass, but often enough to hold
     /// the CPU share.
     pub(super) fn check_after(&self, share: f64, now: &Ksmd) -> Duration {
+        if self.awaits_rest {
+            return CLOSE;
+        }
         let latest = duty::look_after(share);
         let Some(visits) = self.count.visits_left(self.job.passes, now) else { return latest };
         let span = |visits: u64| take(visits, now.ns_per_page, share);
         let left = match self.left_in_pass(now) {
+            // ksmd waits there.
+            Some(left) if now.rest != Rest::Unavailable && (self.may_be_shorter || self.is_last_pass(now)) => {
+                span(left).max(often(now))
+            }
             Some(left) if self.is_last_pass(now) => {
                 take(left, self.least_ns_per_page(now), share).saturating_sub(APPROACH).min(span(visits))
             }
@@ -325,5 +363,73 @@ mod tests {
         let mut scan = Scan::begin(job, false, &now);
         scan.expect(500);
         assert_eq!(scan.job().new_pages, 1500);
+    }
+
+    /// A clean job of so many passes over 10,000 pages, and ksmd in the middle of its first pass.
+    fn under_way(passes: u64, least_yield: Option<f64>) -> (Scan, Ksmd) {
+        let now = Ksmd {
+            full_scans: 7,
+            visited: Some(0),
+            passed: Some(0),
+            tracked: 10_000,
+            page_size: 4096,
+            clean_pass_seconds: 0.1,
+            ..Ksmd::of(&Sample::default(), &History::default(), &Limits::default())
+        };
+        let job = ScanJob {
+            coverage: Coverage::All,
+            passes,
+            new_pages: 0,
+            busy_share: 1.0,
+            needs_whole_pass: true,
+            least_yield,
+        };
+        let mut scan = Scan::begin(job, true, &now);
+        let middle = at(&now, 7, 5_000, Rest::Possible);
+        assert_eq!(scan.observe(&middle).status, Status::Running);
+        (scan, middle)
+    }
+
+    /// ksmd a little later, after so many visits.
+    fn at(now: &Ksmd, full_scans: u64, visited: u64, rest: Rest) -> Ksmd {
+        let at = now.at + Duration::from_millis(100);
+        Ksmd { at, runs: true, full_scans, visited: Some(visited), passed: Some(visited), rest, ..*now }
+    }
+
+    #[test]
+    fn an_end_where_ksmd_rests_is_exact_however_late_it_is_seen() {
+        let (mut scan, now) = under_way(1, None);
+        assert_eq!((scan.rest_after(&now), scan.approach(1.0, &now)), (Some(8), None), "no close look is needed");
+        let late = Ksmd { at: now.at + Duration::from_secs(60), ..at(&now, 8, 10_000, Rest::Resting) };
+        assert_eq!(scan.observe(&late).status, Status::Done);
+        assert!(scan.boundary().is_some());
+    }
+
+    #[test]
+    fn an_end_that_the_waking_thread_has_yet_to_see_is_waited_for_once() {
+        for comes_to_rest in [true, false] {
+            let (mut scan, now) = under_way(1, None);
+            let ended = at(&now, 8, 10_000, Rest::Possible);
+            assert_eq!(scan.observe(&ended).status, Status::Running);
+            assert_eq!(
+                (scan.rest_after(&ended), scan.check_after(1.0, &ended)),
+                (Some(8), CLOSE),
+                "asked for once more"
+            );
+            let rest = if comes_to_rest { Rest::Resting } else { Rest::Possible };
+            assert_eq!(scan.observe(&at(&ended, 8, 10_000, rest)).status, Status::Done);
+            assert_eq!(scan.boundary().is_some(), comes_to_rest);
+        }
+    }
+
+    #[test]
+    fn a_scan_that_may_be_shorter_has_ksmd_rest_at_each_end_and_is_over_once_little_is_left() {
+        for (in_no_tree, status) in [(5_000, Status::Running), (0, Status::Done)] {
+            let (mut scan, now) = under_way(3, Some(8.0 * 1024.0 * 1024.0));
+            assert_eq!(scan.rest_after(&now), Some(8));
+            let ended = Ksmd { in_no_tree: Some(in_no_tree), ..at(&now, 8, 10_000, Rest::Resting) };
+            assert_eq!(scan.observe(&ended).status, status);
+            assert_eq!(scan.rest_after(&ended), Some(9));
+        }
     }
 }

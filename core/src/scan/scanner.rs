@@ -33,6 +33,8 @@ pub struct Settings {
     pub knobs: Knobs,
     /// When to look again.
     pub check_after: Duration,
+    /// Passes that ksmd will have completed when it is to rest.
+    pub rest_after: Option<u64>,
     /// The share of a CPU that ksmd has, 0 to 1.
     pub share: f64,
     /// Whether every page is visited at present.
@@ -93,6 +95,6 @@ impl Scanner {
         };
         let knobs =
             knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!visits_all)).with(Knob::Run, 1);
-        Settings { knobs, check_after, share, visits_all }
+        Settings { knobs, check_after, rest_after: scan.rest_after(now), share, visits_all }
     }
 }

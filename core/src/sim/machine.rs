@@ -18,6 +18,7 @@ use super::plan::Plan;
 use super::settings::Settings;
 use super::{PAGE_SIZE, plan};
 use crate::kernel::RMAP_ITEM_BYTES;
+use crate::sample::Rest;
 
 /// A simulated host with KSM, as after boot: `run` is 0 and there are no guests.
 #[derive(Debug, Clone)]
@@ -28,6 +29,9 @@ pub struct Machine {
     pub(super) ksmd: Ksmd,
     pub(super) advisor: Advisor,
     pub(super) now_ns: u64,
+    /// Passes that ksmd will have completed when it is to rest, and whether it does.
+    pub(super) rest_after: Option<u64>,
+    pub(super) rest: Rest,
     /// The CPU time of ended guests.
     pub(super) ended_cpu_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -96,6 +100,8 @@ impl Machine {
             memory,
             advisor: Advisor::default(),
             now_ns: 0,
+            rest_after: None,
+            rest: Rest::Unavailable,
             ended_cpu_ns: 0,
             events: BinaryHeap::new(),
             event_count: 0,
@@ -104,6 +110,19 @@ impl Machine {
             settling: Vec::new(),
             growing: Vec::new(),
         }
+    }
+
+    /// Has ksmd rest once it has completed so many passes, as a lease does ([`Rest`]). A rest ends here.
+    pub fn rest_after(&mut self, full_scans: Option<u64>) {
+        self.rest_after = full_scans;
+        if std::mem::replace(&mut self.rest, Rest::Possible) == Rest::Resting {
+            self.wake_ksmd();
+        }
+    }
+
+    /// Whether ksmd rests at the end of a pass.
+    pub fn rest(&self) -> Rest {
+        self.rest
     }
 
     /// Time since boot.
@@ -296,11 +315,24 @@ impl Machine {
 
     /// Lets time pass, while ksmd and the guests work.
     pub fn advance(&mut self, by: Duration) {
+        self.advance_until(by, false);
+    }
+
+    /// Lets time pass until ksmd rests at the end of a pass ([`Self::rest_after`]), or for that long if it does not.
+    pub fn advance_to_rest(&mut self, by: Duration) {
+        self.advance_until(by, self.rest == Rest::Possible);
+    }
+
+    fn advance_until(&mut self, by: Duration, stops_with_rest: bool) {
         let target = self.now_ns.saturating_add(nanos(by));
         loop {
             let event = self.next_event_ns().filter(|&at| at <= target);
             let stop = event.unwrap_or(target);
             self.run_ksmd(stop, false);
+            if stops_with_rest && self.rest == Rest::Resting {
+                self.now_ns = self.ksmd.clock_ns.clamp(self.now_ns, stop);
+                return;
+            }
             self.now_ns = stop;
             if event.is_none() {
                 return;

@@ -66,6 +66,7 @@ impl Machine {
             took: Duration::ZERO,
             page_size: PAGE_SIZE,
             ksm: self.ksm(),
+            rest: self.rest,
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             memory: Reading::Value(self.meminfo()),
             vmstat: Reading::Value(Vmstat {

@@ -6,6 +6,7 @@ use crate::kernel::Ksm;
 use crate::knobs::{Knob, Knobs};
 use crate::lease::{self, Asleep, Pacer, Rate, Step};
 use crate::reading::Reading;
+use crate::sample::Rest;
 use crate::sim::Machine;
 
 /// The lease of a trial, in force or not.
@@ -46,6 +47,24 @@ impl Leased {
         Some(force.next)
     }
 
+    /// Has ksmd rest once it has completed so many passes.
+    pub fn rest_after(&mut self, full_scans: Option<u64>, now: Duration) {
+        let Some(force) = &mut self.0 else { return };
+        if force.pacer.is_resting() {
+            force.next = now;
+        }
+        force.pacer.rest_after(full_scans);
+    }
+
+    /// Whether ksmd rests at the end of a pass.
+    pub fn rest(&self) -> Rest {
+        match &self.0 {
+            None => Rest::Unavailable,
+            Some(force) if force.pacer.is_resting() => Rest::Resting,
+            Some(_) => Rest::Possible,
+        }
+    }
+
     /// Puts the batch and the sleep that were decided on in the place of those that the lease has written.
     pub fn show_decided(&self, ksm: &mut Ksm) {
         let Some(Force { rate, .. }) = &self.0 else { return };
@@ -57,6 +76,7 @@ impl Leased {
 
     /// What is to be written to bring `due` about. `shown` has the settings that were decided on so far.
     pub fn apply(&mut self, mut due: Knobs, shown: &Ksm, now: Duration) -> Knobs {
+        let completed = shown.full_scans.get();
         let decided = Knobs::current(shown);
         let of = |knob: Knob| due.get(knob).or_else(|| decided.get(knob)).unwrap_or(0);
         let rate = Rate {
@@ -81,7 +101,12 @@ impl Leased {
                 None => {
                     let value = lease::next(0);
                     due.set(Knob::SleepMillisecs, value);
-                    self.0 = Some(Force { pacer: Pacer::new(sleep, parts.count), rate, value, next: now });
+                    self.0 = Some(Force {
+                        pacer: Pacer::new(sleep, parts.count).since(completed),
+                        rate,
+                        value,
+                        next: now,
+                    });
                 }
             }
         } else if self.0.take().is_some() {

@@ -15,8 +15,10 @@ use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::{cpu_ns, is_asleep, number};
 use ksmith_core::knobs::Knob;
 use ksmith_core::lease::{self, Asleep, GRACE, Pacer, Rate, Step};
+use ksmith_core::sample::Rest;
 
 use super::knob_file;
+use super::on_rest::OnRest;
 use crate::ksmd;
 use crate::root::Root;
 
@@ -53,6 +55,10 @@ struct Terms {
     has_ended: bool,
     /// Whether another program has written `sleep_millisecs`.
     is_broken: bool,
+    /// Where ksmd is to rest, if the thread has not seen that yet.
+    new_rest_after: Option<Option<u64>>,
+    /// Whether ksmd rests there.
+    is_resting: bool,
 }
 
 impl Lease {
@@ -60,14 +66,26 @@ impl Lease {
     ///
     /// # Errors
     /// The file can't be opened, or there is no thread to be had.
-    pub(super) fn begin(root: &Root, ksmd: Arc<Ksmd>, value: u64, rate: Rate) -> io::Result<Self> {
+    pub(super) fn begin(root: &Root, ksmd: Arc<Ksmd>, value: u64, rate: Rate, on_rest: OnRest) -> io::Result<Self> {
         let path = knob_file::path(root, Knob::SleepMillisecs.name());
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let terms =
-            Terms { rate, until: Instant::now() + GRACE, is_new: false, value, has_ended: false, is_broken: false };
+        let terms = Terms {
+            rate,
+            until: Instant::now() + GRACE,
+            is_new: false,
+            value,
+            has_ended: false,
+            is_broken: false,
+            new_rest_after: None,
+            is_resting: false,
+        };
+        // `sleep_millisecs` is the lease's by now: where ksmd ends a pass from here on, it stays.
+        let completed = read(&ksmd.full_scans);
         let shared = Arc::new(Shared { terms: Mutex::new(terms), changed: Condvar::new() });
         let there = Arc::clone(&shared);
-        std::thread::Builder::new().name("lease".to_owned()).spawn(move || there.keep(&ksmd, &file))?;
+        std::thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || there.keep(&ksmd, &file, completed, &on_rest))?;
         Ok(Self { shared, rate })
     }
 
@@ -107,6 +125,25 @@ impl Lease {
             self.shared.changed.notify_one();
         }
     }
+
+    /// Has ksmd rest once it has completed so many passes. A rest ends here.
+    pub(super) fn rest_after(&self, full_scans: Option<u64>) {
+        let mut terms = self.shared.terms();
+        terms.new_rest_after = Some(full_scans);
+        if std::mem::take(&mut terms.is_resting) {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Whether ksmd rests at the end of a pass.
+    pub(super) fn rest(&self) -> Rest {
+        let terms = self.shared.terms();
+        match () {
+            () if terms.is_broken => Rest::Unavailable,
+            () if terms.is_resting => Rest::Resting,
+            () => Rest::Possible,
+        }
+    }
 }
 
 impl Drop for Lease {
@@ -122,12 +159,12 @@ impl Shared {
     }
 
     /// The work of the thread.
-    fn keep(&self, ksmd: &Ksmd, file: &File) {
+    fn keep(&self, ksmd: &Ksmd, file: &File, completed: Option<u64>, on_rest: &OnRest) {
         // Without it ksmd is woken a little later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         let began = Instant::now();
         let mut terms = self.terms();
-        let mut pacer = Pacer::new(terms.sleep(), terms.rate.parts().count);
+        let mut pacer = Pacer::new(terms.sleep(), terms.rate.parts().count).since(completed);
         while !terms.has_ended && !terms.is_broken {
             if terms.until <= Instant::now() {
                 terms = self.changed.wait(terms).unwrap_or_else(PoisonError::into_inner);
@@ -135,6 +172,9 @@ impl Shared {
             }
             pacer.set(terms.sleep(), terms.rate.parts().count);
             terms.is_new = false;
+            if let Some(rest_after) = terms.new_rest_after.take() {
+                pacer.rest_after(rest_after);
+            }
             drop(terms);
             let (at, asleep) = (began.elapsed(), ksmd.asleep());
             terms = self.terms();
@@ -145,7 +185,12 @@ impl Shared {
                     after
                 }
             };
-            if !terms.is_new && !terms.has_ended {
+            let is_told = terms.new_rest_after.is_some();
+            let was_resting = std::mem::replace(&mut terms.is_resting, pacer.is_resting() && !is_told);
+            if terms.is_resting && !was_resting {
+                (on_rest.0)();
+            }
+            if !terms.is_new && !is_told && !terms.has_ended {
                 terms = self.changed.wait_timeout(terms, wait).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
@@ -268,7 +313,8 @@ pub(super) mod tests {
     fn begin(tree: &Path) -> Lease {
         let before = value(tree);
         let root = Root::at(tree);
-        let lease = Lease::begin(&root, Arc::new(Ksmd::find(&root).unwrap()), before, ENDLESS).unwrap();
+        let lease =
+            Lease::begin(&root, Arc::new(Ksmd::find(&root).unwrap()), before, ENDLESS, OnRest::default()).unwrap();
         lease.hold(Duration::from_secs(3600));
         wait_until("ksmd is woken", || value(tree) != before);
         lease
@@ -300,6 +346,36 @@ pub(super) mod tests {
         assert_eq!(value(tree.path()), seen);
         lease.hold(Duration::from_secs(3600));
         wait_until("ksmd is woken again", || value(tree.path()) != seen);
+    }
+
+    #[test]
+    fn ksmd_rests_at_the_end_of_a_pass_and_that_is_told() {
+        let tree = with_ksmd();
+        let before = value(tree.path());
+        let stat = tree.path().join("proc/35/stat");
+        let asleep = fs::read_to_string(&stat).unwrap();
+        fs::write(&stat, asleep.replace(" S ", " R ")).unwrap();
+        let root = Root::at(tree.path());
+        let (tell, told) = crossbeam_channel::unbounded();
+        let on_rest = OnRest(Arc::new(move || tell.send(()).unwrap()));
+        let ksmd = Arc::new(Ksmd::find(&root).unwrap());
+        let lease = Lease::begin(&root, ksmd, before, ENDLESS, on_rest).unwrap();
+        lease.rest_after(Some(4));
+        lease.hold(Duration::from_secs(3600));
+        assert_eq!(lease.rest(), Rest::Possible);
+        // It ends the pass.
+        fs::write(tree.path().join("sys/kernel/mm/ksm/full_scans"), "4\n").unwrap();
+        fs::write(&stat, asleep).unwrap();
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(lease.rest(), Rest::Resting);
+        let seen = value(tree.path());
+        lease.hold(Duration::from_secs(3600));
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(value(tree.path()), seen, "it is not woken");
+        lease.rest_after(Some(5));
+        assert_eq!(lease.rest(), Rest::Possible);
+        wait_until("ksmd is woken again", || value(tree.path()) != seen);
+        assert!(told.try_recv().is_err(), "one rest is told once");
     }
 
     #[test]

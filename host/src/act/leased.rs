@@ -7,8 +7,10 @@ use ksmith_core::kernel::Ksm;
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::lease::{self, Rate};
 use ksmith_core::reading::Reading;
+use ksmith_core::sample::Rest;
 
 use super::lease::{Ksmd, Lease};
+use super::on_rest::OnRest;
 use super::{ActError, Change, Writer};
 
 /// Time between two looks at a ksmd that is to end its batch.
@@ -58,12 +60,12 @@ impl Writer {
         (changes, errors)
     }
 
-    /// Holds the lease until the next look is due and a little longer. It begins or ends here where another program has
+    /// Holds the lease until the next look is due and a little longer, and has ksmd rest once it has completed `rest_after` passes. The lease begins or ends here where another program has
     /// changed the settings.
     ///
     /// # Errors
     /// A setting can't be read or written.
-    pub fn hold(&mut self, until_next: Duration) -> Result<(), ActError> {
+    pub fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Result<(), ActError> {
         let Some(rate) = self.rate(&Knobs::none()).filter(|_| self.is_under_control()) else { return Ok(()) };
         let is_leased = self.waker.lease.is_some();
         if rate.needs_lease() {
@@ -80,8 +82,19 @@ impl Writer {
         if let Some(lease) = &mut self.waker.lease {
             lease.set(rate);
             lease.hold(until_next);
+            lease.rest_after(rest_after);
         }
         Ok(())
+    }
+
+    /// Whether ksmd rests at the end of a pass.
+    pub fn rest(&self) -> Rest {
+        self.waker.lease.as_ref().map_or(Rest::Unavailable, Lease::rest)
+    }
+
+    /// Has `tell` called whenever ksmd has come to rest, by the thread that wakes it.
+    pub fn on_rest(&mut self, tell: impl Fn() + Send + Sync + 'static) {
+        self.waker.on_rest = OnRest(Arc::new(tell));
     }
 
     /// Puts the batch and the sleep that were decided on in the place of those that the lease has written.
@@ -136,7 +149,9 @@ impl Writer {
         let Some(ksmd) = self.ksmd() else { return Ok(None) };
         let value = lease::next(now);
         let change = self.set(Knob::SleepMillisecs, value)?;
-        self.waker.lease = Some(Lease::begin(self.root(), ksmd, value, rate).map_err(ActError::NoWaker)?);
+        self.waker.lease = Some(
+            Lease::begin(self.root(), ksmd, value, rate, self.waker.on_rest.clone()).map_err(ActError::NoWaker)?,
+        );
         Ok(change)
     }
 
@@ -258,17 +273,17 @@ mod tests {
         fs::write(tree.path().join("sys/kernel/mm/ksm/run"), "1\n").unwrap();
         let mut control = control(tree.path());
         let writer = control.writer();
-        writer.hold(Duration::from_secs(1)).unwrap();
+        writer.hold(Duration::from_secs(1), None).unwrap();
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));
         assert_eq!(shown(writer, tree.path()), Some(20));
         // Another program writes a sleep of its own, and then stops ksmd.
         fs::write(tree.path().join("sys/kernel/mm/ksm/sleep_millisecs"), "50\n").unwrap();
         assert_eq!(shown(writer, tree.path()), Some(50));
-        writer.hold(Duration::from_secs(1)).unwrap();
+        writer.hold(Duration::from_secs(1), None).unwrap();
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));
         assert_eq!(shown(writer, tree.path()), Some(50));
         fs::write(tree.path().join("sys/kernel/mm/ksm/run"), "0\n").unwrap();
-        writer.hold(Duration::from_secs(1)).unwrap();
+        writer.hold(Duration::from_secs(1), None).unwrap();
         assert_eq!(file(tree.path(), "sleep_millisecs"), 50);
     }
 
@@ -321,7 +336,7 @@ mod tests {
             ksm.pages_to_scan.get()
         };
         assert_eq!(shown(writer), Some(625_000));
-        writer.hold(Duration::from_secs(1)).unwrap();
+        writer.hold(Duration::from_secs(1), None).unwrap();
         assert_eq!((file(tree.path(), "pages_to_scan"), shown(writer)), (5000, Some(625_000)));
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_to_scan"), "77\n").unwrap();
         assert_eq!(shown(writer), Some(77), "what another program writes is seen");
@@ -364,7 +379,7 @@ mod tests {
         let mut control = control(tree.path());
         let writer = control.writer();
         assert!(writer.apply_leased(&burst()).1.is_empty());
-        writer.hold(Duration::from_secs(1)).unwrap();
+        writer.hold(Duration::from_secs(1), None).unwrap();
         assert_eq!((file(tree.path(), "sleep_millisecs"), file(tree.path(), "run")), (0, 1));
     }
 

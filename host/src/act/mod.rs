@@ -17,6 +17,7 @@ mod lasting;
 mod lease;
 mod leased;
 mod lock;
+mod on_rest;
 mod pause;
 mod plan;
 mod restore;

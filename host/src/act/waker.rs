@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::{Ksmd, Lease};
+use super::on_rest::OnRest;
 
 /// The lease of a writer, and the ksmd that is woken under it.
 #[derive(Debug, Default)]
@@ -14,4 +15,6 @@ pub(super) struct Waker {
     pub(super) ksmd: Option<Option<Arc<Ksmd>>>,
     /// How long a stop may wait for the end of a batch.
     pub(super) patience: Option<Duration>,
+    /// What is called when ksmd has come to rest.
+    pub(super) on_rest: OnRest,
 }

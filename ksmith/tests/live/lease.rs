@@ -8,7 +8,10 @@ use std::time::Duration;
 use crate::support::program::{Running, config_file, ksmith};
 use crate::support::{KernelLock, guest, number, skipped, wait_until};
 use ksmith_core::kernel::{cpu_ns, is_asleep};
+use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::lease::is_leased;
+use ksmith_core::sample::Rest;
+use ksmith_host::act::{Control, StateDir};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::Part;
@@ -159,6 +162,43 @@ fn a_daemon_that_stands_still_leaves_ksmd_asleep() {
     let (code, out, err) = ksmith(&["doctor"]);
     assert!(out.contains("ksmd sleeps for a day after each batch"), "{code}: {out}{err}");
     assert_eq!(ksmith(&["restore"]).0, 0);
+    assert_eq!(lock.changed_settings(), Vec::<String>::new());
+}
+
+#[test]
+fn ksmd_rests_at_the_end_of_a_pass_until_it_is_decided_what_comes_next() {
+    let Some(lock) = KernelLock::take() else { return };
+    const PAGES: u64 = 20_000;
+    let _guests = [guest(&[Part::Unique { pages: PAGES as usize }])];
+    let directory = tempfile::tempdir().unwrap();
+    let mut control = Control::take(&Root::host(), &StateDir::at(directory.path()), false, false).unwrap();
+    let (tell, told) = crossbeam_channel::unbounded();
+    control.writer().on_rest(move || tell.send(()).unwrap());
+    let settings = [
+        (Knob::AdvisorMode, 0),
+        (Knob::SmartScan, 0),
+        (Knob::PagesToScan, 700),
+        (Knob::SleepMillisecs, 0),
+        (Knob::Run, 1),
+    ];
+    let scan = settings.into_iter().fold(Knobs::none(), |knobs, (knob, value)| knobs.with(knob, value));
+    let mut visited_before = None;
+    for _ in 0..10 {
+        let passes = number("full_scans") + 1;
+        let (_, errors) = control.writer().apply_leased(&scan);
+        assert!(errors.is_empty(), "{errors:?}");
+        control.writer().hold(Duration::from_secs(60), Some(passes)).unwrap();
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!((control.writer().rest(), number("full_scans")), (Rest::Resting, passes));
+        let visited = number("pages_scanned");
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!((number("pages_scanned"), number("full_scans")), (visited, passes), "it goes on");
+        // Each pass but the first begins where ksmd rested.
+        if let Some(before) = visited_before.replace(visited) {
+            assert_eq!(visited - before, PAGES);
+        }
+    }
+    control.restore().unwrap();
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 }
 

@@ -89,8 +89,8 @@ impl Host for LiveStage {
         self.host.apply(knobs)
     }
 
-    fn hold(&mut self, until_next: Duration) -> Vec<String> {
-        self.host.hold(until_next)
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        self.host.hold(until_next, rest_after)
     }
 }
 

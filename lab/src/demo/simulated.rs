@@ -44,6 +44,11 @@ impl Host for SimulatedStage {
         }
         applied
     }
+
+    fn hold(&mut self, _until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        self.machine.rest_after(rest_after);
+        Vec::new()
+    }
 }
 
 impl Stage for SimulatedStage {

@@ -51,6 +51,9 @@ pub trait DaemonHost: Host {
     /// A sentence: the list is none, or the kernel refuses.
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String>;
 
+    /// Has `tell` called when ksmd has come to rest at the end of a pass. A host may not have it rest.
+    fn on_rest(&mut self, _tell: Box<dyn Fn() + Send + Sync>) {}
+
     /// Other programs that control KSM now.
     fn holders(&self) -> Vec<Holder>;
 
@@ -99,6 +102,10 @@ impl DaemonHost for LiveHost {
 
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {
         self.control.bind_ksmd(cpus).map_err(|why| why.to_string())
+    }
+
+    fn on_rest(&mut self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.control.writer().on_rest(tell);
     }
 
     fn holders(&self) -> Vec<Holder> {

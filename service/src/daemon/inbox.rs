@@ -27,6 +27,8 @@ pub enum Message {
     UserScans(ScanQueue),
     /// From the kernel.
     Processes(Vec<ProcessEvent>),
+    /// The end of a pass, where ksmd rests until the next decision.
+    Rest,
 }
 
 impl From<Vec<ProcessEvent>> for Message {
@@ -85,6 +87,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
             Message::Merging(step) => self.change_merging(&step),
             // A guest that has started or ended does not wait for the deadline.
+            Message::Rest => true,
             Message::Processes(events) => self.controller.host_mut().notice(events),
         };
         if is_due { Next::Turn } else { Next::Wait }

@@ -100,6 +100,11 @@ impl<H: DaemonHost> Daemon<H> {
         let notifier = Notifier::start(self.config.notify.clone());
         self.notifier = notifier.inspect_err(|why| warn!("alarms are only logged: {why}")).ok();
         let is_host = self.controller.host().root().is_host();
+        let ends = sender.clone();
+        // Where the inbox is full, a turn is due anyway.
+        self.controller.host_mut().on_rest(Box::new(move || {
+            let _ = ends.try_send(Message::Rest);
+        }));
         let events = is_host.then(|| ProcessEvents::listen(sender));
         let _events = events.and_then(|events| events.inspect_err(|why| info!("{why}")).ok());
         self.prepare_ksmd();

@@ -42,6 +42,8 @@ struct Story {
     before_ms: u64,
     share: f64,
     has_page_samples: bool,
+    /// Whether ksmd can be had rest at the end of a pass.
+    can_rest: bool,
 }
 
 /// How long after the last page has come all has to be merged.
@@ -72,13 +74,15 @@ fn story() -> impl Strategy<Value = Story> {
         prop_oneof![Just(0), 0_u64..60],
         prop_oneof![2 => Just(1.0), 1 => 0.05..1.0],
         any::<bool>(),
+        any::<bool>(),
     )
-        .prop_map(|(guests, delays, before_ms, share, has_page_samples)| Story {
+        .prop_map(|(guests, delays, before_ms, share, has_page_samples, can_rest)| Story {
             guests,
             delays,
             before_ms,
             share,
             has_page_samples,
+            can_rest,
         })
 }
 
@@ -125,7 +129,8 @@ fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
     filling.advance(run, Duration::from_millis(delays.seeing));
     if sample.ksm.run.get() == Some(1) {
         let took = Duration::from_millis(delays.seeing);
-        sample = Sample { at: sample.at, took, processes: sample.processes, ..run.machine.sample() };
+        sample =
+            Sample { at: sample.at, took, rest: sample.rest, processes: sample.processes, ..run.machine.sample() };
     }
     if run.has_page_samples {
         run.take_page_samples(&mut sample);
@@ -139,6 +144,9 @@ fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
     assert!(!stands || run.machine.is_between_passes(), "ksmd stands in the middle of a pass");
     filling.advance(run, Duration::from_millis(delays.acting));
     run.machine.write_all(&decision.knobs.differing_from(&sample.ksm)).unwrap();
+    if run.can_rest {
+        run.machine.rest_after(decision.rest_after);
+    }
     filling.advance(run, decision.check_after + Duration::from_millis(delays.looking));
     format!(
         "{:?} {} [{}] full_scans {} scanned {}",
@@ -156,6 +164,7 @@ fn tell(story: &Story, config: Config, policy: ProfitConfig, after: Duration) ->
     let mut run = Run::new(config, limits);
     run.policy = Profit::new(policy);
     run.has_page_samples = story.has_page_samples;
+    run.can_rest = story.can_rest;
     let mut filling = Filling::of(&story.guests);
     run.machine.write(Knob::Run, 1).unwrap();
     filling.advance(&mut run, Duration::from_millis(story.before_ms));

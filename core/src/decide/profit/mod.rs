@@ -313,6 +313,7 @@ impl Profit {
             knobs: self.with_zero_pages(settings.knobs, now),
             reason: Reason::new(running.reason.state(), text),
             check_after: settings.check_after,
+            rest_after: settings.rest_after,
         }
     }
 
@@ -351,7 +352,12 @@ impl Profit {
             }
             _ => ("no process has mergeable memory".to_owned(), WATCH),
         };
-        Decision { knobs: self.with_zero_pages(knobs, now), reason: Reason::new("parked", text), check_after }
+        Decision {
+            knobs: self.with_zero_pages(knobs, now),
+            reason: Reason::new("parked", text),
+            check_after,
+            rest_after: None,
+        }
     }
 }
 

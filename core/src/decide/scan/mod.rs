@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Decision, Policy, ReadFile, Reason, Settings, View};
 use crate::knobs::{Knob, Knobs};
-use crate::scan::{Ksmd, Scan, ScanJob, Scanner, Status};
+use crate::scan::{self, Ksmd, Scan, ScanJob, Scanner, Status};
 
 /// How often the policy is asked again once its job has ended.
 const ENDED: Duration = Duration::from_secs(1);
@@ -77,10 +77,11 @@ impl Policy for OnDemand {
             None => {
                 let settings = self.scanner.settings(&scan, &ksmd);
                 let reason = Reason::new("scan", report.outcome.so_far());
-                return Decision { knobs: settings.knobs, reason, check_after: settings.check_after };
+                let scan::Settings { knobs, check_after, rest_after, .. } = settings;
+                return Decision { knobs, reason, check_after, rest_after };
             }
         };
-        Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: ENDED }
+        Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: ENDED, rest_after: None }
     }
 }
 

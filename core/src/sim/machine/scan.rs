@@ -10,6 +10,7 @@ use super::super::search::Trees;
 use super::super::settings::Refused;
 use super::Machine;
 use crate::field::KernelVersion;
+use crate::sample::Rest;
 
 /// Kernels from this one on count each visit as it is made.
 const COUNTS_AT_ONCE: KernelVersion = KernelVersion::new(6, 10);
@@ -88,7 +89,12 @@ impl Machine {
     }
 
     fn end_batch(&mut self) {
-        self.ksmd.activity = if self.ksmd_should_run() {
+        let comes_to_rest =
+            self.ksmd.is_between_passes() && self.rest_after.take_if(|at| *at == self.ksmd.full_scans).is_some();
+        self.ksmd.activity = if self.ksmd_should_run() && comes_to_rest {
+            self.rest = Rest::Resting;
+            Activity::Sleeping { until_ns: u64::MAX }
+        } else if self.ksmd_should_run() {
             let sleep_ns = self.settings.sleep_millisecs * 1_000_000;
             Activity::Sleeping { until_ns: self.ksmd.clock_ns.saturating_add(sleep_ns) }
         } else {

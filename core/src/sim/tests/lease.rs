@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lease::{Asleep, Pacer, Parts, Step, next};
+use crate::sample::Rest;
 
 /// A machine with ksmd under a lease, and with settings that let ksmd use a whole CPU.
 fn leased() -> Machine {
@@ -139,4 +140,62 @@ fn a_long_batch_is_made_in_parts_and_no_sleep_between_two_passes_is_left_out() {
     }
     let least = 20.0 * 100_000.0 / scanned(&machine) as f64;
     assert!(passes > 10, "{passes} passes, {least:.1} s each");
+}
+
+/// A ksmd that rests at the end of a pass has visited each page of it, and none of the next.
+fn assert_rests_at_its_end(machine: &mut Machine, passes: u64) {
+    assert_eq!(full_scans(machine), passes);
+    assert!(machine.is_between_passes());
+    let visited = scanned(machine);
+    assert_eq!(visited, passes * 30_000);
+    machine.advance(Duration::from_secs(3600));
+    assert_eq!((scanned(machine), full_scans(machine)), (visited, passes));
+}
+
+fn small() -> Machine {
+    let mut machine = today();
+    machine.add_guest("a", repeat_n(UNIQUE, 30_000));
+    machine.write(Knob::SmartScan, 0).unwrap();
+    machine
+}
+
+#[test]
+fn under_a_lease_ksmd_rests_between_two_passes() {
+    let mut machine = small();
+    machine.write(Knob::PagesToScan, 1250).unwrap();
+    machine.write(Knob::SleepMillisecs, next(20)).unwrap();
+    let mut pacer = pacer(0).since(Some(0));
+    pacer.rest_after(Some(1));
+    machine.write(Knob::Run, 1).unwrap();
+    for passes in [1, 3, 4] {
+        pacer.rest_after(Some(passes));
+        wake(&mut machine, &mut pacer, Duration::from_secs(2));
+        assert!(pacer.is_resting());
+        assert_rests_at_its_end(&mut machine, passes);
+    }
+}
+
+#[test]
+fn a_simulated_ksmd_rests_as_under_a_lease() {
+    let mut machine = small();
+    machine.write(Knob::PagesToScan, 1250).unwrap();
+    machine.write(Knob::SleepMillisecs, 1).unwrap();
+    assert_eq!(machine.rest(), Rest::Unavailable);
+    machine.write(Knob::Run, 1).unwrap();
+    for passes in [1, 3, 4] {
+        machine.rest_after(Some(passes));
+        assert_eq!(machine.rest(), Rest::Possible);
+        let before = machine.now();
+        machine.advance_to_rest(Duration::from_secs(60));
+        assert_eq!(machine.rest(), Rest::Resting);
+        assert!(machine.now() - before < Duration::from_secs(2), "time stops where the rest begins");
+        assert_rests_at_its_end(&mut machine, passes);
+    }
+    // Parked, and started again: it goes on from there.
+    machine.rest_after(None);
+    machine.write(Knob::Run, 0).unwrap();
+    machine.advance(Duration::from_secs(1));
+    machine.write(Knob::Run, 1).unwrap();
+    machine.advance(Duration::from_secs(2));
+    assert!(full_scans(&machine) > 5, "{}", full_scans(&machine));
 }

@@ -1,0 +1,20 @@
+//! What is called when ksmd has come to rest at the end of a pass.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What is called when ksmd has come to rest.
+#[derive(Clone)]
+pub(super) struct OnRest(pub(super) Arc<dyn Fn() + Send + Sync>);
+
+impl Default for OnRest {
+    fn default() -> Self {
+        Self(Arc::new(|| {}))
+    }
+}
+
+impl fmt::Debug for OnRest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnRest")
+    }
+}
