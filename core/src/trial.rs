@@ -42,6 +42,8 @@ pub struct Trial {
     state: &'static str,
     /// The lease that ksmd scans under, where that is simulated.
     lease: Option<Leased>,
+    /// Whether ksmd can be had rest at the end of a pass.
+    can_rest: bool,
     /// How short memory is for the balance policy.
     pool_shortness: f64,
     /// The scan that the balance policy has asked for. The policy waits for its end.
@@ -93,6 +95,7 @@ impl Trial {
             turns: 0,
             state: "",
             lease: None,
+            can_rest: true,
             pool_shortness: 0.0,
             scan: None,
         }
@@ -111,6 +114,12 @@ impl Trial {
     pub fn under_lease(mut self) -> Self {
         self.lease = Some(Leased::default());
         self
+    }
+
+    /// Has ksmd never rest at the end of a pass, as where nothing has it rest ([`Rest`]).
+    #[must_use]
+    pub fn without_rest(self) -> Self {
+        Self { can_rest: false, ..self }
     }
 
     /// Notes how short memory is for the balance policy, which the policy's samples say from now on.
@@ -178,7 +187,7 @@ impl Trial {
         let mut sample = self.machine.sample();
         if let Some(lease) = &self.lease {
             lease.show_decided(&mut sample.ksm);
-            sample.rest = lease.rest();
+            sample.rest = if self.can_rest { lease.rest() } else { Rest::Unavailable };
         }
         sample.pool_shortness = self.pool_shortness;
         self.take_page_samples(&mut sample);
@@ -202,6 +211,7 @@ impl Trial {
         };
         let _ = self.machine.write_all(&due);
         match &mut self.lease {
+            _ if !self.can_rest => {}
             Some(lease) => lease.rest_after(decision.rest_after, self.machine.now()),
             None => self.machine.rest_after(decision.rest_after),
         }

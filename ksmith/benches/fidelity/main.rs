@@ -120,6 +120,7 @@ fn main() {
                     costs,
                     ksmd_before_ms: before[0] / 1_000_000,
                     ksmd_share_permille: u32::try_from(1000 * ran_ns / (ran_ns + waited_ns).max(1)).unwrap(),
+                    can_rest: true,
                     run,
                 };
                 if let Some(record) = options.record.as_ref().filter(|_| repeat == 0) {

@@ -57,6 +57,9 @@ pub struct Trace {
     pub ksmd_before_ms: u64,
     /// The part of the time in which ksmd could run that it ran, in thousandths: other load had the CPU for the rest.
     pub ksmd_share_permille: u32,
+    /// Whether ksmd rested at the end of a pass where it was to ([`Rest`](ksmith_core::sample::Rest)).
+    #[serde(default)]
+    pub can_rest: bool,
     /// The live run itself.
     #[serde(flatten)]
     pub run: Run,
@@ -91,6 +94,7 @@ impl Trace {
             costs: self.costs,
             ksmd_before_ns: self.ksmd_before_ms * 1_000_000,
             ksmd_share_permille: self.ksmd_share_permille,
+            can_rest: self.can_rest,
             ..SimulatedHost::default()
         };
         let simulation = Simulation {

@@ -63,6 +63,8 @@ pub struct SimulatedHost {
     pub ksmd_before_ns: u64,
     /// The part of a CPU that ksmd gets while it works, in thousandths.
     pub ksmd_share_permille: u32,
+    /// Whether ksmd can be had rest at the end of a pass ([`Rest`](ksmith_core::sample::Rest)).
+    pub can_rest: bool,
     /// The length of a run of pages that is kept as one. `None`: chosen by size.
     pub run_pages: Option<u32>,
 }
@@ -76,6 +78,7 @@ impl Default for SimulatedHost {
             costs: Costs::default(),
             ksmd_before_ns: 0,
             ksmd_share_permille: 1000,
+            can_rest: true,
             run_pages: None,
         }
     }

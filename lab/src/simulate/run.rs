@@ -100,6 +100,7 @@ pub(crate) fn run(
     let mut deciding = match policy {
         Some((policy, limits)) => {
             let trial = Trial::new(machine, policy, limits);
+            let trial = if host.can_rest { trial } else { trial.without_rest() };
             // In a scenario of a minute each batch counts. In the hours of a fleet the lease would take most of the time.
             Deciding::Policy(Box::new(if cast.is_some() { trial.under_lease() } else { trial }))
         }
