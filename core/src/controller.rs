@@ -205,7 +205,7 @@ mod tests {
         refuses: Option<&'static str>,
         is_busy: bool,
         asked_for: Vec<String>,
-        held: Vec<Duration>,
+        held: Vec<(Duration, Option<u64>)>,
     }
 
     impl FakeHost {
@@ -249,8 +249,8 @@ mod tests {
             Applied { changes: vec![knobs.to_string()], ..Applied::default() }
         }
 
-        fn hold(&mut self, until_next: Duration, _rest_after: Option<u64>) -> Vec<String> {
-            self.held.push(until_next);
+        fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+            self.held.push((until_next, rest_after));
             Vec::new()
         }
     }
@@ -350,7 +350,7 @@ mod tests {
     fn each_look_holds_the_host_until_the_next_unless_it_parks() {
         let mut controller = controller([scanning(500), scanning(500), Knobs::none().with(Knob::Run, 0)]);
         (0..4).for_each(|_| _ = controller.tick());
-        assert_eq!(controller.host().held, [Duration::from_secs(1); 2]);
+        assert_eq!(controller.host().held, [(Duration::from_secs(1), None); 2]);
     }
 
     #[test]
@@ -361,9 +361,10 @@ mod tests {
         assert_eq!(controller.tick().decision.check_after, RETRY);
         controller.host_mut().refuses = None;
         assert_eq!(controller.tick().decision.check_after, Duration::from_secs(60));
+        assert_eq!(controller.host().held.last(), Some(&(Duration::from_secs(60), Some(7))), "what was decided");
     }
 
-    /// Wants ksmd to run, and looks once a minute.
+    /// Wants ksmd to run to the end of its seventh pass, and looks once a minute.
     #[derive(Debug)]
     struct Patient;
 
@@ -374,7 +375,7 @@ mod tests {
 
         fn decide(&mut self, _view: &View<'_>) -> Decision {
             let reason = Reason::new("patient", "why".to_owned());
-            Decision { knobs: scanning(500), reason, check_after: Duration::from_secs(60), rest_after: None }
+            Decision { knobs: scanning(500), reason, check_after: Duration::from_secs(60), rest_after: Some(7) }
         }
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::history::History;
 use crate::kernel::Run;
 use crate::limits::Limits;
-use crate::sample::Rest;
-use crate::sample::Sample;
+use crate::sample::{Rest, Sample};
 
 /// All that carrying out a scan depends on, derived once from a sample, the history and the limits.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -34,8 +34,8 @@ impl Glimpse {
 
     /// Whether ksmd, which has ended a pass since `before`, still sleeps there and has visited no page of the next.
     ///
-    /// One that rests does. Any other sleeps after the last batch of a pass as after any. A setting that was written meanwhile may have woken it, so
-    /// the sleep has to be as long as at the sample before.
+    /// One that rests does. Any other sleeps after the last batch of a pass as after any. A setting that was written meanwhile may
+    /// have woken it, so the sleep has to be as long as at the sample before.
     pub(super) fn is_at_end(&self, before: &Self) -> bool {
         let sleeps = self.at.1.saturating_sub(before.at.0).saturating_add(REACTION) < self.sleep;
         self.rests || sleeps && self.sleep == before.sleep
