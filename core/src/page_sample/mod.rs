@@ -88,6 +88,10 @@ struct Entry {
     /// How long it last held a content that was worth merging. `None` if that was not seen.
     lived: Option<Duration>,
     changed: bool,
+    /// Whether its content at the last boundary was another than at the one before.
+    differed: bool,
+    /// Whether that was so at the boundary before, too.
+    changing: bool,
     stable: bool,
     recurring: bool,
     reverted: bool,
@@ -246,6 +250,10 @@ impl PageSampler {
             entry.follow_content(fingerprint, at);
             entry.follow_frame(fingerprint);
             let fingerprint = fingerprint.map(|fingerprint| fingerprint.content);
+            if self.at.is_some() {
+                let differs = fingerprint.is_some() && entry.boundary.is_some() && fingerprint != entry.boundary;
+                entry.changing = std::mem::replace(&mut entry.differed, differs) && differs;
+            }
             match self.at {
                 Some(Boundary::CleanEnd) => {
                     (entry.baseline, entry.boundary) = (entry.boundary, fingerprint);
@@ -302,6 +310,7 @@ impl PageSampler {
         PageSamples {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
+            changing: count(|entry| entry.changing),
             stable: count(|entry| entry.stable),
             recurring: count(|entry| entry.recurring),
             reverted: count(|entry| entry.reverted),

@@ -59,6 +59,18 @@ fn a_page_that_changed_since_the_last_clean_pass_began_counts_and_is_stable_when
 }
 
 #[test]
+fn a_page_that_changes_from_one_end_of_a_pass_to_the_next_twice_in_a_row_is_changing() {
+    let mut sampler = PageSampler::default();
+    // The second page is written to once, and the third between ends of passes that are not in a row.
+    let readings = [[1, 2, 3, 4], [11, 2, 13, 4], [21, 12, 13, 4], [31, 12, 23, 4], [31, 12, 23, 4]];
+    let changing = (0..).zip(readings).map(|(ends, contents)| {
+        turn(&mut sampler, &sample(10 + 2 * ends, 1, ends), contents);
+        sampler.page_samples().unwrap().changing
+    });
+    assert_eq!(changing.collect::<Vec<_>>(), [0, 0, 1, 1, 0]);
+}
+
+#[test]
 fn reading_a_part_calls_for_reading_all_when_pages_change_and_when_they_are_stable() {
     let mut sampler = PageSampler::default();
     sampler.next(&sample(10, 1, 0));

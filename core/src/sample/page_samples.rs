@@ -14,6 +14,8 @@ pub struct PageSamples {
     pub pages: u32,
     /// Of these, pages that were written to since ksmd last started to visit all memory.
     pub changed: u32,
+    /// Pages that changed between the last two ends of passes or starts of ksmd, and between the two before.
+    pub changing: u32,
     /// Of the changed, pages that hold the same as at the reading before.
     pub stable: u32,
     /// Of the stable, pages with a content that was merged before, there or elsewhere.
@@ -58,6 +60,11 @@ impl PageSamples {
     /// Contents that are soon written to again save little, and cost the guest a copy of each page.
     pub fn lifetime_part(&self) -> f64 {
         self.lifetime.map_or(1.0, |lifetime| (lifetime.as_secs_f64() / LASTING.as_secs_f64()).min(1.0))
+    }
+
+    /// The part of memory that changes all the time, 0 to 1.
+    pub fn changing_part(&self) -> f64 {
+        f64::from(self.changing) / f64::from(self.pages.max(1))
     }
 
     /// The sentence about what a revisit could merge.

@@ -40,6 +40,8 @@ pub struct Ksmd {
     pub zero_pages: u64,
     /// Pages that are in neither tree because they changed or are new. `None` where the kernel does not tell.
     pub in_no_tree: Option<u64>,
+    /// Pages that change all the time, by the page samples: no pass puts them into a tree. 0 where no pages are sampled.
+    pub changing: u64,
     /// Bytes that merging saves.
     pub saved_bytes: u64,
     /// CPU time since boot. `None` where it cannot be read.
@@ -89,6 +91,8 @@ impl Ksmd {
             tracked_of_living: tracked_of_living.unwrap_or(tracked),
             zero_pages: ksm.zero_pages(),
             in_no_tree: ksm.pages_volatile.get(),
+            changing: (tracked as f64 * now.page_samples.get().map_or(0.0, |samples| samples.changing_part()))
+                as u64,
             saved_bytes: ksm.saved_pages().saturating_mul(now.page_size),
             cpu_ns: now.ksmd_cpu_ns.get(),
             used_share: history.ksmd_share(),

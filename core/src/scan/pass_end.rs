@@ -72,6 +72,11 @@ impl PassEnd {
         now.in_no_tree.unwrap_or(u64::MAX).saturating_sub(zero_pages).saturating_sub(left)
     }
 
+    /// Of the pages that the pass leaves to the next, those that it may merge: the others change all the time.
+    pub(super) fn leaves_stable(&self, left: u64, now: &Ksmd) -> u64 {
+        self.leaves(left, now).saturating_sub(now.changing)
+    }
+
     /// Where ksmd stands, if that is between two passes.
     pub(super) fn boundary(&self, full_scans: u64) -> Option<Boundary> {
         self.is_exact.then_some(Boundary { full_scans, visited: self.visited })
