@@ -397,17 +397,34 @@ impl Machine {
 
     /// Handles all planned events until now.
     pub(super) fn fire_events(&mut self) {
-        while self.next_event_ns().is_some_and(|at| at <= self.now_ns)
-            && let Some(Reverse((at, _, event))) = self.events.pop()
+        while let Some(&Reverse((at, _, event))) = self.events.peek()
+            && at <= self.now_ns
         {
-            match event {
-                Event::Start(index) => self.launch(index),
+            let again = match event {
+                Event::Start(index) => {
+                    self.launch(index);
+                    None
+                }
                 Event::Stop(guest) => {
                     self.remove_guest(GuestId(guest));
+                    None
                 }
                 Event::Sweep(index) => self.sweep(index, at),
-                Event::Settle(index) => self.settle_part(index),
+                Event::Settle(index) => {
+                    self.settle_part(index);
+                    None
+                }
                 Event::Grow(index) => self.grow_part(index, at),
+            };
+            // The event is the first still: what it has planned comes later.
+            match again {
+                Some(at_ns) => {
+                    self.event_count += 1;
+                    if let Some(mut first) = self.events.peek_mut() {
+                        *first = Reverse((at_ns, self.event_count, event));
+                    }
+                }
+                None => drop(self.events.pop()),
             }
         }
     }
@@ -472,17 +489,17 @@ impl Machine {
         }
     }
 
-    /// Adds the runs of a growing part that are due at `at_ns`.
-    fn grow_part(&mut self, index: usize, at_ns: u64) {
+    /// Adds the runs of a growing part that are due at `at_ns`, and returns when the next are.
+    fn grow_part(&mut self, index: usize, at_ns: u64) -> Option<u64> {
         let Growing { guest, runs, label, over_ns, started_ns, there } = self.growing[index];
         let due = u128::from(runs) * u128::from(at_ns - started_ns) / u128::from(over_ns);
         let due = u32::try_from(due).unwrap_or(u32::MAX).min(runs);
         let is_alive = self.grow_guest(GuestId(guest), (there..due).map(|run| plan::equal_content(label, run)));
         self.growing[index].there = due;
-        if is_alive && due < runs {
+        (is_alive && due < runs).then(|| {
             let step = (over_ns / u64::from(runs)).max(GROW_STEP_NS);
-            self.schedule(at_ns.saturating_add(step), Event::Grow(index));
-        }
+            at_ns.saturating_add(step)
+        })
     }
 
     /// The time in which guests have rewritten at the day's pace.
@@ -498,11 +515,11 @@ impl Machine {
         whole + u128::from(rest.min(HALF_DAY)) + night(rest.saturating_sub(HALF_DAY))
     }
 
-    /// Writes the pages of a sweep that are due at `at_ns`, each at most once.
-    fn sweep(&mut self, index: usize, at_ns: u64) {
+    /// Writes the pages of a sweep that are due at `at_ns`, each at most once, and returns when the next are.
+    fn sweep(&mut self, index: usize, at_ns: u64) -> Option<u64> {
         let sweep = self.sweeps[index];
         if self.memory.guests[sweep.guest as usize].ended || sweep.runs == 0 {
-            return;
+            return None;
         }
         let elapsed = self.active_ns(at_ns) - self.active_ns(sweep.started_ns);
         let due = elapsed * u128::from(sweep.runs) / u128::from(sweep.every_ns);
@@ -513,7 +530,7 @@ impl Machine {
         }
         self.sweeps[index].written = due;
         let step = (sweep.every_ns / u64::from(sweep.runs)).max(SWEEP_STEP_NS);
-        self.schedule(at_ns.saturating_add(step), Event::Sweep(index));
+        Some(at_ns.saturating_add(step))
     }
 }
 

@@ -148,6 +148,12 @@ impl Machine {
                 }
                 continue;
             }
+            if let Some((step, cost_ns)) = self.step_without_change(guest, cursor) {
+                let (run, pages) = (cursor.run, self.config.run_pages);
+                let inside = Inside { guest, run, left: pages, cost_ns, step, change: None };
+                left -= self.go_through(inside, left, until_ns);
+                continue;
+            }
             let (before, own) = (Totals::of(&self.memory), Own::of(&self.memory, guest));
             self.memory.partner = None;
             if let Some((step, cost_ns)) = self.step(guest, cursor, &rules) {
@@ -210,6 +216,19 @@ impl Machine {
             let cpu_ns = self.config.ksmd_before_ns.saturating_add(self.ksmd.cpu_ns_at(self.ksmd.clock_ns));
             self.settings.pages_to_scan = self.advisor.stop(self.ksmd.clock_ns, cpu_ns, &self.settings);
         }
+    }
+
+    /// The same as [`Self::step`] for a page that is as it was afterwards. `None` for any other.
+    fn step_without_change(&mut self, guest: u32, cursor: Cursor) -> Option<(Step, u64)> {
+        let page =
+            self.memory.guests.get(guest as usize).filter(|guest| !guest.ended)?.pages.get(cursor.run as usize)?;
+        let done = match page.state {
+            State::Zero | State::Absent => (Step::Passed, self.config.costs.walk),
+            State::Merged => (Step::Visited, self.config.costs.merged),
+            _ => return None,
+        };
+        self.ksmd.cursor = Some(Cursor { run: cursor.run + 1, ..cursor });
+        Some(done)
     }
 
     /// Handles the page at the cursor, and advances the cursor. Returns the kind of step and its cost.
