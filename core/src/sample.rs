@@ -146,6 +146,13 @@ pub struct ProcessId {
     pub start_ticks: u64,
 }
 
+impl ProcessId {
+    /// The time since the process started, at a time since boot. `USER_HZ` is 100 everywhere.
+    pub fn age(&self, at: Duration) -> Duration {
+        at.saturating_sub(Duration::from_millis(self.start_ticks.saturating_mul(10)))
+    }
+}
+
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.pid)

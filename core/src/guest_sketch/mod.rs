@@ -3,7 +3,7 @@
 //! A sketch ([`GuestSketch`]) tells what a new guest has in common with others before ksmd moves, at a fraction of ksmd's price. The
 //! [`SketchKeeper`] decides what to read, and keeps an account of the CPU time that it took. Reading memory is up to its owner.
 //!
-//! * A guest is read when it is first seen, and again when it has grown.
+//! * A guest is read when it is first seen, but for one that has only just started, and again when it has grown.
 //! * When a pass of ksmd has ended, the kept pages of new guests that some other guest holds too are looked at again, in both: which of
 //!   them are merged now.
 //! * A sketch is renewed some minutes later, if the page samples show that memory changes and the account is paid off.
@@ -55,6 +55,9 @@ const GROWN: u64 = 8;
 
 /// A guest that has not grown by one part in so many since the last sample grows no more.
 const STEADY: u64 = 32;
+
+/// A guest younger than that still fills its memory, and would be read once more right after.
+const YOUNG: Duration = Duration::from_millis(500);
 
 /// Time after which the sketch of a guest may be renewed, before a clean pass has visited it and after that.
 const RENEWED: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(1800)];
@@ -140,7 +143,7 @@ impl SketchKeeper {
             self.looked_scans = self.full_scans;
             self.publish();
         }
-        let due = self.guests.iter().rev().find(|(_, known)| known.is_due()).map(|(id, _)| *id);
+        let due = self.guests.iter().rev().find(|(id, known)| known.is_due(id.age(self.at))).map(|(id, _)| *id);
         due.or_else(|| self.renewable()).map_or(Request::Nothing, Request::Read)
     }
 
@@ -251,11 +254,11 @@ impl SketchKeeper {
 }
 
 impl Known {
-    /// Whether it is to be read: it never was, or has grown and grows no more.
-    fn is_due(&self) -> bool {
+    /// Whether it is to be read: it never was, or has grown and grows no more. `age`: the time since it started.
+    fn is_due(&self, age: Duration) -> bool {
         let [bytes, before] = self.bytes;
         let is_steady = bytes.abs_diff(before) <= bytes / STEADY;
         let has_grown = bytes > self.read_bytes.saturating_add(self.read_bytes / GROWN);
-        bytes > 0 && (self.read_at.is_none() || has_grown && is_steady)
+        bytes > 0 && (self.read_at.is_none() && age >= YOUNG || has_grown && is_steady)
     }
 }
