@@ -267,12 +267,7 @@ mod tests {
         fn decide(&mut self, view: &View<'_>) -> Decision {
             let knobs = if self.0.len() > 1 { self.0.pop_front() } else { self.0.front().cloned() };
             let reason = Reason::new("told", format!("at {} s", view.now.at.as_secs()));
-            Decision {
-                knobs: knobs.unwrap_or_else(Knobs::none),
-                reason,
-                check_after: Duration::from_secs(1),
-                rest_after: None,
-            }
+            Decision::new(knobs.unwrap_or_else(Knobs::none), reason, Duration::from_secs(1))
         }
     }
 

@@ -78,12 +78,7 @@ mod tests {
     use crate::decide::{Reason, Share};
 
     fn decision(knobs: Knobs) -> Decision {
-        Decision {
-            knobs,
-            reason: Reason::new("test", "why"),
-            check_after: Duration::from_secs(1),
-            rest_after: None,
-        }
+        Decision::new(knobs, Reason::new("test", "why"), Duration::from_secs(1))
     }
 
     #[test]

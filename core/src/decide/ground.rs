@@ -16,7 +16,7 @@ const UNUSABLE: Duration = Duration::from_secs(10);
 /// Has `policy` decide. Where KSM can't be controlled, the policy is not asked, and nothing is set.
 pub fn decide(policy: &mut dyn Policy, view: &View<'_>) -> Decision {
     match unusable(&view.now.ksm) {
-        Some(reason) => Decision { knobs: Knobs::none(), reason, check_after: UNUSABLE, rest_after: None },
+        Some(reason) => Decision::new(Knobs::none(), reason, UNUSABLE),
         None => policy.decide(view),
     }
 }

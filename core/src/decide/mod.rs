@@ -94,6 +94,13 @@ pub struct Decision {
     pub rest_after: Option<u64>,
 }
 
+impl Decision {
+    /// A decision that has ksmd rest nowhere.
+    pub fn new(knobs: Knobs, reason: Reason, check_after: Duration) -> Self {
+        Self { knobs, reason, check_after, rest_after: None }
+    }
+}
+
 /// Why a decision was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {

@@ -55,7 +55,7 @@ impl Policy for Foreseen {
             None => {
                 self.scan = None;
                 let reason = Reason::new("parked", format!("{come} guests have come"));
-                Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: LOOK, rest_after: None }
+                Decision::new(Knobs::none().with(Knob::Run, 0), reason, LOOK)
             }
         }
     }

@@ -53,12 +53,7 @@ fn guard(root: &Root) -> DomainGuard {
 /// Whether ksmd may run, by the guard.
 fn may_run(guard: &mut DomainGuard, sample: &Sample, known: &GuestSnapshot) -> bool {
     let knobs = Knobs::none().with(Knob::Run, 1);
-    let decision = Decision {
-        knobs,
-        reason: Reason::new("burst", String::new()),
-        check_after: Duration::from_secs(60),
-        rest_after: None,
-    };
+    let decision = Decision::new(knobs, Reason::new("burst", String::new()), Duration::from_secs(60));
     let decision = guard.guard(sample, known, decision);
     let runs = decision.knobs.get(Knob::Run) == Some(1);
     assert_eq!(runs, guard.parked().is_none());

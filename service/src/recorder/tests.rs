@@ -45,7 +45,7 @@ fn turn(at: u64, state: &'static str) -> Tick {
     let reason = Reason::new(state, "a sentence");
     Tick {
         sample: Sample { at: Duration::from_secs(at), page_size: 4096, ..Sample::default() },
-        decision: Decision { knobs: Knobs::none(), reason, check_after: Duration::from_secs(1), rest_after: None },
+        decision: Decision::new(Knobs::none(), reason, Duration::from_secs(1)),
         applied: Applied::default(),
         foreign: Vec::new(),
     }

@@ -132,7 +132,7 @@ impl Advisor {
         let from = start.map_or(String::new(), |pages| format!(" from {pages} pages a batch"));
         let target = target_text(&knobs, view);
         let text = format!("the kernel's advisor takes over{from}, for passes of {target}");
-        Decision { knobs, reason: Reason::new("handing-over", text), check_after: WATCH_EVERY, rest_after: None }
+        Decision::new(knobs, Reason::new("handing-over", text), WATCH_EVERY)
     }
 
     fn watch(&mut self, view: &View<'_>) -> Decision {
@@ -153,12 +153,7 @@ impl Advisor {
             None => format!("its first correction comes when a pass has ended, to take {target}"),
         });
         parts.extend(ground::ksmd_share(view.history));
-        Decision {
-            knobs,
-            reason: Reason::new("watching", parts.join("; ")),
-            check_after: WATCH_EVERY,
-            rest_after: None,
-        }
+        Decision::new(knobs, Reason::new("watching", parts.join("; ")), WATCH_EVERY)
     }
 }
 
@@ -182,7 +177,7 @@ impl Policy for Advisor {
             fault => {
                 let reason =
                     Reason::new("blind", format!("advisor_mode can't be read: {fault}; nothing is changed"));
-                Decision { knobs: Knobs::none(), reason, check_after: WATCH_EVERY, rest_after: None }
+                Decision::new(Knobs::none(), reason, WATCH_EVERY)
             }
         }
     }
@@ -195,7 +190,7 @@ fn fall_back(view: &View<'_>) -> Decision {
         "this kernel has no advisor (Linux 6.8 and later have): the kernel's default settings instead; {}",
         ground::last_pass(view.history)
     );
-    Decision { knobs, reason: Reason::new("fallback", text), check_after: WATCH_EVERY, rest_after: None }
+    Decision::new(knobs, Reason::new("fallback", text), WATCH_EVERY)
 }
 
 #[cfg(test)]

@@ -241,12 +241,7 @@ fn on_its_own_node_each_domain_may_merge() {
 #[test]
 fn the_guards_pace_keeps_the_work_per_second() {
     let knobs = Knobs::none().with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
-    let decision = Decision {
-        knobs,
-        reason: Reason::new("burst", "why"),
-        check_after: Duration::from_secs(9),
-        rest_after: None,
-    };
+    let decision = Decision::new(knobs, Reason::new("burst", "why"), Duration::from_secs(9));
     let paced = paced(decision);
     assert_eq!(paced.knobs.to_string(), "pages_to_scan=25000 sleep_millisecs=500 run=1");
     assert_eq!(paced.check_after, GUARD_LOOK);

@@ -154,7 +154,7 @@ impl Policy for Fixed {
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let knobs = ground::take_over(self.wanted.clone(), &view.now.ksm);
         let reason = self.reason(&knobs, view);
-        Decision { knobs, reason, check_after: LOOK_EVERY, rest_after: None }
+        Decision::new(knobs, reason, LOOK_EVERY)
     }
 }
 

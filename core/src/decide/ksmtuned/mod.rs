@@ -186,7 +186,7 @@ impl Policy for Ksmtuned {
 
     fn decide(&mut self, view: &View<'_>) -> Decision {
         let interval = self.interval();
-        let nothing = |reason| Decision { knobs: Knobs::none(), reason, check_after: interval, rest_after: None };
+        let nothing = |reason| Decision::new(Knobs::none(), reason, interval);
         let Some(figures) = Figures::of(view.now) else { return nothing(blind(view.now)) };
         let at = view.now.at;
         let vms: Vec<ProcessId> = view.now.processes.iter().filter(|p| p.is_vm).map(|p| p.id).collect();
@@ -199,7 +199,7 @@ impl Policy for Ksmtuned {
         let (knobs, mut reason) = self.adjust(figures);
         reason.text.push_str(&format!("; looks again in {}", Span(interval)));
         let knobs = ground::take_over(knobs, &view.now.ksm);
-        let decision = Decision { knobs, reason, check_after: interval, rest_after: None };
+        let decision = Decision::new(knobs, reason, interval);
         self.last = Some(Look { at, vms, decision: decision.clone() });
         decision
     }

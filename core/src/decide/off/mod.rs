@@ -35,7 +35,7 @@ impl Policy for Off {
 
     fn decide(&mut self, _: &View<'_>) -> Decision {
         let reason = Reason::new("parked", "ksmd is to stay stopped");
-        Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: LOOK_EVERY, rest_after: None }
+        Decision::new(Knobs::none().with(Knob::Run, 0), reason, LOOK_EVERY)
     }
 }
 

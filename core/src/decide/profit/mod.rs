@@ -352,12 +352,7 @@ impl Profit {
             }
             _ => ("no process has mergeable memory".to_owned(), WATCH),
         };
-        Decision {
-            knobs: self.with_zero_pages(knobs, now),
-            reason: Reason::new("parked", text),
-            check_after,
-            rest_after: None,
-        }
+        Decision::new(self.with_zero_pages(knobs, now), Reason::new("parked", text), check_after)
     }
 }
 

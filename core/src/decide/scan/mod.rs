@@ -81,7 +81,7 @@ impl Policy for OnDemand {
                 return Decision { knobs, reason, check_after, rest_after };
             }
         };
-        Decision { knobs: Knobs::none().with(Knob::Run, 0), reason, check_after: ENDED, rest_after: None }
+        Decision::new(Knobs::none().with(Knob::Run, 0), reason, ENDED)
     }
 }
 

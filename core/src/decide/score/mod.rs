@@ -214,14 +214,14 @@ impl Policy for Score {
         let check_after = Duration::from_secs(self.config.interval_seconds.get().into());
         let ksm = &view.now.ksm;
         if let Some(reason) = blind(ksm) {
-            return Decision { knobs: Knobs::none(), reason, check_after, rest_after: None };
+            return Decision::new(Knobs::none(), reason, check_after);
         }
         let passes = self.see_passes(ksm);
         let vms = self.see_vms(view.now, passes);
         if vms == 0 && !view.now.has_unknown_figures() {
             self.speed = Speed::Unset;
             let reason = Reason::new("stopped", "nothing runs that could be merged: 0 pages a batch");
-            return Decision { knobs: self.knobs(0, ksm), reason, check_after, rest_after: None };
+            return Decision::new(self.knobs(0, ksm), reason, check_after);
         }
         self.spend_idle_time(passes);
         let scores = Scores {
@@ -231,12 +231,7 @@ impl Policy for Score {
         };
         let pages = scores.pages_to_scan();
         self.change_speed(pages, scores, view.now.at);
-        Decision {
-            knobs: self.knobs(pages, ksm),
-            reason: self.reason(scores, vms, view),
-            check_after,
-            rest_after: None,
-        }
+        Decision::new(self.knobs(pages, ksm), self.reason(scores, vms, view), check_after)
     }
 }
 
