@@ -152,9 +152,10 @@ impl SketchKeeper {
         if !self.account.is_paid_off() || !self.changes {
             return None;
         }
-        let age = |known: &Known| self.at.saturating_sub(known.read_at.unwrap_or_default());
-        let old = self.guests.iter().filter(|(_, known)| age(known) >= RENEWED[usize::from(known.is_met)]);
-        old.max_by_key(|(_, known)| age(known)).map(|(id, _)| *id)
+        let read = self.guests.iter().filter_map(|(id, known)| Some((id, known.is_met, known.read_at?)));
+        let aged = read.map(|(id, is_met, read_at)| (id, is_met, self.at.saturating_sub(read_at)));
+        let old = aged.filter(|(_, is_met, age)| *age >= RENEWED[usize::from(*is_met)]);
+        old.max_by_key(|(.., age)| *age).map(|(id, ..)| *id)
     }
 
     /// Takes in the sketch of a guest. `None`: it can't be read. `cpu_seconds` is what that took.
@@ -259,6 +260,6 @@ impl Known {
         let [bytes, before] = self.bytes;
         let is_steady = bytes.abs_diff(before) <= bytes / STEADY;
         let has_grown = bytes > self.read_bytes.saturating_add(self.read_bytes / GROWN);
-        bytes > 0 && (self.read_at.is_none() && age >= YOUNG || has_grown && is_steady)
+        bytes > 0 && if self.read_at.is_some() { has_grown && is_steady } else { age >= YOUNG }
     }
 }

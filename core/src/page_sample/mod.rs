@@ -88,9 +88,9 @@ struct Entry {
     /// How long it last held a content that was worth merging. `None` if that was not seen.
     lived: Option<Duration>,
     changed: bool,
-    /// Whether its content at the last boundary was another than at the one before.
+    /// Whether it changed during the last pass, and was not merged at its end.
     differed: bool,
-    /// Whether that was so at the boundary before, too.
+    /// Whether that was so in the pass before, too.
     changing: bool,
     stable: bool,
     recurring: bool,
@@ -131,8 +131,10 @@ pub struct PageSampler {
 enum Boundary {
     /// A pass that visited every page has ended.
     CleanEnd,
-    /// Another pass has ended, or ksmd was started.
-    Other,
+    /// Another pass has ended.
+    OtherEnd,
+    /// ksmd was started.
+    Start,
 }
 
 /// The processes with mergeable memory.
@@ -178,7 +180,11 @@ impl PageSampler {
         (self.full_scans, self.ran) = (full_scans, runs);
         if has_ended || starts {
             let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0;
-            self.at = Some(if has_ended && is_clean { Boundary::CleanEnd } else { Boundary::Other });
+            self.at = Some(match () {
+                () if !has_ended => Boundary::Start,
+                () if is_clean => Boundary::CleanEnd,
+                () => Boundary::OtherEnd,
+            });
             self.interval = SOONEST;
         }
         let is_due = !runs && sample.at.saturating_sub(self.read_at) >= self.interval.max(SOONEST);
@@ -250,8 +256,10 @@ impl PageSampler {
             entry.follow_content(fingerprint, at);
             entry.follow_frame(fingerprint);
             let fingerprint = fingerprint.map(|fingerprint| fingerprint.content);
-            if self.at.is_some() {
-                let differs = fingerprint.is_some() && entry.boundary.is_some() && fingerprint != entry.boundary;
+            if let Some(boundary) = self.at {
+                let is_other = fingerprint.is_some() && entry.boundary.is_some() && fingerprint != entry.boundary;
+                // Before a start no pass was under way: it may be hours since its end.
+                let differs = is_other && !is_merged && boundary != Boundary::Start;
                 entry.changing = std::mem::replace(&mut entry.differed, differs) && differs;
             }
             match self.at {
@@ -259,7 +267,7 @@ impl PageSampler {
                     (entry.baseline, entry.boundary) = (entry.boundary, fingerprint);
                     entry.merged = is_merged;
                 }
-                Some(Boundary::Other) => entry.boundary = fingerprint,
+                Some(Boundary::OtherEnd | Boundary::Start) => entry.boundary = fingerprint,
                 None => {}
             }
             // A page that was written to is unmerged even if it holds the same again.
@@ -310,7 +318,7 @@ impl PageSampler {
         PageSamples {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
-            changing: count(|entry| entry.changing),
+            changing: count(|entry| entry.changing && entry.last.is_some()),
             stable: count(|entry| entry.stable),
             recurring: count(|entry| entry.recurring),
             reverted: count(|entry| entry.reverted),

@@ -58,16 +58,41 @@ fn a_page_that_changed_since_the_last_clean_pass_began_counts_and_is_stable_when
     assert_eq!(counts(&sampler), (2, 1));
 }
 
-#[test]
-fn a_page_that_changes_from_one_end_of_a_pass_to_the_next_twice_in_a_row_is_changing() {
+/// How many pages are changing after each reading: at which second, whether ksmd runs, after how many passes, and what they hold.
+fn changing(readings: &[(u64, u64, u64, [u64; 4])]) -> Vec<u32> {
     let mut sampler = PageSampler::default();
-    // The second page is written to once, and the third between ends of passes that are not in a row.
-    let readings = [[1, 2, 3, 4], [11, 2, 13, 4], [21, 12, 13, 4], [31, 12, 23, 4], [31, 12, 23, 4]];
-    let changing = (0..).zip(readings).map(|(ends, contents)| {
-        turn(&mut sampler, &sample(10 + 2 * ends, 1, ends), contents);
+    let look = |&(seconds, run, full_scans, contents): &(u64, u64, u64, [u64; 4])| {
+        turn(&mut sampler, &sample(seconds, run, full_scans), contents);
         sampler.page_samples().unwrap().changing
-    });
-    assert_eq!(changing.collect::<Vec<_>>(), [0, 0, 1, 1, 0]);
+    };
+    readings.iter().map(look).collect()
+}
+
+#[test]
+fn a_page_that_changes_during_two_passes_in_a_row_is_changing() {
+    // The second page is written to once, and the third in passes that are not in a row.
+    let readings = [[1, 2, 3, 4], [11, 2, 13, 4], [21, 12, 13, 4], [31, 12, 23, 4], [31, 12, 23, 4]];
+    let readings: Vec<_> = (0..).zip(readings).map(|(ends, pages)| (10 + 2 * ends, 1, ends, pages)).collect();
+    assert_eq!(changing(&readings), [0, 0, 1, 1, 0]);
+}
+
+#[test]
+fn what_changed_while_ksmd_was_parked_is_not_taken_to_change_all_the_time() {
+    let readings = [
+        (10, 1, 0, [1, 2, 3, 4]),
+        (12, 1, 1, [11, 2, 3, 4]),
+        (14, 0, 1, [21, 12, 3, 4]),
+        (20, 1, 1, [31, 12, 3, 4]),
+        (22, 1, 2, [41, 22, 3, 4]),
+        (24, 1, 3, [51, 22, 3, 4]),
+    ];
+    assert_eq!(changing(&readings), [0, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_page_that_changes_and_is_merged_each_time_is_not_left_to_another_pass() {
+    let readings = [(10, 1, 0, [1, 2, 3, 4]), (12, 1, 1, [101, 12, 3, 4]), (14, 1, 2, [102, 22, 3, 4])];
+    assert_eq!(changing(&readings), [0, 0, 1]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct PageSamples {
     pub pages: u32,
     /// Of these, pages that were written to since ksmd last started to visit all memory.
     pub changed: u32,
-    /// Pages that changed between the last two ends of passes or starts of ksmd, and between the two before.
+    /// Pages that changed during the last pass and during the one before, and were not merged at the end of either.
     pub changing: u32,
     /// Of the changed, pages that hold the same as at the reading before.
     pub stable: u32,

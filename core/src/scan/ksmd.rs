@@ -127,3 +127,22 @@ fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
     let pages = ksm.pages_unshared.get().unwrap_or(0).saturating_add(ksm.pages_volatile.get().unwrap_or(0));
     pages as f64 * history.ns_per_page() / 1e9
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Reading;
+    use crate::sample::PageSamples;
+
+    #[test]
+    fn of_tracked_pages_as_large_a_part_changes_all_the_time_as_of_sampled_ones() {
+        let changing = |page_samples| {
+            let mut sample = Sample { page_samples, ..Sample::default() };
+            sample.ksm.pages_unshared = Reading::Value(10_000);
+            Ksmd::of(&sample, &History::default(), &Limits::default()).changing
+        };
+        let samples = PageSamples { pages: 500, changing: 10, ..PageSamples::default() };
+        assert_eq!(changing(Reading::Value(samples)), 200);
+        assert_eq!(changing(Reading::Absent), 0, "no pages are sampled");
+    }
+}

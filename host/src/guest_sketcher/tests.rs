@@ -124,7 +124,7 @@ fn the_daemon_learns_of_a_guest_without_waiting_for_it() {
     let found = loop {
         seconds += 1;
         let processes = vec![process.clone(), opted_out.clone()];
-        let at = Duration::from_secs(seconds);
+        let at = Duration::from_millis(id.start_ticks * 10) + Duration::from_secs(seconds);
         let mut sample = Sample { at, page_size: 4096, processes, ..Sample::default() };
         sketcher.read(&mut sample);
         if let Reading::Value(sketches) = sample.sketches {
