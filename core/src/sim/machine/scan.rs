@@ -141,14 +141,15 @@ impl Machine {
                 return true;
             };
             rules.now_ns = self.ksmd.clock_ns;
+            let unchanged = self.step_without_change(guest, cursor);
             if self.config.run_pages == 1 {
-                if let Some((step, cost_ns)) = self.step(guest, cursor, &rules) {
+                if let Some((step, cost_ns)) = unchanged.or_else(|| self.step(guest, cursor, &rules)) {
                     self.ksmd.spend(cost_ns);
                     left -= self.count(step, 1);
                 }
                 continue;
             }
-            if let Some((step, cost_ns)) = self.step_without_change(guest, cursor) {
+            if let Some((step, cost_ns)) = unchanged {
                 let (run, pages) = (cursor.run, self.config.run_pages);
                 let inside = Inside { guest, run, left: pages, cost_ns, step, change: None };
                 left -= self.go_through(inside, left, until_ns);
@@ -218,7 +219,7 @@ impl Machine {
         }
     }
 
-    /// The same as [`Self::step`] for a page that is as it was afterwards. `None` for any other.
+    /// Passes the page at the cursor if it is as it was afterwards, and advances the cursor. `None`: that takes a [`Self::step`].
     fn step_without_change(&mut self, guest: u32, cursor: Cursor) -> Option<(Step, u64)> {
         let page =
             self.memory.guests.get(guest as usize).filter(|guest| !guest.ended)?.pages.get(cursor.run as usize)?;
@@ -231,7 +232,8 @@ impl Machine {
         Some(done)
     }
 
-    /// Handles the page at the cursor, and advances the cursor. Returns the kind of step and its cost.
+    /// Handles the page at the cursor where [`Self::step_without_change`] does not, and advances the cursor. Returns the kind of step and
+    /// its cost.
     fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Option<(Step, u64)> {
         let costs = &self.config.costs;
         let entry = &mut self.memory.guests[guest as usize];
@@ -247,15 +249,9 @@ impl Machine {
             return None;
         };
         self.ksmd.cursor = Some(Cursor { run: cursor.run + 1, ..cursor });
-        match page.state {
-            State::Zero => return Some((Step::Passed, costs.walk)),
-            State::Absent => return Some((Step::Passed, costs.walk)),
-            State::ZeroTracked | State::Taken | State::TakenMerged => {
-                self.memory.untrack(guest, cursor.run);
-                return Some((Step::Passed, costs.free));
-            }
-            State::Merged => return Some((Step::Visited, costs.merged)),
-            _ => {}
+        if matches!(page.state, State::ZeroTracked | State::Taken | State::TakenMerged) {
+            self.memory.untrack(guest, cursor.run);
+            return Some((Step::Passed, costs.free));
         }
         if self.settings.smart_scan == 1 && page.is_skipped() {
             self.memory.leave_tree(guest, cursor.run);
