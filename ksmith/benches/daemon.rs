@@ -3,23 +3,24 @@
 //! `cargo bench -p ksmith --bench daemon` (as root, on a host where KSM is not in use) starts the real `ksmith
 //! daemon` beside real processes, with mergeable memory or without, waits until it has parked ksmd, and prints a
 //! table. Then an ordinary user attacks (`ksmith/tests/attacks`), and a second table has the daemon's turns and the most
-//! memory that it had. It holds the lock of the tests on the live kernel meanwhile; the daemon restores the settings.
+//! memory that it had. It holds the lock of the tests on the live kernel meanwhile, which leaves nothing merged and all settings as they were.
 //! `KSMITH_BENCH=costs` is the first table alone, `KSMITH_BENCH=attacks` the second. Other words leave out the attacks without
 //! them in their names. `KSMITH_BENCH=churn` measures it where a guest comes and one goes each four seconds, and nothing else.
 //! `KSMITH_PROGRAM=PATH` has another build measured.
 
-#[path = "../tests/support/attack.rs"]
-mod attack;
 mod churn;
 mod running;
 mod sleepers;
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use attack::Attack;
 use running::Daemon;
 use sleepers::Sleepers;
+use support::KernelLock;
+use support::attack::Attack;
 
 /// Processes with mergeable memory, and without.
 const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (0, 10_000)];
@@ -28,7 +29,7 @@ const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (0, 10_000)];
 const WATCHED: Duration = Duration::from_secs(15);
 
 fn main() {
-    let Some(_lock) = running::kernel_lock() else { return };
+    let Some(_lock) = KernelLock::take() else { return };
     let wanted = std::env::var("KSMITH_BENCH").unwrap_or_default();
     if wanted == "churn" {
         return churn::measure();
