@@ -90,7 +90,9 @@ struct Entry {
     changed: bool,
     /// Whether it changed during the last pass, and was not merged at its end.
     differed: bool,
-    /// Whether that was so in the pass before, too.
+    /// Content in the middle of the pass under way, if it had changed since the boundary and was not merged.
+    midway: Option<u64>,
+    /// Whether it changed during the last two passes, or in both halves of the last one.
     changing: bool,
     stable: bool,
     recurring: bool,
@@ -113,6 +115,10 @@ pub struct PageSampler {
     always: FxHashSet<u64>,
     full_scans: u64,
     ran: bool,
+    /// When the pass under way began, or ksmd was started, and the pages that it had passed by then.
+    began: (Duration, u64),
+    /// Whether the middle of the pass has been read.
+    is_past_middle: bool,
     /// The boundary that the next reading is for.
     at: Option<Boundary>,
     /// The processes when the pages were drawn.
@@ -135,6 +141,8 @@ enum Boundary {
     OtherEnd,
     /// ksmd was started.
     Start,
+    /// Half of a long pass is over: what changes all the time shows at its end, and not only at the end of the next.
+    Middle,
 }
 
 /// The processes with mergeable memory.
@@ -151,6 +159,9 @@ const LATEST: Duration = Duration::from_secs(8);
 
 /// Least time between readings of a part.
 const PART_PAUSE: Duration = Duration::from_millis(900);
+
+/// The least time from the beginning of a pass to the reading in its middle: guests write to many of their pages once a second.
+const LONG_HALF: Duration = Duration::from_secs(2);
 
 /// Changes in so many pages of a part are worth reading all.
 const NEWS: usize = 2;
@@ -178,14 +189,20 @@ impl PageSampler {
         let has_ended = full_scans != self.full_scans;
         let starts = runs && !self.ran;
         (self.full_scans, self.ran) = (full_scans, runs);
+        let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0;
         if has_ended || starts {
-            let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0;
+            self.began = (sample.at, passed(sample).unwrap_or(0));
+            self.is_past_middle = false;
             self.at = Some(match () {
                 () if !has_ended => Boundary::Start,
                 () if is_clean => Boundary::CleanEnd,
                 () => Boundary::OtherEnd,
             });
             self.interval = SOONEST;
+        } else if runs && is_clean && self.is_middle(sample) {
+            self.is_past_middle = true;
+            self.at = Some(Boundary::Middle);
+            return Request::Read;
         }
         let is_due = !runs && sample.at.saturating_sub(self.read_at) >= self.interval.max(SOONEST);
         if self.at.is_none() && !is_due {
@@ -207,6 +224,14 @@ impl PageSampler {
             return Request::Draw;
         }
         if self.entries.is_empty() { Request::Nothing } else { Request::Read }
+    }
+
+    /// Whether half of a long pass is over for the first time.
+    fn is_middle(&self, sample: &Sample) -> bool {
+        let (at, before) = self.began;
+        let is_half = |passed: u64| passed.saturating_sub(before) >= sample.ksm.tracked_pages() / 2;
+        let may_be = !self.is_past_middle && self.at.is_none() && !self.entries.is_empty();
+        may_be && sample.at.saturating_sub(at) >= LONG_HALF && passed(sample).is_some_and(is_half)
     }
 
     /// Takes in the fingerprints of newly drawn pages.
@@ -248,27 +273,30 @@ impl PageSampler {
 
     /// Takes in the fingerprints of all pages, in the order in which they were drawn.
     pub fn read(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
+        if self.at == Some(Boundary::Middle) {
+            self.at = None;
+            let entries = self.entries.iter_mut().zip(fingerprints);
+            return entries
+                .for_each(|(entry, fingerprint)| entry.midway = change_since(entry.boundary, fingerprint));
+        }
         for (entry, fingerprint) in self.entries.iter_mut().zip(fingerprints) {
             if self.at == Some(Boundary::CleanEnd) {
                 remember(&mut self.merged, fingerprint);
             }
             let is_merged = fingerprint.is_some_and(|fingerprint| fingerprint.frame.is_merged());
+            if let Some(boundary) = self.at {
+                entry.follow_changes(fingerprint.filter(|_| boundary != Boundary::Start));
+            }
             entry.follow_content(fingerprint, at);
             entry.follow_frame(fingerprint);
             let fingerprint = fingerprint.map(|fingerprint| fingerprint.content);
-            if let Some(boundary) = self.at {
-                let is_other = fingerprint.is_some() && entry.boundary.is_some() && fingerprint != entry.boundary;
-                // Before a start no pass was under way: it may be hours since its end.
-                let differs = is_other && !is_merged && boundary != Boundary::Start;
-                entry.changing = std::mem::replace(&mut entry.differed, differs) && differs;
-            }
             match self.at {
                 Some(Boundary::CleanEnd) => {
                     (entry.baseline, entry.boundary) = (entry.boundary, fingerprint);
                     entry.merged = is_merged;
                 }
                 Some(Boundary::OtherEnd | Boundary::Start) => entry.boundary = fingerprint,
-                None => {}
+                Some(Boundary::Middle) | None => {}
             }
             // A page that was written to is unmerged even if it holds the same again.
             let is_other =
@@ -334,6 +362,29 @@ impl PageSampler {
             reads: 0,
         }
     }
+}
+
+impl Entry {
+    /// Notes at the end of a pass whether the page changes all the time. Before ksmd was started no pass was under way, and it may be hours
+    /// since the end of the last one: then nothing is to be noted of it.
+    fn follow_changes(&mut self, fingerprint: Option<Fingerprint>) {
+        let midway = self.midway.take();
+        let differs = change_since(self.boundary, fingerprint).is_some();
+        let differed = std::mem::replace(&mut self.differed, differs);
+        self.changing = differs && differed || change_since(midway, fingerprint).is_some();
+    }
+}
+
+/// The content of an unmerged page, if that was another before.
+fn change_since(before: Option<u64>, now: Option<Fingerprint>) -> Option<u64> {
+    let now = now.filter(|now| !now.frame.is_merged())?;
+    before.filter(|before| *before != now.content).map(|_| now.content)
+}
+
+/// Pages that ksmd has visited or skipped since boot. `None` before Linux 6.6.
+fn passed(sample: &Sample) -> Option<u64> {
+    let visited = sample.ksm.pages_scanned.get()?;
+    Some(visited.saturating_add(sample.ksm.pages_skipped.get().unwrap_or(0)))
 }
 
 /// Remembers a content that is merged.

@@ -96,6 +96,45 @@ fn a_page_that_changes_and_is_merged_each_time_is_not_left_to_another_pass() {
 }
 
 #[test]
+fn a_page_that_changes_in_both_halves_of_a_long_clean_pass_is_changing() {
+    let mut sampler = PageSampler::default();
+    let passing = |seconds, full_scans, passed| {
+        let mut sample = sample(seconds, 1, full_scans);
+        sample.ksm.pages_unshared = Reading::Value(1000);
+        sample.ksm.pages_scanned = Reading::Value(passed);
+        sample
+    };
+    let changing = |sampler: &PageSampler| sampler.page_samples().map(|it| (it.changing, it.reads));
+    turn(&mut sampler, &passing(10, 0, 0), [1, 2, 3, 4]);
+    assert_eq!(turn(&mut sampler, &passing(11, 0, 499), [0; 4]), Request::Nothing, "not the middle");
+    assert_eq!(turn(&mut sampler, &passing(13, 0, 500), [11, 12, 103, 4]), Request::Read);
+    assert_eq!(changing(&sampler), Some((0, 1)), "that is known at the end");
+    assert_eq!(turn(&mut sampler, &passing(15, 0, 700), [0; 4]), Request::Nothing, "it was read once");
+    turn(&mut sampler, &passing(18, 1, 1000), [21, 12, 23, 4]);
+    assert_eq!(changing(&sampler), Some((1, 2)), "the third was merged in the middle");
+    assert_eq!(turn(&mut sampler, &passing(19, 1, 1900), [0; 4]), Request::Nothing, "the pass is a short one");
+    turn(&mut sampler, &passing(20, 2, 2000), [21, 22, 33, 4]);
+    assert_eq!(changing(&sampler), Some((2, 3)), "two passes in a row");
+    let mut smart = passing(25, 2, 2800);
+    smart.ksm.smart_scan = Reading::Value(1);
+    assert_eq!(turn(&mut sampler, &smart, [0; 4]), Request::Nothing);
+    assert_eq!(turn(&mut sampler, &passing(26, 2, 2800), [21, 32, 33, 4]), Request::Read);
+    let mut started_anew = passing(30, 2, 2900);
+    turn(
+        &mut sampler,
+        &{
+            let mut parked = passing(28, 2, 2800);
+            parked.ksm.run = Reading::Value(0);
+            parked
+        },
+        [0; 4],
+    );
+    started_anew.ksm.run = Reading::Value(1);
+    turn(&mut sampler, &started_anew, [21, 42, 33, 4]);
+    assert_eq!(changing(&sampler).map(|(changing, _)| changing), Some(0), "ksmd was stopped meanwhile");
+}
+
+#[test]
 fn reading_a_part_calls_for_reading_all_when_pages_change_and_when_they_are_stable() {
     let mut sampler = PageSampler::default();
     sampler.next(&sample(10, 1, 0));

@@ -14,7 +14,8 @@ pub struct PageSamples {
     pub pages: u32,
     /// Of these, pages that were written to since ksmd last started to visit all memory.
     pub changed: u32,
-    /// Pages that changed during the last pass and during the one before, and were not merged at the end of either.
+    /// Pages that changed during the last two passes, or in both halves of the last one where that was long, and were not merged when they
+    /// were read.
     pub changing: u32,
     /// Of the changed, pages that hold the same as at the reading before.
     pub stable: u32,

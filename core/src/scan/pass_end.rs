@@ -72,9 +72,11 @@ impl PassEnd {
         now.in_no_tree.unwrap_or(u64::MAX).saturating_sub(zero_pages).saturating_sub(left)
     }
 
-    /// Of the pages that the pass leaves to the next, those that it may merge: the others change all the time.
+    /// Of the pages that the pass leaves to the next, those that it may merge: the others change all the time. Of these as large a part has
+    /// been passed as of all pages.
     pub(super) fn leaves_stable(&self, left: u64, now: &Ksmd) -> u64 {
-        self.leaves(left, now).saturating_sub(now.changing)
+        let passed_part = now.tracked.saturating_sub(left) as f64 / now.tracked.max(1) as f64;
+        self.leaves(left, now).saturating_sub((now.changing as f64 * passed_part) as u64)
     }
 
     /// Where ksmd stands, if that is between two passes.
@@ -98,5 +100,23 @@ impl Boundary {
     pub(super) fn holds(boundary: Option<Self>, now: &Ksmd) -> bool {
         let has_begun = now.full_scans > 0 || now.tracked > 0;
         !has_begun || boundary.is_some_and(|at| Some(at.visited) == now.visited && at.full_scans == now.full_scans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{History, Limits};
+    use crate::sample::Sample;
+
+    #[test]
+    fn of_pages_that_change_all_the_time_those_ahead_are_not_taken_off_twice() {
+        let now = Ksmd::of(&Sample::default(), &History::default(), &Limits::default());
+        let now = Ksmd { tracked: 10_000, in_no_tree: Some(5_600), changing: 1000, ..now };
+        let end = PassEnd::of(&now, true, 0);
+        assert_eq!((end.leaves(5000, &now), end.leaves_stable(5000, &now)), (600, 100));
+        assert_eq!((end.leaves(0, &now), end.leaves_stable(0, &now)), (5600, 4600));
+        let gone = Ksmd { tracked: 0, ..now };
+        assert_eq!(end.leaves_stable(0, &gone), 5600, "none is tracked");
     }
 }

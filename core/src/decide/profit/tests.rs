@@ -414,6 +414,20 @@ fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
 }
 
 #[test]
+fn a_burst_of_long_passes_ends_once_all_is_merged_although_pages_are_rewritten_all_the_time() {
+    // The guests fill their memory while the first pass, which takes seconds, is in the first of them.
+    let limits = Limits { max_cpu: Share::new(0.05).unwrap(), ..Limits::default() };
+    let mut run = Run::new(Config::default(), limits);
+    let filling = |plan: Plan| plan.unique(200 * MIB).growing(1, 60 * MIB, Duration::from_millis(500));
+    let plans = clones(4, "clone", |plan| filling(plan).rewritten(4 * MIB, Duration::from_millis(500)));
+    plans.into_iter().for_each(|plan| run.machine.start(plan));
+    run.until(Duration::from_secs(300), |machine, decision| {
+        machine.sample().ksm.saved_pages() > 0 && decision.reason.state == "parked"
+    });
+    assert_eq!((run.saved_part(), run.machine.sample().ksm.full_scans.get()), (1.0, Some(2)));
+}
+
+#[test]
 fn the_cpu_limit_holds_over_every_five_seconds_of_a_burst() {
     let limits = Limits { max_cpu: Share::new(0.2).unwrap(), ..Limits::default() };
     let mut run = Run::new(Config::default(), limits);
