@@ -21,8 +21,7 @@ fn machine(smart_scan: u64) -> Machine {
 }
 
 fn counted(machine: &Machine) -> u64 {
-    let ksm = machine.sample().ksm;
-    ksm.pages_scanned.get().unwrap_or(0) + ksm.pages_skipped.get().unwrap_or(0)
+    machine.sample().ksm.passed_pages().unwrap_or(0)
 }
 
 /// Advances by a simulated minute, and reports the visits in it.

@@ -246,6 +246,11 @@ impl Ksm {
     pub fn tracked_pages(&self) -> u64 {
         self.tracked().into_iter().filter_map(Reading::get).fold(0, u64::saturating_add)
     }
+
+    /// Pages that ksmd has passed since boot: visited, or skipped by `smart_scan`. `None` before Linux 6.6, which counts no visits.
+    pub fn passed_pages(&self) -> Option<u64> {
+        Some(self.pages_scanned.get()?.saturating_add(self.pages_skipped.get().unwrap_or(0)))
+    }
 }
 
 #[cfg(test)]

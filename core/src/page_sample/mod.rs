@@ -115,10 +115,9 @@ pub struct PageSampler {
     always: FxHashSet<u64>,
     full_scans: u64,
     ran: bool,
-    /// When the pass under way began, or ksmd was started, and the pages that it had passed by then.
-    began: (Duration, u64),
-    /// Whether the middle of the pass has been read.
-    is_past_middle: bool,
+    /// When the pass under way began, or ksmd was started, and the pages that it had passed by then. `None` once the middle is read, and
+    /// where the kernel does not tell.
+    began: Option<(Duration, u64)>,
     /// The boundary that the next reading is for.
     at: Option<Boundary>,
     /// The processes when the pages were drawn.
@@ -191,8 +190,7 @@ impl PageSampler {
         (self.full_scans, self.ran) = (full_scans, runs);
         let is_clean = sample.ksm.smart_scan.get().unwrap_or(0) == 0;
         if has_ended || starts {
-            self.began = (sample.at, passed(sample).unwrap_or(0));
-            self.is_past_middle = false;
+            self.began = sample.ksm.passed_pages().map(|passed| (sample.at, passed));
             self.at = Some(match () {
                 () if !has_ended => Boundary::Start,
                 () if is_clean => Boundary::CleanEnd,
@@ -200,7 +198,7 @@ impl PageSampler {
             });
             self.interval = SOONEST;
         } else if runs && is_clean && self.is_middle(sample) {
-            self.is_past_middle = true;
+            self.began = None;
             self.at = Some(Boundary::Middle);
             return Request::Read;
         }
@@ -228,10 +226,11 @@ impl PageSampler {
 
     /// Whether half of a long pass is over for the first time.
     fn is_middle(&self, sample: &Sample) -> bool {
-        let (at, before) = self.began;
-        let is_half = |passed: u64| passed.saturating_sub(before) >= sample.ksm.tracked_pages() / 2;
-        let may_be = !self.is_past_middle && self.at.is_none() && !self.entries.is_empty();
-        may_be && sample.at.saturating_sub(at) >= LONG_HALF && passed(sample).is_some_and(is_half)
+        let is_half = |(at, before): (Duration, u64)| {
+            let passed = sample.ksm.passed_pages().unwrap_or(0).saturating_sub(before);
+            sample.at.saturating_sub(at) >= LONG_HALF && passed >= sample.ksm.tracked_pages() / 2
+        };
+        self.at.is_none() && !self.entries.is_empty() && self.began.is_some_and(is_half)
     }
 
     /// Takes in the fingerprints of newly drawn pages.
@@ -379,12 +378,6 @@ impl Entry {
 fn change_since(before: Option<u64>, now: Option<Fingerprint>) -> Option<u64> {
     let now = now.filter(|now| !now.frame.is_merged())?;
     before.filter(|before| *before != now.content).map(|_| now.content)
-}
-
-/// Pages that ksmd has visited or skipped since boot. `None` before Linux 6.6.
-fn passed(sample: &Sample) -> Option<u64> {
-    let visited = sample.ksm.pages_scanned.get()?;
-    Some(visited.saturating_add(sample.ksm.pages_skipped.get().unwrap_or(0)))
 }
 
 /// Remembers a content that is merged.

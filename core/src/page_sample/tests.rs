@@ -119,18 +119,10 @@ fn a_page_that_changes_in_both_halves_of_a_long_clean_pass_is_changing() {
     smart.ksm.smart_scan = Reading::Value(1);
     assert_eq!(turn(&mut sampler, &smart, [0; 4]), Request::Nothing);
     assert_eq!(turn(&mut sampler, &passing(26, 2, 2800), [21, 32, 33, 4]), Request::Read);
-    let mut started_anew = passing(30, 2, 2900);
-    turn(
-        &mut sampler,
-        &{
-            let mut parked = passing(28, 2, 2800);
-            parked.ksm.run = Reading::Value(0);
-            parked
-        },
-        [0; 4],
-    );
-    started_anew.ksm.run = Reading::Value(1);
-    turn(&mut sampler, &started_anew, [21, 42, 33, 4]);
+    let mut parked = passing(27, 2, 2800);
+    parked.ksm.run = Reading::Value(0);
+    turn(&mut sampler, &parked, [21, 32, 33, 4]);
+    turn(&mut sampler, &passing(30, 2, 2900), [21, 42, 33, 4]);
     assert_eq!(changing(&sampler).map(|(changing, _)| changing), Some(0), "ksmd was stopped meanwhile");
 }
 

@@ -86,7 +86,7 @@ impl Ksmd {
             pages_to_scan: ksm.pages_to_scan.get().unwrap_or(0),
             full_scans: ksm.full_scans.get().unwrap_or(0),
             visited,
-            passed: visited.map(|visited| visited.saturating_add(ksm.pages_skipped.get().unwrap_or(0))),
+            passed: ksm.passed_pages(),
             tracked,
             tracked_of_living: tracked_of_living.unwrap_or(tracked),
             zero_pages: ksm.zero_pages(),
