@@ -11,6 +11,7 @@ pub mod bad_file;
 pub mod doctor;
 pub mod estimate;
 pub mod fair_pool;
+pub mod fold;
 mod forked;
 pub mod guest_sketcher;
 pub mod guests;

@@ -7,6 +7,7 @@ pub mod entries;
 pub mod error;
 pub mod frames;
 pub mod pace;
+pub mod page_ranges;
 pub mod pinned;
 pub mod process;
 pub mod progress;
@@ -14,5 +15,7 @@ pub mod rights;
 pub mod salt;
 pub mod scan;
 pub mod target;
+#[cfg(test)]
+pub(crate) mod test_memory;
 pub mod under_way;
 pub mod work;

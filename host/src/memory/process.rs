@@ -230,7 +230,7 @@ impl Process {
     }
 
     /// Checks that the process has not ended: else what was read by its PID may be another's.
-    fn is_there(&self) -> io::Result<()> {
+    pub(crate) fn is_there(&self) -> io::Result<()> {
         self.file("stat").map(|_| ())
     }
 

@@ -1,0 +1,32 @@
+//! Errors of folding one process.
+
+use std::io;
+
+use crate::memory::error::{Unreadable, right};
+
+/// The reason why a process was not folded, or not to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FoldError {
+    /// The process can't be read, or has ended.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The kernel does not let this user split another process's huge pages.
+    #[error(
+        "its huge pages may not be split: {}",
+        right("run ksmith as root, or with CAP_SYS_NICE and CAP_SYS_PTRACE")
+    )]
+    Denied,
+    /// The kernel lacks a call that folding needs.
+    #[error("this kernel has no {0}")]
+    NoCall(&'static str),
+}
+
+impl FoldError {
+    /// Classifies an error of reading page tables or memory.
+    pub(super) fn of_reading(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOTTY) => Self::NoCall("PAGEMAP_SCAN (Linux 6.7 has)"),
+            _ => Self::Unreadable(Unreadable::of(error)),
+        }
+    }
+}

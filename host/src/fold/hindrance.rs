@@ -1,0 +1,93 @@
+//! Reasons why no zero page comes free on this host, known before any process is read.
+
+use std::fmt;
+
+use ksmith_core::field::KernelVersion;
+
+use crate::root::Root;
+
+/// The first kernel that frees the zero subpages of a huge page that it splits.
+const FREES_ZEROS: KernelVersion = KernelVersion::new(6, 12);
+
+/// The folder of the settings of transparent huge pages.
+const HUGE_PAGES: &str = "sys/kernel/mm/transparent_hugepage";
+
+/// A reason why folding gives nothing back here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoldHindrance {
+    /// The kernel keeps the zero subpages of a huge page that it splits. Holds its release.
+    OldKernel(String),
+    /// The kernel is built without transparent huge pages.
+    NoHugePages,
+    /// Transparent huge pages are off: only memory from before then may be in any.
+    HugePagesOff,
+}
+
+impl fmt::Display for FoldHindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OldKernel(release) => write!(
+                f,
+                "Linux {release} keeps the zeros of huge pages that it splits (6.12 frees them): use KSM with use_zero_pages"
+            ),
+            Self::NoHugePages => {
+                f.write_str("this kernel has no transparent huge pages: use KSM with use_zero_pages")
+            }
+            Self::HugePagesOff => write!(
+                f,
+                "transparent huge pages are off: write madvise or always to /{HUGE_PAGES}/enabled, and start the program again"
+            ),
+        }
+    }
+}
+
+/// Returns the reason why folding gives nothing back on this host. `None`: it may.
+pub fn fold_hindrance(root: &Root) -> Option<FoldHindrance> {
+    let release = root.text("proc/sys/kernel/osrelease").value().cloned().unwrap_or_default();
+    let release = release.trim();
+    if KernelVersion::parse(release).is_some_and(|version| version < FREES_ZEROS) {
+        return Some(FoldHindrance::OldKernel(release.to_owned()));
+    }
+    let enabled = root.text(format!("{HUGE_PAGES}/enabled"));
+    match enabled.value() {
+        None => Some(FoldHindrance::NoHugePages),
+        Some(enabled) if enabled.contains("[never]") => Some(FoldHindrance::HugePagesOff),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn kernel_and_settings_decide_whether_anything_can_come_free() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let write = |file: &str, text: &str| {
+            let path = tree.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (release, enabled, hindrance) in [
+            (
+                "6.1.0-50-amd64\n",
+                Some("always [madvise] never\n"),
+                Some(FoldHindrance::OldKernel("6.1.0-50-amd64".into())),
+            ),
+            ("6.12.0\n", None, Some(FoldHindrance::NoHugePages)),
+            ("6.12.0\n", Some("always madvise [never]\n"), Some(FoldHindrance::HugePagesOff)),
+            ("6.12.0\n", Some("always [madvise] never\n"), None),
+            ("7.0\n", Some("[always] madvise never\n"), None),
+        ] {
+            write("proc/sys/kernel/osrelease", release);
+            match enabled {
+                Some(enabled) => write(&format!("{HUGE_PAGES}/enabled"), enabled),
+                None => drop(fs::remove_file(tree.path().join(HUGE_PAGES).join("enabled"))),
+            }
+            assert_eq!(fold_hindrance(&root), hindrance, "{release}");
+        }
+    }
+}

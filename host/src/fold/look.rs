@@ -1,0 +1,134 @@
+//! Counting the zero pages within a huge page.
+//!
+//! The page is read through `/proc/PID/mem`, which pins nothing. It was in memory a moment ago, so that nothing is faulted in unless
+//! the program has just given it up.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::memory::error::Unreadable;
+use crate::memory::under_way;
+
+/// Bytes that are read at once: the second-level cache holds them until they are compared.
+const READ: usize = 128 << 10;
+
+/// The zero pages that a look is after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CountUntil {
+    /// All of them.
+    End,
+    /// Only so many: the rest of the huge page is not read.
+    Enough,
+}
+
+/// A reader of huge pages with its buffer.
+#[derive(Debug)]
+pub(super) struct ZeroCounter {
+    buffer: Vec<u8>,
+    page_size: usize,
+    huge_size: usize,
+    /// Zero pages from which on a huge page is worth splitting.
+    enough: usize,
+}
+
+impl ZeroCounter {
+    /// A counter for pages and huge pages of these sizes in bytes.
+    pub(super) fn new(page_size: usize, huge_size: usize, enough: usize) -> Self {
+        Self { buffer: vec![0; READ.min(huge_size)], page_size, huge_size, enough }
+    }
+
+    /// Returns the zero pages of a huge page if there are enough, else `None`. A huge page that goes away meanwhile has none.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(super) fn count(
+        &mut self,
+        mem: &File,
+        pid: u32,
+        huge_page: u64,
+        until: CountUntil,
+    ) -> Result<Option<usize>, Unreadable> {
+        let mut zeros = 0;
+        let mut offset = 0;
+        while offset < self.huge_size {
+            let read = READ.min(self.huge_size - offset);
+            let buffer = &mut self.buffer[..read];
+            match under_way::during(pid, || mem.read_at(buffer, huge_page + offset as u64)) {
+                Ok(0) => return Err(Unreadable::Exited),
+                Ok(got) if got == read => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(Unreadable::Exited),
+                // It was unmapped meanwhile.
+                Ok(_) | Err(_) => return Ok(None),
+            }
+            zeros += buffer.chunks_exact(self.page_size).filter(|page| is_zero(page)).count();
+            offset += read;
+            if zeros >= self.enough && until == CountUntil::Enough {
+                break;
+            }
+            let left = (self.huge_size - offset) / self.page_size;
+            if zeros + left < self.enough {
+                return Ok(None);
+            }
+        }
+        Ok((zeros >= self.enough).then_some(zeros))
+    }
+}
+
+/// True if all bytes are zero. Ends at the first cache line that has another.
+pub(super) fn is_zero(page: &[u8]) -> bool {
+    let (lines, rest) = page.as_chunks::<64>();
+    lines.iter().all(|line| line.iter().fold(0, |all, byte| all | byte) == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn count(huge: &[u8], enough: usize, until: CountUntil) -> Option<usize> {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(huge, 0).unwrap();
+        ZeroCounter::new(PAGE, huge.len(), enough).count(&file, 1, 0, until).unwrap()
+    }
+
+    #[test]
+    fn memory_that_ends_belongs_to_a_process_that_has_ended() {
+        let empty = tempfile::tempfile().unwrap();
+        let outcome = ZeroCounter::new(PAGE, 2 << 20, 64).count(&empty, 1, 0, CountUntil::End);
+        assert_eq!(outcome, Err(Unreadable::Exited));
+    }
+
+    #[test]
+    fn a_huge_page_that_is_cut_short_counts_for_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[0; PAGE], 0).unwrap();
+        assert_eq!(ZeroCounter::new(PAGE, 2 << 20, 1).count(&file, 1, 0, CountUntil::End), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn one_byte_anywhere_is_no_zero_page(at in 0..PAGE, byte in 1_u8..) {
+            let mut page = vec![0; PAGE];
+            prop_assert!(is_zero(&page));
+            page[at] = byte;
+            prop_assert!(!is_zero(&page));
+        }
+
+        #[test]
+        fn counts_are_exact_to_the_end_and_enough_where_that_suffices(
+            zeros in prop::collection::vec(any::<bool>(), 128..=128),
+            enough in 1_usize..128,
+        ) {
+            let pages = zeros.iter().map(|is_zero| [u8::from(!is_zero); PAGE]);
+            let huge: Vec<u8> = pages.flatten().collect();
+            let all = zeros.iter().filter(|is_zero| **is_zero).count();
+            prop_assert_eq!(count(&huge, enough, CountUntil::End), (all >= enough).then_some(all));
+            let seen = count(&huge, enough, CountUntil::Enough);
+            prop_assert_eq!(seen.is_some(), all >= enough);
+            prop_assert!(seen.is_none_or(|seen| (enough..=all).contains(&seen)));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A sample of a process's huge pages: how many are worth splitting, without reading them all.
+
+use std::hash::{BuildHasher, RandomState};
+
+use serde::{Deserialize, Serialize};
+
+use super::look::{CountUntil, ZeroCounter};
+use super::target::FoldTarget;
+use super::{FoldError, FoldSettings};
+
+/// What some huge pages, drawn at random, say of all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugePageSample {
+    /// Memory in huge pages, in bytes.
+    pub huge_bytes: u64,
+    /// Huge pages that were read.
+    pub sampled: u64,
+    /// Those with enough zeros.
+    pub foldable: u64,
+    /// Zero pages in those, in bytes.
+    pub zero_bytes: u64,
+    /// Bytes in a huge page.
+    pub huge_page_size: u64,
+}
+
+impl FoldTarget {
+    /// Reads at most so many huge pages, drawn at random without repetition.
+    ///
+    /// # Errors
+    /// The process can't be read or has ended.
+    pub fn sample(&self, most: usize, settings: &FoldSettings) -> Result<HugePageSample, FoldError> {
+        let memory = self.find_anonymous()?;
+        let size = self.huge_size as u64;
+        let mut pages: Vec<u64> =
+            memory.huge.iter().flat_map(|range| range.clone().step_by(self.huge_size)).collect();
+        let mut sample = HugePageSample {
+            huge_bytes: pages.len() as u64 * size,
+            huge_page_size: size,
+            ..HugePageSample::default()
+        };
+        let enough = settings.enough(self.huge_size / self.page_size);
+        let mut counter = ZeroCounter::new(self.page_size, self.huge_size, enough);
+        let random = RandomState::new();
+        for drawn in 0..most.min(pages.len()) {
+            // A step of Fisher and Yates: `drawn` pages are drawn, any of the others may be next.
+            let left = pages.len() - drawn;
+            let next = drawn + (random.hash_one(drawn) % left as u64) as usize;
+            pages.swap(drawn, next);
+            let zeros = counter.count(&self.memory.mem, self.process.pid, pages[drawn], CountUntil::End)?;
+            sample.sampled += 1;
+            sample.foldable += u64::from(zeros.is_some());
+            sample.zero_bytes += (zeros.unwrap_or(0) * self.page_size) as u64;
+        }
+        Ok(sample)
+    }
+}
+
+impl HugePageSample {
+    /// The memory that a pass would free, by the sampled huge pages, in bytes.
+    pub fn foldable_zero_bytes(&self) -> u64 {
+        let read = self.sampled.saturating_mul(self.huge_page_size);
+        if read == 0 {
+            return 0;
+        }
+        let part = u128::from(self.huge_bytes) * u128::from(self.zero_bytes) / u128::from(read);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}

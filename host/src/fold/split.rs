@@ -1,0 +1,61 @@
+//! Splitting huge pages of another process: `process_madvise(MADV_COLD)` on one small page of each.
+
+#![allow(unsafe_code, reason = "one system call that rustix does not have")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::FoldError;
+use crate::memory::error::Unreadable;
+
+/// Asks the kernel to split each of these huge pages, given by their addresses. Calls `refused` with those that it does not even try:
+/// their mapping is locked, or of another kind, or gone. One that is shared or pinned stays whole without a word.
+///
+/// The small page that the advice is for is the first one of the huge page. Being cold changes when it is reclaimed, no content.
+///
+/// # Errors
+/// The process has ended, or this user may not advise on it. Huge pages before that one were split.
+pub(super) fn split(
+    process: impl AsFd,
+    huge_pages: &[u64],
+    page_size: usize,
+    mut refused: impl FnMut(u64),
+) -> Result<(), FoldError> {
+    let mut vector: Vec<libc::iovec> = Vec::with_capacity(huge_pages.len());
+    for address in huge_pages {
+        vector.push(libc::iovec { iov_base: *address as *mut libc::c_void, iov_len: page_size });
+    }
+    let mut rest = vector.as_slice();
+    let mut addresses = huge_pages;
+    while !rest.is_empty() {
+        let advised = match advise_cold(&process, rest) {
+            Ok(bytes) => bytes / page_size,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN) => continue,
+                Some(libc::ESRCH) => return Err(Unreadable::Exited.into()),
+                Some(libc::EPERM | libc::EACCES) => return Err(FoldError::Denied),
+                Some(libc::ENOSYS) => return Err(FoldError::NoCall("process_madvise (Linux 5.10 has)")),
+                _ => 0,
+            },
+        };
+        // The kernel stops at the first range that it refuses.
+        let done = advised.min(rest.len());
+        if let Some(address) = addresses.get(done) {
+            refused(*address);
+        }
+        let next = (done + 1).min(rest.len());
+        (rest, addresses) = (&rest[next..], &addresses[next..]);
+    }
+    Ok(())
+}
+
+/// Advises on ranges of another process. Returns the bytes that the kernel got through.
+fn advise_cold(process: impl AsFd, ranges: &[libc::iovec]) -> io::Result<usize> {
+    let process = process.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open, and the kernel reads `ranges.len()` ranges of a borrowed slice. Their addresses are another
+    // process's and are not dereferenced here. The advice changes no content there.
+    let advised = unsafe {
+        libc::syscall(libc::SYS_process_madvise, process, ranges.as_ptr(), ranges.len(), libc::MADV_COLD, 0)
+    };
+    usize::try_from(advised).map_err(|_| io::Error::last_os_error())
+}

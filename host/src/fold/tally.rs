@@ -1,0 +1,65 @@
+//! Figures of one pass of folding.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Figures of one pass over a process, or over several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct FoldTally {
+    /// Memory in huge pages that was looked at, in bytes.
+    pub looked_bytes: u64,
+    /// Huge pages with enough zeros, in bytes.
+    pub foldable_bytes: u64,
+    /// Zero pages found in them. A pass that splits stops counting in a huge page once there are enough: a lower bound then.
+    pub zero_bytes: u64,
+    /// Zero pages that came free, in bytes, by the page tables after the splits.
+    pub freed_bytes: u64,
+    /// Huge pages that were split, in bytes.
+    pub split_bytes: u64,
+    /// Memory that was left as it was, by reason.
+    pub left: LeftBytes,
+    /// CPU time of the pass, in seconds.
+    pub cpu_seconds: f64,
+}
+
+/// Memory that a pass left as it was, in bytes, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftBytes {
+    /// Huge pages with too few zeros.
+    pub few_zeros: u64,
+    /// Huge pages with enough zeros that a child of fork has too.
+    pub shared: u64,
+    /// Huge pages with enough zeros that mlock(2) holds.
+    pub locked: u64,
+    /// Huge pages with enough zeros that are pinned for I/O, or were in other use at that moment.
+    pub pinned: u64,
+    /// Anonymous memory in pages that are not huge: it is not looked at.
+    pub small: u64,
+}
+
+impl FoldTally {
+    /// Adds another pass.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.looked_bytes, other.looked_bytes),
+            (&mut self.foldable_bytes, other.foldable_bytes),
+            (&mut self.zero_bytes, other.zero_bytes),
+            (&mut self.freed_bytes, other.freed_bytes),
+            (&mut self.split_bytes, other.split_bytes),
+            (&mut self.left.few_zeros, other.left.few_zeros),
+            (&mut self.left.shared, other.left.shared),
+            (&mut self.left.locked, other.left.locked),
+            (&mut self.left.pinned, other.left.pinned),
+            (&mut self.left.small, other.left.small),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+        self.cpu_seconds += other.cpu_seconds;
+    }
+
+    /// Adds CPU time.
+    pub(super) fn add_cpu(&mut self, cpu: Duration) {
+        self.cpu_seconds += cpu.as_secs_f64();
+    }
+}

@@ -1,0 +1,128 @@
+//! A process to fold: its descriptors, its huge pages, and its zero-mapped pages.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use ksmith_core::sample::ProcessId;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::FoldError;
+use crate::memory::error::Unreadable;
+use crate::memory::page_ranges::{PageKinds, PageQuery, each_range};
+use crate::memory::process::{Detail, Memory, Process};
+use crate::memory::scan::page_size;
+use crate::root::Root;
+
+/// One process, held by descriptors: a PID that is used again is never taken for it.
+#[derive(Debug)]
+pub struct FoldTarget {
+    pub(super) process: Process,
+    pub(super) memory: Memory,
+    pub(super) pidfd: OwnedFd,
+    /// Bytes in a page, and in a huge page that one entry of the second lowest page table maps.
+    pub(super) page_size: usize,
+    pub(super) huge_size: usize,
+}
+
+/// Anonymous memory of a process, by how it is mapped.
+#[derive(Debug, Default)]
+pub(super) struct AnonymousMemory {
+    /// Runs of huge pages, each a whole number of them.
+    pub(super) huge: Vec<Range<u64>>,
+    /// Memory in other pages, zero-mapped ones apart, in bytes.
+    pub(super) small_bytes: u64,
+}
+
+impl FoldTarget {
+    /// Opens a process.
+    ///
+    /// # Errors
+    /// There is none, it is a kernel thread, it has ended, or its memory may not be read.
+    pub fn open(pid: u32) -> Result<Self, Unreadable> {
+        let process = Process::open(pid)?;
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Unreadable::NoSuchProcess)?;
+        let pidfd = pidfd_open(number, PidfdFlags::empty()).map_err(|error| Unreadable::of(error.into()))?;
+        let memory = process.memory(Detail::Headings)?;
+        // Both were opened by the PID: as long as its directory is alive, they are of this process.
+        process.is_there().map_err(Unreadable::of)?;
+        Ok(Self { process, memory, pidfd, page_size: page_size() as usize, huge_size: huge_page_size() })
+    }
+
+    /// The process's PID and start.
+    pub fn id(&self) -> ProcessId {
+        ProcessId { pid: self.process.pid, start_ticks: self.process.start_ticks }
+    }
+
+    /// The guest's name, or the program's.
+    pub fn name(&self) -> &str {
+        &self.process.name
+    }
+
+    /// Bytes that map the kernel's zero page: memory that was only read, zeros that KSM has merged, and zeros of split huge pages.
+    ///
+    /// # Errors
+    /// The process has ended, or the kernel can't say (before Linux 6.7).
+    pub fn zero_mapped_bytes(&self) -> Result<u64, FoldError> {
+        let mut bytes = 0;
+        let query = PageQuery { all_of: PageKinds::ZERO_MAPPED, none_of: PageKinds::HUGE, ..PageQuery::default() };
+        for stretch in self.process.stretches()? {
+            self.each_range(stretch.start..stretch.end, query, |range, _| bytes += range.end - range.start)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Finds the anonymous memory of the process as it is now.
+    pub(super) fn find_anonymous(&self) -> Result<AnonymousMemory, FoldError> {
+        let mut found = AnonymousMemory::default();
+        let query = PageQuery {
+            all_of: PageKinds::PRESENT,
+            any_of: PageKinds::HUGE.and(PageKinds::PRESENT),
+            none_of: PageKinds::FILE.and(PageKinds::ZERO_MAPPED),
+        };
+        for stretch in self.process.stretches()? {
+            self.each_range(stretch.start..stretch.end, query, |range, kinds| {
+                if kinds.contains(PageKinds::HUGE) {
+                    found.huge.push(range);
+                } else {
+                    found.small_bytes += range.end - range.start;
+                }
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Finds pages as `PAGEMAP_SCAN` does.
+    pub(super) fn each_range(
+        &self,
+        addresses: Range<u64>,
+        query: PageQuery,
+        take: impl FnMut(Range<u64>, PageKinds),
+    ) -> Result<(), FoldError> {
+        let outcome = each_range(&self.memory.pagemap, self.process.pid, addresses, query, take);
+        outcome.map_err(FoldError::of_reading)
+    }
+
+    /// True if the huge page is mapped by this process alone. A fork shares it with its child.
+    pub(super) fn is_exclusive(&self, huge_page: u64) -> io::Result<bool> {
+        let mut is_exclusive = false;
+        let page = self.page_size as u64;
+        crate::memory::entries::each(
+            &self.memory.pagemap,
+            self.process.pid,
+            [huge_page, huge_page + page, page],
+            |_, entries| {
+                is_exclusive = entries.first().is_some_and(|entry| entry.is_exclusive());
+                Ok(())
+            },
+        )?;
+        Ok(is_exclusive)
+    }
+}
+
+/// The size of a transparent huge page in bytes; 2 MiB where the kernel does not say.
+pub(super) fn huge_page_size() -> usize {
+    let text = Root::host().text("sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+    let size = text.value().and_then(|text| text.trim().parse::<usize>().ok());
+    size.filter(|size| size.is_power_of_two() && *size > page_size() as usize).unwrap_or(2 << 20)
+}

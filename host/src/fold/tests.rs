@@ -1,0 +1,167 @@
+//! Folding of a process with known memory in huge pages of the live kernel.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+use crate::memory::error::Unreadable;
+use crate::root::Root;
+
+const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
+const LENGTH: usize = 8 * HUGE;
+
+/// A process that holds `LENGTH` bytes in huge pages.
+struct Holder {
+    child: Child,
+    address: u64,
+}
+
+impl Holder {
+    /// Starts one. `zeros` is a condition on a page's `number` in Python, and `then` is run at last with the memory as `m` at
+    /// `address`. `None`: the kernel has no huge pages for it.
+    fn start(zeros: &str, then: &str) -> Option<Self> {
+        let program = format!(
+            "import ctypes,mmap,os,sys\n\
+             m = mmap.mmap(-1, {LENGTH} + {HUGE}, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS)\n\
+             start = ctypes.addressof(ctypes.c_char.from_buffer(m))\n\
+             skipped = -start % {HUGE}\n\
+             address = start + skipped\n\
+             m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})\n\
+             for number in range({LENGTH} // {PAGE}):\n \
+              at = skipped + number * {PAGE}\n \
+              m[at:at+{PAGE}] = bytes({PAGE}) if {zeros} else bytes([number % 255 + 1]) * {PAGE}\n\
+             {then}\n\
+             print(address, flush=True)\n\
+             sys.stdin.read()\n"
+        );
+        let mut command = Command::new("python3");
+        command.args(["-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let holder = Self { address: line.trim().parse().unwrap(), child };
+        (holder.huge_bytes() == LENGTH as u64).then_some(holder)
+    }
+
+    fn target(&self) -> FoldTarget {
+        FoldTarget::open(self.child.id()).unwrap()
+    }
+
+    /// The part of its memory that is in huge pages, in bytes.
+    fn huge_bytes(&self) -> u64 {
+        let (start, end) = (self.address, self.address + LENGTH as u64);
+        let Ok(memory) = self.target().find_anonymous() else { return 0 };
+        let parts = memory.huge.iter().map(|huge| huge.start.max(start)..huge.end.min(end));
+        parts.filter(|part| part.start < part.end).map(|part| part.end - part.start).sum()
+    }
+
+    /// Its memory as it is now.
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; LENGTH];
+        File::open(format!("/proc/{}/mem", self.child.id()))
+            .unwrap()
+            .read_exact_at(&mut bytes, self.address)
+            .unwrap();
+        bytes
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says loudly that nothing was tested.
+fn skip(why: &str) {
+    eprintln!("SKIPPED, nothing was tested: {why}");
+}
+
+/// Folds a process. `None`: this user may not.
+fn fold(holder: &Holder, settings: &FoldSettings) -> Option<FoldTally> {
+    match holder.target().fold(settings) {
+        Err(FoldError::Denied) => None,
+        outcome => Some(outcome.unwrap()),
+    }
+}
+
+const NO_HUGE_PAGES: &str = "the kernel had no huge pages for it";
+const NO_RIGHT: &str = "folding needs CAP_SYS_NICE";
+
+#[test]
+fn zeros_of_huge_pages_come_free_and_no_byte_differs() {
+    if let Some(why) = fold_hindrance(&Root::host()) {
+        return skip(&why.to_string());
+    }
+    // Half of the huge pages are half zero, in runs of 64; the others hold 63 zero pages each, one too few.
+    let zeros = "(number // 64 % 2 == 0 if number // 512 % 2 == 0 else number % 512 < 63)";
+    let Some(holder) = Holder::start(zeros, "") else { return skip(NO_HUGE_PAGES) };
+    let before = holder.bytes();
+    let all = LENGTH as u64;
+    let Some(dry) = fold(&holder, &FoldSettings { is_dry_run: true, ..FoldSettings::default() }) else {
+        return skip(NO_RIGHT);
+    };
+    assert_eq!((dry.freed_bytes, dry.split_bytes), (0, 0));
+    assert!(dry.foldable_bytes >= all / 2 && dry.zero_bytes >= all / 4 && dry.left.few_zeros >= all / 2, "{dry:?}");
+    assert_eq!(holder.huge_bytes(), all);
+    let zero_mapped = holder.target().zero_mapped_bytes().unwrap();
+    let Some(tally) = fold(&holder, &FoldSettings { threads: 2, ..FoldSettings::default() }) else {
+        return skip(NO_RIGHT);
+    };
+    assert!(tally.freed_bytes >= all / 4 && tally.split_bytes >= all / 2, "{tally:?}");
+    assert_eq!(holder.huge_bytes(), all / 2, "those with too few zeros stay whole");
+    assert!(holder.target().zero_mapped_bytes().unwrap() >= zero_mapped + all / 4);
+    assert!(holder.bytes() == before, "a byte differs");
+}
+
+#[test]
+fn locked_and_forked_huge_pages_are_left_and_named() {
+    if let Some(why) = fold_hindrance(&Root::host()) {
+        return skip(&why.to_string());
+    }
+    let quarter = LENGTH / 4;
+    let then = format!(
+        "ctypes.CDLL(None).mlock(ctypes.c_void_p(address), {quarter}) == 0 or sys.exit('mlock')\n\
+         read, write = os.pipe()\n\
+         if os.fork() == 0: os.close(write); os.read(read, 1); os._exit(0)\n\
+         os.close(read)\n\
+         m[skipped+{}:skipped+{LENGTH}] = m[skipped+{}:skipped+{LENGTH}]",
+        2 * quarter,
+        2 * quarter
+    );
+    let Some(holder) = Holder::start("number % 2 == 0", &then) else { return skip(NO_HUGE_PAGES) };
+    let Some(tally) = fold(&holder, &FoldSettings::default()) else { return skip(NO_RIGHT) };
+    let quarter = quarter as u64;
+    assert!(tally.left.locked == quarter && tally.left.shared >= quarter, "{tally:?}");
+    assert!(tally.freed_bytes >= quarter, "what was written to since the fork comes free: {tally:?}");
+}
+
+#[test]
+fn a_sample_says_what_a_pass_would_free() {
+    let Some(holder) = Holder::start("number % 4 == 0", "") else { return skip(NO_HUGE_PAGES) };
+    let sample = holder.target().sample(4096, &FoldSettings::default()).unwrap();
+    assert!(sample.foldable_zero_bytes() >= LENGTH as u64 / 4, "{sample:?}");
+    assert_eq!(sample.sampled * sample.huge_page_size, sample.huge_bytes);
+}
+
+#[test]
+fn a_few_huge_pages_speak_for_all() {
+    let few = HugePageSample {
+        huge_bytes: 100 << 21,
+        sampled: 2,
+        foldable: 1,
+        zero_bytes: 1 << 20,
+        huge_page_size: 2 << 20,
+    };
+    assert_eq!(few.foldable_zero_bytes(), 50 << 20);
+    assert_eq!(HugePageSample::default().foldable_zero_bytes(), 0);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_an_error() {
+    assert_eq!(FoldTarget::open(u32::MAX).unwrap_err(), Unreadable::NoSuchProcess);
+}
