@@ -10,6 +10,7 @@ mod demo;
 mod docs;
 mod doctor;
 mod estimate;
+mod fold;
 mod guests;
 mod heat_map;
 mod history;
@@ -158,6 +159,7 @@ enum Command {
     Top(top::TopArgs),
     Doctor(doctor::DoctorArgs),
     Estimate(estimate::EstimateArgs),
+    Fold(fold::FoldArgs),
     Sketch(sketch::SketchArgs),
     Demo(demo::DemoArgs),
     Setup(setup::SetupArgs),
@@ -288,6 +290,7 @@ impl Cli {
             Command::Top(args) => args.run(global),
             Command::Doctor(args) => args.run(global),
             Command::Estimate(args) => args.run(global),
+            Command::Fold(args) => args.run(global),
             Command::Sketch(args) => args.run(global),
             Command::Demo(args) => args.run(global),
             Command::Setup(args) => args.run(global),

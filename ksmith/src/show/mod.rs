@@ -4,6 +4,7 @@ pub mod balance;
 pub mod controllers;
 pub mod demo;
 pub mod estimate;
+pub mod fold;
 pub mod guests;
 pub mod history;
 mod lab;

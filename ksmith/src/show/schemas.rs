@@ -3,7 +3,7 @@
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
 use serde_json::{Value, json};
 
-use super::{balance, controllers, guests, history, lab, overview, settings as configuration, status};
+use super::{balance, controllers, fold, guests, history, lab, overview, settings as configuration, status};
 
 /// A schema by its command.
 pub type Schema = (&'static str, fn() -> Value);
@@ -18,6 +18,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("report", report),
     ("doctor", doctor),
     ("estimate", estimate),
+    ("fold", fold::schema),
     ("sketch", sketch),
     ("demo", demo),
     ("daemon", daemon),

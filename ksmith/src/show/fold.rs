@@ -1,0 +1,176 @@
+//! `ksmith fold` as text and as JSON.
+
+use ksmith_core::figures::schema::{document, list, plains};
+use ksmith_core::printable::Page;
+use ksmith_core::units::{Bytes, Span};
+use ksmith_host::fold::{FoldTally, LeftBytes};
+use serde::Serialize;
+use serde_json::Value;
+use std::time::Duration;
+
+use super::{ALWAYS, Column, Table};
+
+/// What `ksmith fold` has done.
+#[derive(Debug, Clone, Serialize)]
+pub struct FoldReport {
+    /// True if nothing was split.
+    pub dry_run: bool,
+    /// The processes, in the order in which they were named.
+    pub processes: Vec<FoldedProcess>,
+    /// The sum over all processes.
+    pub total: FoldTally,
+    /// Time that it took, in seconds.
+    pub seconds: f64,
+}
+
+/// One process that was folded, or was to be.
+#[derive(Debug, Clone, Serialize)]
+pub struct FoldedProcess {
+    /// PID of the process.
+    pub pid: u32,
+    /// Name of the guest or the program.
+    pub name: String,
+    /// Its figures. Zero where it was not folded.
+    #[serde(flatten)]
+    pub tally: FoldTally,
+    /// The reason why it was not folded, or not to its end.
+    pub error: Option<String>,
+}
+
+const TALLY: [(&str, &str, &str); 6] = [
+    ("looked_bytes", "integer", "Memory in huge pages that was looked at."),
+    ("foldable_bytes", "integer", "Huge pages with enough zeros."),
+    ("zero_bytes", "integer", "Zero pages found in them; without --dry-run a lower bound."),
+    ("freed_bytes", "integer", "Zero pages that came free."),
+    ("split_bytes", "integer", "Huge pages that were split."),
+    ("cpu_seconds", "number", "CPU time of the pass."),
+];
+
+/// The schema of a [`FoldReport`].
+pub fn schema() -> Value {
+    let left = || {
+        plains(
+            &[
+                ("few_zeros", "integer", "Huge pages with too few zeros."),
+                ("shared", "integer", "Huge pages with zeros that a child of fork has too."),
+                ("locked", "integer", "Huge pages with zeros that mlock holds."),
+                (
+                    "pinned",
+                    "integer",
+                    "Huge pages with zeros that are pinned for I/O, or were in use at that moment.",
+                ),
+                ("small", "integer", "Memory in pages that are not huge: not looked at."),
+            ],
+            [],
+        )
+    };
+    let mut keys =
+        vec![("pid", "integer", "PID of the process."), ("name", "string", "Name of the guest or the program.")];
+    keys.extend(TALLY);
+    keys.push(("error", "string?", "Why it was not folded, or not to its end."));
+    let process = plains(&keys, [("left", left())]);
+    let whole = plains(
+        &[("dry_run", "boolean", "Whether nothing was split."), ("seconds", "number", "Time that it took.")],
+        [("processes", list("The processes.", process)), ("total", plains(&TALLY, [("left", left())]))],
+    );
+    document("ksmith fold --json", whole)
+}
+
+/// The text for people, on a terminal of this width.
+pub fn text(report: &FoldReport, width: Option<usize>) -> Page {
+    let mut page = Page::new();
+    let gain = if report.dry_run { "would free" } else { "freed" };
+    let columns = [("guest", ALWAYS), ("pid", 60), (gain, ALWAYS), ("in huge pages", 50), ("split", 40)];
+    let mut table = Table::of_columns(columns.map(|(heading, importance)| Column::new(heading, importance)).into());
+    let mut add = |name: &str, pid: String, tally: &FoldTally| {
+        let (freed, split) = gained(tally, report.dry_run);
+        let bytes = |bytes| Bytes::from(bytes).to_string();
+        table.row([name.to_owned(), pid, bytes(freed), bytes(tally.looked_bytes), bytes(split)]);
+    };
+    for process in &report.processes {
+        add(&process.name, process.pid.to_string(), &process.tally);
+    }
+    if report.processes.len() > 1 {
+        add("all", String::new(), &report.total);
+    }
+    page.lines(table.lines(width));
+    page.line("");
+    let cpu = Span(Duration::from_secs_f64(report.total.cpu_seconds));
+    let time = Span(Duration::from_secs_f64(report.seconds));
+    page.line(format_args!("in {time}, for {cpu} of CPU"));
+    page.lines(reasons(&report.total.left));
+    for process in &report.processes {
+        if let Some(why) = &process.error {
+            page.line(format_args!("{} (pid {}): {why}", process.name, process.pid));
+        }
+    }
+    page
+}
+
+/// The zeros that came free, or would, and the huge pages that were split for it, or would be.
+fn gained(tally: &FoldTally, is_dry_run: bool) -> (u64, u64) {
+    if is_dry_run { (tally.zero_bytes, tally.foldable_bytes) } else { (tally.freed_bytes, tally.split_bytes) }
+}
+
+/// A sentence for each reason for which memory was left as it was.
+fn reasons(left: &LeftBytes) -> Vec<String> {
+    let all = [
+        (left.few_zeros, "huge pages with too few zeros (--least-zero)"),
+        (left.shared, "huge pages with zeros that a child of fork shares"),
+        (left.locked, "huge pages with zeros that mlock holds"),
+        (left.pinned, "huge pages with zeros that are pinned for I/O, or were in use"),
+        (left.small, "pages that are not huge, which only KSM can free"),
+    ];
+    let some = all.into_iter().filter(|(bytes, _)| *bytes > 0);
+    some.map(|(bytes, what)| format!("left: {} in {what}", Bytes::from(bytes))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn report(dry_run: bool) -> FoldReport {
+        let left = LeftBytes { few_zeros: 6 * MIB, pinned: 2 * MIB, small: 3 * MIB, ..LeftBytes::default() };
+        let tally = FoldTally {
+            looked_bytes: 100 * MIB,
+            foldable_bytes: 80 * MIB,
+            zero_bytes: 40 * MIB,
+            freed_bytes: 41 * MIB,
+            split_bytes: 78 * MIB,
+            left,
+            cpu_seconds: 0.02,
+        };
+        let process = |pid, error| FoldedProcess { pid, name: "web".into(), tally, error };
+        let processes = vec![process(812, None), process(813, Some("it has ended".to_owned()))];
+        FoldReport { dry_run, processes, total: tally, seconds: 0.021 }
+    }
+
+    #[test]
+    fn what_came_free_and_what_was_left_is_told() {
+        let text = text(&report(false), None).text().to_owned();
+        for part in [
+            "freed",
+            "41.0 MiB",
+            "78.0 MiB",
+            "left: 6.0 MiB in huge pages with too few zeros",
+            "(pid 813): it has ended",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("mlock"), "{text}");
+    }
+
+    #[test]
+    fn a_dry_run_tells_what_would_come_free() {
+        let text = text(&report(true), None).text().to_owned();
+        assert!(text.contains("would free") && text.contains("40.0 MiB") && text.contains("80.0 MiB"), "{text}");
+    }
+
+    #[test]
+    fn json_is_as_its_schema_says() {
+        let json = serde_json::to_value(report(false)).unwrap();
+        assert!(jsonschema::validator_for(&schema()).unwrap().is_valid(&json), "{json}");
+    }
+}
