@@ -14,6 +14,8 @@ pub enum Method {
     Prctl,
     /// `libksmith.so` by `LD_PRELOAD`: it marks memory as the program obtains it.
     Preload,
+    /// No way: the program runs as it is, and its zero pages are folded from outside.
+    None,
 }
 
 impl fmt::Display for Method {
@@ -21,6 +23,7 @@ impl fmt::Display for Method {
         f.pad(match self {
             Self::Prctl => "prctl",
             Self::Preload => "preload",
+            Self::None => "none",
         })
     }
 }
@@ -53,7 +56,7 @@ pub struct Asked {
     pub method: Option<Method>,
     /// The memory to mark.
     pub ranges: Ranges,
-    /// Whether zero pages are to be folded, which only the library can.
+    /// True if zero pages are to be folded. The library then asks for huge pages too, where it can be loaded.
     pub folds: bool,
 }
 
@@ -63,9 +66,6 @@ pub enum Refusal {
     /// The prctl was requested for ranges.
     #[error("prctl marks all memory at once: only the library can mark ranges; use --preload, or --ranges all")]
     RangesNeedLibrary,
-    /// The prctl was requested for folding.
-    #[error("only the library can fold: leave --prctl out, or --fold")]
-    FoldNeedsLibrary,
     /// The prctl was requested where there is none.
     #[error("this kernel has no prctl for merging that survives exec (6.7 has it): use --preload")]
     NoPrctl,
@@ -97,14 +97,13 @@ pub fn choose(asked: Asked, program: &Program, support: Support) -> Result<Metho
         _ if !support.has_library => Err(Refusal::NoLibrary),
         _ => Ok(Method::Preload),
     };
-    if asked.folds {
-        return if asked.method == Some(Method::Prctl) { Err(Refusal::FoldNeedsLibrary) } else { by_library() };
-    }
+    let by_prctl = || if support.has_prctl { Ok(Method::Prctl) } else { Err(Refusal::NoPrctl) };
     match (asked.method, asked.ranges) {
         (Some(Method::Prctl), Ranges::Guided | Ranges::None) => Err(Refusal::RangesNeedLibrary),
-        (Some(Method::Prctl), Ranges::All) if !support.has_prctl => Err(Refusal::NoPrctl),
-        (Some(Method::Prctl), Ranges::All) => Ok(Method::Prctl),
+        (Some(Method::Prctl), Ranges::All) => by_prctl(),
+        (None, Ranges::All) if asked.folds => by_library().or_else(|why| by_prctl().map_err(|_| why)),
         (None, Ranges::All) if support.has_prctl => Ok(Method::Prctl),
+        (None, Ranges::None) if asked.folds => Ok(by_library().unwrap_or(Method::None)),
         _ => by_library(),
     }
 }
@@ -130,11 +129,19 @@ mod tests {
     }
 
     #[test]
-    fn folding_needs_the_library() {
-        let folds = |method| Asked { folds: true, ..asked(method, Ranges::All) };
-        assert_eq!(choose(folds(None), &Program::Dynamic, BOTH), Ok(Method::Preload));
-        assert_eq!(choose(folds(None), &Program::Static, BOTH), Err(Refusal::Static));
-        assert_eq!(choose(folds(Some(Method::Prctl)), &Program::Dynamic, BOTH), Err(Refusal::FoldNeedsLibrary));
+    fn folding_takes_the_library_where_it_can_and_works_without() {
+        let folds = |method, ranges| Asked { folds: true, ..asked(method, ranges) };
+        for (ranges, program, support, method) in [
+            (Ranges::All, Program::Dynamic, BOTH, Ok(Method::Preload)),
+            (Ranges::All, Program::Static, BOTH, Ok(Method::Prctl)),
+            (Ranges::All, Program::Static, OLD, Err(Refusal::Static)),
+            (Ranges::None, Program::Dynamic, BOTH, Ok(Method::Preload)),
+            (Ranges::None, Program::Go, OLD, Ok(Method::None)),
+            (Ranges::Guided, Program::Static, BOTH, Err(Refusal::Static)),
+        ] {
+            assert_eq!(choose(folds(None, ranges), &program, support), method, "{ranges:?} {program:?}");
+        }
+        assert_eq!(choose(folds(Some(Method::Prctl), Ranges::All), &Program::Dynamic, BOTH), Ok(Method::Prctl));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod accounting;
 mod allowance;
+mod fold_schedule;
 mod giant;
 mod method;
 mod program;
@@ -14,6 +15,7 @@ mod worth;
 
 pub use accounting::{Accounting, JobTotals, Moment, ProcessTotals, Seen, saved_bytes};
 pub use allowance::Allowance;
+pub use fold_schedule::{FoldSchedule, FoldWhen, UnknownFoldWhen};
 pub use giant::{JUMPS_OVER_HOLES, is_sparse_giant, names_a_sanitizer};
 pub use method::{Asked, Method, Ranges, Refusal, Support, choose};
 pub use program::Program;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ksmith_core::field::KernelVersion;
+use rustix::thread::CapabilitySet;
 
 use crate::root::Root;
 
@@ -54,6 +55,11 @@ pub fn fold_hindrance(root: &Root) -> Option<FoldHindrance> {
         Some(enabled) if enabled.contains("[never]") => Some(FoldHindrance::HugePagesOff),
         Some(_) => None,
     }
+}
+
+/// True if the kernel lets this process split huge pages of others (`CAP_SYS_NICE`, mm/madvise.c).
+pub fn may_split() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
 #[cfg(test)]

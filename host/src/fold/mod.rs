@@ -19,7 +19,7 @@ mod target;
 mod tests;
 
 pub use error::FoldError;
-pub use hindrance::{FoldHindrance, fold_hindrance};
+pub use hindrance::{FoldHindrance, fold_hindrance, may_split};
 pub use pass::FoldSettings;
 pub use sample::HugePageSample;
 pub use tally::{FoldTally, LeftBytes};

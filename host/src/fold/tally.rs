@@ -47,19 +47,30 @@ impl FoldTally {
             (&mut self.zero_bytes, other.zero_bytes),
             (&mut self.freed_bytes, other.freed_bytes),
             (&mut self.split_bytes, other.split_bytes),
-            (&mut self.left.few_zeros, other.left.few_zeros),
-            (&mut self.left.shared, other.left.shared),
-            (&mut self.left.locked, other.left.locked),
-            (&mut self.left.pinned, other.left.pinned),
-            (&mut self.left.small, other.left.small),
         ] {
             *sum = sum.saturating_add(part);
         }
+        self.left.add(&other.left);
         self.cpu_seconds += other.cpu_seconds;
     }
 
     /// Adds CPU time.
     pub(super) fn add_cpu(&mut self, cpu: Duration) {
         self.cpu_seconds += cpu.as_secs_f64();
+    }
+}
+
+impl LeftBytes {
+    /// Adds what another pass left.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.few_zeros, other.few_zeros),
+            (&mut self.shared, other.shared),
+            (&mut self.locked, other.locked),
+            (&mut self.pinned, other.pinned),
+            (&mut self.small, other.small),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
     }
 }

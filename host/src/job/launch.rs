@@ -14,7 +14,6 @@ use ksmith_core::job::{
     Asked, JUMPS_OVER_HOLES, Method, Program, Ranges, Refusal, Support, choose, names_a_sanitizer,
 };
 
-use super::fold::FoldWhen;
 use super::wait::Signals;
 use crate::root::Root;
 
@@ -25,8 +24,8 @@ const PR_GET_MEMORY_MERGE: libc::c_int = 68;
 /// The first kernel that keeps the opt-in over exec.
 const SURVIVES_EXEC: KernelVersion = KernelVersion::new(6, 7);
 
-/// The first kernel that can move pages out of a program (`UFFDIO_MOVE`).
-const MOVES_PAGES: KernelVersion = KernelVersion::new(6, 8);
+/// The setting of glibc by which malloc(3) asks for huge pages (`MADV_HUGEPAGE`, glibc 2.35).
+const MALLOC_IN_HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
 
 /// Bytes of a program's file that are read to recognise its kind.
 const HEAD: u64 = 1 << 20;
@@ -98,19 +97,6 @@ pub struct Launch<'a> {
     pub asked: Asked,
     /// Path of the daemon's socket, for the library.
     pub socket: &'a Path,
-    /// How zero pages are folded, if they are.
-    pub fold: Option<Fold<'a>>,
-}
-
-/// How libksmith folds the job's zero pages.
-#[derive(Debug, Clone, Copy)]
-pub struct Fold<'a> {
-    /// When it does.
-    pub when: FoldWhen,
-    /// Thousandths of a core that each program may take after its first pass.
-    pub cpu_per_mille: u64,
-    /// The job's directory for orders and answers.
-    pub place: &'a Path,
 }
 
 /// A running program.
@@ -204,39 +190,28 @@ impl Launch<'_> {
                     .env("LD_PRELOAD", preloaded(library, env::var_os("LD_PRELOAD").as_deref()))
                     .env("KSMITH_RANGES", ranges)
                     .env("KSMITH_SOCKET", self.socket);
-                if let Some(fold) = self.fold {
-                    command
-                        .env("KSMITH_FOLD", fold.when.to_string())
-                        .env("KSMITH_FOLD_CPU", fold.cpu_per_mille.to_string())
-                        .env("KSMITH_FOLD_PLACE", fold.place);
+                if self.asked.folds {
+                    command.env("KSMITH_HUGE_HINT", "1");
                 }
             }
+            Method::None => {}
+        }
+        if self.asked.folds {
+            command.env("GLIBC_TUNABLES", with_tunable(env::var_os("GLIBC_TUNABLES").as_deref()));
         }
         let child = command.spawn().map_err(|source| LaunchError::Unusable { path: plan.path.clone(), source })?;
         Ok(Started { child })
     }
 }
 
-/// Why the programs of a job can't be folded unasked. `None`: they can, if they keep this user's rights.
-#[allow(unsafe_code, reason = "no safe wrapper knows this call")]
-pub fn fold_hindrance() -> Option<String> {
-    let (version, release) = kernel();
-    if version.is_some_and(|version| version < MOVES_PAGES) {
-        return Some(format!("Linux {release} can't move pages out of a program (6.8 can)"));
+/// Returns glibc's settings with the one by which malloc asks for huge pages. The user's own value of that one stays.
+fn with_tunable(others: Option<&OsStr>) -> OsString {
+    let mut all = OsString::from(MALLOC_IN_HUGE_PAGES);
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
     }
-    // SAFETY: a plain number goes in, and a descriptor comes out.
-    let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
-    if let Ok(descriptor) = i32::try_from(descriptor)
-        && descriptor >= 0
-    {
-        // SAFETY: ours, and closed once.
-        unsafe { libc::close(descriptor) };
-        return None;
-    }
-    let device = File::options().read(true).write(true).open("/dev/userfaultfd");
-    device.err().map(|_| {
-        "this user has no full userfaultfd (CAP_SYS_PTRACE, or access to /dev/userfaultfd, gives one)".to_owned()
-    })
+    all
 }
 
 /// The value of `LD_PRELOAD` with our library first.
@@ -314,7 +289,7 @@ mod tests {
     fn plan(file: &Path, method: Option<Method>) -> Result<Plan, LaunchError> {
         let command = [file.as_os_str().to_owned()];
         let asked = Asked { method, ranges: Ranges::All, folds: false };
-        Launch { command: &command, asked, socket: Path::new("/run/none"), fold: None }.plan()
+        Launch { command: &command, asked, socket: Path::new("/run/none") }.plan()
     }
 
     #[test]
@@ -340,6 +315,13 @@ mod tests {
         let library = Path::new("/usr/lib/ksmith/libksmith.so");
         assert_eq!(preloaded(library, Some("a.so:b.so".as_ref())), "/usr/lib/ksmith/libksmith.so:a.so:b.so");
         assert_eq!(preloaded(library, Some("".as_ref())), "/usr/lib/ksmith/libksmith.so");
+    }
+
+    #[test]
+    fn glibcs_other_settings_stay_and_take_precedence() {
+        assert_eq!(with_tunable(None), "glibc.malloc.hugetlb=1");
+        let own = "glibc.malloc.hugetlb=0";
+        assert_eq!(with_tunable(Some(own.as_ref())), "glibc.malloc.hugetlb=1:glibc.malloc.hugetlb=0");
     }
 
     #[test]

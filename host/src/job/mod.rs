@@ -2,8 +2,8 @@
 //!
 //! [`launch`] recognises the kind of program, decides how it opts in, and starts it. [`wait`] passes signals on
 //! and reaps children. [`watch`] samples the job's processes from a thread of its own, into
-//! [`ksmith_core::job::Accounting`]. [`fold`] gives and reads the files by which libksmith folds. [`guided`] reads the progress of libksmith, [`copies`] measures the cost of
-//! a broken page, and [`report`] presents the result.
+//! [`ksmith_core::job::Accounting`]. [`fold`] folds them from another thread. [`guided`] reads the progress of
+//! libksmith, [`copies`] measures the cost of a broken page, and [`report`] presents the result.
 
 mod copies;
 mod fold;
@@ -15,9 +15,9 @@ mod wait;
 mod watch;
 
 pub use copies::nanoseconds_per_copy;
-pub use fold::{FoldPlace, FoldReport, FoldWhen};
+pub use fold::{FoldReport, JobFoldSettings, JobFolder};
 pub use guided::Followed;
-pub use launch::{Fold, Launch, LaunchError, Plan, Started, fold_hindrance, library, support};
+pub use launch::{Launch, LaunchError, Plan, Started, library, support};
 pub use report::{JobReport, ProcessReport};
 pub use wait::{Ended, Signals, block_signals, wait};
 pub use watch::{Notice, Outcome, Watch, WatchError};

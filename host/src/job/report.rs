@@ -17,7 +17,7 @@ use super::watch::Outcome;
 pub struct JobReport {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The way in which the job opted in: `prctl` or `preload`.
+    /// The way in which the job opted in: `prctl`, `preload` or `none`.
     pub method: Method,
     /// Exit code of the program, or 128 + the number of the signal that ended it.
     pub exit_code: u8,
@@ -33,7 +33,7 @@ pub struct JobReport {
     pub mean_saved_bytes: u64,
     /// Peak of the bytes saved by KSM.
     pub peak_saved_bytes: u64,
-    /// Bytes of zero pages that libksmith gave back (`--fold`), beside what KSM saved. Null without.
+    /// Bytes of zero pages that folding freed (`--fold`), beside what KSM saved. Null without.
     pub folded_bytes: Option<u64>,
     /// What folding did in all. Null without.
     pub fold: Option<FoldReport>,
@@ -203,20 +203,24 @@ impl JobReport {
         if let Some(fold) = &self.fold {
             let cpu = Span(Duration::from_secs_f64(fold.cpu_seconds));
             page.line(format_args!(
-                "folded {} of zero pages in {} passes of {} programs, for {cpu} of CPU",
+                "folded {} of zero pages in {} over {}, for {cpu} of CPU",
                 bytes(fold.folded_bytes),
-                fold.passes,
-                fold.programs
+                counted(fold.passes, "pass", "passes"),
+                counted(fold.processes, "process", "processes")
             ));
             if let Some(why) = &fold.refusal {
-                page.line(format_args!("some program could not fold: {why}"));
-            } else if fold.programs == 0 {
-                page.line("no program has folded: it ended before its first pass, or loads no library, as a setuid program");
+                page.line(format_args!("some process could not be folded: {why}"));
+            } else if fold.processes == 0 {
+                page.line("no process was folded: all ended before their first pass");
             }
         }
         page.line(&self.verdict);
         page
     }
+}
+
+fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 #[cfg(test)]
@@ -262,43 +266,25 @@ mod tests {
     fn what_was_folded_is_told_apart() {
         let mut folded = report(0, 0);
         assert!(serde_json::to_value(&folded).unwrap()["folded_bytes"].is_null());
-        let fold = FoldReport {
-            folded_bytes: 64 << 20,
-            passes: 2,
-            programs: 1,
-            cpu_seconds: 0.5,
-            ..FoldReport::default()
-        };
+        let fold = FoldReport { folded_bytes: 64 << 20, passes: 2, processes: 1, ..FoldReport::default() };
         folded.add_fold(fold);
         let text = folded.page().text().to_owned();
-        assert!(text.contains("folded 64.0 MiB of zero pages in 2 passes of 1 programs"), "{text}");
-        assert!(!text.contains("no program"), "{text}");
+        assert!(text.contains("folded 64.0 MiB of zero pages in 2 passes over 1 process, for"), "{text}");
         assert_eq!(folded.verdict, "nothing was merged; zero pages were folded");
         assert_eq!(serde_json::to_value(&folded).unwrap()["folded_bytes"], 64 << 20);
     }
 
     #[test]
-    fn a_job_in_which_no_program_folds_is_told_so() {
-        let mut unfolded = report(0, 0);
-        unfolded.add_fold(FoldReport::default());
-        let text = unfolded.page().text().to_owned();
-        assert!(text.contains("no program has folded") && text.contains("setuid"), "{text}");
-        let refused = FoldReport { refusal: Some("not permitted".into()), ..FoldReport::default() };
-        let mut refused_job = report(0, 0);
-        refused_job.add_fold(refused);
-        assert!(!refused_job.page().text().contains("no program has folded"));
-    }
-
-    #[test]
-    fn the_keys_are_those_that_batch_systems_read() {
-        let json = serde_json::to_value(report(100 << 20, 5)).unwrap();
-        for key in ["mean_saved_bytes", "peak_saved_bytes", "wall_seconds", "cow_breaks", "method", "exit_code"] {
-            assert!(!json[key].is_null(), "{key}");
-        }
-        let process = &json["processes"][0];
-        for key in ["pid", "name", "peak_pss_bytes", "mean_saved_bytes", "peak_saved_bytes"] {
-            assert!(!process[key].is_null(), "{key}");
-        }
-        assert_eq!((json["method"].as_str(), json["exit_code"].as_u64()), (Some("prctl"), Some(3)));
+    fn a_job_in_which_no_process_is_folded_is_told_so() {
+        let mut idle = report(0, 0);
+        idle.add_fold(FoldReport::default());
+        assert!(idle.page().text().contains("no process was folded"));
+        let mut refused = report(0, 0);
+        refused.add_fold(FoldReport { refusal: Some("not permitted".into()), ..FoldReport::default() });
+        let text = refused.page().text().to_owned();
+        assert!(
+            text.contains("could not be folded: not permitted") && !text.contains("no process was folded"),
+            "{text}"
+        );
     }
 }

@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ksmith_core::job::{Asked, Method, Ranges};
+use ksmith_core::job::{Asked, FoldWhen, Method, Ranges};
 use ksmith_core::printable::{self, Page};
 use ksmith_core::units::Bytes;
 
 use super::run_scans::{ScanWhen, Scanner, Scans};
 use super::{Failure, Global, print};
 use crate::exit;
+use ksmith_host::fold::{FoldError, fold_hindrance, may_split};
 use ksmith_host::job::{
-    Fold, FoldPlace, FoldWhen, JobReport, Launch, LaunchError, Outcome, Watch, block_signals, fold_hindrance,
+    JobFoldSettings, JobFolder, JobReport, Launch, LaunchError, Outcome, Watch, block_signals,
     nanoseconds_per_copy, wait,
 };
 use ksmith_host::ksmd;
+use ksmith_host::root::Root;
 
 /// Start a program with mergeable memory, and report at its end what KSM saved.
 ///
@@ -42,12 +44,12 @@ pub struct RunArgs {
     /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
     #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanWhen::EndOfInit)]
     scan: ScanWhen,
-    /// Give zero pages back from inside the program, by libksmith: when memory has stopped growing, every so many
-    /// seconds, or on demand; without KSM too
+    /// Get the program's memory into huge pages, and give their zero pages back: when memory has stopped growing, every
+    /// so many seconds, or on demand by `ksmith fold`; without KSM too. Needs root and Linux 6.12
     #[arg(long, value_name = "end-of-init|every=SECONDS|on-demand", num_args = 0..=1, require_equals = true,
-        default_missing_value = "end-of-init", conflicts_with = "prctl")]
+        default_missing_value = "end-of-init")]
     fold: Option<FoldWhen>,
-    /// CPU of each program that folding may take after its first pass, in per cent of a core
+    /// CPU that folding each process may take after its first pass, in per cent of a core
     #[arg(long, value_name = "PERCENT", default_value = "2", requires = "fold", value_parser = percent)]
     fold_cpu: f64,
     /// Write the report to this file, as JSON
@@ -91,13 +93,7 @@ impl RunArgs {
         let root = global.live_root()?;
         let config = global.load_config()?;
         let socket: &Path = &config.optin.socket;
-        let place = self.fold.map(|_| FoldPlace::make()).transpose()?;
-        let fold = self.fold.zip(place.as_ref()).map(|(when, place)| Fold {
-            when,
-            cpu_per_mille: (self.fold_cpu * 10.0).round() as u64,
-            place: place.path(),
-        });
-        let launch = Launch { command: &self.command, asked: self.asked(), socket, fold };
+        let launch = Launch { command: &self.command, asked: self.asked(), socket };
         let plan = launch.plan().map_err(failure)?;
         tracing::debug!("{} opts in by {}", plan.path.display(), plan.method);
         let copy_nanoseconds = nanoseconds_per_copy().unwrap_or(0.0);
@@ -105,7 +101,7 @@ impl RunArgs {
         if let Some(warning) = scanner.warning(&root) {
             tracing::warn!("{warning}");
         }
-        self.say_fold(place.as_ref());
+        self.say_fold(&root);
         if let Some(file) = &self.report {
             // Before the start, because a failure after hours would come too late.
             std::fs::OpenOptions::new()
@@ -120,6 +116,8 @@ impl RunArgs {
         let ksmd_before = ksmd::cpu_ns(&root);
         let started = launch.start(&plan, &signals).map_err(failure)?;
         let watch = Watch::begin(plan.method)?;
+        let fold = |when| JobFolder::begin(JobFoldSettings { when, cpu_share: self.fold_cpu / 100.0 });
+        let folder = self.fold.map(fold).transpose()?;
         let scans = Scans::begin(scanner, self.scan, plan.ranges, watch.notices())?;
         let ended = wait(&started.child, &mut signals)?;
         let outcome = watch.finish();
@@ -127,8 +125,8 @@ impl RunArgs {
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut report = JobReport::new(command, plan.method, ended, &outcome, copy_nanoseconds);
         report.scans = scanned;
-        if let Some(place) = &place {
-            report.add_fold(place.report());
+        if let Some(folder) = folder {
+            report.add_fold(folder.finish());
         }
         let ksmd_cpu = ksmd::cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
         report.ksmd_cpu_seconds = ksmd_cpu.map(|ns| ns as f64 / 1e9);
@@ -136,13 +134,15 @@ impl RunArgs {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Says before the start whether folding works here, and how it is ordered.
-    fn say_fold(&self, place: Option<&FoldPlace>) {
-        let Some(place) = place else { return };
-        if let Some(why) = fold_hindrance() {
-            tracing::warn!("{why}: nothing is folded unasked, only what the program folds by ksmith_fold");
-        } else if self.fold == Some(FoldWhen::OnDemand) && !self.quiet {
-            tracing::warn!("to fold: touch {}", place.order().display());
+    /// Says before the start why nothing will be folded, or how it is ordered.
+    fn say_fold(&self, root: &Root) {
+        let Some(when) = self.fold else { return };
+        let hindrance = fold_hindrance(root).map(|why| why.to_string());
+        let why = hindrance.or_else(|| (!may_split()).then(|| FoldError::Denied.to_string()));
+        if let Some(why) = why {
+            tracing::warn!("nothing will be folded: {why}");
+        } else if when == FoldWhen::OnDemand && !self.quiet {
+            tracing::warn!("to fold: ksmith fold PID, with the program's PID");
         }
     }
 
