@@ -45,10 +45,10 @@ impl Report {
     }
 }
 
-/// Bytes of zero pages that are not merged, by the pages of each mapping that were sampled.
+/// Bytes of zero pages in huge pages, by the pages of each mapping that were sampled.
 fn foldable(seen: &Examination) -> u64 {
     let of_mapping = |examined: &Examined| {
-        let zero = examined.looks.iter().filter(|look| look.is_zero).count() as u64;
+        let zero = examined.looks.iter().filter(|look| look.is_zero && look.is_huge).count() as u64;
         let pages = examined.pages.map_or(0, |pages| pages.unmerged);
         (pages * zero).checked_div(examined.looks.len() as u64).unwrap_or(0) * seen.page_size
     };
@@ -105,11 +105,11 @@ impl Report {
         }
         page.line("");
         page.line(format_args!(
-            "about {} of it are pages of zeros: to fold them brings more than merging has.",
+            "about {} of it are zeros in huge pages: folding them frees more than merging has.",
             Bytes::from(self.foldable_bytes)
         ));
-        page.line("           do, for a program: ksmith run --fold -- CMD");
-        page.line("           do, for a virtual machine: free page reporting of its balloon, which gives back what the guest frees:");
+        page.line(format_args!("           do: ksmith fold {}", self.pid));
+        page.line("           or, for a virtual machine: free page reporting of its balloon, which gives back what the guest frees:");
         page.line(
             "           QEMU -device virtio-balloon-pci,free-page-reporting=on; libvirt <memballoon model='virtio'",
         );
@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    fn report(zero: usize, merged: u64) -> Report {
-        let look = |is_zero| Look { then: Then::Same, is_huge: false, is_zero, equals: None };
+    fn report(zero: usize, merged: u64, is_huge: bool) -> Report {
+        let look = |is_zero| Look { then: Then::Same, is_huge, is_zero, equals: None };
         let looks = (0..100).map(|number| look(number < zero)).collect();
         let pages = Some(Pages { unmerged: 10_000, merged, ..Pages::default() });
         let figures = "7f0000000000-7f0010000000 rw-p 00000000 00:00 0\nRss: 262144 kB\nAnonymous: 262144 kB\nVmFlags: rd wr mg\n";
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn folding_is_named_where_it_brings_more_than_merging_has() {
-        let named = report(40, 1000);
+        let named = report(40, 1000, true);
         assert_eq!(named.foldable_bytes, 4000 * 4096);
         let text = named.page().text().to_owned();
-        assert!(text.contains("ksmith run --fold") && text.contains("freePageReporting='on'"), "{text}");
-        for other in [report(5, 0), report(40, 9000)] {
-            assert!(!other.page().text().contains("--fold"));
+        assert!(text.contains("ksmith fold 7") && text.contains("freePageReporting='on'"), "{text}");
+        for other in [report(5, 0, true), report(40, 9000, true), report(40, 1000, false)] {
+            assert!(!other.page().text().contains("ksmith fold"));
         }
     }
 }

@@ -59,7 +59,8 @@ pub struct GuestReport {
     pub present_bytes: u64,
     /// Pages of zeros.
     pub zero_bytes: u64,
-    /// Those of them that folding would give back, without ksmd: all that are not the kernel's zero page yet.
+    /// Those of them that folding would free at most, without ksmd: all that are not the kernel's zero page yet, as far as the guest's
+    /// memory is in huge pages.
     pub foldable_bytes: u64,
     /// Copies within the guest, beyond the first of each content.
     pub equal_within_bytes: u64,
@@ -122,7 +123,7 @@ impl GuestReport {
             pids,
             present_bytes: (outcome.pages + sums.changing) * page_size,
             zero_bytes: bytes(outcome.zero),
-            foldable_bytes: bytes(outcome.zero - sums.merged_zero as f64),
+            foldable_bytes: bytes(outcome.zero - sums.merged_zero as f64).min(sums.huge_bytes),
             equal_within_bytes: bytes(outcome.within),
             equal_across_bytes: bytes(outcome.across),
             merged_bytes: sums.merged * page_size,
@@ -147,8 +148,8 @@ impl GuestReport {
         };
         (part >= WORTH_FOLDING).then(|| {
             format!(
-                "Folding zero pages from inside would give back {} ({:.0} %{of_merging}) without ksmd: ksmith run --fold; \
-                 for virtual machines, free page reporting.",
+                "Folding zeros of huge pages would free up to {} ({:.0} %{of_merging}) without ksmd: ksmith fold; what a \
+                 virtual machine frees comes back by free page reporting.",
                 Bytes::from(self.foldable_bytes),
                 part * 100.0,
             )
@@ -179,7 +180,7 @@ mod tests {
     fn folding_is_named_where_zero_pages_are_a_good_part() {
         let outcome = GuestOutcome { pages: 1000, zero: 300.0, ..GuestOutcome::default() };
         let report = |merged_zero| {
-            let sums = GuestSums { merged_zero, ..GuestSums::default() };
+            let sums = GuestSums { merged_zero, huge_bytes: 250 * 4096, ..GuestSums::default() };
             GuestReport::new("a".to_owned(), None, Vec::new(), &outcome, &sums, 4096)
         };
         let mut guest = report(100);
@@ -187,9 +188,10 @@ mod tests {
         guest.expected_saved_bytes = 400 * 4096;
         let advice = guest.advice_to_fold().unwrap();
         assert!(
-            advice.contains("(20 %, 50 % of what merging saves)") && advice.contains("ksmith run --fold"),
+            advice.contains("(20 %, 50 % of what merging saves)") && advice.contains("ksmith fold"),
             "{advice}"
         );
-        assert_eq!(report(280).advice_to_fold(), None, "little is left that folding would give back");
+        assert_eq!(report(280).advice_to_fold(), None, "little is left that folding would free");
+        assert_eq!(report(0).foldable_bytes, 250 * 4096, "what is not in huge pages can't be folded");
     }
 }

@@ -233,6 +233,7 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
         let is_counted = sees_frames && !matches!(options.mode, Mode::Sample(_));
         sums.merged += zero + if is_counted { tally.merged } else { ksm.merging_pages.unwrap_or(0) };
         sums.is_mergeable |= target.memory.is_mergeable;
+        sums.huge_bytes += target.memory.huge_bytes;
         for (&reason, bytes) in &target.memory.ineligible {
             *sums.ineligible.entry(reason).or_default() += bytes;
         }

@@ -13,6 +13,8 @@ pub(super) struct GuestSums {
     /// Zero pages that are the kernel's already.
     pub merged_zero: u64,
     pub leaving: u64,
+    /// Bytes in huge pages.
+    pub huge_bytes: u64,
     pub is_mergeable: bool,
     pub ineligible: BTreeMap<Ineligible, u64>,
 }
@@ -24,6 +26,7 @@ impl GuestSums {
         self.merged += other.merged;
         self.merged_zero += other.merged_zero;
         self.leaving += other.leaving;
+        self.huge_bytes += other.huge_bytes;
         self.is_mergeable |= other.is_mergeable;
         for (&reason, bytes) in &other.ineligible {
             *self.ineligible.entry(reason).or_default() += bytes;

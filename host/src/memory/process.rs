@@ -49,6 +49,8 @@ pub struct Memory {
     pub stretches: Vec<Stretch>,
     /// Anonymous bytes in them.
     pub anonymous_bytes: u64,
+    /// Bytes of those in huge pages.
+    pub huge_bytes: u64,
     /// Bytes in swap, in mappings of any kind.
     pub swapped_bytes: u64,
     /// Bytes that can't be merged.
@@ -180,6 +182,7 @@ impl Process {
             pagemap,
             stretches: Vec::new(),
             anonymous_bytes: 0,
+            huge_bytes: 0,
             swapped_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
@@ -269,6 +272,7 @@ impl Memory {
         let ineligible = is_locked.then_some(Ineligible::Vfio);
         self.largest = self.largest.max(Largest { bytes: figures.anonymous, ineligible });
         self.lose(Ineligible::File, figures.rss.saturating_sub(figures.anonymous));
+        self.huge_bytes = self.huge_bytes.saturating_add(figures.huge);
         let stretch = Stretch { start: mapping.start, end: mapping.end };
         match mapping.is_mergeable() {
             Some(false) => sorter.unmarked.push((stretch, figures.anonymous)),
@@ -340,6 +344,7 @@ mod tests {
             pagemap: own(),
             stretches: Vec::new(),
             anonymous_bytes: 0,
+            huge_bytes: 0,
             swapped_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,

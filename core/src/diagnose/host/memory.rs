@@ -70,7 +70,7 @@ pub(super) fn folding(sample: &Sample) -> Option<Finding> {
             "folding",
             Severity::Note,
             format!("{} of the {} that KSM saves are empty pages", Bytes::from(zero), Bytes::from(saved)),
-            "without ksmd: `ksmith run --fold` for programs, free page reporting for virtual machines \
+            "without ksmd: `ksmith fold` while they are in huge pages, free page reporting for virtual machines \
              (/usr/share/doc/ksmith/docs/how-to/fold.md)",
         )
     })
