@@ -4,19 +4,12 @@
 !
 ! SPDX-License-Identifier: MIT OR Apache-2.0
 module ksmith
-  use, intrinsic :: iso_c_binding, only: c_char, c_f_pointer, c_int, c_int32_t, c_int64_t, c_ptr, c_size_t
+  use, intrinsic :: iso_c_binding, only: c_char, c_f_pointer, c_int, c_int64_t, c_ptr, c_size_t
   implicit none
   private
 
-  public :: ksmith_version, ksmith_mark, ksmith_unmark, ksmith_scan, ksmith_saves, ksmith_fold, ksmith_fold_all
+  public :: ksmith_version, ksmith_mark, ksmith_unmark, ksmith_scan, ksmith_saves, ksmith_fold
   public :: ksmith_savings, ksmith_folded, ksmith_message, ksmith_fold_threads
-
-  ! Flags of ksmith_fold; their sum is a set of them.
-  integer(c_int), parameter, public :: ksmith_fold_still = int(z'100', c_int)
-  integer(c_int), parameter, public :: ksmith_fold_without_io = int(z'200', c_int)
-
-  ! How writers were kept out.
-  integer(c_int32_t), parameter, public :: ksmith_fold_by_full = 1, ksmith_fold_by_user = 2, ksmith_fold_by_still = 3
 
   ! What merging does for this process, in bytes.
   type, bind(c) :: ksmith_savings
@@ -29,21 +22,16 @@ module ksmith
     integer(c_int64_t) :: reserved(2)
   end type
 
-  ! What was folded, and what was left alone. Bytes, but for the last three.
+  ! What was folded, and what was left alone. Bytes, but for the last two.
   type, bind(c) :: ksmith_folded
     integer(c_int64_t) :: folded_bytes
     integer(c_int64_t) :: looked_bytes
     integer(c_int64_t) :: shared_bytes
-    integer(c_int64_t) :: pinned_bytes
     integer(c_int64_t) :: locked_bytes
     integer(c_int64_t) :: huge_bytes
     integer(c_int64_t) :: other_bytes
-    integer(c_int64_t) :: taken_bytes
-    integer(c_int64_t) :: changed_bytes
-    integer(c_int64_t) :: own_bytes
     integer(c_int64_t) :: nanoseconds
-    integer(c_int32_t) :: method
-    integer(c_int32_t) :: threads
+    integer(c_int64_t) :: threads
   end type
 
   interface
@@ -74,16 +62,11 @@ module ksmith
       type(ksmith_savings), intent(out) :: savings
     end function
 
+    ! Until it returns nothing writes to the range, and no I/O into it is under way.
     integer(c_int) function ksmith_fold(start, length, flags, folded) bind(c)
       import :: c_int, c_ptr, c_size_t, ksmith_folded
       type(c_ptr), value :: start
       integer(c_size_t), value :: length
-      integer(c_int), value :: flags
-      type(ksmith_folded), intent(inout) :: folded
-    end function
-
-    integer(c_int) function ksmith_fold_all(flags, folded) bind(c)
-      import :: c_int, ksmith_folded
       integer(c_int), value :: flags
       type(ksmith_folded), intent(inout) :: folded
     end function
@@ -101,7 +84,7 @@ module ksmith
 
 contains
 
-  ! The flag for so many threads, 64 at most.
+  ! The flags of ksmith_fold for so many threads, 64 at most.
   pure integer(c_int) function ksmith_fold_threads(threads)
     integer, intent(in) :: threads
     ksmith_fold_threads = iand(int(threads, c_int), 255_c_int)

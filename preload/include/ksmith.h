@@ -89,51 +89,30 @@ struct ksmith_guided {
  *   -EBUSY   another thread asks just now */
 int ksmith_guided(int milliseconds, struct ksmith_guided *result);
 
-/* Flags of ksmith_fold and ksmith_fold_all. */
-#define KSMITH_FOLD_THREADS(n) ((unsigned)(n) & 0xffu) /* fold in so many threads, while the caller waits; 0 is 1, 64 at most */
-#define KSMITH_FOLD_STILL 0x100u      /* the caller promises: until the call returns, no thread writes to the range, and no I/O into it
-                                       * is under way */
-#define KSMITH_FOLD_WITHOUT_IO 0x200u /* the caller promises: no system call reads or writes the range, no I/O into it is under way,
-                                       * and no thread has its stack there. Threads may read and write */
+/* Flags of ksmith_fold. */
+#define KSMITH_FOLD_THREADS(n) ((unsigned)(n) & 0xffu) /* fold in so many threads, the caller among them; 0 is 1, 64 at most */
 
-/* How writers were kept out. */
-#define KSMITH_FOLD_BY_FULL 1  /* a full userfaultfd: threads and system calls that write wait for some microseconds */
-#define KSMITH_FOLD_BY_USER 2  /* a userfaultfd for user mode, by KSMITH_FOLD_WITHOUT_IO */
-#define KSMITH_FOLD_BY_STILL 3 /* not at all, by KSMITH_FOLD_STILL */
-
-/* What was folded, and what was left alone. Bytes, but for the last three. */
+/* What was folded, and what was left alone. Bytes, but for the last two. */
 struct ksmith_folded {
-    uint64_t folded_bytes;  /* given back */
-    uint64_t looked_bytes;  /* resident private memory that was looked at */
-    uint64_t shared_bytes;  /* zero, but merged by KSM, or shared with a child of fork */
-    uint64_t pinned_bytes;  /* zero, but pinned for I/O; or shared with a child that has ended, and not written to since */
-    uint64_t locked_bytes;  /* zero, but held by mlock */
-    uint64_t huge_bytes;    /* zero, in huge pages that are in use for the most part */
-    uint64_t other_bytes;   /* mappings of another kind: shared, of files, hugetlb, stacks, without the right to write */
-    uint64_t taken_bytes;   /* registered with another userfaultfd */
-    uint64_t changed_bytes; /* in mappings that were changed meanwhile */
-    uint64_t own_bytes;     /* stack and data of the folding threads */
-    uint64_t nanoseconds;   /* time of the call */
-    uint32_t method;        /* KSMITH_FOLD_BY_... */
-    uint32_t threads;       /* that folded */
+    uint64_t folded_bytes; /* given back */
+    uint64_t looked_bytes; /* resident pages of this process alone, which were read */
+    uint64_t shared_bytes; /* resident, but shared with a child of fork, merged by KSM, or the kernel's zero page */
+    uint64_t locked_bytes; /* zero, but held by mlock */
+    uint64_t huge_bytes;   /* zero, in huge pages that are in use for more than half */
+    uint64_t other_bytes;  /* mappings of another kind: shared, of files, hugetlb, stacks, without the right to write */
+    uint64_t nanoseconds;  /* time of the call */
+    uint64_t threads;      /* threads that folded */
 };
 
 /* Gives the zero pages within [start, start + length) back to the system: they read as zero, and cost memory only when they are
- * written to again. Contents stay as they are. The memory must stay mapped until the call returns. Other threads may read and
- * write meanwhile, and so may system calls, unless the flags promise otherwise. Not for signal handlers. result may be NULL.
+ * written to again. Contents stay as they are. The caller promises: until the call returns the memory stays mapped, no thread
+ * writes to it, and no I/O into it is under way. A write meanwhile may be lost. The memory is not registered for I/O (io_uring,
+ * RDMA, VFIO), which would go on in the old pages, nor with a userfaultfd. Not for signal handlers. result may be NULL.
+ * Memory that a program can't promise this of is folded from outside: `ksmith fold PID`.
  *   -EINVAL  there is no whole page in the range, or a flag is unknown
- *   -EPERM   this process may not have a full userfaultfd (CAP_SYS_PTRACE, or access to /dev/userfaultfd): promise
- *            KSMITH_FOLD_WITHOUT_IO or KSMITH_FOLD_STILL
- *   -ENOSYS  this kernel can't move pages (before 6.8): promise KSMITH_FOLD_STILL. Before 6.7: not at all
- *   -EBUSY   another thread folds just now
- *   -EAGAIN  no thread could be started, as while another thread replaces the program by execve
- *   -ENOMEM  there is no memory for it */
+ *   -EPERM   the program has sandboxed itself (ksmith_method answers "quiet")
+ *   -ENOMEM  part of the range was unmapped meanwhile, or there is no memory for it */
 int ksmith_fold(void *start, size_t length, unsigned flags, struct ksmith_folded *result);
-
-/* The same for all private anonymous memory of the process. It needs a full userfaultfd, and takes no promise. Memory may be
- * unmapped meanwhile. Slower than ksmith_fold: what other threads may unmap is looked at in copies.
- *   as ksmith_fold; -EINVAL for a promise */
-int ksmith_fold_all(unsigned flags, struct ksmith_folded *result);
 
 /* A sentence on a code that a function answered. Never NULL; not to be freed. */
 const char *ksmith_strerror(int code);

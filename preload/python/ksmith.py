@@ -16,7 +16,7 @@ import ctypes
 import os
 from typing import NamedTuple
 
-__all__ = ["Folded", "Guided", "KsmithError", "Savings", "fold", "fold_all", "guided", "mark", "method", "saves", "scan", "unmark"]
+__all__ = ["Folded", "Guided", "KsmithError", "Savings", "fold", "guided", "mark", "method", "saves", "scan", "unmark"]
 
 
 class KsmithError(OSError):
@@ -47,15 +47,10 @@ class Folded(NamedTuple):
     folded_bytes: int
     looked_bytes: int
     shared_bytes: int
-    pinned_bytes: int
     locked_bytes: int
     huge_bytes: int
     other_bytes: int
-    taken_bytes: int
-    changed_bytes: int
-    own_bytes: int
     nanoseconds: int
-    method: int  # 1 by a full userfaultfd, 2 by one for user mode, 3 by the promise that nothing writes
     threads: int
 
 
@@ -76,10 +71,7 @@ class _Guided(ctypes.Structure):
 
 
 class _Folded(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in Folded._fields[:-2]] + [
-        ("method", ctypes.c_uint32),
-        ("threads", ctypes.c_uint32),
-    ]
+    _fields_ = [(name, ctypes.c_uint64) for name in Folded._fields]
 
 
 def _open():
@@ -108,7 +100,6 @@ def _load():
         ("ksmith_saves", number, [ctypes.POINTER(_Savings)]),
         ("ksmith_guided", number, [number, ctypes.POINTER(_Guided)]),
         ("ksmith_fold", number, [pointer, size, ctypes.c_uint, ctypes.POINTER(_Folded)]),
-        ("ksmith_fold_all", number, [ctypes.c_uint, ctypes.POINTER(_Folded)]),
         ("ksmith_strerror", ctypes.c_char_p, [number]),
         ("ksmith_reason", size, [ctypes.c_char_p, size]),
     ):
@@ -174,18 +165,13 @@ def guided(timeout=-1.0):
     return Guided(found.ranges, found.bytes)
 
 
-def fold(memory, threads=1, still=False, without_io=False):
-    """Gives the zero pages of an array or buffer back to the system; its contents stay as they are. See ksmith_fold in ksmith.h."""
-    found = _Folded()
-    flags = (threads & 0xFF) | (0x100 if still else 0) | (0x200 if without_io else 0)
-    _check(_library.ksmith_fold(*_range(memory), flags, ctypes.byref(found)))
-    return Folded._make(getattr(found, name) for name in Folded._fields)
+def fold(memory, threads=1):
+    """Gives the zero pages of an array or buffer back to the system; its contents stay as they are.
 
-
-def fold_all(threads=1):
-    """The same for all private memory of the process. It needs the right to a full userfaultfd."""
+    Nothing may write to it until this returns: see ksmith_fold in ksmith.h.
+    """
     found = _Folded()
-    _check(_library.ksmith_fold_all(threads & 0xFF, ctypes.byref(found)))
+    _check(_library.ksmith_fold(*_range(memory), threads & 0xFF, ctypes.byref(found)))
     return Folded._make(getattr(found, name) for name in Folded._fields)
 
 

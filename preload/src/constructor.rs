@@ -2,7 +2,6 @@
 
 use core::ffi::{CStr, c_int};
 
-use crate::fold::auto;
 use crate::guided::PR_GET_MEMORY_MERGE;
 #[cfg(not(test))]
 use crate::process;
@@ -39,7 +38,7 @@ extern "C" fn constructor() {
             sweep::sweep();
         }
         // Where blocks are intercepted, the first large block starts it.
-        if !cfg!(feature = "blocks") || auto::is_wanted() {
+        if !cfg!(feature = "blocks") {
             helper::wake();
         }
         if settings.is_verbose {
@@ -94,8 +93,7 @@ fn load() -> Settings {
     });
     state::set(settings.threshold, memory, settings.merges_huge, interval);
     // Guided mode needs the thread. A sweep is worth a thread only if the user asks for it.
-    helper::find(mode == Mode::Guided || settings.interval.is_some() || settings.fold.is_some());
-    auto::set(settings.fold, settings.fold_cpu, variable(c"KSMITH_FOLD_PLACE"));
+    helper::find(mode == Mode::Guided || settings.interval.is_some());
     state::set_mode(mode);
     settings
 }

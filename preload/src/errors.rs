@@ -7,13 +7,13 @@ pub fn meaning(code: c_int) -> &'static CStr {
     match code.wrapping_neg() {
         0 => c"done",
         libc::EINVAL => c"an argument makes no sense, or there is no whole page in the range",
-        libc::ENOSYS => c"this kernel has no KSM, or can't move pages",
+        libc::ENOSYS => c"this kernel has no KSM",
         libc::ENOMEM => c"part of the range is not mapped, or there is no memory to part merged pages",
-        libc::EAGAIN => c"the kernel is short of memory or threads just now: try again",
+        libc::EAGAIN => c"the kernel is short of memory just now: try again",
         libc::ENOENT => c"there is no ksmith daemon: nothing listens at its socket",
         libc::EACCES => c"this user may not ask the daemon: see [user] in its configuration",
         libc::EPERM => {
-            c"refused: ksmith_reason says why if it was the daemon; else this process may not have a userfaultfd"
+            c"refused: ksmith_reason says why if it was the daemon; else this program has sandboxed itself"
         }
         libc::EDQUOT => c"the budget of this user is used up: ksmith_reason says until when",
         libc::EBUSY => c"another thread is doing this already: try again",

@@ -1,5 +1,6 @@
-//! A thread of the library, for memory that no intercepted call shows, and to fold. It is started with the program or at the
-//! first large block, and in a child of a fork at the first large mapping or block there.
+//! A thread of the library, for memory that no intercepted call shows: it sweeps the map of the process (madvise mode), or asks
+//! the daemon for ranges (guided mode). In other modes there is none. It is started with the program or at the first large
+//! block, and in a child of a fork at the first large mapping or block there.
 //!
 //! Its name shows its progress: `ksmith` at first, then `ksmith N` after N answers of the daemon. `ksmith run`
 //! reads this name to scan after the ranges are marked.
@@ -7,32 +8,39 @@
 //! A second thread makes a program with one thread slower, because glibc's malloc takes locks from then on. So by
 //! default the thread is started only in a program that has threads already.
 //!
-//! The kernel allows some calls only to a process with one thread. [`without`] ends the thread for such a call.
+//! The kernel allows some calls only to a process with one thread. [`without`] ends the thread for such a call, and
+//! [`end_for_good`] before the program filters system calls.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use crate::client::Deadline;
-use crate::fold::auto::{self, Auto};
 use crate::state::{self, Mode};
 use crate::sys::Descriptor;
 use crate::text::{self, Line};
 use crate::{guided, marks, process, sweep, sys};
 
-/// The memory ([`process::number`]) that has the thread. A child of fork has none; a child of vfork has its
-/// parent's.
-static STARTED: AtomicI32 = AtomicI32::new(0);
+/// The thread of a memory ([`process::number`], the upper half): its TID, or one of the three numbers below. A child of fork has
+/// another memory, and so none; a child of vfork has its parent's.
+static HELPER: AtomicU64 = AtomicU64::new(0);
 
-/// The TID of the thread: 0 if there is none, [`STARTING`] until it is known. The next variable holds the PID of the process
-/// that has the thread, which no child has.
-static THREAD: AtomicI32 = AtomicI32::new(0);
+/// No thread.
+const NONE: u32 = 0;
+/// A thread that has not told its TID yet.
+const STARTING: u32 = u32::MAX;
+/// No thread, now and later: the program filters system calls, or no thread could be started.
+const NEVER: u32 = u32::MAX - 1;
+
+/// The process that has the thread, which no child has.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-const STARTING: i32 = -1;
 
-/// The longest wait for the end of the thread, in nanoseconds. It may be unmerging.
+/// The longest wait of [`without`] for the end of the thread, in nanoseconds. It may be unmerging.
 const LAST_PATIENCE: u64 = 10_000_000_000;
 
-/// Whether the thread is started in a program with one thread too.
+/// True if the thread is started in a program with one thread too.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Address of glibc's flag for a single thread (`__libc_single_threaded`, since 2.32).
@@ -52,107 +60,134 @@ pub fn find(is_wanted: bool) {
     IS_SINGLE.store(found.cast(), Relaxed);
 }
 
-/// Whether the program has one thread only. Where glibc has no flag, this is assumed.
+/// Returns true if the program has one thread only. Where glibc has no flag, this is assumed.
 fn is_single() -> bool {
     // SAFETY: null, or glibc's variable of one byte.
     unsafe { IS_SINGLE.load(Relaxed).as_ref() }.is_none_or(|is_single| is_single.load(Relaxed) != 0)
 }
 
+/// The word in [`HELPER`] for a thread of a memory.
+fn word(memory: i32, thread: u32) -> u64 {
+    u64::from(memory.cast_unsigned()) << 32 | u64::from(thread)
+}
+
+/// The thread of a memory in a word of [`HELPER`].
+fn thread_in(word: u64, memory: i32) -> u32 {
+    if (word >> 32) as u32 == memory.cast_unsigned() { word as u32 } else { NONE }
+}
+
 /// Starts the thread, if it is wanted and not running yet. Must not be called in a signal handler.
 pub fn wake() {
-    if state::mode() == Mode::Quiet || !has_rounds() && !auto::is_wanted() {
+    if !has_rounds() || is_single() && !IS_WANTED.load(Relaxed) {
         return;
     }
-    if is_single() && !IS_WANTED.load(Relaxed) {
-        return;
-    }
-    let own = process::number();
-    let before = STARTED.load(Relaxed);
-    if before != own && STARTED.compare_exchange(before, own, Relaxed, Relaxed).is_ok() {
-        sys::quietly(start);
+    let memory = process::number();
+    let before = HELPER.load(Relaxed);
+    if thread_in(before, memory) == NONE
+        && HELPER.compare_exchange(before, word(memory, STARTING), SeqCst, Relaxed).is_ok()
+        && !start()
+    {
+        HELPER.store(word(memory, NEVER), SeqCst);
     }
 }
 
-/// Whether there is more to do than to fold.
+/// Returns true if the mode needs the thread.
 fn has_rounds() -> bool {
     state::interval() != 0 && matches!(state::mode(), Mode::Guided | Mode::Madvise)
 }
 
-fn start() {
+fn start() -> bool {
     marks::forget_movers();
-    // SAFETY: plain C structures, which their functions initialise before they are used. A failure to start the
-    // thread is ignored.
-    unsafe {
-        let mut all: libc::sigset_t = core::mem::zeroed();
-        let mut before: libc::sigset_t = core::mem::zeroed();
+    state::ENDS_HELPER.store(0, SeqCst);
+    PROCESS.store(sys::pid(), SeqCst);
+    // SAFETY: a plain structure of C, which its function fills in before it is used; the routine needs no argument.
+    sys::quietly(|| unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        let mut thread: libc::pthread_t = core::mem::zeroed();
         if libc::pthread_attr_init(&raw mut attributes) != 0 {
-            return;
+            return false;
         }
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        // The program's signals are for its own threads; a new thread inherits the mask of its creator.
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        PROCESS.store(sys::pid(), Relaxed);
-        THREAD.store(STARTING, Relaxed);
-        if crate::thread::create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut()) != 0 {
-            THREAD.store(0, Relaxed);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        let thread = sys::start_thread(&raw const attributes, run, core::ptr::null_mut());
         libc::pthread_attr_destroy(&raw mut attributes);
+        thread.is_some()
+    })
+}
+
+/// Ends the thread, if this process has one, and waits until the kernel has forgotten it: until then the process does not count
+/// as one with a single thread. Gives up after `patience`. Returns the word of the thread that has ended.
+fn end(memory: i32, patience: Option<u64>) -> Option<u64> {
+    let begin = sys::now();
+    loop {
+        let before = HELPER.load(SeqCst);
+        let patience = match thread_in(before, memory) {
+            NONE | NEVER => return None,
+            // A signal handler that interrupted the start must not wait for it for ever.
+            STARTING => patience.or(Some(LAST_PATIENCE)),
+            _ if PROCESS.load(SeqCst) != sys::pid() => return None,
+            thread => {
+                if !sys::has_thread(thread.cast_signed()) {
+                    return Some(before);
+                }
+                state::ENDS_HELPER.store(1, SeqCst);
+                sys::wake(&state::ENDS_HELPER);
+                patience
+            }
+        };
+        if patience.is_some_and(|patience| sys::now().saturating_sub(begin) > patience) {
+            return Some(before);
+        }
+        sys::nap(100_000);
     }
 }
 
 /// Makes a call while the library has no thread in this process. The thread starts again with the next large mapping or
 /// block.
 pub fn without<T>(call: impl FnOnce() -> T) -> T {
-    let has_thread = THREAD.load(Relaxed) != 0 && PROCESS.load(Relaxed) == sys::pid();
-    if !has_thread || state::mode() == Mode::Quiet {
+    if state::mode() == Mode::Quiet {
         return call();
     }
-    state::ENDS_HELPER.store(1, Relaxed);
-    sys::wake(&state::ENDS_HELPER);
-    let deadline = sys::now().saturating_add(LAST_PATIENCE);
-    while is_there() && sys::now() < deadline {
-        sys::nap(100_000);
-    }
+    let memory = process::number();
+    let ended = end(memory, Some(LAST_PATIENCE));
     let result = call();
-    THREAD.store(0, Relaxed);
-    STARTED.store(0, Relaxed);
-    state::ENDS_HELPER.store(0, Relaxed);
+    if let Some(ended) = ended {
+        state::ENDS_HELPER.store(0, SeqCst);
+        let _ = HELPER.compare_exchange(ended, word(memory, NONE), SeqCst, Relaxed);
+    }
     result
 }
 
-/// Whether the kernel still has the thread. Until it has forgotten a thread that has ended, the process does not count as
-/// one with a single thread.
-fn is_there() -> bool {
-    let thread = THREAD.load(Relaxed);
-    thread == STARTING || sys::has_thread(thread)
+/// Ends the thread of this process, after which none is started any more. The mode is [`Mode::Quiet`] already.
+pub fn end_for_good() {
+    let memory = process::number();
+    let ended = end(memory, None);
+    let before = ended.unwrap_or_else(|| HELPER.load(SeqCst));
+    // In a child of vfork the thread is its parent's.
+    if (ended.is_some() || thread_in(before, memory) == NONE)
+        && HELPER.compare_exchange(before, word(memory, NEVER), SeqCst, Relaxed).is_err()
+    {
+        // Another thread of the program has begun to start one since.
+        let _ = end(memory, None);
+    }
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    THREAD.store(sys::tid(), Relaxed);
+    HELPER.store(word(process::number(), sys::tid().cast_unsigned()), SeqCst);
+    if state::ends_helper() || !has_rounds() {
+        return core::ptr::null_mut();
+    }
     let _ = sys::prctl(libc::PR_SET_NAME, c"ksmith".as_ptr() as usize);
     let (mut wait, mut followed) = (1_u64, 0_u64);
-    let mut folder = Auto::new();
     loop {
         for _ in 0..wait {
-            let ticks = if auto::is_wanted() { auto::TICKS } else { 1 };
-            for _ in 0..ticks {
-                sys::sleep_while_zero(&state::ENDS_HELPER, 1_000_000_000 / ticks);
-                // The program ends with its last thread, which must not be this one.
-                if state::ends_helper() || is_alone() {
-                    return core::ptr::null_mut();
-                }
-                if state::mode() != Mode::Quiet {
-                    folder.tick();
-                }
+            sys::sleep_while_zero(&state::ENDS_HELPER, 1_000_000_000);
+            // The program ends with its last thread, which must not be this one.
+            if state::ends_helper() || !has_rounds() || is_alone() {
+                return core::ptr::null_mut();
             }
         }
         let is_done = match state::mode() {
-            Mode::Guided if has_rounds() => {
+            Mode::Guided => {
                 let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE).of_helper()).is_ok();
                 if is_done && state::mode() == Mode::Guided {
                     followed = followed.saturating_add(1);
@@ -160,15 +195,14 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 }
                 is_done
             }
-            Mode::Madvise if has_rounds() => {
+            Mode::Madvise => {
                 sweep::sweep_if_cheap();
                 true
             }
-            Mode::Idle | Mode::Prctl | Mode::Guided | Mode::Madvise if auto::is_wanted() => true,
-            _ => return core::ptr::null_mut(),
+            Mode::Idle | Mode::Prctl | Mode::Quiet => return core::ptr::null_mut(),
         };
         // A daemon that does not answer is asked less and less often.
-        wait = if is_done { state::interval().max(1) } else { wait.saturating_mul(2).min(64) };
+        wait = if is_done { state::interval() } else { wait.saturating_mul(2).min(64) };
     }
 }
 
@@ -177,7 +211,7 @@ fn name(followed: u64) -> Line<16> {
     Line::new().add(b"ksmith ").add_number(followed % 100_000_000).add(b"\0")
 }
 
-/// Whether the program's first thread has ended and only this thread is left.
+/// Returns true if the program's first thread has ended and only this thread is left.
 fn is_alone() -> bool {
     let mut buffer = [0_u8; 512];
     let Ok(file) = Descriptor::open(c"/proc/self/stat") else { return false };
@@ -185,7 +219,7 @@ fn is_alone() -> bool {
     buffer.get(..read).is_some_and(is_alone_by)
 }
 
-/// Whether the text of `/proc/PID/stat` shows state Z and at most two threads.
+/// Returns true if the text of `/proc/PID/stat` shows state Z and at most two threads.
 fn is_alone_by(stat: &[u8]) -> bool {
     let Some(name_end) = stat.iter().rposition(|&byte| byte == b')') else { return false };
     let mut fields = text::words(stat.get(name_end.saturating_add(1)..).unwrap_or_default());

@@ -7,9 +7,10 @@
 //!
 //! Rules for all of its code:
 //! * The program does not notice it. A failure leaves memory unchanged, and `errno` keeps the program's value.
-//! * No code allocates or waits for a lock, but for threads that begin (`fold/gate.rs`). If two threads would do the same work, one does it and the other goes
-//!   on. So the code may run in a signal handler, and after a fork of a program with threads.
-//! * No interposed function is called from here, so that no guard against re-entry is needed.
+//! * No code allocates or waits for a lock, but to start and to end a thread. If two threads would do the same work, one
+//!   does it and the other goes on. So the code may run in a signal handler, and after a fork of a program with threads.
+//! * No interposed function is called from here, so that no guard against re-entry is needed. System calls are
+//!   made without libc (`syscall.rs`).
 
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 #![cfg_attr(
@@ -39,8 +40,8 @@ mod state;
 mod stats;
 mod sweep;
 mod sys;
+mod syscall;
 mod text;
-mod thread;
 mod wishes;
 
 /// Aborts on a panic.

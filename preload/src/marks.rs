@@ -6,7 +6,7 @@ use core::sync::atomic::{
 };
 
 use crate::state;
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, MemoryAdvice};
 use crate::wishes::{self, Wish};
 
 /// Page size in bytes, set when the library is loaded.
@@ -49,7 +49,7 @@ pub fn offer(start: usize, length: usize) -> bool {
 
 /// Marks a whole mapping, which makes no more mappings, unless the program forbade it.
 pub fn mark_allowed(start: usize, end: usize) -> bool {
-    let is_marked = || sys::madvise(start, end.saturating_sub(start), libc::MADV_MERGEABLE).is_ok();
+    let is_marked = || sys::madvise(start, end.saturating_sub(start), MemoryAdvice::Mergeable).is_ok();
     if !wishes::allow(start, end) || !is_marked() {
         return false;
     }
@@ -130,7 +130,7 @@ pub fn mark(start: usize, length: usize) -> Result<(), Errno> {
     }
     wishes::note(start, end, Wish::Merge);
     // The range is aligned, so EINVAL means that the kernel has no KSM.
-    sys::madvise(start, end.saturating_sub(start), libc::MADV_MERGEABLE).map_err(|errno| match errno {
+    sys::madvise(start, end.saturating_sub(start), MemoryAdvice::Mergeable).map_err(|errno| match errno {
         libc::EINVAL => libc::ENOSYS,
         errno => errno,
     })
@@ -148,7 +148,7 @@ pub fn unmark(start: usize, length: usize) -> Result<(), Errno> {
 
 /// Unmarks whole pages. Merged pages have been copied when this returns.
 pub fn withdraw(start: usize, end: usize) -> Result<(), Errno> {
-    sys::madvise(start, end.saturating_sub(start), libc::MADV_UNMERGEABLE).map_err(|errno| match errno {
+    sys::madvise(start, end.saturating_sub(start), MemoryAdvice::Unmergeable).map_err(|errno| match errno {
         libc::EINVAL => libc::ENOSYS,
         errno => errno,
     })

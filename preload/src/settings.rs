@@ -1,14 +1,10 @@
 //! The settings from the environment. They are read once, when the library is loaded. An invalid setting is
 //! ignored.
 
-use crate::fold::auto::When;
 use crate::text::decimal;
 
 /// The default for the least bytes of a marked mapping or block: the size from which malloc(3) makes a mapping.
 pub const THRESHOLD: usize = 128 << 10;
-
-/// The default for the thousandths of a core that passes of folding may take.
-pub const FOLD_CPU: u64 = 20;
 
 /// The memory that is offered to KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +41,6 @@ pub struct Settings {
     pub merges_huge: bool,
     /// `KSMITH_INTERVAL`: seconds between two rounds of the library's thread, 0 for no thread.
     pub interval: Option<u64>,
-    /// `KSMITH_FOLD`: when the library's thread folds zero pages; never by default.
-    pub fold: Option<When>,
-    /// `KSMITH_FOLD_CPU`: thousandths of a core that passes after the first may take.
-    pub fold_cpu: u64,
     /// `KSMITH_VERBOSE=1`: report actions on standard error.
     pub is_verbose: bool,
 }
@@ -78,8 +70,6 @@ impl Settings {
             threshold: threshold.unwrap_or(THRESHOLD).max(1),
             merges_huge: variable(c"KSMITH_HUGE") == Some(b"merge"),
             interval: variable(c"KSMITH_INTERVAL").and_then(decimal),
-            fold: variable(c"KSMITH_FOLD").and_then(When::of),
-            fold_cpu: variable(c"KSMITH_FOLD_CPU").and_then(decimal).unwrap_or(FOLD_CPU),
             is_verbose: variable(c"KSMITH_VERBOSE") == Some(b"1"),
         }
     }

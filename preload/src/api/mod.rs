@@ -8,7 +8,7 @@ pub use types::{Guided, Savings};
 
 use crate::client::{self, Deadline};
 use crate::errors::code;
-use crate::fold::{self, Done, Folded, Request};
+use crate::fold::{self, Folded};
 use crate::sys::Errno;
 use crate::text::{decimal, signed, value};
 use crate::{constructor, errors, guided, marks, stats};
@@ -112,29 +112,14 @@ pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut Guided)
     }
 }
 
-/// Threads in the flags of `ksmith_fold`.
+/// The number of threads in the flags of `ksmith_fold`.
 const FOLD_THREADS: c_uint = 0xff;
-/// `KSMITH_FOLD_STILL`.
-const FOLD_STILL: c_uint = 0x100;
-/// `KSMITH_FOLD_WITHOUT_IO`.
-const FOLD_WITHOUT_IO: c_uint = 0x200;
-
-/// Parses the flags.
-fn fold_request(flags: c_uint) -> Result<Request, Errno> {
-    if flags & !(FOLD_THREADS | FOLD_STILL | FOLD_WITHOUT_IO) != 0 {
-        return Err(libc::EINVAL);
-    }
-    Ok(Request {
-        threads: (flags & FOLD_THREADS) as usize,
-        is_still: flags & FOLD_STILL != 0,
-        is_without_io: flags & FOLD_WITHOUT_IO != 0,
-    })
-}
 
 /// Gives the zero pages of a range back.
 ///
 /// # Safety
-/// `result` is null or points to a `struct ksmith_folded`. The range stays mapped until this returns.
+/// `result` is null or points to a `struct ksmith_folded`. Until this returns the range stays mapped, no thread writes to it, and
+/// no I/O into it is under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ksmith_fold(
     start: *mut c_void,
@@ -142,31 +127,15 @@ pub unsafe extern "C" fn ksmith_fold(
     flags: c_uint,
     result: *mut Folded,
 ) -> c_int {
-    let folded = fold_request(flags).and_then(|request| fold::fold(start as usize, length, request));
+    if flags & !FOLD_THREADS != 0 {
+        return code(Err(libc::EINVAL));
+    }
     // SAFETY: as promised by the caller.
-    unsafe { told_of(folded, result) }
-}
-
-/// Gives the zero pages of all private memory back.
-///
-/// # Safety
-/// `result` is null or points to a `struct ksmith_folded`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ksmith_fold_all(flags: c_uint, result: *mut Folded) -> c_int {
-    let promised = flags & (FOLD_STILL | FOLD_WITHOUT_IO) != 0;
-    let request = if promised { Err(libc::EINVAL) } else { fold_request(flags) };
-    // SAFETY: as promised by the caller.
-    unsafe { told_of(request.and_then(fold::fold_all), result) }
-}
-
-/// # Safety
-/// `result` is null or points to a `struct ksmith_folded`.
-unsafe fn told_of(folded: Result<Done, Errno>, result: *mut Folded) -> c_int {
-    match folded {
-        Ok(Done { counts, .. }) => {
+    match unsafe { fold::fold(start as usize, length, flags as usize) } {
+        Ok(folded) => {
             // SAFETY: as promised by the caller.
             if let Some(result) = unsafe { result.as_mut() } {
-                *result = counts;
+                *result = folded;
             }
             0
         }

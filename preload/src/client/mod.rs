@@ -21,9 +21,6 @@ const SOCKET: &[u8] = b"/run/ksmith/user";
 /// Bytes for the path in a socket's address, with the zero at its end.
 const PATH: usize = 108;
 
-/// Bytes for the path of an order: a directory, `fold/`, and a number.
-pub const PATH_OF_ORDER: usize = PATH + 16;
-
 static PLACE: Exclusive<Option<Line<PATH>>> = Exclusive::new(None);
 
 /// The reason of the daemon's newest refusal.
@@ -36,15 +33,6 @@ pub fn set_socket(path: &[u8]) {
     {
         *place = Some(Line::new().add(path));
     }
-}
-
-/// The path of the file by which the daemon orders the programs of this user to fold, with a zero at its end.
-pub fn fold_order(user: u32) -> Line<PATH_OF_ORDER> {
-    let place = PLACE.take().and_then(|place| *place);
-    let socket = place.as_ref().map_or(SOCKET, |place| place.bytes());
-    let end = socket.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash.saturating_add(1));
-    let directory = socket.get(..end).unwrap_or_default();
-    Line::new().add(directory).add(b"fold/").add_number(u64::from(user)).add(b"\0")
 }
 
 /// Returns the reason of the daemon's newest refusal, or an empty text.
@@ -125,10 +113,8 @@ fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
             Ok(()) => return Ok(socket),
             // The socket's queue is full.
             Err(libc::EAGAIN | libc::EINTR) => {
-                let nap = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                 deadline.left()?;
-                // SAFETY: one time to read; what remains is not asked for.
-                sys::quietly(|| unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) });
+                sys::nap(10_000_000);
             }
             Err(libc::ECONNREFUSED | libc::ENOENT | libc::ENOTDIR) => return Err(libc::ENOENT),
             Err(libc::EACCES | libc::EPERM) => return Err(libc::EACCES),

@@ -1,93 +1,155 @@
-//! Folding: zero pages are given back by the program itself, without ksmd.
+//! Folding: the zero pages of a range are discarded, without ksmd. They read as zero, and cost memory only when they are
+//! written to again.
 //!
-//! A page of zeros that is resident costs as much as any other. What was folded reads as zero, costs nothing, and is a page
-//! again with the first write. `window.rs` has the states of a page and why no write is lost.
+//! The caller promises that nothing writes to the range meanwhile. So a page that was zero when it was read is zero when it is
+//! discarded.
 
-pub mod auto;
-mod count;
-pub mod gate;
-mod list;
-mod own;
-mod resident;
-mod team;
-mod userfault;
-mod window;
+mod chunk;
+mod discards;
+mod pagemap;
+mod windows;
 mod zero;
 
-use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-pub use self::count::Folded;
-use self::count::Method;
-use self::list::List;
-pub use self::team::Done;
-use self::team::Job;
-use self::window::Reads;
+use self::chunk::ChunkFolder;
+use self::pagemap::Pagemap;
+use self::windows::WindowList;
+use crate::marks;
 use crate::state::{self, Mode};
 use crate::sys::{self, Errno};
-use crate::{lock::Exclusive, marks};
 
-/// Threads of one call at most.
-pub const MOST_THREADS: usize = 64;
+/// The most threads of one call.
+const MOST_THREADS: usize = 64;
 
-/// What is to be folded, and what the caller promises.
-#[derive(Debug, Clone, Copy)]
-pub struct Request {
-    /// The number of threads.
-    pub threads: usize,
-    /// Nothing writes to the range meanwhile: no thread and no device.
-    pub is_still: bool,
-    /// No system call writes to the range meanwhile, and no thread has its stack there.
-    pub is_without_io: bool,
+/// Layout of `struct ksmith_folded` of `ksmith.h`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Folded {
+    /// Bytes that were given back.
+    pub folded: u64,
+    /// Bytes of resident memory that were read.
+    pub looked: u64,
+    /// Bytes in resident pages that cost this process nothing of its own: shared since a fork, merged by KSM, or the
+    /// kernel's zero page.
+    pub shared: u64,
+    /// Bytes in zero pages that mlock(2) holds.
+    pub locked: u64,
+    /// Bytes in zero pages of huge pages that are in use for the most part.
+    pub huge: u64,
+    /// Bytes of mappings of another kind.
+    pub other: u64,
+    /// Time of the call.
+    pub nanoseconds: u64,
+    /// Number of threads that folded.
+    pub threads: u64,
 }
 
-/// One call at a time: two would find each other's memory taken.
-static CALL: Exclusive<()> = Exclusive::new(());
-
-/// Whether there has been a call, in this memory or in that which it is a copy of.
-static HAS_FOLDED: AtomicBool = AtomicBool::new(false);
-
-/// Whether memory of this process may have been folded at any time.
-pub fn has_folded() -> bool {
-    HAS_FOLDED.load(SeqCst)
+impl Folded {
+    /// Adds what another thread folded.
+    fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.folded, other.folded),
+            (&mut self.looked, other.looked),
+            (&mut self.shared, other.shared),
+            (&mut self.locked, other.locked),
+            (&mut self.huge, other.huge),
+            (&mut self.other, other.other),
+            (&mut self.threads, other.threads),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+    }
 }
 
-/// Folds the whole pages of a range, which stays mapped until this returns.
+/// One call, which its threads share.
+#[derive(Debug)]
+struct FoldJob {
+    windows: WindowList,
+    pagemap: Pagemap,
+    error: AtomicI32,
+}
+
+/// A thread's part in a call.
+#[derive(Debug)]
+struct FoldShare<'a> {
+    job: &'a FoldJob,
+    folded: Folded,
+}
+
+/// Folds the whole pages of a range, in so many threads: 0 is 1.
 ///
 /// # Errors
-/// `EINVAL`: there is no whole page. `EBUSY`: another thread folds. `EPERM`, `ENOSYS`: writers can't be kept out, and the caller
-/// promised too little. `EAGAIN`: no thread could be started. Others of the kernel's, as `ENOMEM`.
-pub fn fold(start: usize, length: usize, request: Request) -> Result<Done, Errno> {
+/// `EINVAL`: there is no whole page. `EPERM`: the program has sandboxed itself. Others are the kernel's, as `ENOMEM`.
+///
+/// # Safety
+/// Until this returns the range stays mapped, no thread writes to it, and no I/O into it is under way.
+pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<Folded, Errno> {
     let end = marks::floor(start.checked_add(length).ok_or(libc::EINVAL)?);
     let start = marks::ceil(start);
     if start >= end {
         return Err(libc::EINVAL);
     }
-    run(start, end, Reads::InPlace, request)
-}
-
-/// Folds all private anonymous memory of the process, but the stacks and data of the folding threads.
-///
-/// # Errors
-/// As of `fold`. Only a full userfaultfd keeps all writers out of memory that the caller does not know.
-pub fn fold_all(request: Request) -> Result<Done, Errno> {
-    run(0, usize::MAX, Reads::Copied, Request { is_still: false, is_without_io: false, ..request })
-}
-
-fn run(start: usize, end: usize, reads: Reads, request: Request) -> Result<Done, Errno> {
     if state::mode() == Mode::Quiet {
         return Err(libc::EPERM);
     }
-    let Some(_call) = CALL.take() else { return Err(libc::EBUSY) };
     let begin = sys::now();
-    let list = List::of(start, end)?;
-    let job = Job::new(&list, reads, request);
-    let wanted = request.threads.clamp(1, MOST_THREADS).min(list.length().max(1));
-    HAS_FOLDED.store(true, SeqCst);
-    let mut done = team::run(&job, wanted)?;
-    let counts = &mut done.counts;
-    counts.other = counts.other.saturating_add(list.other);
-    counts.nanoseconds = sys::now().saturating_sub(begin);
-    Ok(done)
+    let windows = WindowList::from_maps(start, end)?;
+    let threads = threads.min(windows.count()).clamp(1, MOST_THREADS);
+    let other = windows.other;
+    let job = FoldJob { windows, pagemap: Pagemap::open()?, error: AtomicI32::new(0) };
+    let mut folded = run_threads(&job, threads);
+    match job.error.load(Relaxed) {
+        0 => {
+            folded.other = other;
+            folded.nanoseconds = sys::now().saturating_sub(begin);
+            Ok(folded)
+        }
+        errno => Err(errno),
+    }
 }
 
-const _: () = assert!(Method::Full as u32 == 1 && Method::User as u32 == 2 && Method::Still as u32 == 3);
+/// Folds in the calling thread and in others beside it. The rest do the work of one that can't be started.
+fn run_threads(job: &FoldJob, threads: usize) -> Folded {
+    let mut shares = [const { None::<FoldShare<'_>> }; MOST_THREADS];
+    let mut started = [const { None::<libc::pthread_t> }; MOST_THREADS];
+    for (share, thread) in shares.iter_mut().zip(&mut started).take(threads.saturating_sub(1)) {
+        let share = core::ptr::from_mut(share.insert(FoldShare { job, folded: Folded::default() }));
+        // SAFETY: the thread alone uses the share until it is joined below.
+        *thread = unsafe { sys::start_thread(core::ptr::null(), enter, share.cast()) };
+    }
+    let mut own = FoldShare { job, folded: Folded::default() };
+    fold_windows(&mut own);
+    for (share, thread) in shares.iter().zip(started) {
+        if let Some(thread) = thread {
+            // SAFETY: a thread that was started, and is joined once.
+            sys::quietly(|| unsafe { libc::pthread_join(thread, core::ptr::null_mut()) });
+            own.folded.add(&share.as_ref().map_or(Folded::default(), |share| share.folded));
+        }
+    }
+    own.folded
+}
+
+extern "C" fn enter(share: *mut c_void) -> *mut c_void {
+    // SAFETY: `run_threads` passes a share, which no other thread uses until this one has ended.
+    fold_windows(unsafe { &mut *share.cast::<FoldShare<'_>>() });
+    core::ptr::null_mut()
+}
+
+/// Folds windows until none is left, or a thread has failed.
+fn fold_windows(share: &mut FoldShare<'_>) {
+    let job = share.job;
+    share.folded.threads = 1;
+    let mut folder = ChunkFolder::new(&job.pagemap, &mut share.folded);
+    while let Some(window) = job.windows.next() {
+        if job.error.load(Relaxed) != 0 {
+            return;
+        }
+        // SAFETY: within the range of `fold`, whose caller promises this.
+        if let Err(errno) = unsafe { folder.fold_window(window) } {
+            job.error.store(errno, Relaxed);
+            return;
+        }
+    }
+}

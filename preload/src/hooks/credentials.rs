@@ -1,10 +1,11 @@
 //! Ends the library's thread for calls that change the identity of the process. libc makes such a call in each thread and aborts the
 //! program where the answers differ, as they do after a thread has given up its capabilities for itself.
 
-use core::ffi::{c_int, c_long};
+use core::ffi::c_int;
 
 use crate::helper;
 use crate::next::Next;
+use crate::syscall::call_as_libc;
 
 /// Interposes a function of numbers (or, of one, an address) that libc makes by the system call of this name.
 macro_rules! interposed {
@@ -30,7 +31,7 @@ macro_rules! interposed {
                         unsafe { core::mem::transmute::<usize, unsafe extern "C" fn($($kind),*) -> c_int>(next)($($argument),*) }
                     }
                     // SAFETY: the same call without libc, the arguments being the caller's.
-                    None => unsafe { libc::syscall(libc::$call as c_long, $($argument),*) as c_int },
+                    None => unsafe { call_as_libc(libc::$call, [$($argument as usize),*]) as c_int },
                 })
             }
         )*

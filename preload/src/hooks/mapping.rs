@@ -1,12 +1,10 @@
 //! Interposes the calls that make mappings, resize them, make them writable and advise on them.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_void};
 
-use super::pieces::{self, Resizing};
-use crate::fold::gate::WINDOWS;
-use crate::fold::{self, auto};
 use crate::next::Next;
 use crate::state::{self, Mode};
+use crate::syscall::call_as_libc;
 use crate::wishes::{self, Wish};
 use crate::{helper, marks};
 
@@ -77,7 +75,9 @@ unsafe fn map(
         },
         // SAFETY: the same call without libc, the arguments being the caller's.
         None => unsafe {
-            libc::syscall(libc::SYS_mmap, address, length, access, flags, file, offset) as *mut c_void
+            let (access, flags, file) = (access as usize, flags as usize, file as usize);
+            call_as_libc(libc::SYS_mmap, [address as usize, length, access, flags, file, offset as usize])
+                as *mut c_void
         },
     };
     if mapped != libc::MAP_FAILED && is_data(access, flags) {
@@ -105,8 +105,6 @@ fn added(start: usize, length: usize) {
     match state::mode() {
         Mode::Madvise if is_large => drop(marks::offer_new(start, length)),
         Mode::Madvise | Mode::Guided => wishes::forget(start, start.saturating_add(length)),
-        // In a child of a fork, folding begins with its first large mapping.
-        Mode::Idle | Mode::Prctl if auto::is_wanted() => {}
         Mode::Idle | Mode::Prctl | Mode::Quiet => return,
     }
     if is_large {
@@ -117,16 +115,11 @@ fn added(start: usize, length: usize) {
 /// How often a mapping that the helper has divided is made one again. It may have begun another mark by then, and no more.
 const REJOINED: usize = 4;
 
-/// Whether the last call failed as it does for a mapping that is divided.
-fn has_failed_by_division() -> bool {
-    // SAFETY: libc's own variable of this thread.
-    let errno = unsafe { *libc::__errno_location() };
-    errno == libc::EFAULT
-}
-
 /// Whether the last call failed for a mapping that the helper may have divided.
 fn is_divided() -> bool {
-    has_failed_by_division() && matches!(state::mode(), Mode::Madvise | Mode::Guided)
+    // SAFETY: libc's own variable of this thread.
+    let errno = unsafe { *libc::__errno_location() };
+    errno == libc::EFAULT && matches!(state::mode(), Mode::Madvise | Mode::Guided)
 }
 
 /// Calls the next mremap.
@@ -146,7 +139,10 @@ unsafe fn remap(
             core::mem::transmute::<usize, Mremap>(next)(old, old_length, length, flags, address)
         },
         // SAFETY: the same call without libc, the arguments being the caller's.
-        None => unsafe { libc::syscall(libc::SYS_mremap, old, old_length, length, flags, address) as *mut c_void },
+        None => unsafe {
+            let (old, flags, address) = (old as usize, flags as usize, address as usize);
+            call_as_libc(libc::SYS_mremap, [old, old_length, length, flags, address]) as *mut c_void
+        },
     }
 }
 
@@ -164,19 +160,6 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     // SAFETY: the arguments are the caller's.
     let mut moved = unsafe { remap(old, old_length, length, flags, address) };
-    if moved == libc::MAP_FAILED && has_failed_by_division() && fold::has_folded() {
-        // A window divides its mapping. Memory that was new in that moment stays divided: each part has had its first page by itself
-        // (`anon_vma_compatible` in mm/vma.c).
-        moved = WINDOWS.pass(|| {
-            // SAFETY: the arguments are the caller's, and the call before has changed nothing.
-            let moved = unsafe { remap(old, old_length, length, flags, address) };
-            if moved != libc::MAP_FAILED || !has_failed_by_division() {
-                return moved;
-            }
-            // SAFETY: as above.
-            unsafe { pieces::resize(Resizing { old, old_length, length, flags, address }) }.unwrap_or(moved)
-        });
-    }
     // The helper marks mappings that it has read of. Where one was unmapped meanwhile, the mark divides the one at its place,
     // and the kernel moves no mapping that is divided.
     if moved == libc::MAP_FAILED && is_divided() {
@@ -215,7 +198,7 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, access: c_i
         // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
         Some(next) => unsafe { core::mem::transmute::<usize, Advise>(next)(start, length, access) },
         // SAFETY: the same call without libc, the arguments being the caller's.
-        None => unsafe { libc::syscall(libc::SYS_mprotect, start, length, access) as c_int },
+        None => unsafe { call_as_libc(libc::SYS_mprotect, [start as usize, length, access as usize]) as c_int },
     };
     // Garbage collectors reserve memory first and make it writable later. The kernel ignores the mark on other
     // kinds.
@@ -239,7 +222,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_in
         // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
         Some(next) => unsafe { core::mem::transmute::<usize, Advise>(next)(start, length, advice) },
         // SAFETY: the same call without libc, the arguments being the caller's.
-        None => unsafe { libc::syscall(libc::SYS_madvise, start, length, c_long::from(advice)) as c_int },
+        None => unsafe { call_as_libc(libc::SYS_madvise, [start as usize, length, advice as usize]) as c_int },
     };
     if result == 0 {
         advised(start as usize, marks::ceil((start as usize).saturating_add(length)), advice);

@@ -1,12 +1,11 @@
-//! The interposed calls of the program: on mappings (`mapping.rs`) namespaces (`namespace.rs`),
-//! credentials (`credentials.rs`) and new threads (`births.rs`), and in libksmith_blocks.so on blocks
-//! (`blocks.rs`) and the heap (`heap.rs`).
+//! The interposed calls of the program: on mappings (`mapping.rs`), namespaces (`namespace.rs`), credentials
+//! (`credentials.rs`) and filters of system calls (`sandbox.rs`), and in libksmith_blocks.so on blocks (`blocks.rs`) and the
+//! heap (`heap.rs`).
 //!
 //! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large
 //! blocks are examined when malloc returns them, and the heap when its end has moved; or a thread sweeps the map
 //! (`helper.rs`).
 
-mod births;
 #[cfg(feature = "blocks")]
 mod blocks;
 mod credentials;
@@ -14,7 +13,6 @@ mod credentials;
 mod heap;
 mod mapping;
 mod namespace;
-mod pieces;
 mod sandbox;
 
 use crate::state::{self, Mode};
@@ -24,7 +22,6 @@ pub fn arm() {
     mapping::find_next();
     namespace::find_next();
     credentials::find_next();
-    births::find_next();
     #[cfg(feature = "blocks")]
     {
         blocks::find_next();

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 
 use crate::helper;
 use crate::next::Next;
+use crate::syscall::call_as_libc;
 
 type OfFlags = unsafe extern "C" fn(c_int) -> c_int;
 type OfDescriptor = unsafe extern "C" fn(c_int, c_int) -> c_int;
@@ -38,7 +39,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
         // SAFETY: the next function of this name is of this type, and the argument is the caller's.
         Some(next) => unsafe { core::mem::transmute::<usize, OfFlags>(next)(flags) },
         // SAFETY: the same call without libc, the argument being the caller's.
-        None => unsafe { libc::syscall(libc::SYS_unshare, flags) as c_int },
+        None => unsafe { call_as_libc(libc::SYS_unshare, [flags as usize]) as c_int },
     };
     if flags & ALONE_TO_LEAVE != 0 { helper::without(call) } else { call() }
 }
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int {
         // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
         Some(next) => unsafe { core::mem::transmute::<usize, OfDescriptor>(next)(descriptor, kinds) },
         // SAFETY: the same call without libc, the arguments being the caller's.
-        None => unsafe { libc::syscall(libc::SYS_setns, descriptor, kinds) as c_int },
+        None => unsafe { call_as_libc(libc::SYS_setns, [descriptor as usize, kinds as usize]) as c_int },
     };
     // 0 allows any kind.
     if kinds == 0 || kinds & ALONE_TO_ENTER != 0 { helper::without(call) } else { call() }

@@ -113,19 +113,9 @@ impl Compiled {
 /// A command without any setting of ours from outside.
 pub fn plain(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for name in [
-        "LD_PRELOAD",
-        "RANGES",
-        "METHOD",
-        "THRESHOLD",
-        "HUGE",
-        "INTERVAL",
-        "FOLD",
-        "FOLD_CPU",
-        "FOLD_PLACE",
-        "VERBOSE",
-        "SOCKET",
-    ] {
+    for name in
+        ["LD_PRELOAD", "RANGES", "METHOD", "THRESHOLD", "HUGE", "INTERVAL", "HUGE_HINT", "VERBOSE", "SOCKET"]
+    {
         let name = if name == "LD_PRELOAD" { name.to_owned() } else { format!("KSMITH_{name}") };
         command.env_remove(name);
     }

@@ -1,0 +1,133 @@
+//! The windows of a range, in memory of the library's own.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::maps::{self, Kind, Mapping};
+use crate::sys::{self, Errno};
+
+/// The largest window in bytes. Windows begin at its multiples.
+const WINDOW_BYTES: usize = 8 << 20;
+
+/// A part of one mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Its first byte.
+    pub start: usize,
+    /// The byte after its last.
+    pub end: usize,
+}
+
+/// The windows, of which each thread takes the next one.
+#[derive(Debug)]
+pub struct WindowList {
+    address: usize,
+    bytes: usize,
+    count: usize,
+    next: AtomicUsize,
+    /// Bytes of other kinds of memory in the range.
+    pub other: u64,
+}
+
+impl WindowList {
+    /// Divides the private anonymous memory from `start` to before `end`, by the map of the process.
+    ///
+    /// # Errors
+    /// The map can't be read, or there is no memory for the list.
+    pub fn from_maps(start: usize, end: usize) -> Result<Self, Errno> {
+        let mut count = 0_usize;
+        let mut other = 0_u64;
+        each_mapping(start, end, |mapping, first, last| match mapping.kind {
+            Kind::Data | Kind::Heap => each_window(first, last, |_| count = count.saturating_add(1)),
+            Kind::Reserved => {}
+            Kind::Other => other = other.saturating_add(last.saturating_sub(first) as u64),
+        })?;
+        // Some more: other threads may divide mappings of the range meanwhile, by advice.
+        let capacity = count.saturating_add(64);
+        let bytes = capacity.saturating_mul(size_of::<Window>());
+        let mut list = Self { address: sys::map(bytes)?, bytes, count: 0, next: AtomicUsize::new(0), other };
+        each_mapping(start, end, |mapping, first, last| {
+            if mapping.is_data() {
+                each_window(first, last, |window| {
+                    if list.count < capacity {
+                        // SAFETY: within the list's memory, which no other code knows.
+                        unsafe { list.slot(list.count).write(window) };
+                        list.count = list.count.saturating_add(1);
+                    }
+                });
+            }
+        })?;
+        Ok(list)
+    }
+
+    fn slot(&self, index: usize) -> *mut Window {
+        core::ptr::with_exposed_provenance_mut::<Window>(self.address).wrapping_add(index)
+    }
+
+    /// Number of windows.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The next window that no thread has taken.
+    pub fn next(&self) -> Option<Window> {
+        let index = self.next.fetch_add(1, Relaxed);
+        // SAFETY: written when the list was made, and only read since.
+        (index < self.count).then(|| unsafe { self.slot(index).read() })
+    }
+}
+
+impl Drop for WindowList {
+    fn drop(&mut self) {
+        // SAFETY: the list's memory, of which no reference is left.
+        unsafe { sys::unmap(self.address, self.bytes) };
+    }
+}
+
+/// Passes each mapping with bytes in the range to `each`, and that part of it.
+fn each_mapping(start: usize, end: usize, mut each: impl FnMut(&Mapping, usize, usize)) -> Result<(), Errno> {
+    maps::each(|mapping| {
+        let (first, last) = (mapping.start.max(start), mapping.end.min(end));
+        if first < last {
+            each(mapping, first, last);
+        }
+        mapping.start < end
+    })
+}
+
+/// Divides a range at the multiples of [`WINDOW_BYTES`].
+fn each_window(start: usize, end: usize, mut each: impl FnMut(Window)) {
+    let mut at = start;
+    while at < end {
+        let last = (at | WINDOW_BYTES.wrapping_sub(1)).saturating_add(1).min(end);
+        each(Window { start: at, end: last });
+        at = last;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_of_private_memory_is_in_one_window() {
+        let length = 3 * WINDOW_BYTES + 8192;
+        let start = sys::map(length).unwrap();
+        let list = WindowList::from_maps(start + 4096, start + length - 4096).unwrap();
+        let mut at = start + 4096;
+        while let Some(window) = list.next() {
+            assert_eq!(window.start, at);
+            assert_eq!(window.start / WINDOW_BYTES, (window.end - 1) / WINDOW_BYTES);
+            at = window.end;
+        }
+        assert_eq!((at, list.other), (start + length - 4096, 0));
+        // SAFETY: the mapping of this test.
+        unsafe { sys::unmap(start, length) };
+    }
+
+    #[test]
+    fn other_kinds_of_memory_are_in_no_window() {
+        let code = WindowList::from_maps as *const () as usize & !4095;
+        let list = WindowList::from_maps(code, code + 4096).unwrap();
+        assert_eq!((list.count(), list.other), (0, 4096));
+    }
+}
