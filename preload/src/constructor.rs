@@ -91,7 +91,7 @@ fn load() -> Settings {
         Mode::Madvise if !cfg!(feature = "blocks") => SWEEP_INTERVAL,
         _ => 0,
     });
-    state::set(settings.threshold, memory, settings.merges_huge, interval);
+    state::set(&settings, memory, interval);
     // Guided mode needs the thread. A sweep is worth a thread only if the user asks for it.
     helper::find(mode == Mode::Guided || settings.interval.is_some());
     state::set_mode(mode);

@@ -39,6 +39,8 @@ pub struct Settings {
     pub threshold: usize,
     /// `KSMITH_HUGE=merge`: also merge memory for which the program wants huge pages.
     pub merges_huge: bool,
+    /// `KSMITH_HUGE_HINT=1`: ask for huge pages for the program's large mappings.
+    pub hints_huge: bool,
     /// `KSMITH_INTERVAL`: seconds between two rounds of the library's thread, 0 for no thread.
     pub interval: Option<u64>,
     /// `KSMITH_VERBOSE=1`: report actions on standard error.
@@ -69,6 +71,7 @@ impl Settings {
             method,
             threshold: threshold.unwrap_or(THRESHOLD).max(1),
             merges_huge: variable(c"KSMITH_HUGE") == Some(b"merge"),
+            hints_huge: variable(c"KSMITH_HUGE_HINT") == Some(b"1"),
             interval: variable(c"KSMITH_INTERVAL").and_then(decimal),
             is_verbose: variable(c"KSMITH_VERBOSE") == Some(b"1"),
         }

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use crate::settings::Settings;
+
 /// The mode of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -22,6 +24,7 @@ static MODE: AtomicU8 = AtomicU8::new(0);
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 static LARGEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static MERGES_HUGE: AtomicBool = AtomicBool::new(false);
+static HINTS_HUGE: AtomicBool = AtomicBool::new(false);
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the library's thread is to end: not 0 if so. The thread sleeps on it.
@@ -48,8 +51,8 @@ pub fn threshold() -> usize {
     THRESHOLD.load(Relaxed)
 }
 
-/// Returns the most bytes of a range that is marked. A mapping larger than the host's memory is mostly holes,
-/// which kernels before 6.18 walk page by page.
+/// Returns the most bytes of a range that is marked: the host's memory. A larger mapping is mostly holes, which kernels before
+/// 6.18 walk page by page.
 pub fn largest() -> usize {
     LARGEST.load(Relaxed)
 }
@@ -57,6 +60,11 @@ pub fn largest() -> usize {
 /// Whether memory for which the program wants huge pages is offered too.
 pub fn merges_huge() -> bool {
     MERGES_HUGE.load(Relaxed)
+}
+
+/// Returns true if huge pages are asked for on the program's behalf.
+pub fn hints_huge() -> bool {
+    HINTS_HUGE.load(Relaxed)
 }
 
 /// Seconds between two rounds of the helper, 0 for none.
@@ -69,10 +77,11 @@ pub fn ends_helper() -> bool {
     ENDS_HELPER.load(Relaxed) != 0
 }
 
-/// Sets the values from the environment.
-pub fn set(threshold: usize, largest: usize, merges_huge: bool, interval: u64) {
-    THRESHOLD.store(threshold, Relaxed);
+/// Sets the values from the environment; `largest` is the host's memory in bytes.
+pub fn set(settings: &Settings, largest: usize, interval: u64) {
+    THRESHOLD.store(settings.threshold, Relaxed);
     LARGEST.store(largest, Relaxed);
-    MERGES_HUGE.store(merges_huge, Relaxed);
+    MERGES_HUGE.store(settings.merges_huge, Relaxed);
+    HINTS_HUGE.store(settings.hints_huge, Relaxed);
     INTERVAL.store(interval, Relaxed);
 }

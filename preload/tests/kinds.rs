@@ -36,6 +36,7 @@ fn by_madvise_what_is_large_is_marked_and_nothing_else() {
     for settings in [
         &[("KSMITH_METHOD", "madvise")][..],
         &[("KSMITH_THRESHOLD", "64K")],
+        &[("KSMITH_METHOD", "madvise"), ("KSMITH_HUGE_HINT", "1")],
         &[("KSMITH_THRESHOLD", "128K"), ("KSMITH_INTERVAL", "1"), ("KSMITH_RANGES", "all")],
     ] {
         for kinds in marked(&program, &library_with_blocks(), settings) {
@@ -61,7 +62,9 @@ fn by_prctl_everything_is_marked_that_can_merge() {
     }
     let Some(program) = compile("tests/c/kinds.c", &[]) else { return };
     let _lock = lock();
-    for settings in [&[][..], &[("KSMITH_METHOD", "prctl"), ("KSMITH_THRESHOLD", "1M")]] {
+    for settings in
+        [&[][..], &[("KSMITH_METHOD", "prctl"), ("KSMITH_THRESHOLD", "1M")], &[("KSMITH_HUGE_HINT", "1")]]
+    {
         for kinds in marked(&program, &library(), settings) {
             for (kind, permille) in &kinds {
                 let expected = if NEVER.contains(&kind.as_str()) { 0 } else { 1000 };

@@ -4,9 +4,10 @@ use core::ffi::{c_int, c_void};
 
 use crate::next::Next;
 use crate::state::{self, Mode};
+use crate::sys::MemoryAdvice;
 use crate::syscall::call_as_libc;
 use crate::wishes::{self, Wish};
-use crate::{helper, marks};
+use crate::{helper, marks, sys};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
@@ -81,6 +82,9 @@ unsafe fn map(
         },
     };
     if mapped != libc::MAP_FAILED && is_data(access, flags) {
+        if state::hints_huge() {
+            hint_huge(mapped as usize, length, flags);
+        }
         added(mapped as usize, length);
     }
     mapped
@@ -97,6 +101,20 @@ fn is_data(access: c_int, flags: c_int) -> bool {
 
 fn is_written(access: c_int) -> bool {
     access & libc::PROT_WRITE != 0 && access & libc::PROT_EXEC == 0
+}
+
+/// Size of a huge page on x86-64.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks for huge pages for new memory on the program's behalf, which is none of its requests: the memory is marked as without it.
+/// The whole mapping is advised, also where it is not aligned: a part would divide it, and the kernel resizes no mapping that is
+/// divided. Stacks, and reservations larger than the host's memory, stay as they are.
+#[cold]
+fn hint_huge(start: usize, length: usize, flags: c_int) {
+    let is_reservation = flags & libc::MAP_NORESERVE != 0 && length > state::largest();
+    if length >= HUGE_PAGE && flags & libc::MAP_STACK == 0 && !is_reservation && state::mode() != Mode::Quiet {
+        let _ = sys::madvise(start, length, MemoryAdvice::HugePage);
+    }
 }
 
 /// Handles new memory of the program.
