@@ -11,7 +11,7 @@ use std::process::Command;
 use support::{has, library, library_with_blocks, skipped};
 
 /// What the library interposes, and what it does if it looks at blocks too.
-const INTERPOSED: [&str; 15] = [
+const INTERPOSED: [&str; 16] = [
     "madvise",
     "mmap",
     "mmap64",
@@ -27,6 +27,7 @@ const INTERPOSED: [&str; 15] = [
     "setresuid",
     "setresgid",
     "setgroups",
+    "syscall",
 ];
 const BLOCKS: [&str; 8] =
     ["aligned_alloc", "brk", "calloc", "malloc", "memalign", "posix_memalign", "realloc", "sbrk"];

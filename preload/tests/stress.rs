@@ -174,6 +174,56 @@ fn a_program_that_shuts_itself_in_is_left_alone() {
     }
 }
 
+/// A filter that is set in all threads would end the program for what the library's thread does.
+#[test]
+fn the_librarys_thread_has_ended_when_a_program_filters_system_calls() {
+    let Some(program) = compile("tests/c/filter.c", &[]) else { return };
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !is_root {
+        return skipped("only root filters system calls without PR_SET_NO_NEW_PRIVS, and may become another user");
+    }
+    let _lock = lock();
+    let sweeps: &[(&str, &str)] = &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")];
+    let ways = [
+        (library(), &[("KSMITH_METHOD", "prctl")][..], "1"),
+        (library(), sweeps, "2"),
+        (library_with_blocks(), sweeps, "2"),
+        (library(), &[("KSMITH_RANGES", "guided"), ("KSMITH_INTERVAL", "1"), ("KSMITH_HUGE_HINT", "1")], "2"),
+    ];
+    std::thread::scope(|scope| {
+        for (library, settings, threads) in &ways {
+            for words in [&["syscall"][..], &["prctl"], &["syscall", "user"], &["prctl", "user"]] {
+                let mut command = program.preloaded(library, settings);
+                command.arg(words[0]).arg(threads).args(&words[1..]);
+                scope.spawn(move || assert_eq!(run(&mut command), "well\n"));
+            }
+        }
+    });
+}
+
+#[test]
+fn system_calls_by_their_numbers_are_passed_on() {
+    let Some(program) = compile("tests/c/raw_calls.c", &[]) else { return };
+    let _lock = lock();
+    for (library, settings) in ways() {
+        assert_eq!(run(&mut program.preloaded(&library, settings)), "well\n");
+    }
+}
+
+/// libc changes the user in each thread, and ends a program in which that succeeds in some threads only.
+#[test]
+fn a_program_that_may_not_change_its_user_any_more_goes_on() {
+    let Some(program) = compile("tests/c/credentials.c", &[]) else { return };
+    let _lock = lock();
+    if program.command().output().unwrap().status.code() == Some(77) {
+        return skipped("this user may not become another");
+    }
+    let settings = [("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")];
+    for library in [library(), library_with_blocks()] {
+        assert_eq!(run(program.preloaded(&library, &settings).arg("2")), "well\n");
+    }
+}
+
 #[test]
 fn a_program_ends_with_the_last_of_its_own_threads() {
     let Some(program) = compile("tests/c/last_thread.c", &[]) else { return };

@@ -22,6 +22,7 @@ pub fn arm() {
     mapping::find_next();
     namespace::find_next();
     credentials::find_next();
+    sandbox::find_next();
     #[cfg(feature = "blocks")]
     {
         blocks::find_next();
