@@ -41,7 +41,9 @@ fn main() {
     }
     println!("{} MiB, half of it zero in runs of {run} pages; medians of {rounds} rounds, in GB/s", length >> 20);
     let [read, reads, fold, folds] = speeds.map(|speeds| median(&speeds));
-    println!("| threads | read | ksmith_fold |\n|---|---|---|\n| 1 | {read:.2} | {fold:.2} |\n| 2 | {reads:.2} | {folds:.2} |");
+    println!(
+        "| threads | read | ksmith_fold |\n|---|---|---|\n| 1 | {read:.2} | {fold:.2} |\n| 2 | {reads:.2} | {folds:.2} |"
+    );
 }
 
 fn median(values: &[f64]) -> f64 {

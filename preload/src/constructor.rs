@@ -1,8 +1,7 @@
 //! The constructor, which runs when the library is loaded.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::CStr;
 
-use crate::guided::PR_GET_MEMORY_MERGE;
 #[cfg(not(test))]
 use crate::process;
 use crate::settings::{Method, Ranges, Settings};
@@ -12,9 +11,6 @@ use crate::text::Line;
 use crate::{client, helper, marks};
 #[cfg(not(test))]
 use crate::{hooks, sweep};
-
-/// `PR_SET_MEMORY_MERGE` of `include/uapi/linux/prctl.h` (6.4).
-const PR_SET_MEMORY_MERGE: c_int = 67;
 
 /// Seconds between two requests to the daemon, which reads all of the process's memory for each.
 const GUIDED_INTERVAL: u64 = 10;
@@ -75,13 +71,13 @@ fn load() -> Settings {
         Ranges::Guided => {
             // An inherited opt-in would mark everything. Nothing is merged yet, so that withdrawing it unmerges
             // nothing.
-            if sys::prctl(PR_GET_MEMORY_MERGE, 0) == Ok(1) {
-                let _ = sys::prctl(PR_SET_MEMORY_MERGE, 0);
+            if sys::has_memory_merge() {
+                let _ = sys::set_memory_merge(false);
             }
             Mode::Guided
         }
         Ranges::All => match settings.method {
-            Method::Best | Method::Prctl if sys::prctl(PR_SET_MEMORY_MERGE, 1).is_ok() => Mode::Prctl,
+            Method::Best | Method::Prctl if sys::set_memory_merge(true).is_ok() => Mode::Prctl,
             Method::Prctl => Mode::Idle,
             Method::Best | Method::Madvise => Mode::Madvise,
         },

@@ -7,9 +7,6 @@ use crate::sys::{self, Errno};
 use crate::text::{hexadecimal, words};
 use crate::{marks, sweep, wishes};
 
-/// `PR_GET_MEMORY_MERGE` of `include/uapi/linux/prctl.h`.
-pub const PR_GET_MEMORY_MERGE: libc::c_int = 68;
-
 /// The most ranges that are marked. Each may divide a mapping into three, and a process may have 65530 mappings.
 const MOST: usize = 4096;
 
@@ -56,7 +53,7 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
         }
     }
     // With the prctl the kernel marks everything, also memory outside the ranges.
-    let is_everything_marked = sys::prctl(PR_GET_MEMORY_MERGE, 0) == Ok(1);
+    let is_everything_marked = sys::has_memory_merge();
     sweep::mappings(|mapping| {
         if is_everything_marked || mapping.kind != Kind::Other {
             gaps(mapping, ranges.all(), |start, end| {

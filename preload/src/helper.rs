@@ -11,7 +11,7 @@
 //! The kernel allows some calls only to a process with one thread. [`without`] ends the thread for such a call, and
 //! [`end_for_good`] before the program filters system calls.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -176,7 +176,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     if state::ends_helper() || !has_rounds() {
         return core::ptr::null_mut();
     }
-    let _ = sys::prctl(libc::PR_SET_NAME, c"ksmith".as_ptr() as usize);
+    sys::set_thread_name(c"ksmith");
     let (mut wait, mut followed) = (1_u64, 0_u64);
     loop {
         for _ in 0..wait {
@@ -191,7 +191,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE).of_helper()).is_ok();
                 if is_done && state::mode() == Mode::Guided {
                     followed = followed.saturating_add(1);
-                    let _ = sys::prctl(libc::PR_SET_NAME, name(followed).bytes().as_ptr() as usize);
+                    let _ = CStr::from_bytes_with_nul(name(followed).bytes()).map(sys::set_thread_name);
                 }
                 is_done
             }

@@ -84,10 +84,27 @@ pub unsafe fn discard_all(ranges: &[MemoryRange]) -> Result<usize, Errno> {
     unsafe { call(libc::SYS_process_madvise, [THIS_PROCESS as usize, first, count, advice, 0]) }
 }
 
-/// Calls prctl(2) with an option that takes a plain number.
-pub fn prctl(option: c_int, value: usize) -> Result<usize, Errno> {
-    // SAFETY: callers pass options that take plain numbers or, for PR_SET_NAME, a string of this library.
-    unsafe { call(libc::SYS_prctl, [option as usize, value, 0, 0, 0]) }
+/// `PR_SET_MEMORY_MERGE` and `PR_GET_MEMORY_MERGE` of include/uapi/linux/prctl.h (6.4).
+const PR_SET_MEMORY_MERGE: usize = 67;
+const PR_GET_MEMORY_MERGE: usize = 68;
+
+/// Offers all memory of this process to KSM, now and later, or withdraws it.
+pub fn set_memory_merge(is_merged: bool) -> Result<(), Errno> {
+    // SAFETY: plain numbers; merging changes no content.
+    unsafe { call(libc::SYS_prctl, [PR_SET_MEMORY_MERGE, usize::from(is_merged), 0, 0, 0]) }.map(drop)
+}
+
+/// Returns true if all memory of this process is offered to KSM.
+pub fn has_memory_merge() -> bool {
+    // SAFETY: plain numbers.
+    let has = unsafe { call(libc::SYS_prctl, [PR_GET_MEMORY_MERGE, 0, 0, 0, 0]) };
+    has == Ok(1)
+}
+
+/// Names this thread. The kernel keeps 15 bytes.
+pub fn set_thread_name(name: &CStr) {
+    // SAFETY: a string that ends in a zero byte, which is copied.
+    let _ = unsafe { call(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0]) };
 }
 
 /// Maps private memory of zeros, without touching it.
