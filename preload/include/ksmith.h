@@ -111,6 +111,7 @@ struct ksmith_folded {
  * Memory that a program can't promise this of is folded from outside: `ksmith fold PID`.
  *   -EINVAL  there is no whole page in the range, or a flag is unknown
  *   -EPERM   the program has sandboxed itself (ksmith_method answers "quiet")
+ *   -ENODATA /proc/self/maps or /proc/self/pagemap can't be read
  *   -ENOMEM  part of the range was unmapped meanwhile, or there is no memory for it */
 int ksmith_fold(void *start, size_t length, unsigned flags, struct ksmith_folded *result);
 

@@ -20,7 +20,7 @@ pub fn meaning(code: c_int) -> &'static CStr {
         libc::ETIMEDOUT => c"no answer in the given time",
         libc::EPROTO => c"the daemon's answer makes no sense: it may be another version of ksmith",
         libc::EOPNOTSUPP => c"the daemon does not know this request: it is older than this library",
-        libc::ENODATA => c"neither daemon nor kernel can tell",
+        libc::ENODATA => c"neither daemon nor kernel can tell, or /proc/self can't be read",
         libc::ECONNRESET => c"the daemon ended the connection",
         _ => c"unexpected error: the code is a negated errno",
     }

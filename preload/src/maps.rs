@@ -52,7 +52,7 @@ impl Mapping {
         Some(Self { start, end, kind })
     }
 
-    /// Whether the mapping holds data of the program.
+    /// Returns true if the mapping holds data of the program.
     pub fn is_data(&self) -> bool {
         matches!(self.kind, Kind::Data | Kind::Heap)
     }

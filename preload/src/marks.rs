@@ -64,7 +64,7 @@ pub fn mark_allowed(start: usize, end: usize) -> bool {
 /// Threads of the program that make a divided mapping one again, in order to move it.
 static MOVERS: AtomicU32 = AtomicU32::new(0);
 
-/// How often, and for how long each time, the library's thread waits for them. A child of a fork may have inherited a count
+/// The most waits of the library's thread for them, and the length of each. A child of a fork may have inherited a count
 /// of threads that it does not have.
 const WAITS: usize = 40;
 const WAIT_NANOSECONDS: libc::c_long = 50_000;

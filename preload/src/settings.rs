@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-/// Whether a list of libraries contains libksmith.
+/// Returns true if a list of libraries contains libksmith.
 fn names_libksmith(list: &[u8]) -> bool {
     let name = b"libksmith";
     list.windows(name.len()).any(|part| part == name)

@@ -27,7 +27,7 @@ static MERGES_HUGE: AtomicBool = AtomicBool::new(false);
 static HINTS_HUGE: AtomicBool = AtomicBool::new(false);
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the library's thread is to end: not 0 if so. The thread sleeps on it.
+/// Not 0 if the library's thread is to end. The thread sleeps on it.
 pub static ENDS_HELPER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the mode.
@@ -57,7 +57,7 @@ pub fn largest() -> usize {
     LARGEST.load(Relaxed)
 }
 
-/// Whether memory for which the program wants huge pages is offered too.
+/// Returns true if memory for which the program wants huge pages is offered too.
 pub fn merges_huge() -> bool {
     MERGES_HUGE.load(Relaxed)
 }
@@ -72,7 +72,7 @@ pub fn interval() -> u64 {
     INTERVAL.load(Relaxed)
 }
 
-/// Whether the library's thread is to end.
+/// Returns true if the library's thread is to end.
 pub fn ends_helper() -> bool {
     ENDS_HELPER.load(Relaxed) != 0
 }

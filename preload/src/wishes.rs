@@ -21,17 +21,17 @@ const MOST: usize = 128;
 pub struct Wishes {
     ranges: [(usize, usize, Wish); MOST],
     used: usize,
-    /// Whether a range did not fit. Then no range may be marked without a request.
+    /// True if a range did not fit. Then no range may be marked without a request.
     is_full: bool,
 }
 
 /// The requests of this process.
 static WISHES: Exclusive<Wishes> = Exclusive::new(Wishes::new());
 
-/// Whether any range was ever to be left out. Usually none is, which saves the search.
+/// True if any range was ever to be left out. Usually none is, which saves the search.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
-/// Whether any request was ever made.
+/// True if any request was ever made.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Takes the requests as soon as no other thread has them. Gives up after a short time, as in a signal handler
@@ -76,12 +76,12 @@ pub fn moved(from: (usize, usize), to: (usize, usize)) {
     }
 }
 
-/// Whether the library may mark a range by itself. It may not if the requests can't be read.
+/// Returns true if the library may mark a range by itself. It may not if the requests can't be read.
 pub fn allow(start: usize, end: usize) -> bool {
     !LEAVES.load(Relaxed) || take().is_some_and(|wishes| wishes.allow(start, end))
 }
 
-/// Whether the program requested merging for any byte of the range.
+/// Returns true if the program requested merging for any byte of the range.
 pub fn wants_merged(start: usize, end: usize) -> bool {
     ANY.load(Relaxed) && take().is_none_or(|wishes| wishes.has(start, end, Wish::Merge))
 }
@@ -127,13 +127,13 @@ impl Wishes {
         }
     }
 
-    /// Whether the program made this request for any byte of the range.
+    /// Returns true if the program made this request for any byte of the range.
     pub fn has(&self, start: usize, end: usize, wish: Wish) -> bool {
         let used = self.ranges.get(..self.used).unwrap_or_default();
         used.iter().any(|&(from, to, what)| what == wish && from < end && to > start)
     }
 
-    /// Whether the library may mark this range by itself.
+    /// Returns true if the library may mark this range by itself.
     pub fn allow(&self, start: usize, end: usize) -> bool {
         !self.is_full && !self.has(start, end, Wish::Leave)
     }

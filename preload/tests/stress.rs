@@ -22,7 +22,12 @@ fn ways() -> [Way; 5] {
         (library_with_blocks(), &[("KSMITH_METHOD", "madvise"), ("KSMITH_THRESHOLD", "16K")]),
         (
             library_with_blocks(),
-            &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1"), ("KSMITH_HUGE", "merge")],
+            &[
+                ("KSMITH_METHOD", "madvise"),
+                ("KSMITH_INTERVAL", "1"),
+                ("KSMITH_HUGE", "merge"),
+                ("KSMITH_HUGE_HINT", "1"),
+            ],
         ),
         (library_with_blocks(), &[("KSMITH_RANGES", "none")]),
     ]

@@ -44,7 +44,7 @@ pub fn reason() -> Line<256> {
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     at: Option<u64>,
-    /// Whether the library's own thread waits, which may have to end.
+    /// True if the library's own thread waits, which may have to end.
     is_helpers: bool,
 }
 

@@ -81,7 +81,8 @@ struct FoldShare<'a> {
 /// Folds the whole pages of a range, in so many threads: 0 is 1.
 ///
 /// # Errors
-/// `EINVAL`: there is no whole page. `EPERM`: the program has sandboxed itself. Others are the kernel's, as `ENOMEM`.
+/// `EINVAL`: there is no whole page. `EPERM`: the program has sandboxed itself. `ENODATA`: the files of `/proc/self` can't be
+/// read. Others are the kernel's, as `ENOMEM`.
 ///
 /// # Safety
 /// Until this returns the range stays mapped, no thread writes to it, and no I/O into it is under way.
@@ -96,9 +97,10 @@ pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<Folded
     }
     let begin = sys::now();
     let windows = WindowList::from_maps(start, end)?;
+    let pagemap = Pagemap::open().map_err(|_| libc::ENODATA)?;
     let threads = threads.min(windows.count()).clamp(1, MOST_THREADS);
     let other = windows.other;
-    let job = FoldJob { windows, pagemap: Pagemap::open()?, error: AtomicI32::new(0) };
+    let job = FoldJob { windows, pagemap, error: AtomicI32::new(0) };
     let mut folded = run_threads(&job, threads);
     match job.error.load(Relaxed) {
         0 => {

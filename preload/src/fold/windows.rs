@@ -32,7 +32,7 @@ impl WindowList {
     /// Divides the private anonymous memory from `start` to before `end`, by the map of the process.
     ///
     /// # Errors
-    /// The map can't be read, or there is no memory for the list.
+    /// `ENODATA`: the map can't be read. `ENOMEM`: there is no memory for the list.
     pub fn from_maps(start: usize, end: usize) -> Result<Self, Errno> {
         let mut count = 0_usize;
         let mut other = 0_u64;
@@ -92,6 +92,7 @@ fn each_mapping(start: usize, end: usize, mut each: impl FnMut(&Mapping, usize, 
         }
         mapping.start < end
     })
+    .map_err(|_| libc::ENODATA)
 }
 
 /// Divides a range at the multiples of [`WINDOW_BYTES`].

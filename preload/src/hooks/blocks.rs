@@ -215,7 +215,7 @@ fn place(start: usize, size: usize, is_aligned: bool) {
 /// Number of each arena examined and the second of that, in one word.
 static LOOKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Whether no block in this arena was examined in this second.
+/// Returns true if no block in this arena was examined in this second.
 fn is_first_in_a_while(arena: usize) -> bool {
     let look = ((arena as u64) << 16) | ((sys::about_now() / 1_000_000_000) & 0xffff);
     LOOKS.get(arena % LOOKS.len()).is_none_or(|slot| slot.swap(look, Relaxed) != look)

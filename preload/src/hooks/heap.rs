@@ -36,13 +36,13 @@ fn end() -> usize {
     unsafe { &*END.load(Relaxed) }.load(Relaxed)
 }
 
-/// Whether the end has moved since the newest reading.
+/// Returns true if the end has moved since the newest reading.
 #[inline(always)]
 pub fn has_moved() -> bool {
     end() != SEEN.load(Relaxed)
 }
 
-/// Whether an address is in the heap.
+/// Returns true if an address is in the heap.
 pub fn has(address: usize) -> bool {
     (START.load(Relaxed)..end()).contains(&address)
 }

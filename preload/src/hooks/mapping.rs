@@ -90,7 +90,7 @@ unsafe fn map(
     mapped
 }
 
-/// Whether a mapping is private anonymous memory to write: not shared, not of a file, not code, not reserved only.
+/// Returns true if a mapping is private anonymous memory to write: not shared, not of a file, not code, not reserved only.
 fn is_data(access: c_int, flags: c_int) -> bool {
     let unsuitable = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
     flags & libc::MAP_ANONYMOUS != 0
@@ -130,10 +130,10 @@ fn added(start: usize, length: usize) {
     }
 }
 
-/// How often a mapping that the helper has divided is made one again. It may have begun another mark by then, and no more.
+/// The most times that a mapping which the helper has divided is made one again. It may have begun another mark by then, and no more.
 const REJOINED: usize = 4;
 
-/// Whether the last call failed for a mapping that the helper may have divided.
+/// Returns true if the last call failed for a mapping that the helper may have divided.
 fn is_divided() -> bool {
     // SAFETY: libc's own variable of this thread.
     let errno = unsafe { *libc::__errno_location() };

@@ -13,7 +13,7 @@ type OfDescriptor = unsafe extern "C" fn(c_int, c_int) -> c_int;
 static UNSHARE: Next = Next::new(c"unshare");
 static SETNS: Next = Next::new(c"setns");
 
-/// What the kernel refuses to a process with several threads (`check_unshare_flags` of `kernel/fork.c`).
+/// Flags that the kernel refuses to a process with several threads (`check_unshare_flags` of `kernel/fork.c`).
 const ALONE_TO_LEAVE: c_int = libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
 
 /// The same for setns(2): `userns_install`, `mntns_install` and `timens_install`.
