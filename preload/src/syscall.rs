@@ -1,4 +1,4 @@
-//! System calls without libc, whose function syscall(2) is interposed (`hooks/sandbox.rs`).
+//! System calls without libc: its function syscall(2) is interposed (`hooks/sandbox.rs`).
 //!
 //! They leave `errno` alone.
 

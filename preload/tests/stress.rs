@@ -190,7 +190,7 @@ fn the_librarys_thread_has_ended_when_a_program_filters_system_calls() {
     let _lock = lock();
     let sweeps: &[(&str, &str)] = &[("KSMITH_METHOD", "madvise"), ("KSMITH_INTERVAL", "1")];
     let ways = [
-        (library(), &[("KSMITH_METHOD", "prctl")][..], "1"),
+        (library(), &[("KSMITH_METHOD", "prctl"), ("KSMITH_INTERVAL", "1")][..], "1"),
         (library(), sweeps, "2"),
         (library_with_blocks(), sweeps, "2"),
         (library(), &[("KSMITH_RANGES", "guided"), ("KSMITH_INTERVAL", "1"), ("KSMITH_HUGE_HINT", "1")], "2"),

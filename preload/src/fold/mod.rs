@@ -148,7 +148,7 @@ fn fold_windows(share: &mut FoldShare<'_>) {
         if job.error.load(Relaxed) != 0 {
             return;
         }
-        // SAFETY: within the range of `fold`, whose caller promises this.
+        // SAFETY: within the range of `fold`: its caller promises this.
         if let Err(errno) = unsafe { folder.fold_window(window) } {
             job.error.store(errno, Relaxed);
             return;

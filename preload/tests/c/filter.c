@@ -41,8 +41,9 @@ int main(int count, char **words) {
     if (is_user && (setgroups(0, NULL) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534)))
         return fails("setresuid");
     char *memory = get_memory(8 << 20);
-    while (threads() != atoi(words[2]))
-        usleep(1000);
+    for (int at = 0; threads() != atoi(words[2]); at++, usleep(1000))
+        if (at == 30000)
+            return fails("another number of threads");
 
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
