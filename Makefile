@@ -86,9 +86,12 @@ SOAK_SECONDS := 3600
 soak: rust test-tools ## Run a daemon with everything on among guests that churn, and see that its use is flat; needs root (SOAK_SECONDS=3600)
 	SOAK_SECONDS=$(SOAK_SECONDS) cargo bench -p ksmith --bench soak
 
+# PART=everything is all at once, PART=attacks each race by itself and all under `ksmith run`, PART=qemu a guest of QEMU.
 STRESS_SECONDS := 3600
-stress: rust test-tools ## Fold memory under everything that may write to it, for so long (STRESS_SECONDS=3600)
-	STRESS_SECONDS=$(STRESS_SECONDS) cargo test -p ksmith-preload --test fold_stress -- --ignored --nocapture
+PART := everything
+stress: rust test-tools $(GUEST_KERNEL) ## Fold programs under everything that may write to their memory; needs root (STRESS_SECONDS=3600 PART=everything)
+	STRESS_SECONDS=$(STRESS_SECONDS) FOLD_QEMU_SECONDS=$(STRESS_SECONDS) GUEST_KERNEL=$(CURDIR)/$(GUEST_KERNEL) \
+	    cargo test --release -p ksmith --test live for_long_$(PART) -- --ignored --nocapture
 
 # A search starts from the kept corpus and leaves what it found in target/fuzz; `make fuzz KEEP=1` keeps the least of that
 # which reaches as much.
