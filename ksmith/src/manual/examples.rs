@@ -95,8 +95,15 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith run --ranges guided -- ./program", "Only memory that has equal pages elsewhere."),
             (
                 "ksmith run --fold --ranges none -- ./solver input",
-                "Without KSM: zero pages are given back from inside.",
+                "Without KSM: zeros in the program's huge pages are given back.",
             ),
+        ],
+    ),
+    (
+        "fold",
+        &[
+            ("ksmith fold --dry-run web1", "What would come free of a guest. Nothing is split."),
+            ("ksmith fold --all --threads 2", "Zero pages of all guests, two at once."),
         ],
     ),
     ("scan", &[("ksmith scan", "Two passes over everything now, at full speed.")]),
