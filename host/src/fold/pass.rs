@@ -49,7 +49,7 @@ impl FoldSettings {
 }
 
 impl FoldTarget {
-    /// Makes one pass: splits the huge pages with enough zeros, whose zero pages the kernel then frees.
+    /// Makes one pass: splits the huge pages with enough zeros. The kernel frees these zeros.
     ///
     /// # Errors
     /// The process can't be read or has ended, or this user may not split its huge pages.

@@ -1,4 +1,4 @@
-//! `PAGEMAP_SCAN` (Linux 6.7): the ranges of a process whose pages are of wanted kinds, from a walk of its page tables.
+//! `PAGEMAP_SCAN` (Linux 6.7): ranges of pages of a process by their kinds, from a walk of its page tables.
 //!
 //! Source: `Documentation/admin-guide/mm/pagemap.rst` and `include/uapi/linux/fs.h`. Nothing is faulted in, and no page is pinned.
 

@@ -22,9 +22,6 @@ use crate::show::fold::{self, FoldReport, FoldedProcess};
 /// read as zero afterwards, and cost memory only when they are written to again. The program needs no preparation, and no write of
 /// it is lost. It needs Linux 6.12, and root or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory in pages that are not huge is left to KSM.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  ksmith fold --dry-run web1\n  ksmith fold web1 web2\n  ksmith fold --all --threads 2"
-)]
 pub struct FoldArgs {
     /// Guests and processes to fold, by name, UUID, PID, kind:name or VMID
     #[arg(value_name = "GUEST", required_unless_present = "all")]
@@ -84,9 +81,9 @@ impl FoldArgs {
         let mut pids = Vec::new();
         for wanted in &self.guests {
             match wanted.parse() {
-                // A loop over one PID reads no configuration and asks no hypervisor.
-                Ok(pid) if root.path(format!("proc/{pid}")).is_dir() => pids.push(pid),
-                _ => pids.extend(naming::processes(root, &global.load_config()?, wanted)?),
+                // One that has ended is named in the report, and the others are folded.
+                Ok(pid) => pids.push(pid),
+                Err(_) => pids.extend(naming::processes(root, &global.load_config()?, wanted)?),
             }
         }
         if self.all {

@@ -142,7 +142,7 @@ impl RunArgs {
         if let Some(why) = why {
             tracing::warn!("nothing will be folded: {why}");
         } else if when == FoldWhen::OnDemand && !self.quiet {
-            tracing::warn!("to fold: ksmith fold PID, with the program's PID");
+            tracing::warn!("nothing is folded until `ksmith fold PID`");
         }
     }
 
