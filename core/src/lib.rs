@@ -17,6 +17,7 @@ pub mod diagnose;
 pub mod field;
 pub mod figures;
 pub mod filter;
+pub mod fold;
 pub mod guest;
 pub mod guest_sketch;
 pub mod history;

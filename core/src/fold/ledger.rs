@@ -1,0 +1,181 @@
+//! The account of folded memory.
+
+use std::collections::BTreeMap;
+
+use crate::sample::ProcessId;
+
+/// The memory of a process that maps the kernel's zero page, and its huge pages, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ZeroReading {
+    /// Memory that maps the kernel's zero page.
+    pub zero_mapped_bytes: u64,
+    /// The part of it that KSM counts for the process.
+    pub ksm_zero_bytes: u64,
+    /// Memory in huge pages.
+    pub huge_bytes: u64,
+}
+
+/// The account of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FoldEntry {
+    /// Zeros that no fold has made: a program maps the zero page too when it reads memory that it never wrote to.
+    baseline_bytes: u64,
+    /// Zeros that folds have made and that are still there.
+    folded_bytes: u64,
+    /// Huge pages at the last reading.
+    huge_bytes: u64,
+}
+
+/// The account of folded memory of all processes.
+///
+/// It goes by what the kernel maps. A process's figure is the zeros that have come since the first reading and that KSM does not
+/// count, and at most what was folded at the reading before plus what folds and splits have freed since. So it falls when memory
+/// is written to again, and does not rise when a program reads memory that it never wrote to.
+#[derive(Debug, Clone, Default)]
+pub struct FoldLedger {
+    host_bytes: u64,
+    entries: BTreeMap<ProcessId, FoldEntry>,
+}
+
+impl FoldLedger {
+    /// Creates an empty account for a host with this much memory, which no figure exceeds.
+    pub fn new(host_bytes: u64) -> Self {
+        Self { host_bytes, entries: BTreeMap::new() }
+    }
+
+    /// Takes in how much memory the host has.
+    pub fn set_host_bytes(&mut self, host_bytes: u64) {
+        self.host_bytes = host_bytes;
+    }
+
+    /// Takes in a reading of a process. Huge pages that are gone were split by others: ksmd splits them too.
+    pub fn record_look(&mut self, id: ProcessId, reading: ZeroReading) {
+        let huge_before = self.entries.get(&id).map_or(0, |entry| entry.huge_bytes);
+        self.update(id, huge_before.saturating_sub(reading.huge_bytes), reading);
+    }
+
+    /// Takes in a reading after a fold that freed this much.
+    pub fn record_fold(&mut self, id: ProcessId, freed_bytes: u64, after: ZeroReading) {
+        self.update(id, freed_bytes, after);
+    }
+
+    fn update(&mut self, id: ProcessId, freed_bytes: u64, reading: ZeroReading) {
+        let zeros = reading.zero_mapped_bytes.saturating_sub(reading.ksm_zero_bytes);
+        let first = FoldEntry {
+            baseline_bytes: zeros.saturating_sub(freed_bytes),
+            folded_bytes: 0,
+            huge_bytes: reading.huge_bytes,
+        };
+        let entry = self.entries.entry(id).or_insert(first);
+        let most = entry.folded_bytes.saturating_add(freed_bytes).min(self.host_bytes);
+        entry.baseline_bytes = entry.baseline_bytes.min(zeros);
+        entry.folded_bytes = (zeros - entry.baseline_bytes).min(most);
+        entry.huge_bytes = reading.huge_bytes;
+    }
+
+    /// Drops the processes that have ended or can't be read any more.
+    pub fn retain(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        self.entries.retain(|id, _| is_there(*id));
+    }
+
+    /// The folded memory of a process. `None`: nothing was looked at.
+    pub fn folded_bytes(&self, id: ProcessId) -> Option<u64> {
+        self.entries.get(&id).map(|entry| entry.folded_bytes.min(self.host_bytes))
+    }
+
+    /// The figures of all processes that were looked at.
+    pub fn figures(&self) -> impl Iterator<Item = (ProcessId, u64)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry.folded_bytes.min(self.host_bytes)))
+    }
+
+    /// The folded memory of the host. `None`: nothing was looked at.
+    pub fn total_bytes(&self) -> Option<u64> {
+        let sum = self.entries.values().fold(0_u64, |sum, entry| sum.saturating_add(entry.folded_bytes));
+        (!self.entries.is_empty()).then(|| sum.min(self.host_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn process(pid: u32, start_ticks: u64) -> ProcessId {
+        ProcessId { pid, start_ticks }
+    }
+
+    fn reading(zeros: u64, ksm: u64, huge: u64) -> ZeroReading {
+        ZeroReading { zero_mapped_bytes: zeros * MIB, ksm_zero_bytes: ksm * MIB, huge_bytes: huge * MIB }
+    }
+
+    #[test]
+    fn what_a_fold_frees_is_counted_until_it_is_written_to() {
+        let (mut ledger, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
+        assert_eq!((ledger.total_bytes(), ledger.folded_bytes(id)), (None, None), "nothing was looked at");
+        ledger.record_look(id, reading(10, 4, 200));
+        assert_eq!(ledger.folded_bytes(id), Some(0), "there before");
+        ledger.record_fold(id, 100 * MIB, reading(110, 4, 0));
+        assert_eq!((ledger.folded_bytes(id), ledger.total_bytes()), (Some(100 * MIB), Some(100 * MIB)));
+        // KSM adds zeros of its own, which it counts itself.
+        ledger.record_look(id, reading(150, 44, 0));
+        assert_eq!(ledger.folded_bytes(id), Some(100 * MIB));
+        ledger.record_look(id, reading(80, 44, 0));
+        assert_eq!(ledger.folded_bytes(id), Some(30 * MIB), "the rest was written to");
+        // The program reads memory that it never wrote to.
+        ledger.record_look(id, reading(900, 44, 0));
+        assert_eq!(ledger.folded_bytes(id), Some(30 * MIB));
+        ledger.record_look(id, reading(0, 0, 0));
+        assert_eq!(ledger.folded_bytes(id), Some(0));
+        ledger.record_fold(id, 5 * MIB, reading(5, 0, 0));
+        assert_eq!(ledger.folded_bytes(id), Some(5 * MIB), "nothing of the baseline is left");
+    }
+
+    #[test]
+    fn splits_by_ksmd_count_and_mere_reads_do_not() {
+        let (mut ledger, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
+        ledger.record_look(id, reading(0, 0, 200));
+        ledger.record_look(id, reading(500, 0, 200));
+        assert_eq!(ledger.folded_bytes(id), Some(0), "no huge page has gone");
+        ledger.record_look(id, reading(560, 20, 100));
+        assert_eq!(ledger.folded_bytes(id), Some(100 * MIB), "at most what was in the huge pages");
+    }
+
+    #[test]
+    fn a_process_with_the_pid_of_another_begins_anew() {
+        let mut ledger = FoldLedger::new(1000 * MIB);
+        ledger.record_look(process(7, 1), reading(0, 0, 0));
+        ledger.record_fold(process(7, 1), 50 * MIB, reading(50, 0, 0));
+        ledger.record_look(process(7, 2), reading(50, 0, 0));
+        assert_eq!(ledger.folded_bytes(process(7, 2)), Some(0));
+        ledger.retain(|id| id.start_ticks == 2);
+        assert_eq!((ledger.folded_bytes(process(7, 1)), ledger.total_bytes()), (None, Some(0)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_figure_exceeds_what_the_host_holds_or_what_was_freed(
+            host: u64,
+            steps in prop::collection::vec((0_u32..4, any::<u64>(), any::<u64>(), any::<u64>(), prop::option::of(any::<u64>())), 0..40),
+        ) {
+            let mut ledger = FoldLedger::new(host);
+            let mut freed_in_all = 0_u64;
+            let mut huge_in_all = 0_u64;
+            for (pid, zero_mapped_bytes, ksm_zero_bytes, huge_bytes, freed) in steps {
+                let reading = ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes };
+                let id = process(pid, 0);
+                match freed {
+                    Some(freed) => ledger.record_fold(id, freed, reading),
+                    None => ledger.record_look(id, reading),
+                }
+                freed_in_all = freed_in_all.saturating_add(freed.unwrap_or(0));
+                huge_in_all = huge_in_all.saturating_add(huge_bytes);
+                let figure = ledger.folded_bytes(id).unwrap();
+                prop_assert!(figure <= host && figure <= zero_mapped_bytes.saturating_sub(ksm_zero_bytes));
+                prop_assert!(ledger.total_bytes().unwrap() <= host.min(freed_in_all.saturating_add(huge_in_all)));
+            }
+        }
+    }
+}
