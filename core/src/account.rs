@@ -18,7 +18,9 @@ pub struct Totals {
     pub overhead_bytes: u64,
     /// Saved less overhead: negative when KSM costs memory.
     pub profit_bytes: i64,
-    /// What the host would need if every merged page were written to: the same pages that are saved.
+    /// Memory that folding gave back: zeros, apart from `saved_bytes`. 0 where nothing was looked at.
+    pub folded_bytes: u64,
+    /// What the host would need if every merged page and every folded zero were written to: the pages that are saved and folded.
     pub exposure_bytes: u64,
     /// What the host has for that: memory it can obtain, and free swap. `None` where /proc/meminfo fails.
     pub headroom_bytes: Option<u64>,
@@ -31,6 +33,7 @@ impl Totals {
     pub fn of(sample: &Sample) -> Self {
         let saved_bytes = sample.ksm.saved_pages().saturating_mul(sample.page_size);
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
+        let folded_bytes = sample.folded_bytes.unwrap_or(0);
         let headroom_bytes = sample
             .memory
             .value()
@@ -39,13 +42,14 @@ impl Totals {
             saved_bytes,
             overhead_bytes,
             profit_bytes: difference(saved_bytes, overhead_bytes),
-            exposure_bytes: saved_bytes,
+            folded_bytes,
+            exposure_bytes: saved_bytes.saturating_add(folded_bytes),
             headroom_bytes,
             is_unknown: !sample.ksm.shows_savings(),
         }
     }
 
-    /// Whether the host would run out of memory if all that is merged diverged.
+    /// Whether the host would run out of memory if all that is merged and folded were written to.
     pub fn is_overexposed(&self) -> bool {
         self.headroom_bytes.is_some_and(|headroom| self.exposure_bytes > headroom)
     }
@@ -186,6 +190,17 @@ mod tests {
         sample.memory =
             Reading::Value(Meminfo { available: Some(10 * 4096), swap_free: Some(9 * 4096), ..Meminfo::default() });
         assert!(Totals::of(&sample).is_overexposed());
+    }
+
+    #[test]
+    fn folded_memory_is_exposed_and_not_saved() {
+        let mut sample = sample(1, 10, 10, vec![]);
+        assert_eq!(Totals::of(&sample).folded_bytes, 0);
+        sample.folded_bytes = Some(4096);
+        let totals = Totals::of(&sample);
+        assert_eq!((totals.saved_bytes, totals.exposure_bytes), (20 * 4096, 21 * 4096));
+        sample.folded_bytes = Some(u64::MAX);
+        assert_eq!(Totals::of(&sample).exposure_bytes, u64::MAX);
     }
 
     #[test]

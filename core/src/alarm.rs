@@ -146,7 +146,7 @@ fn cause(alarm: Alarm, facts: &Facts<'_>) -> Option<String> {
     match alarm {
         Alarm::Exposure => totals.headroom_bytes.filter(|_| totals.is_overexposed()).map(|headroom| {
             format!(
-                "{} of memory are saved by merging, and the host has {} if guests write to all of it: give it swap or \
+                "{} of memory are saved by merging and folding, and the host has {} if guests write to all of it: give it swap or \
                  memory, or merge less (ksmith status; /usr/share/doc/ksmith/docs/how-to/runbooks/KsmithExposureOverHeadroom.md)",
                 Bytes::from(totals.exposure_bytes),
                 Bytes::from(headroom)
@@ -169,7 +169,7 @@ fn end(alarm: Alarm, facts: &Facts<'_>) -> String {
     let calm = Span(CALM);
     match alarm {
         Alarm::Exposure => format!(
-            "the host can bear it again for {calm} if guests write to all merged memory ({} are saved)",
+            "the host can bear it again for {calm} if guests write to all merged and folded memory ({} are saved)",
             Bytes::from(totals.exposure_bytes)
         ),
         Alarm::Profit => {
@@ -190,6 +190,7 @@ mod tests {
             saved_bytes: saved,
             overhead_bytes: overhead,
             profit_bytes: saved as i64 - overhead as i64,
+            folded_bytes: 0,
             exposure_bytes: saved,
             headroom_bytes: Some(headroom),
             is_unknown: false,

@@ -53,6 +53,10 @@ pub struct Sample {
     /// How short the pool that guests share is, from 0 (not at all) to 1, where it is being balanced: see
     /// [`balance::shortness`](crate::balance::shortness). A pool of the operator's may be short on a host that is not.
     pub pool_shortness: f64,
+    /// Memory that is folded: zeros in the place of which the kernel maps its zero page, beside those that KSM counts. `None`:
+    /// nothing was looked at.
+    #[serde(default)]
+    pub folded_bytes: Option<u64>,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
     pub processes: Vec<Process>,
     /// Processes with KSM figures that we may not read; their savings can't be attributed.

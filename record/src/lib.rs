@@ -25,7 +25,7 @@ pub mod times;
 
 pub use bounds::Bounds;
 pub use fault::{Fault, StoreError};
-pub use moment::{DecisionMade, Event, EventKind, GuestFigures, Life, Moment};
+pub use moment::{DecisionMade, Event, EventKind, FOLD_POLICY, GuestFigures, Life, Moment};
 pub use query::{Query, Resolution};
 pub use reader::{DecisionRow, EventRow, GuestLife, HistoryReport, ReadError, Reader, Saver};
 pub use schema::reference;

@@ -73,6 +73,9 @@ impl From<&Guest> for GuestFigures {
     }
 }
 
+/// The policy that decisions to fold are recorded under.
+pub const FOLD_POLICY: &str = "fold";
+
 /// A decision with what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionMade {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use crate::moment::FOLD_POLICY;
 use crate::reader::{DecisionRow, HistoryReport};
 
 /// A longer time without rows counts as not recorded, in rows.
@@ -140,9 +141,11 @@ pub fn episodes(report: &HistoryReport) -> Vec<Episode> {
         // The first rows may come after the first decision.
         points.get(end.saturating_sub(1)).and_then(|point| point.saved)
     };
-    let ends = report.decisions.iter().skip(1).map(|next| next.time).chain([report.until]);
+    // Folding goes on beside the policy, and ends no decision of it.
+    let decisions = || report.decisions.iter().filter(|decision| decision.policy != FOLD_POLICY);
+    let ends = decisions().skip(1).map(|next| next.time).chain([report.until]);
     let mut episodes: Vec<Episode> = Vec::new();
-    for (decision, end) in report.decisions.iter().zip(ends) {
+    for (decision, end) in decisions().zip(ends) {
         // A setting that changed within one state does not begin another episode.
         let again = episodes.last_mut().filter(|last| last.decision.state == decision.state);
         let steps = || steps(&points, report.resolution_seconds);

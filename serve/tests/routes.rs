@@ -34,7 +34,6 @@ impl Source for Fake {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let sample = Sample { page_size: 4096, ..Sample::default() };
         Ok(Status {
-            folded_bytes: None,
             sample,
             ksmd_cpu_percent: None,
             daemon: None,

@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 
 use crate::balance::{Balancer, Holds, Ledger, OrderError};
 use crate::control::{Answer, Hold, Resize, ResizedAnswer};
+use crate::folder::FoldedFigures;
 use crate::registry::Published;
 use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
@@ -91,7 +92,7 @@ pub enum Ask {
 }
 
 impl BalanceService {
-    /// Starts the thread. `merging` takes what it wants of merging; it must not wait.
+    /// Starts the thread. `folded` counts into the exposure. `merging` takes what it wants of merging; it must not wait.
     ///
     /// # Errors
     /// The host has no thread for us, or the undo store can't be used: a sentence says so.
@@ -100,6 +101,7 @@ impl BalanceService {
         directory: &StateDir,
         config: BalanceConfig,
         guests: Published,
+        folded: FoldedFigures,
         merging: impl Fn(KsmStep) + Send + 'static,
     ) -> Result<Self, StartError> {
         let ledger = Ledger::open(directory)?;
@@ -108,7 +110,7 @@ impl BalanceService {
         let (waker, woken) = bounded(1);
         let (shared, status) = (Shared::default(), Arc::new(ArcSwapOption::empty()));
         let worker = Worker {
-            balancer: Balancer::new(root.clone(), config.clone(), ledger.clone(), holds),
+            balancer: Balancer::new(root.clone(), config.clone(), ledger.clone(), holds).with_folded(folded),
             guests,
             root: root.clone(),
             ledger,

@@ -25,6 +25,7 @@ pub use self::fault::{Fault, Faults};
 pub use self::renamed_keys::written;
 
 use self::document::{Amounts, Document};
+use crate::folder::FoldConfig;
 use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
 use crate::sketcher::SketchConfig;
@@ -61,6 +62,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// The sketch file of this host.
     pub sketch: SketchConfig,
+    /// Which processes are folded, and what that may cost.
+    pub fold: FoldConfig,
     /// How an operator is told of alarms.
     pub notify: NotifyConfig,
 }
@@ -245,6 +248,7 @@ impl Config {
         found.extend(self.domains.contradictions());
         found.extend(self.balance.contradictions());
         found.extend(self.history.contradictions());
+        found.extend(self.fold.contradictions());
         found.extend(self.sketch.fault().map(|fault| {
             let key =
                 fault.strip_prefix("[sketch] ").and_then(|rest| rest.split_once(':')).map_or("", |(key, _)| key);

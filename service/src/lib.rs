@@ -8,7 +8,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod domains;
-pub mod folded_sums;
+pub mod folder;
 pub mod notifier;
 pub mod recorder;
 pub mod registry;

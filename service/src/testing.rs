@@ -75,6 +75,8 @@ pub struct World {
     /// How long the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
     pub suspended: Duration,
     pub shortness: f64,
+    /// The folded memory that the daemon noted.
+    pub folded_bytes: Option<u64>,
     /// What the host has to cover the exposure, where that is not the machine's.
     pub headroom: Option<u64>,
     watchdog: Option<Duration>,
@@ -166,6 +168,7 @@ impl DaemonHost for FakeHost {
         }
         sample.given_up = world.given_up.clone();
         sample.pool_shortness = world.shortness;
+        sample.folded_bytes = world.folded_bytes;
         if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.memory) {
             (memory.available, memory.swap_free) = (Some(bytes), Some(0));
         }
@@ -186,6 +189,10 @@ impl DaemonHost for FakeHost {
 
     fn set_pool_shortness(&mut self, shortness: f64) {
         self.world().shortness = shortness;
+    }
+
+    fn set_folded_bytes(&mut self, folded_bytes: Option<u64>) {
+        self.world().folded_bytes = folded_bytes;
     }
 
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {
@@ -311,6 +318,7 @@ impl Scene {
             delays: None,
             suspended: Duration::ZERO,
             shortness: 0.0,
+            folded_bytes: None,
             headroom: None,
             watchdog: None,
         };

@@ -16,9 +16,9 @@ figures! {
         "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
             "Memory that is not needed because pages are merged.",
             |status| known(status, |totals| totals.saved_bytes);
-        "folded_bytes": u64, Bytes Gauge (6 8), "the programs' word at the user socket",
-            "Zero pages that running programs have given back by libksmith; apart from saved_bytes.",
-            |status| status.folded_bytes;
+        "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO that came by folding, less ksm_zero_pages",
+            "Zeros given back by splitting huge pages, as far as the daemon looked; apart from saved_bytes.",
+            |status| status.sample.folded_bytes;
         "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",
             "Mergeable memory that ksmd has visited; it grows in the first pass over new memory.",
             |status| {
@@ -33,8 +33,8 @@ figures! {
             |status| {
                 known(status, |totals| totals.profit_bytes).filter(|_| status.sample.ksm.shows_tracked())
             };
-        "exposure_bytes": u64, Bytes Gauge (2 6), "saved_bytes",
-            "Memory that the host would need if every merged page were written to.",
+        "exposure_bytes": u64, Bytes Gauge (2 6), "saved_bytes + folded_bytes",
+            "Memory that the host would need if every merged page and every folded zero were written to.",
             |status| known(status, |totals| totals.exposure_bytes);
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
             "Memory and free swap that the host has to cover the exposure.",

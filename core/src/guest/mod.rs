@@ -68,7 +68,7 @@ pub struct Guest {
     pub obstacle: Option<String>,
     /// What it takes, saves and costs.
     pub figures: Figures,
-    /// What its processes say that they have folded by libksmith, which is no part of what is saved. `None`: none has said anything.
+    /// Memory that folding gave back in its processes, which is no part of what is saved. `None`: none was looked at.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
     /// What could not be found out about it, one sentence each.

@@ -18,9 +18,6 @@ pub struct Status {
     pub sample: Sample,
     /// Per cent of one CPU that ksmd uses. `None` where it can't be measured.
     pub ksmd_cpu_percent: Option<f64>,
-    /// Bytes of zero pages that running programs have given back by libksmith, as they tell the daemon. `None`: none has told.
-    #[serde(default)]
-    pub folded_bytes: Option<u64>,
     /// The daemon that controls KSM, if there is one.
     pub daemon: Option<DaemonStatus>,
     /// The trust domains, and what they may share. `None` where guests were not listed.

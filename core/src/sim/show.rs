@@ -80,6 +80,7 @@ impl Machine {
             memory_pressure: Reading::Absent,
             cpu_pressure: Reading::Absent,
             pool_shortness: 0.0,
+            folded_bytes: None,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
             given_up: crate::sample::GivenUpList::default(),

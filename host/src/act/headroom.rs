@@ -11,7 +11,7 @@ use crate::root::Root;
 /// What unmerging needs and what the host has for it, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headroom {
-    /// What is saved now, and so would be needed.
+    /// What KSM saves now, and so would be needed. Unmerging leaves folded zeros as they are.
     pub exposure_bytes: u64,
     /// What the host could get: available memory and free swap. `None` where /proc/meminfo fails.
     pub headroom_bytes: Option<u64>,
@@ -64,7 +64,7 @@ impl Headroom {
         let totals = Totals::of(&sample);
         let shared = sample.ksm.pages_shared.get().unwrap_or(0);
         Self {
-            exposure_bytes: totals.exposure_bytes,
+            exposure_bytes: totals.saved_bytes,
             headroom_bytes: totals.headroom_bytes,
             is_anything_merged: shared > 0 || sample.ksm.saved_pages() > 0,
         }

@@ -39,6 +39,16 @@ pub fn be_humble() {
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
+/// Gives this process the lowest priority, and has it run only when no other wants the CPU. Threads that it starts later inherit both.
+#[allow(unsafe_code, reason = "the C library's scheduler calls have no safe form")]
+pub fn be_idle() {
+    be_humble();
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads the parameters, which outlive it.
+    // A sandbox may forbid it, as above.
+    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

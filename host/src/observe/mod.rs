@@ -71,6 +71,8 @@ pub struct Observer {
     has_run: bool,
     /// Shortness of the host's pool, which the caller sets and every sample holds.
     pub pool_shortness: f64,
+    /// Noted in each sample: the memory that is folded.
+    pub folded_bytes: Option<u64>,
 }
 
 impl fmt::Debug for Observer {
@@ -122,6 +124,7 @@ impl Observer {
             processes: Processes::new(&root, descriptors),
             has_run: false,
             pool_shortness: 0.0,
+            folded_bytes: None,
         }
     }
 
@@ -134,6 +137,7 @@ impl Observer {
             at: self.clock.now(),
             page_size: self.page_size,
             pool_shortness: self.pool_shortness,
+            folded_bytes: self.folded_bytes,
             ..Sample::default()
         };
         // Before the processes, so that those are spared which can't have changed.

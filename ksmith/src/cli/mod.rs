@@ -11,6 +11,7 @@ mod docs;
 mod doctor;
 mod estimate;
 mod fold;
+mod fold_worker;
 mod guests;
 mod heat_map;
 mod history;
@@ -189,6 +190,8 @@ enum Command {
     #[command(hide = true)]
     Manual(docs::ManualArgs),
     #[command(hide = true)]
+    FoldWorker(fold_worker::FoldWorkerArgs),
+    #[command(hide = true)]
     MemoryGuest(memory_guest::MemoryGuestArgs),
 }
 
@@ -316,6 +319,7 @@ impl Cli {
             Command::Schema(args) => args.run(global),
             Command::Completions(args) => args.run(),
             Command::Manual(args) => args.run(),
+            Command::FoldWorker(args) => args.run(),
             Command::MemoryGuest(args) => args.run(),
         }
     }

@@ -193,11 +193,11 @@ fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &
         )),
     }
     for guest in &report.guests {
-        if let Some(folded) = guest.folded_bytes {
+        if let Some(folded) = guest.folded_bytes.filter(|bytes| *bytes > 0) {
             page.line(format_args!(
-                "{} has folded {}, apart from what is saved",
-                guest.title(),
-                Bytes::from(folded)
+                "{} of zeros in {} are folded, apart from what is saved",
+                Bytes::from(folded),
+                guest.title()
             ));
         }
     }

@@ -104,9 +104,9 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
                 Bytes::from(totals.profit_bytes)
             )),
         }
-        if let Some(folded) = status.folded_bytes {
+        if let Some(folded) = status.sample.folded_bytes {
             page.line(format_args!(
-                "folded    {}  (by the programs themselves, apart from what is saved)",
+                "folded    {}  (zeros given back by splitting huge pages; apart from what is saved)",
                 bytes(folded)
             ));
         }

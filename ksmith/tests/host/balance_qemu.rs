@@ -11,6 +11,7 @@ use ksmith_core::sample::{Process, Sample};
 use ksmith_host::guests::{Guests, Uri};
 use ksmith_service::balance_service::{Ask, BalanceService};
 use ksmith_service::control::{Answer, Resize};
+use ksmith_service::folder::FoldedFigures;
 use ksmith_service::registry::Published;
 use serde_json::{Value, json};
 
@@ -157,8 +158,15 @@ fn a_daemon_that_is_only_asked_leaves_a_guests_statistics_off() {
         let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
         let guests = Published::default();
         let config = BalanceConfig::default();
-        let service =
-            BalanceService::start(&Root::host(), &state, config, guests.clone(), |_: KsmStep| ()).unwrap();
+        let service = BalanceService::start(
+            &Root::host(),
+            &state,
+            config,
+            guests.clone(),
+            FoldedFigures::default(),
+            |_: KsmStep| (),
+        )
+        .unwrap();
         guests.publish(Guests::new(Root::host(), Uri::default()).snapshot(&sample));
         service.waker().try_send(()).unwrap();
         let ask = |ask: Ask| {

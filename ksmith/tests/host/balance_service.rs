@@ -20,6 +20,7 @@ use ksmith_host::root::Root;
 use ksmith_service::balance::Ledger;
 use ksmith_service::balance_service::{Ask, BalanceService};
 use ksmith_service::control::{Answer, Hold, Resize, ResizedAnswer};
+use ksmith_service::folder::FoldedFigures;
 use ksmith_service::registry::Published;
 
 const MIB: u64 = 1 << 20;
@@ -189,8 +190,15 @@ impl Stage {
     fn service(&self, config: BalanceConfig) -> BalanceService {
         let merging = |_: KsmStep| ();
         let directory = self.directory();
-        let service =
-            BalanceService::start(&Root::host(), &directory, config, self.guests.clone(), merging).unwrap();
+        let service = BalanceService::start(
+            &Root::host(),
+            &directory,
+            config,
+            self.guests.clone(),
+            FoldedFigures::default(),
+            merging,
+        )
+        .unwrap();
         self.show(&service, &self.sample);
         service
     }

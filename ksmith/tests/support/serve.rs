@@ -120,7 +120,6 @@ fn answer(request: &Request) -> Answer {
                 max_cpu: Some(0.2),
             };
             let status = Status {
-                folded_bytes: None,
                 sketch: None,
                 sample,
                 ksmd_cpu_percent: Some(2.5),

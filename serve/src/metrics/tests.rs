@@ -64,7 +64,6 @@ fn status() -> Status {
     };
     Status {
         sample,
-        folded_bytes: None,
         ksmd_cpu_percent: Some(70.0),
         daemon: Some(daemon),
         domains: None,

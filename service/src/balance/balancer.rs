@@ -16,6 +16,7 @@ use super::member::{Member, Resizing};
 use super::pool::{PoolError, PoolReader};
 use super::worker::{Answer, LIMITS};
 use super::{Holds, Ledger};
+use crate::folder::FoldedFigures;
 
 mod answers;
 mod give_back;
@@ -35,6 +36,7 @@ pub struct Balancer {
     ledger: Ledger,
     holds: Holds,
     pool: PoolReader,
+    folded: FoldedFigures,
     policy: Box<dyn BalancePolicy>,
     bounds: Bounds,
     backoff: Backoff,
@@ -86,7 +88,8 @@ impl Balancer {
     pub fn new(root: Root, config: BalanceConfig, ledger: Ledger, holds: Holds) -> Self {
         let (sender, answers) = unbounded();
         Self {
-            pool: PoolReader::new(root.clone(), config.pool.clone()),
+            pool: PoolReader::new(root.clone(), config.pool.clone(), FoldedFigures::default()),
+            folded: FoldedFigures::default(),
             policy: balance::policy(&config),
             root,
             config,
@@ -107,12 +110,20 @@ impl Balancer {
         }
     }
 
+    /// Counts folded memory into the exposure.
+    #[must_use]
+    pub fn with_folded(mut self, folded: FoldedFigures) -> Self {
+        self.pool = PoolReader::new(self.root.clone(), self.config.pool.clone(), folded.clone());
+        self.folded = folded;
+        self
+    }
+
     /// Changes the configuration.
     pub fn configure(&mut self, config: BalanceConfig) {
         if config == self.config {
             return;
         }
-        self.pool = PoolReader::new(self.root.clone(), config.pool.clone());
+        self.pool = PoolReader::new(self.root.clone(), config.pool.clone(), self.folded.clone());
         self.policy = balance::policy(&config);
         self.config = config;
         // While nothing is balanced, new guests are looked at like all others.
@@ -196,9 +207,11 @@ impl Balancer {
             })
             .collect();
         if self.config.pool != Pool::Host {
-            // KSM's own figures are the host's: this pool has no more of that than its guests have merged.
-            let merged = guests.iter().fold(0_u64, |sum, guest| sum.saturating_add(guest.merged_bytes));
-            pool.exposure_bytes = pool.exposure_bytes.min(merged);
+            // KSM's own figures are the host's: this pool has no more of that than its guests have merged and folded.
+            let exposed =
+                |member: &Member| member.candidate.merged_bytes.saturating_add(member.candidate.folded_bytes);
+            let most = self.members.values().map(exposed).fold(0_u64, u64::saturating_add);
+            pool.exposure_bytes = pool.exposure_bytes.min(most);
         }
         Ok(View { now, pool, guests })
     }

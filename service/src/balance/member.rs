@@ -33,6 +33,7 @@ pub(super) struct Candidate {
     pub whole_bytes: u64,
     pub resident_bytes: u64,
     pub merged_bytes: u64,
+    pub folded_bytes: u64,
 }
 
 impl Candidate {
@@ -51,6 +52,7 @@ impl Candidate {
             whole_bytes: guest.memory_bytes.unwrap_or(guest.figures.rss_bytes),
             resident_bytes: guest.figures.rss_bytes,
             merged_bytes: guest.figures.merged_bytes,
+            folded_bytes: 0,
         }
     }
 
@@ -70,6 +72,7 @@ impl Candidate {
             whole_bytes: 0,
             resident_bytes: 0,
             merged_bytes: 0,
+            folded_bytes: 0,
         }
     }
 

@@ -7,6 +7,7 @@ use ksmith_core::kernel::{Meminfo, Psi, Vmstat};
 use ksmith_core::reading::Reading;
 
 use super::rates::Rates;
+use crate::folder::FoldedFigures;
 use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::root::Root;
 
@@ -57,15 +58,18 @@ pub struct PoolReader {
     pool: Pool,
     page_size: u64,
     counts: KsmCounts,
+    /// Memory that is folded, which KSM's counts don't have.
+    folded: FoldedFigures,
     /// The rates of bytes swapped out, and of merged bytes copied on write.
     rates: Rates<2>,
 }
 
 impl PoolReader {
     /// Creates a reader, which reads nothing yet.
-    pub fn new(root: Root, pool: Pool) -> Self {
+    pub fn new(root: Root, pool: Pool, folded: FoldedFigures) -> Self {
         let counts = KsmCounts::new(&root);
-        Self { root, pool, page_size: rustix::param::page_size() as u64, counts, rates: Rates::default() }
+        let page_size = rustix::param::page_size() as u64;
+        Self { root, pool, page_size, counts, folded, rates: Rates::default() }
     }
 
     /// Reads the pool.
@@ -78,7 +82,8 @@ impl PoolReader {
         let vm = self.root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text));
         let vm = vm.value().copied().unwrap_or_default();
         let pages = |count: Option<u64>| count.map(|count| count.saturating_mul(self.page_size));
-        let exposure_bytes = self.counts.read_merged().saved_pages().saturating_mul(self.page_size);
+        let saved_bytes = self.counts.read_merged().saved_pages().saturating_mul(self.page_size);
+        let exposure_bytes = saved_bytes.saturating_add(self.folded.total_bytes().unwrap_or(0));
         let available = memory.obtainable().ok_or(PoolError::Memory)?;
         let swap_free = memory.swap_free.unwrap_or(0);
         let (view, swapped_out) = match &self.pool {
@@ -184,7 +189,7 @@ mod tests {
     #[test]
     fn the_host_is_a_pool_with_rates_since_the_last_reading() {
         let tree = host();
-        let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Host);
+        let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Host, FoldedFigures::default());
         let page = rustix::param::page_size() as u64;
         let first = reader.read(Duration::from_secs(10)).unwrap();
         assert_eq!(
@@ -213,7 +218,8 @@ mod tests {
         file("memory.stat", "anon 300000\nfile 140000\nshmem 100000\ninactive_file 30000\nactive_file 10000\n");
         file("memory.swap.current", "1000\n");
         file("memory.swap.max", "5000\n");
-        let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Cgroup("vms".to_owned()));
+        let mut reader =
+            PoolReader::new(Root::at(tree.path()), Pool::Cgroup("vms".to_owned()), FoldedFigures::default());
         let view = reader.read(Duration::from_secs(1)).unwrap();
         assert_eq!((view.size_bytes, view.available_bytes, view.headroom_bytes), (500_000, 90_000, 94_000));
         file("memory.swap.current", "3000\n");
@@ -229,7 +235,8 @@ mod tests {
         file("memory.limit_in_bytes", "500000\n");
         file("memory.usage_in_bytes", "450000\n");
         file("memory.stat", "inactive_file 1\ntotal_swap 7\ntotal_inactive_file 30000\ntotal_active_file 10000\n");
-        let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Cgroup("memory/vms".to_owned()));
+        let mut reader =
+            PoolReader::new(Root::at(tree.path()), Pool::Cgroup("memory/vms".to_owned()), FoldedFigures::default());
         let view = reader.read(Duration::from_secs(1)).unwrap();
         assert_eq!((view.size_bytes, view.available_bytes), (500_000, 90_000));
         file("memory.limit_in_bytes", "9223372036854771712\n");
@@ -255,13 +262,15 @@ mod tests {
     #[test]
     fn a_cgroup_that_is_no_pool_is_named_in_the_error() {
         let tree = host();
-        let read =
-            |path: &str| PoolReader::new(Root::at(tree.path()), Pool::Cgroup(path.to_owned())).read(Duration::ZERO);
+        let read = |path: &str| {
+            PoolReader::new(Root::at(tree.path()), Pool::Cgroup(path.to_owned()), FoldedFigures::default())
+                .read(Duration::ZERO)
+        };
         assert_eq!(read("none"), Err(PoolError::NoCgroup("none".to_owned())));
         write(tree.path(), "sys/fs/cgroup/free/memory.max", "max\n");
         assert!(read("free").unwrap_err().to_string().contains("memory.max"));
         assert_eq!(
-            PoolReader::new(Root::at("/nonexistent"), Pool::Host).read(Duration::ZERO),
+            PoolReader::new(Root::at("/nonexistent"), Pool::Host, FoldedFigures::default()).read(Duration::ZERO),
             Err(PoolError::Memory)
         );
     }

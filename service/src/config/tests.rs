@@ -47,6 +47,15 @@ const BAD: &[(&str, &[&str])] = &[
         "[history]\nmax_mib = \"100K\"",
         &["ksmith.toml:2:11: max_mib takes a whole number, 0 or more, not 0.09765625"],
     ),
+    (
+        "[fold]\nmode = \"some\"\nmax_cpu_percent = 0\nprice_mib_per_cpu_second = -1\nleast_zero_percent = 0.01",
+        &[
+            "ksmith.toml:2:8: mode takes \"off\", \"guests\" or \"all\", not \"some\"",
+            "ksmith.toml:3:19: [fold] max_cpu_percent: it must be over 0 and at most 100",
+            "ksmith.toml:4:28: [fold] price_mib_per_cpu_second: it must be 0 or more",
+            "ksmith.toml:5:22: [fold] least_zero_percent: it must be 0.1 at least and at most 100",
+        ],
+    ),
     ("[policy.profit]\ngrowth_mib = true", &["ksmith.toml:2:14: growth_mib takes a number, not true"]),
     (
         "[policy.profit]\nprice_mib_per_cpu_second = 2\npressed_price_mib_per_cpu_second = 3",

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use super::DaemonHost;
 use crate::balance_service::BalanceService;
 use crate::domains::switch_on_again;
+use crate::folder::Folder;
 use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
@@ -22,6 +23,7 @@ pub struct Ended<H = LiveHost> {
     pub(super) off: Option<OffList>,
     pub(super) recorder: Option<Recorder>,
     pub(super) sketcher: Option<Sketcher>,
+    pub(super) folder: Option<Folder>,
     pub(super) notifier: Option<Notifier>,
     /// The time of the end, in milliseconds since 1970.
     pub(super) day_clock: i64,
@@ -44,6 +46,7 @@ impl<H: DaemonHost> Ended<H> {
             recorder.end(self.day_clock);
         }
         drop(self.sketcher);
+        drop(self.folder);
         drop(self.notifier);
         match restored {
             Ok(notes) => Ok(notes.into_iter().chain(of_guests).collect()),

@@ -45,6 +45,9 @@ pub trait DaemonHost: Host {
     /// Notes in the following samples how short memory is, from 0 to 1.
     fn set_pool_shortness(&mut self, shortness: f64);
 
+    /// Notes in the following samples how much memory is folded.
+    fn set_folded_bytes(&mut self, folded_bytes: Option<u64>);
+
     /// Binds ksmd to a list of CPUs. Returns the list before, if that is another.
     ///
     /// # Errors
@@ -98,6 +101,10 @@ impl DaemonHost for LiveHost {
 
     fn set_pool_shortness(&mut self, shortness: f64) {
         self.observer.pool_shortness = shortness;
+    }
+
+    fn set_folded_bytes(&mut self, folded_bytes: Option<u64>) {
+        self.observer.folded_bytes = folded_bytes;
     }
 
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {

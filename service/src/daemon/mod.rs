@@ -33,7 +33,7 @@ use crate::balance_service::BalanceService;
 use crate::config::Config;
 use crate::control::Answer;
 use crate::domains::DomainGuard;
-use crate::folded_sums::FoldedSums;
+use crate::folder::{FoldedFigures, Folder};
 use crate::notifier::Notifier;
 use crate::recorder::{Recorder, Seen};
 use crate::registry::GuestRegistry;
@@ -67,12 +67,15 @@ pub struct Daemon<H = LiveHost> {
     /// What a scan has changed, as it was, that waits for ksmd to be put back.
     unrestored: Option<Knobs>,
     budget: Budget,
-    folded: FoldedSums,
+    folded: FoldedFigures,
     user_scans: UserScans,
     guests: Option<GuestRegistry>,
     balance: Option<BalanceService>,
     recorder: Option<Recorder>,
     sketcher: Option<Sketcher>,
+    folder: Option<Folder>,
+    /// The program that reads and folds processes, with its arguments. `None`: the processes of this host are not real.
+    fold_command: Option<Vec<String>>,
     alarms: Alarms,
     notifier: Option<Notifier>,
     /// When the domains were last looked at for an alarm, and what was found.
@@ -92,7 +95,7 @@ impl<H: DaemonHost> Daemon<H> {
     fn turn(&mut self) -> Duration {
         let began = self.environment.now();
         let known = self.known_guests();
-        let Self { controller, guard, .. } = self;
+        let Self { controller, guard, folded, .. } = self;
         let unknown = guard.take_unknown();
         if !unknown.is_empty() {
             controller.host_mut().notice(unknown.into_iter().map(ProcessEvent::Exec).collect());
@@ -100,6 +103,7 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(balance) = &self.balance {
             controller.host_mut().set_pool_shortness(balance.shared().shortness());
         }
+        controller.host_mut().set_folded_bytes(folded.total_bytes());
         let tick = controller.tick_guarded(|sample, decision| guard.guard(sample, &known, decision));
         self.log(&tick);
         let watchdog = self.environment.watchdog();
@@ -119,6 +123,10 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(sketcher) = &mut self.sketcher {
             sketcher.take(&tick.sample);
         }
+        self.folded.retain_processes(&tick.sample);
+        if let Some(folder) = &mut self.folder {
+            folder.take_sample(&tick.sample);
+        }
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
         self.last = Some(tick);
@@ -128,10 +136,13 @@ impl<H: DaemonHost> Daemon<H> {
 
     /// Hands the turn over to be recorded. That never waits.
     fn record(&mut self, tick: &Tick, notices: &[Notice]) {
+        // Also without a recorder: notes are not collected for ever.
+        let folds = self.folder.as_ref().map(Folder::drain_notes).unwrap_or_default();
         let Some(recorder) = &mut self.recorder else { return };
         recorder.take(&Seen {
             tick,
             notices,
+            folds: &folds,
             policy: self.controller.policy_name(),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             day_clock: self.environment.day_clock(),

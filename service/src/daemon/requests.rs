@@ -8,8 +8,6 @@ use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::model::{DaemonStatus, Status};
 use ksmith_core::scan::ScanJob;
 use ksmith_host::own_use::OwnUse;
-use ksmith_host::process::is_alive;
-use ksmith_host::root::Root;
 use tracing::info;
 
 use super::scans::Requester;
@@ -98,6 +96,7 @@ impl<H: DaemonHost> Daemon<H> {
         };
         let own = OwnUse::now();
         // A new sample: the last turn's is from before its own changes.
+        self.controller.host_mut().set_folded_bytes(self.folded.total_bytes());
         let sample = self.controller.host_mut().look(true);
         let guests = self.known_guests().name(&sample).guests;
         let domains = DomainsReport::of(&self.config.domains, &guests, self.guard.admitted());
@@ -107,7 +106,6 @@ impl<H: DaemonHost> Daemon<H> {
             balance: self.balance.as_ref().and_then(BalanceService::status),
             history: self.recorder.as_ref().map(Recorder::status),
             sketch: self.sketcher.as_ref().map(Sketcher::status),
-            folded_bytes: self.folded.total(|id| is_alive(&Root::host(), id)),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),

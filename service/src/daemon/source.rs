@@ -82,6 +82,9 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(sketcher) = &mut self.sketcher {
             sketcher.configure(config.domains.clone(), config.balance.clone());
         }
+        if let Some(folder) = self.folder.as_mut().filter(|_| config.fold != self.config.fold) {
+            folder.configure(config.fold.clone());
+        }
         if let Some(guests) = &mut self.guests {
             guests.configure(config.guests.clone(), config.domains.is_enforced());
         }
@@ -93,6 +96,7 @@ impl<H: DaemonHost> Daemon<H> {
         let is_same = config.policy == self.config.policy && !config.policy.kind.has_file();
         self.guard.configure(config.domains.clone());
         self.config = config;
+        self.start_folder();
         match &mut self.scan {
             // A scan in progress keeps its own limits; the new policy takes over after it.
             Some(_) if is_same => {}

@@ -19,7 +19,7 @@ use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError};
 use crate::control;
 use crate::domains::DomainGuard;
-use crate::folded_sums::FoldedSums;
+use crate::folder::{FoldMode, FoldedFigures, Folder};
 use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
@@ -42,6 +42,7 @@ impl<H: DaemonHost> Daemon<H> {
         source: ConfigSource,
     ) -> Result<Self, ConfigError> {
         let root = host.root().clone();
+        let is_host = root.is_host();
         config.check_kernel(&root)?;
         let off = OffList::open(&host.state_dir());
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
@@ -61,11 +62,13 @@ impl<H: DaemonHost> Daemon<H> {
             unrestored: None,
             user_scans: UserScans::new(budget.clone()),
             budget,
-            folded: FoldedSums::default(),
+            folded: FoldedFigures::default(),
             guests: None,
             balance: None,
             recorder: None,
             sketcher: None,
+            folder: None,
+            fold_command: is_host.then(Folder::own_command),
             alarms,
             notifier: None,
             breach: (None, None),
@@ -86,8 +89,8 @@ impl<H: DaemonHost> Daemon<H> {
         signals(sender.clone())?;
         let path = &self.config.daemon.control_socket;
         let _socket = control::serve(path, sender.clone(), Message::Asked).map_err(|why| no_socket(path, why))?;
-        let (budget, folded) = (self.budget.clone(), self.folded.clone());
-        let users = user_socket::serve(&self.config.optin, budget, folded, sender.clone(), Message::UserScans);
+        let budget = self.budget.clone();
+        let users = user_socket::serve(&self.config.optin, budget, sender.clone(), Message::UserScans);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
         let view = view_socket::serve(&self.config.view, sender.clone(), Message::Asked);
@@ -97,6 +100,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.balance = self.start_balance(&sender);
         self.recorder = self.start_recorder();
         self.sketcher = self.start_sketcher();
+        self.start_folder();
         let notifier = Notifier::start(self.config.notify.clone());
         self.notifier = notifier.inspect_err(|why| warn!("alarms are only logged: {why}")).ok();
         let is_host = self.controller.host().root().is_host();
@@ -135,6 +139,7 @@ impl<H: DaemonHost> Daemon<H> {
             off: self.off,
             recorder: self.recorder,
             sketcher: self.sketcher,
+            folder: self.folder,
             notifier: self.notifier,
         })
     }
@@ -156,7 +161,8 @@ impl<H: DaemonHost> Daemon<H> {
         // Never waits: a step that does not fit is wanted again.
         let merging = move |step| drop(sender.try_send(Message::Merging(step)));
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
-        let started = BalanceService::start(host.root(), &host.state_dir(), config, published, merging);
+        let started =
+            BalanceService::start(host.root(), &host.state_dir(), config, published, self.folded.clone(), merging);
         started.inspect_err(|why| warn!("guests are not balanced: {why}")).ok()
     }
 
@@ -185,6 +191,25 @@ impl<H: DaemonHost> Daemon<H> {
         let terms = (self.config.domains.clone(), self.config.balance.clone());
         let started = Sketcher::start(self.controller.host().root(), &self.config.sketch, terms, guests);
         started.inspect_err(|why| warn!("no sketch file is kept: {why}")).ok()
+    }
+
+    /// Has processes folded by the program of `command` with its arguments, in the place of this very program.
+    #[must_use]
+    pub fn with_fold_command(mut self, command: Vec<String>) -> Self {
+        self.fold_command = Some(command);
+        self
+    }
+
+    /// Starts the folder, if the configuration wants one. Once started it stays, and looks after what is folded.
+    pub(super) fn start_folder(&mut self) {
+        if self.folder.is_some() || self.config.fold.mode == FoldMode::Off {
+            return;
+        }
+        let Some(command) = self.fold_command.clone() else { return };
+        let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
+        let guests = move |sample: &Sample| published.newest().name(sample).guests;
+        let started = Folder::start(command, self.config.fold.clone(), self.folded.clone(), guests);
+        self.folder = started.inspect_err(|why| warn!("nothing is folded: {why}")).ok();
     }
 
     /// Sets what is set once, before anything is scanned: ksmd's CPUs, and whether it merges across NUMA nodes.

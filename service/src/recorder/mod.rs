@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use ksmith_core::alarm::Notice;
 use ksmith_core::controller::Tick;
 use ksmith_core::decide::domains::DomainsConfig;
+use ksmith_core::fold::FoldNote;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::HistoryStatus;
 use ksmith_core::sample::Sample;
@@ -46,6 +47,8 @@ pub struct Seen<'a> {
     pub tick: &'a Tick,
     /// Alarms that began or ended in the turn.
     pub notices: &'a [Notice],
+    /// Decisions to fold and their outcomes since the turn before.
+    pub folds: &'a [FoldNote],
     /// The policy in charge.
     pub policy: &'a str,
     /// Per cent of one CPU that ksmd uses.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::printable::OneLine;
-use ksmith_record::{DecisionMade, Event, EventKind};
+use ksmith_record::{DecisionMade, Event, EventKind, FOLD_POLICY};
 
 use super::Seen;
 
@@ -50,6 +50,15 @@ impl Notes {
                 state: reason.state.to_owned(),
                 reason: OneLine(&reason.text).to_string(),
                 settings: tick.applied.changes.join(", "),
+            });
+        }
+        for fold in seen.folds {
+            self.decisions.push(DecisionMade {
+                time,
+                policy: FOLD_POLICY.to_owned(),
+                state: fold.state.to_owned(),
+                reason: OneLine(&fold.text).to_string(),
+                settings: String::new(),
             });
         }
         for sentence in &tick.foreign {

@@ -3,8 +3,9 @@ use std::path::Path;
 
 use ksmith_core::controller::Applied;
 use ksmith_core::decide::{Decision, Reason};
+use ksmith_core::fold::FoldNote;
 use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_record::{HistoryReport, Query, Reader, Resolution, Tier};
+use ksmith_record::{FOLD_POLICY, HistoryReport, Query, Reader, Resolution, Tier};
 use tempfile::TempDir;
 
 use super::*;
@@ -58,6 +59,7 @@ impl Rig {
         self.recorder.take(&Seen {
             tick,
             notices: &[],
+            folds: &[],
             policy: "profit",
             ksmd_cpu_percent: Some(1.5),
             day_clock,
@@ -97,6 +99,31 @@ fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
 }
 
 #[test]
+fn decisions_to_fold_are_recorded_beside_those_of_the_policy() {
+    let mut rig = rig();
+    rig.take(&turn(1, "parked"));
+    let tick = turn(2, "parked");
+    let fold = FoldNote { state: "fold", text: "fold web1: 34 % of sampled\nhuge pages hold zeros".to_owned() };
+    rig.recorder.take(&Seen {
+        tick: &tick,
+        notices: &[],
+        folds: &[fold],
+        policy: "profit",
+        ksmd_cpu_percent: None,
+        day_clock: BEGIN + 2000,
+        uptime: Duration::ZERO,
+    });
+    rig.recorder.flush();
+    let report = rig.history();
+    assert_eq!(states(&report), ["parked", "fold"]);
+    assert_eq!(report.decisions[1].policy, FOLD_POLICY);
+    assert!(
+        report.decisions[1].reason.starts_with("fold web1: 34 % of sampled")
+            && !report.decisions[1].reason.contains('\n')
+    );
+}
+
+#[test]
 fn turns_that_follow_closely_are_one_moment_and_lose_no_decision() {
     let mut rig = rig();
     for (milliseconds, state) in [(0, "a"), (100, "b"), (200, "a"), (1000, "b"), (1100, "c")] {
@@ -126,6 +153,7 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
     rig.recorder.take(&Seen {
         tick: &tick,
         notices: &[],
+        folds: &[],
         policy: "profit",
         ksmd_cpu_percent: None,
         day_clock,

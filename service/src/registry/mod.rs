@@ -27,7 +27,7 @@ pub use self::published::Published;
 use self::worker::Worker;
 use crate::config::GuestsConfig;
 use crate::control::Answer;
-use crate::folded_sums::FoldedSums;
+use crate::folder::FoldedFigures;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::root::Root;
 
@@ -66,7 +66,7 @@ struct Follower {
 
 enum Order {
     Look(Box<Sample>),
-    Report(Box<(Sample, DomainsConfig, FoldedSums)>, Sender<Answer>),
+    Report(Box<(Sample, DomainsConfig, FoldedFigures)>, Sender<Answer>),
     SwitchOff(String),
     Follow(Follower),
     Configure(GuestsConfig, bool),
@@ -121,9 +121,9 @@ impl GuestRegistry {
         self.published.clone()
     }
 
-    /// Has a question answered from this sample, each guest with the trust domain that `domains` assigns it to, and with what its
-    /// processes say that they have folded.
-    pub fn report(&self, sample: Sample, domains: DomainsConfig, folded: FoldedSums, reply: Sender<Answer>) {
+    /// Has a question answered from this sample, each guest with the trust domain that `domains` assigns it to, and with its
+    /// folded memory.
+    pub fn report(&self, sample: Sample, domains: DomainsConfig, folded: FoldedFigures, reply: Sender<Answer>) {
         if self.has_room() {
             // A peer that has hung up meanwhile loses its answer, here and below.
             let _ = self.orders.send(Order::Report(Box::new((sample, domains, folded)), reply));

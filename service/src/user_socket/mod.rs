@@ -10,7 +10,6 @@
 mod budget;
 mod client;
 mod config;
-mod fold;
 mod peer;
 pub mod protocol;
 mod ranges;

@@ -6,8 +6,6 @@
 //! | `hello 1` | `ok ksmith 1` |
 //! | `scan PASSES` | `ok passes=N merged_bytes=M saved_bytes=S ksmd_cpu_ns=C`, when they are done |
 //! | `saves` | `ok rss_bytes=… merged_bytes=… saved_bytes=… profit_bytes=… zero_bytes=…` |
-//! | `fold` | `ok`: all programs of the peer's user that fold by libksmith do so within seconds |
-//! | `folded BYTES` | `ok`: so much has the peer folded by libksmith since it began |
 //! | `ranges` | `ok ranges=N bytes=M`, after N lines `range START END SHARE_PERMILLE` (addresses in hex) |
 //!
 //! After a scan, `merged_bytes` and `saved_bytes` are left out where the peer has changed its rights. Memory is told in
@@ -40,10 +38,6 @@ pub enum UserRequest {
     Scan(NonZeroU64),
     /// What the peer saves.
     Saves,
-    /// That all programs of the peer's user fold that do so.
-    Fold,
-    /// What the peer says that it has folded since it began, in bytes.
-    Folded(u64),
     /// Which of the peer's memory is worth merging.
     Ranges,
 }
@@ -68,8 +62,6 @@ pub enum UserAnswer {
     Scanned(Scanned),
     /// The answer to [`UserRequest::Saves`].
     Saves(Saves),
-    /// The answer to [`UserRequest::Fold`] and [`UserRequest::Folded`].
-    Noted,
     /// The answer to [`UserRequest::Ranges`].
     Ranges(Vec<Range>),
     /// The answer to anything that is not done.
@@ -148,9 +140,7 @@ impl UserRequest {
     /// It is no request; the text says what would be.
     pub fn parse(line: &str) -> Result<Self, String> {
         let usage = || {
-            format!(
-                "no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves`, `fold`, `folded BYTES` or `ranges`"
-            )
+            format!("no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves` or `ranges`")
         };
         let number = |word: &str| word.parse::<u64>().ok().filter(|_| !word.starts_with('+'));
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -161,8 +151,6 @@ impl UserRequest {
                 passes.and_then(NonZeroU64::new).map(Self::Scan)
             }
             ["saves"] => Some(Self::Saves),
-            ["fold"] => Some(Self::Fold),
-            ["folded", bytes] => number(bytes).map(Self::Folded),
             ["ranges"] => Some(Self::Ranges),
             _ => None,
         };
@@ -176,8 +164,6 @@ impl fmt::Display for UserRequest {
             Self::Hello(version) => writeln!(f, "hello {version}"),
             Self::Scan(passes) => writeln!(f, "scan {passes}"),
             Self::Saves => writeln!(f, "saves"),
-            Self::Fold => writeln!(f, "fold"),
-            Self::Folded(bytes) => writeln!(f, "folded {bytes}"),
             Self::Ranges => writeln!(f, "ranges"),
         }
     }
@@ -206,7 +192,6 @@ impl fmt::Display for UserAnswer {
                      zero_bytes={zero}"
                 )
             }
-            Self::Noted => writeln!(f, "ok"),
             Self::Ranges(ranges) => {
                 for Range { start, end, share_permille } in ranges {
                     writeln!(f, "range {start:x} {end:x} {share_permille}")?;
@@ -249,24 +234,13 @@ mod tests {
     #[test]
     fn requests_are_read_as_they_are_written() {
         let passes = NonZeroU64::new(2).unwrap();
-        let (scan, saves, fold) = (UserRequest::Scan(passes), UserRequest::Saves, UserRequest::Fold);
-        for request in [UserRequest::Hello(1), scan, saves, fold, UserRequest::Folded(5), UserRequest::Ranges] {
+        let scan = UserRequest::Scan(passes);
+        for request in [UserRequest::Hello(1), scan, UserRequest::Saves, UserRequest::Ranges] {
             assert_eq!(UserRequest::parse(&request.to_string()), Ok(request));
         }
         for bad in [
-            "",
-            "scan",
-            "scan 0",
-            "scan 17",
-            "scan -1",
-            "scan +1",
-            "scan 1 2",
-            "Saves",
-            "hello",
-            "fold 1",
-            "folded",
-            "folded -1",
-            "ranges 5",
+            "", "scan", "scan 0", "scan 17", "scan -1", "scan +1", "scan 1 2", "Saves", "hello", "fold",
+            "folded 1", "ranges 5",
         ] {
             assert!(UserRequest::parse(bad).is_err(), "{bad}");
         }

@@ -9,12 +9,10 @@ use tracing::debug;
 
 use super::budget::Budget;
 use super::config::OptinConfig;
-use super::fold::FoldOrders;
 use super::peer::{Credentials, NoFigures, Peer};
 use super::protocol::{LONGEST_REQUEST, Merged, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
 use super::ranges::{Adviser, RangesError};
 use super::scans::{Done, ScanQueue, UserScan};
-use crate::folded_sums::FoldedSums;
 use crate::socket::{self, Admitted, Awaited, Limits, Protocol, Reply, Socket, answer_or_hang_up, waiting};
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
@@ -24,8 +22,6 @@ struct Users<T> {
     budget: Budget,
     adviser: Adviser,
     worth_permille: u64,
-    fold: FoldOrders,
-    folded: FoldedSums,
     queue: ScanQueue,
     sender: Sender<T>,
     wrap: fn(ScanQueue) -> T,
@@ -39,14 +35,12 @@ struct Users<T> {
 pub fn serve<T: Send + 'static>(
     config: &OptinConfig,
     budget: Budget,
-    folded: FoldedSums,
     sender: Sender<T>,
     wrap: fn(ScanQueue) -> T,
 ) -> io::Result<Socket> {
     let worth_permille = config.worth_permille;
     let queue = ScanQueue::default();
-    let fold = FoldOrders::beside(&config.socket);
-    let users = Users { budget, adviser: Adviser::default(), worth_permille, fold, folded, queue, sender, wrap };
+    let users = Users { budget, adviser: Adviser::default(), worth_permille, queue, sender, wrap };
     let socket = socket::serve(&config.socket, users)?;
     socket::allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
@@ -127,14 +121,6 @@ impl<T: Send + 'static> Users<T> {
                 Err(why @ NoFigures::OtherRights) => error(Refusal::Denied, why.to_string()),
                 Err(why @ NoFigures::Unreadable(_)) => error(Refusal::Refused, why.to_string()),
             },
-            UserRequest::Fold => match self.fold.order(peer.user) {
-                Ok(()) => Some(UserAnswer::Noted),
-                Err(why) => error(Refusal::Refused, format!("the order can't be written: {why}")),
-            },
-            UserRequest::Folded(bytes) => {
-                self.folded.note(peer.id, peer.accountable_uid, bytes);
-                Some(UserAnswer::Noted)
-            }
             UserRequest::Scan(passes) => {
                 let budget = &self.budget;
                 let may = budget.check(peer.accountable_uid);
@@ -234,7 +220,7 @@ mod tests {
         let socket = directory.path().join("user");
         let config = OptinConfig { socket: socket.clone(), group: group.to_owned(), ..OptinConfig::default() };
         let (sender, queues) = unbounded::<ScanQueue>();
-        let served = serve(&config, budget.clone(), FoldedSums::default(), sender, |queue| queue).unwrap();
+        let served = serve(&config, budget.clone(), sender, |queue| queue).unwrap();
         let mut scans = UserScans::new(budget.clone());
         let made = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&made);
@@ -256,10 +242,6 @@ mod tests {
         assert_eq!(say(&path, b"hello 1\n"), "ok ksmith 1\n");
         assert!(say(&path, b"hello 2\n").starts_with("error usage version 2"));
         assert!(say(&path, b"saves\n").starts_with("ok rss_bytes="));
-        assert_eq!(say(&path, b"fold\n"), "ok\n");
-        assert_eq!(say(&path, b"folded 4096\n"), "ok\n");
-        let user = rustix::process::geteuid().as_raw().to_string();
-        assert!(path.with_file_name("fold").join(user).exists());
         let mut client = UserClient::connect(&path).unwrap();
         let scanned = client.scan(NonZeroU64::new(3).unwrap(), || false).unwrap();
         assert_eq!((scanned.passes, scanned.ksmd_cpu_ns, scanned.merged.is_some()), (3, 5, true));

@@ -12,7 +12,7 @@ pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
             "exposure",
             Severity::Problem,
             format!(
-                "if every merged page were written to the host would need {}, and it has {}",
+                "if every merged page and every folded zero were written to the host would need {}, and it has {}",
                 Bytes::from(totals.exposure_bytes),
                 Bytes::from(totals.headroom_bytes.unwrap_or(0)),
             ),
@@ -70,7 +70,7 @@ pub(super) fn folding(sample: &Sample) -> Option<Finding> {
             "folding",
             Severity::Note,
             format!("{} of the {} that KSM saves are empty pages", Bytes::from(zero), Bytes::from(saved)),
-            "without ksmd: `ksmith fold` while they are in huge pages, free page reporting for virtual machines \
+            "without ksmd: `ksmith fold` or [fold] while they are in huge pages, free page reporting for virtual machines \
              (/usr/share/doc/ksmith/docs/how-to/fold.md)",
         )
     })

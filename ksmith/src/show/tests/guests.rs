@@ -65,8 +65,10 @@ fn people_see_a_table_and_what_is_wrong() {
 fn what_a_guest_has_folded_is_told_apart() {
     let mut report = models::guests();
     assert!(!text(&report, order("guest", "saved")).contains("folded"));
+    report.guests[0].folded_bytes = Some(0);
+    assert!(!text(&report, order("guest", "saved")).contains("folded"));
     report.guests[0].folded_bytes = Some(64 * models::MIB);
-    let said = format!("{} has folded 64.0 MiB, apart from what is saved", report.guests[0].title());
+    let said = format!("64.0 MiB of zeros in {} are folded, apart from what is saved", report.guests[0].title());
     assert!(text(&report, order("guest", "saved")).contains(&said));
 }
 

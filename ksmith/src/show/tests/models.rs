@@ -134,8 +134,7 @@ pub fn status() -> Status {
         saved_bytes: 512 * 4096,
     };
     Status {
-        sample,
-        folded_bytes: Some(64 * MIB),
+        sample: Sample { folded_bytes: Some(64 * MIB), ..sample },
         ksmd_cpu_percent: Some(2.5),
         daemon: Some(DaemonStatus {
             pid: 7,

@@ -21,7 +21,7 @@ impl Balancer {
         self.wait_for_resizes(deadline);
         let view = self.view().or_else(|_| {
             // A pool that has lost its limit, or is gone: its memory is the host's then.
-            self.pool = PoolReader::new(self.root.clone(), Pool::Host);
+            self.pool = PoolReader::new(self.root.clone(), Pool::Host, self.folded.clone());
             self.view()
         });
         let Ok(view) = view else {

@@ -27,7 +27,8 @@ impl Balancer {
             if !is_machine(guest.kind) || !is_inside(&self.root, &self.config.pool, guest.id().pid()) {
                 continue;
             }
-            let candidate = Candidate::of(guest);
+            let mut candidate = Candidate::of(guest);
+            candidate.folded_bytes = self.folded.guest_bytes(guest).unwrap_or(0);
             // A console may appear later than its guest, so may libvirt's record, and Proxmox VE may leave a guest to ksmith.
             let is_known = |member: &Member| {
                 let may_come = candidate.is_of_proxmox || of_kind(guest.kind).resize() == Resize::Console;

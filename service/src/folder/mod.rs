@@ -1,0 +1,142 @@
+//! The folder: a thread of its own decides which processes give their zero pages back, and has a child do it.
+//!
+//! [`Folder::take_sample`] hands a sample over now and then by a channel that holds one. What is read and split is done by a child of
+//! this program's own: a process may hold up whoever reads its memory, for ever. The thread kills the child after a deadline, and the
+//! process rests for long. The CPU time of the child is charged to the budget. [`FoldPolicy`](ksmith_core::fold::FoldPolicy) decides.
+
+mod child;
+mod config;
+mod figures;
+pub mod protocol;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use ksmith_core::fold::FoldNote;
+use ksmith_core::guest::Guest;
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::Sample;
+use tracing::warn;
+
+pub use self::config::{FoldConfig, FoldMode};
+pub use self::figures::FoldedFigures;
+use self::worker::Worker;
+
+/// The hidden command of ksmith that is the child.
+pub const WORKER_COMMAND: &str = "fold-worker";
+
+/// Time between two samples that are handed over: the thread learns so late of a new process.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Orders that may wait for the thread.
+const WAITING: usize = 4;
+
+/// How long the end of the daemon waits for the thread, which kills its child meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Notes that wait for the daemon at most. The oldest are lost.
+const MOST_NOTES: usize = 256;
+
+/// Names the guests of a sample.
+type NameGuests = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
+
+#[derive(Debug)]
+enum Order {
+    Take(Box<Sample>),
+    Configure(FoldConfig),
+    End,
+}
+
+/// Notes on their way to the daemon.
+type Notes = Arc<Mutex<Vec<FoldNote>>>;
+
+/// The handle of the thread. Dropping it ends the thread and its child, and waits for that a short time.
+#[derive(Debug)]
+pub struct Folder {
+    orders: Sender<Order>,
+    ended: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+    notes: Notes,
+    last: Option<Duration>,
+}
+
+impl Folder {
+    /// Starts the thread. `command` is the child's program with its arguments, `name_guests` gives the guests of a sample, and the
+    /// figures are published in `figures`.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start(
+        command: Vec<String>,
+        config: FoldConfig,
+        figures: FoldedFigures,
+        name_guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = bounded(WAITING);
+        let (end, ended) = bounded(1);
+        let notes = Notes::default();
+        let worker = Worker::new(command, config, figures, Box::new(name_guests), Arc::clone(&notes));
+        let work = move || {
+            worker.work(&inbox);
+            // The daemon may have ended without waiting.
+            let _ = end.send(());
+        };
+        let thread = std::thread::Builder::new().name("fold".to_owned()).spawn(work)?;
+        Ok(Self { orders, ended, thread: Some(thread), notes, last: None })
+    }
+
+    /// The child's program with its arguments: this very program, also where its file was replaced meanwhile.
+    pub fn own_command() -> Vec<String> {
+        vec!["/proc/self/exe".to_owned(), WORKER_COMMAND.to_owned()]
+    }
+
+    /// Takes a sample in, if one is due. Never waits: a thread that is busy gets a later one.
+    pub fn take_sample(&mut self, sample: &Sample) {
+        let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
+        // One place is left for orders that are not sent again.
+        if is_due && self.orders.len() + 1 < WAITING {
+            self.last = Some(sample.at);
+            let handed = Sample {
+                at: sample.at,
+                page_size: sample.page_size,
+                memory: sample.memory.clone(),
+                processes: sample.processes.clone(),
+                page_samples: Reading::Absent,
+                ..Sample::default()
+            };
+            let _ = self.orders.try_send(Order::Take(Box::new(handed)));
+        }
+    }
+
+    /// Takes another configuration over. Waits for a thread that is busy no longer than at the end.
+    pub fn configure(&mut self, config: FoldConfig) {
+        if self.orders.send_timeout(Order::Configure(config), PATIENCE).is_err() {
+            warn!("[fold] has changed, and the thread that folds does not answer; reload the configuration again");
+        }
+        self.last = None;
+    }
+
+    /// Takes the decisions and outcomes since the last call, for the log and the history.
+    pub fn drain_notes(&self) -> Vec<FoldNote> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let is_told = self.orders.send_timeout(Order::End, PATIENCE).is_ok();
+        if is_told && self.ended.recv_timeout(PATIENCE).is_ok() {
+            if let Some(thread) = self.thread.take() {
+                let _ = thread.join();
+            }
+        } else {
+            warn!("the thread that folds does not answer and is left behind");
+        }
+    }
+}

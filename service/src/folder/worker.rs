@@ -1,0 +1,327 @@
+//! The folder's thread.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, select};
+use ksmith_core::fold::{FoldCandidate, FoldLedger, FoldLook, FoldPolicy, FoldStep};
+use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_host::own_use::thread_cpu;
+use tracing::{debug, info};
+
+use super::child::{FoldChild, FoldGraves};
+use super::config::{FoldConfig, FoldMode};
+use super::figures::FoldedFigures;
+use super::protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
+use super::{MOST_NOTES, NameGuests, Notes, Order};
+
+/// Huge pages that a look reads: 64 MiB.
+const SAMPLES: usize = 32;
+
+/// How long a look may take, the time left out in which the child has no CPU.
+pub(super) const LOOK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long a pass may take for each second of its CPU time, beside the deadline of a look: its pages may have to come from swap.
+const PASS_SLOWNESS: u32 = 4;
+
+/// The longest wait for anything, starved or not.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(300);
+
+/// A child is kept for so long while nothing is to be done. To start it takes some milliseconds of CPU.
+const KEPT: Duration = Duration::from_secs(3);
+
+/// The pause after the host turned out not to be able to fold, or no child could be started.
+const HINDERED: Duration = Duration::from_secs(600);
+
+/// How often it is looked whether a child without a CPU still has its deadline.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// The end of a request.
+enum Ending {
+    Reply(FoldReply),
+    /// The process held the child up.
+    Silent,
+    /// The child has ended.
+    Broken,
+    /// The daemon ends.
+    End,
+}
+
+pub(super) struct Worker {
+    command: Vec<String>,
+    config: FoldConfig,
+    figures: FoldedFigures,
+    name_guests: NameGuests,
+    notes: Notes,
+    policy: FoldPolicy,
+    ledger: FoldLedger,
+    host_bytes: u64,
+    child: Option<FoldChild>,
+    graves: FoldGraves,
+    /// How long a look may take.
+    pub(super) look_deadline: Duration,
+    /// When the last sample was taken in, by this thread's clock and by the sample's.
+    met: Option<(Instant, Duration)>,
+    /// Until when nothing is tried, since the host can't fold.
+    hindered: Option<Instant>,
+    hindrance: Option<String>,
+    /// CPU time of this thread that is charged.
+    charged: Duration,
+}
+
+impl Worker {
+    pub(super) fn new(
+        command: Vec<String>,
+        config: FoldConfig,
+        figures: FoldedFigures,
+        name_guests: NameGuests,
+        notes: Notes,
+    ) -> Self {
+        Self {
+            policy: FoldPolicy::new(config.terms()),
+            command,
+            config,
+            figures,
+            name_guests,
+            notes,
+            ledger: FoldLedger::default(),
+            host_bytes: 0,
+            child: None,
+            graves: FoldGraves::default(),
+            look_deadline: LOOK_DEADLINE,
+            met: None,
+            hindered: None,
+            hindrance: None,
+            charged: Duration::ZERO,
+        }
+    }
+
+    /// Works until it is told to end, or no sender is left.
+    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+        loop {
+            let wait = self.step(inbox);
+            self.publish();
+            let Some(wait) = wait else { break };
+            // A child that has nothing to do is let go.
+            let order = match inbox.recv_timeout(wait.min(KEPT)) {
+                Err(RecvTimeoutError::Timeout) if wait > KEPT => {
+                    self.end_child();
+                    inbox.recv_timeout(wait.saturating_sub(KEPT))
+                }
+                order => order,
+            };
+            match order {
+                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(order) => self.carry_out(order),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.end_child();
+    }
+
+    /// The time since boot, by the newest sample and the time that has passed since.
+    fn now(&self) -> Duration {
+        self.met.map_or(Duration::ZERO, |(then, at)| at + then.elapsed())
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Take(sample) => self.meet(&sample),
+            Order::Configure(config) => {
+                self.policy.configure(config.terms());
+                self.config = config;
+                (self.hindered, self.hindrance) = (None, None);
+            }
+            Order::End => {}
+        }
+    }
+
+    /// Takes in which processes there are.
+    fn meet(&mut self, sample: &Sample) {
+        self.met = Some((Instant::now(), sample.at));
+        let total = sample.memory.value().and_then(|memory| memory.total).unwrap_or(u64::MAX);
+        if total != self.host_bytes {
+            self.host_bytes = total;
+            self.ledger.set_host_bytes(total);
+        }
+        let candidates = self.candidates(sample);
+        self.policy.set_candidates(sample.at, &candidates);
+        let is_there = |id| sample.processes.iter().any(|process| process.id == id);
+        self.ledger.retain(is_there);
+    }
+
+    /// The processes that may be folded, and those with folded memory: these are looked at even where folding is off now.
+    pub(super) fn candidates(&self, sample: &Sample) -> Vec<FoldCandidate> {
+        let guests = (self.name_guests)(sample);
+        let is_chosen = |id: ProcessId, is_vm: bool, is_verified: bool| match self.config.mode {
+            FoldMode::Off => self.ledger.folded_bytes(id).is_some_and(|bytes| bytes > 0),
+            FoldMode::Guests => is_vm && is_verified,
+            FoldMode::All => true,
+        };
+        let candidates = sample.processes.iter().filter_map(|process| {
+            let guest = guests.iter().find(|guest| guest.processes.contains(&process.id));
+            is_chosen(process.id, process.is_vm, guest.is_some_and(|guest| guest.is_verified)).then(|| {
+                FoldCandidate {
+                    id: process.id,
+                    name: match guest {
+                        Some(guest) if guest.id().process() == process.id => guest.title(),
+                        _ => format!("{} (pid {})", process.name, process.id.pid),
+                    },
+                    rss_bytes: process.rss_bytes,
+                }
+            })
+        });
+        candidates.collect()
+    }
+
+    /// Does the next step. Returns how long to wait for the one after it. `None`: the daemon ends.
+    fn step(&mut self, inbox: &Receiver<Order>) -> Option<Duration> {
+        let used = thread_cpu();
+        self.policy.charge(used.saturating_sub(self.charged));
+        self.charged = used;
+        let now = Instant::now();
+        if let Some(until) = self.hindered {
+            if now < until {
+                return Some(until - now);
+            }
+            self.hindered = None;
+        }
+        let (id, action, cpu_limit) = match self.policy.next_step(self.now()) {
+            FoldStep::Wait(wait) => return Some(wait),
+            FoldStep::Look { id } => (id, FoldAction::Look, Duration::ZERO),
+            FoldStep::Fold { id, cpu_limit } => (id, FoldAction::Fold, cpu_limit),
+        };
+        let request = FoldRequest {
+            pid: id.pid,
+            start_ticks: id.start_ticks,
+            action,
+            cpu_limit_seconds: cpu_limit.as_secs_f64(),
+            least_zero_permille: self.config.least_zero_permille(),
+            samples: SAMPLES,
+        };
+        let deadline = self.look_deadline + cpu_limit * PASS_SLOWNESS;
+        match self.ask(&request, deadline, inbox) {
+            Ending::Reply(reply) => self.take_reply(id, reply),
+            Ending::Silent => {
+                self.record_silence(id);
+                self.end_child();
+            }
+            Ending::Broken => {
+                self.hinder("no child reads memory for it: it can't be started, or ended by itself".to_owned());
+                self.end_child();
+            }
+            Ending::End => return None,
+        }
+        Some(Duration::ZERO)
+    }
+
+    /// Sends a request and waits for the reply. Orders that come meanwhile are carried out.
+    fn ask(&mut self, request: &FoldRequest, deadline: Duration, inbox: &Receiver<Order>) -> Ending {
+        if self.child.is_none() {
+            if !self.graves.collect() {
+                return Ending::Broken;
+            }
+            match FoldChild::start(&self.command) {
+                Ok(child) => self.child = Some(child),
+                Err(error) => {
+                    debug!("no child for folding: {error}");
+                    return Ending::Broken;
+                }
+            }
+        }
+        let Some(child) = self.child.as_mut() else { return Ending::Broken };
+        let replies = child.replies.clone();
+        if child.send(request).is_err() {
+            return Ending::Broken;
+        }
+        let (began, starved_before) = (Instant::now(), child.starved());
+        loop {
+            select! {
+                recv(replies) -> reply => return reply.map_or(Ending::Broken, Ending::Reply),
+                recv(inbox) -> order => match order {
+                    Ok(Order::End) | Err(_) => return Ending::End,
+                    Ok(order) => self.carry_out(order),
+                },
+                default(BEAT.min(deadline)) => {}
+            }
+            let starved = self.child.as_ref().map(FoldChild::starved).unwrap_or_default();
+            let starved = starved.saturating_sub(starved_before);
+            let passed = began.elapsed();
+            if passed.saturating_sub(starved) >= deadline || passed >= LONGEST_DEADLINE {
+                return Ending::Silent;
+            }
+        }
+    }
+
+    fn take_reply(&mut self, id: ProcessId, reply: FoldReply) {
+        let cpu = self.child.as_mut().map(|child| child.uncharged_cpu(&reply)).unwrap_or_default();
+        self.policy.charge(cpu);
+        let now = self.now();
+        if !self.policy.is_candidate(id) {
+            return;
+        }
+        match reply.outcome {
+            FoldOutcome::Looked(look) => {
+                self.ledger.record_look(id, look.zero_reading());
+                self.record_look(id, look, cpu);
+            }
+            FoldOutcome::Folded(pass, look) => {
+                self.ledger.record_fold(id, pass.freed_bytes, look.zero_reading());
+                self.policy.record_pass(now, id, &pass);
+                debug!("folded {id}: {pass:?}");
+            }
+            FoldOutcome::Gone => {
+                self.policy.forget(id);
+                self.ledger.retain(|other| other != id);
+            }
+            FoldOutcome::Silent => self.record_silence(id),
+            FoldOutcome::Failed(why) => self.policy.record_failure(now, id, &why),
+            FoldOutcome::Hindered(why) => self.hinder(why),
+        }
+    }
+
+    /// Lets a process rest that held its reader up. What is folded of it is not known any more.
+    fn record_silence(&mut self, id: ProcessId) {
+        self.policy.record_silence(self.now(), id);
+        self.ledger.retain(|other| other != id);
+    }
+
+    fn record_look(&mut self, id: ProcessId, look: FoldLook, cpu: Duration) {
+        debug!("looked at {id} for folding, for {cpu:?} of CPU: {look:?}");
+        let folded_bytes = self.ledger.folded_bytes(id).unwrap_or(0);
+        self.policy.record_look(self.now(), id, look, folded_bytes, cpu);
+    }
+
+    /// Rests, since the host can't fold. The reason is said once.
+    fn hinder(&mut self, why: String) {
+        self.hindered = Some(Instant::now() + HINDERED);
+        if self.hindrance.as_ref() != Some(&why) {
+            self.policy.note("hindered", format!("nothing is folded: {why}"));
+            self.hindrance = Some(why);
+        }
+    }
+
+    fn end_child(&mut self) {
+        if let Some(child) = self.child.take() {
+            let cpu = child.end(&mut self.graves);
+            self.policy.charge(cpu);
+        }
+        self.graves.collect();
+    }
+
+    /// Publishes figures and notes.
+    fn publish(&mut self) {
+        self.figures.publish(&self.ledger, self.host_bytes);
+        let new = self.policy.drain_notes();
+        if new.is_empty() {
+            return;
+        }
+        for note in &new {
+            info!("{}", ksmith_core::printable::OneLine(&note.text));
+        }
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.extend(new);
+        let surplus = notes.len().saturating_sub(MOST_NOTES);
+        notes.drain(..surplus);
+    }
+}
