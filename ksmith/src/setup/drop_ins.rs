@@ -28,5 +28,8 @@ pub(super) const ABSTRACT_SOCKETS: DropIn = DropIn {
 pub(super) const CGROUPS: DropIn =
     DropIn { name: "cgroups.conf", text: include_str!("../../../packaging/systemd/options/cgroups.conf") };
 
+pub(super) const FOLD: DropIn =
+    DropIn { name: "fold.conf", text: include_str!("../../../packaging/systemd/options/fold.conf") };
+
 pub(super) const KSMD_CPUS: DropIn =
     DropIn { name: "ksmd-cpus.conf", text: include_str!("../../../packaging/systemd/options/ksmd-cpus.conf") };

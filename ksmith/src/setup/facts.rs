@@ -11,8 +11,9 @@ use ksmith_host::root::Root;
 use ksmith_host::systemd;
 use ksmith_host::users::group_id;
 use ksmith_service::config::Config;
+use ksmith_service::folder::FoldMode;
 
-use super::drop_ins::{ABSTRACT_SOCKETS, CGROUPS, DIRECTORY, DropIn, GUESTS_OF_USERS, KSMD_CPUS};
+use super::drop_ins::{ABSTRACT_SOCKETS, CGROUPS, DIRECTORY, DropIn, FOLD, GUESTS_OF_USERS, KSMD_CPUS};
 
 /// The groups that the units need.
 const GROUPS: [&str; 2] = ["ksmith", "ksmith-view"];
@@ -118,6 +119,9 @@ fn needed(root: &Root, config: &Config, guests: &[Guest]) -> Vec<(DropIn, String
     if config.daemon.ksmd_cpus.is_some() {
         needed.push((KSMD_CPUS, "[daemon] ksmd_cpus is configured".to_owned()));
     }
+    if config.fold.mode != FoldMode::Off {
+        needed.push((FOLD, "[fold] mode is configured".to_owned()));
+    }
     needed
 }
 
@@ -166,9 +170,10 @@ mod tests {
         let mut config = Config::default();
         config.daemon.ksmd_cpus = Some("0".into());
         config.balance.cgroups = vec!["a.slice".into()];
-        assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf"]);
+        config.fold.mode = FoldMode::Guests;
+        assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf", "fold.conf"]);
         put(tree.path(), "etc/systemd/system/ksmith.service.d/cgroups.conf", "");
-        assert_eq!(names(&of(&config, &[])), ["ksmd-cpus.conf"]);
+        assert_eq!(names(&of(&config, &[])), ["ksmd-cpus.conf", "fold.conf"]);
     }
 
     #[test]
