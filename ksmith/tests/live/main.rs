@@ -20,6 +20,7 @@ mod domains_report;
 mod estimate;
 mod estimate_vm;
 mod faults;
+mod fold_daemon;
 mod fold_loop;
 mod fold_qemu;
 mod fold_stress;

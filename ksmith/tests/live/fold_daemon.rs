@@ -1,0 +1,150 @@
+//! The daemon with `[fold]` over a program with half of its memory empty: the figure is what the program does not need any more, falls
+//! when the memory is written to again, and nothing is lost.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use ksmith_core::field::KernelVersion;
+use ksmith_core::kernel::SmapsRollup;
+use rustix::process::Signal;
+
+use crate::support::own::on_own_host;
+use crate::support::program::{Running, status};
+use crate::support::{skipped, wait_within};
+
+const MIB: u64 = 1 << 20;
+
+/// Looks are some ten seconds apart, and the child runs only when no other program wants the CPU.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Memory of the program. The upper half of each MiB is empty.
+const SIZE: u64 = 64 * MIB;
+
+/// Fills its memory, and obeys: `write` fills the empty halves too, `check` compares everything.
+const PROGRAM: &str = r#"
+import mmap, sys
+open("/proc/self/comm", "w").write("qemu-system-x86")
+MIB = 1 << 20
+size = int(sys.argv[1])
+memory = mmap.mmap(-1, size + 2 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+full = [bytes([1 + n % 250]) * (MIB // 2) for n in range(size // MIB)]
+upper = [bytes(MIB // 2)] * len(full)
+for n, text in enumerate(full):
+    memory[n * MIB:n * MIB + MIB // 2] = text
+    memory[n * MIB + MIB // 2:(n + 1) * MIB] = upper[n]
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "write\n":
+        upper = full[::-1]
+        for n, text in enumerate(upper):
+            memory[n * MIB + MIB // 2:(n + 1) * MIB] = text
+    same = all(memory[n * MIB:n * MIB + MIB // 2] == full[n] for n in range(len(full)))
+    same = same and all(memory[n * MIB + MIB // 2:(n + 1) * MIB] == upper[n] for n in range(len(full)))
+    print("same" if same else "differs", flush=True)
+"#;
+
+struct Victim {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Victim {
+    fn start() -> Option<Self> {
+        // The daemon's samples have it as a hypervisor. None of its memory is offered to KSM, which others may use now.
+        let exec = "import os, sys; os.execv(sys.executable, ['qemu-system-x86_64', '-c', *sys.argv[1:]])";
+        let mut command = Command::new("python3");
+        command.args(["-c", exec, PROGRAM, &SIZE.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut victim = Self { child, said };
+        assert_eq!(victim.hear(), "ready");
+        Some(victim)
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn obey(&mut self, order: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{order}").unwrap();
+        self.hear()
+    }
+
+    fn rollup(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap()
+    }
+
+    /// PSS in bytes.
+    fn pss(&self) -> u64 {
+        SmapsRollup::parse(&self.rollup()).unwrap().pss.unwrap()
+    }
+
+    /// Memory in huge pages, in bytes.
+    fn huge(&self) -> u64 {
+        let text = self.rollup();
+        let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The folded memory that the daemon shows.
+fn folded() -> Option<u64> {
+    status()?["folded_bytes"].as_u64()
+}
+
+#[test]
+fn the_daemon_shows_what_it_has_folded_until_it_is_written_to() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let is_new = KernelVersion::parse(&release).is_some_and(|version| version >= KernelVersion::new(6, 12));
+    if !is_new || !rustix::process::geteuid().is_root() {
+        return skipped("folding needs Linux 6.12 and root");
+    }
+    on_own_host(|| {
+        let Some(mut victim) = Victim::start() else { return skipped("there is no Python") };
+        if victim.huge() < SIZE - 4 * MIB {
+            return skipped("the kernel has no huge pages to give now");
+        }
+        let before = victim.pss();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ksmith.toml");
+        let configure = |mode: &str| {
+            let text = format!("[policy]\nkind = \"off\"\n[history]\nenabled = false\n[fold]\nmode = \"{mode}\"\n");
+            fs::write(&path, text).unwrap();
+        };
+        configure("off");
+        let mut daemon = Running::start(&["daemon", "--config", path.to_str().unwrap()]);
+        daemon.wait_ready();
+        assert_eq!(folded(), None, "nothing was looked at");
+        configure("all");
+        daemon.signal(Signal::HUP);
+        let mut shown = (0, 0);
+        wait_within(PATIENCE, "half of it is folded, and shown", || {
+            shown = (folded().unwrap_or(0), before.saturating_sub(victim.pss()));
+            shown.1 >= SIZE / 2 - 4 * MIB && shown.0.abs_diff(shown.1) <= shown.1 / 20
+        });
+        let all = status().unwrap();
+        assert_eq!(all["exposure_bytes"].as_u64(), Some(all["saved_bytes"].as_u64().unwrap() + shown.0), "{all}");
+        assert_eq!(victim.obey("check"), "same");
+        // What is folded is looked after also when no more is to be folded.
+        configure("off");
+        daemon.signal(Signal::HUP);
+        assert_eq!(victim.obey("write"), "same");
+        wait_within(PATIENCE, "the figure has fallen", || folded().is_some_and(|bytes| bytes <= shown.0 / 20));
+        let pid = victim.child.id();
+        let log = daemon.end();
+        assert!(log.contains(&format!("(pid {pid}): ")) && log.contains(&format!("(pid {pid}) for ")), "{log}");
+        assert_eq!(victim.obey("check"), "same");
+    });
+}
