@@ -68,7 +68,7 @@ figures! {
         "zero_bytes" ["zero" 10]: u64, Bytes Gauge (6 10), "/proc/PID/ksm_stat: ksm_zero_pages",
             "The part of merged_bytes that maps the kernel's zero page.",
             |guest| guest.figures.known(guest.figures.zero_bytes);
-        "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO that came by folding, less ksm_zero_pages",
+        "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO since the first look, less ksm_zero_pages",
             "Zeros given back by splitting the guest's huge pages, not part of saved_bytes.",
             |guest| guest.folded_bytes;
         "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",

@@ -16,7 +16,7 @@ figures! {
         "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
             "Memory that is not needed because pages are merged.",
             |status| known(status, |totals| totals.saved_bytes);
-        "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO that came by folding, less ksm_zero_pages",
+        "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO since the first look, less ksm_zero_pages",
             "Zeros given back by splitting huge pages, as far as the daemon looked; apart from saved_bytes.",
             |status| status.sample.folded_bytes;
         "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",

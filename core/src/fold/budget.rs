@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The time whose share the bucket holds.
+/// A full bucket holds the share of this time.
 const WINDOW: Duration = Duration::from_secs(300);
 
 /// A token bucket of CPU time. It is full at first, and may be overdrawn: what an answer cost is known afterwards.

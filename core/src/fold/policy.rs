@@ -47,7 +47,7 @@ pub struct FoldTerms {
 /// A process that may be folded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoldCandidate {
-    /// The process.
+    /// PID and start of the process.
     pub id: ProcessId,
     /// Its name for people.
     pub name: String,
@@ -60,12 +60,12 @@ pub struct FoldCandidate {
 pub enum FoldStep {
     /// Reads the figures of a process and some of its huge pages.
     Look {
-        /// The process.
+        /// The process to look at.
         id: ProcessId,
     },
     /// Folds a process.
     Fold {
-        /// The process.
+        /// The process to fold.
         id: ProcessId,
         /// CPU time after which the pass ends.
         cpu_limit: Duration,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FoldMode {
-    /// No process.
+    /// No process is folded.
     #[default]
     Off,
     /// Verified virtual machines and user-mode Linux.

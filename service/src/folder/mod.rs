@@ -1,7 +1,7 @@
 //! The folder: a thread of its own decides which processes give their zero pages back, and has a child do it.
 //!
 //! [`Folder::take_sample`] hands a sample over now and then by a channel that holds one. What is read and split is done by a child of
-//! this program's own: a process may hold up whoever reads its memory, for ever. The thread kills the child after a deadline, and the
+//! this program's own: a process may hold up its readers for ever. The thread kills the child after a deadline, and the
 //! process rests for long. The CPU time of the child is charged to the budget. [`FoldPolicy`](ksmith_core::fold::FoldPolicy) decides.
 
 mod child;

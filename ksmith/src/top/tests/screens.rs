@@ -92,5 +92,5 @@ fn colours_are_used_where_they_are_wanted() {
     let terminal = drawn(&app);
     let red = terminal.backend().buffer().content.iter().filter(|cell| cell.fg == Color::Red);
     let red: String = red.map(|cell| cell.symbol()).collect();
-    assert_eq!(red, "exposure 1.91 MiB OVER headroom ");
+    assert_eq!(red, "exposure 65.9 MiB OVER headroom ");
 }
