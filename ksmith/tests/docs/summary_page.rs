@@ -41,7 +41,7 @@ const PARTS: [(&str, &str, &[&str]); 5] = [
         "Reference",
         &["commands", "configuration", "guests", "figures", "json", "exit-codes", "doctor", "messages", "…"],
     ),
-    ("explanation", "Explanation", &["ksm", "profit", "security", "figures", "comparison", "…"]),
+    ("explanation", "Explanation", &["ksm", "profit", "security", "threat-model", "figures", "comparison", "…"]),
     (
         "internals",
         "For developers",

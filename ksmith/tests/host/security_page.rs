@@ -1,10 +1,10 @@
-//! SECURITY.md: each line about an actor or an attack names what shows it, and what it names is there.
+//! The threat model: each line about an actor or an attack names what shows it, and what it names is there.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const PAGE: &str = include_str!("../../../SECURITY.md");
+const PAGE: &str = include_str!("../../../docs/explanation/threat-model.md");
 
 /// The rows of the tables under a heading, without the headings of the columns.
 fn rows(heading: &str) -> Vec<&'static str> {
