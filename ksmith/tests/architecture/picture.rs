@@ -1,5 +1,5 @@
-//! The picture of modules in `docs/internals/architecture.md`: for each crate its modules, those above first, with what each is
-//! and what each names.
+//! The picture of modules in `docs/internals/architecture.md`: for each crate its modules in layers, those above first. A
+//! module's own first sentence has what it is, and `modules.toml` what it names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,7 +28,6 @@ pub fn of_crate(name: &str, tree: &Tree, uses: &Uses) -> String {
     let mut text = String::new();
     let about = tree.files.get(&Vec::new()).map(|file| file.about.clone()).unwrap_or_default();
     writeln!(text, "\n**{name}/**: {about}\n").unwrap();
-    writeln!(text, "| module | what it is | names |\n|---|---|---|").unwrap();
     let mut known = BTreeMap::new();
     let mut modules: Vec<(usize, &String)> = uses
         .keys()
@@ -36,24 +35,15 @@ pub fn of_crate(name: &str, tree: &Tree, uses: &Uses) -> String {
         .map(|module| (height(module, uses, &mut known), module))
         .collect();
     modules.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    for (_, module) in modules {
-        let about = tree.files.get(&vec![module.clone()]).map(|file| file.about.clone()).unwrap_or_default();
-        let about = without_links(&about).replace('|', "\\|");
-        let names = uses[module].iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        writeln!(text, "| `{module}` | {about} | {names} |").unwrap();
+    let mut line = None;
+    for (height, module) in modules {
+        let before = match line {
+            None => "* ",
+            Some(of_line) if of_line == height => ", ",
+            Some(_) => "\n* ",
+        };
+        write!(text, "{before}`{module}`").unwrap();
+        line = Some(height);
     }
-    text
-}
-
-/// A sentence of rustdoc without its links: ``[`Sample`](crate::sample::Sample)`` and ``[`Sample`]`` become `` `Sample` ``.
-fn without_links(sentence: &str) -> String {
-    let mut text = String::new();
-    let mut rest = sentence;
-    while let Some((before, after)) = rest.split_once("[`") {
-        let Some((name, after)) = after.split_once("`]") else { break };
-        text.push_str(&format!("{before}`{name}`"));
-        let target = after.strip_prefix('(').and_then(|target| target.split_once(')'));
-        rest = target.map_or(after, |(_, after)| after);
-    }
-    text + rest
+    text + "\n"
 }
