@@ -4,6 +4,8 @@ use crate::page;
 
 /// Words of all pages that are written by hand for users, README.md and blocks of code apart.
 const WORDS: usize = 12_000;
+/// Words of all pages for developers and of all measurements, as `wc -w` counts them.
+const WORDS_FOR_DEVELOPERS: usize = 45_000;
 /// Lines of README.md.
 const LINES: usize = 80;
 
@@ -18,6 +20,18 @@ fn the_pages_for_users_stay_short() {
     let total: usize = counted.iter().map(|(words, _)| words).sum();
     assert!(total <= WORDS, "{total} words, {WORDS} at most: {counted:#?}");
     assert!(total > 5_000, "the pages were not found: {total} words");
+}
+
+#[test]
+fn the_pages_for_developers_stay_within_their_limit() {
+    let is_counted = |path: &str| path.starts_with("docs/internals/") || path.starts_with("docs/measurements/");
+    let counted: Vec<(usize, String)> = page::all()
+        .into_iter()
+        .filter(|page| is_counted(&page.path))
+        .map(|page| (page.text.split_whitespace().count(), page.path))
+        .collect();
+    let total: usize = counted.iter().map(|(words, _)| words).sum();
+    assert!(total <= WORDS_FOR_DEVELOPERS, "{total} words, {WORDS_FOR_DEVELOPERS} at most: {counted:#?}");
 }
 
 #[test]

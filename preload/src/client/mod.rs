@@ -1,4 +1,4 @@
-//! The client of the daemon's user socket, with lines of text as in docs/internals/opt-in.md.
+//! The client of the daemon's user socket, with lines of text as in docs/reference/sockets.md.
 //!
 //! Each request has a connection of its own. So no descriptor outlives the call, which a fork would share or the
 //! program might close.
