@@ -33,9 +33,9 @@ fn outcome(result: c_long) -> Result<usize, Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum MemoryAdvice {
-    /// ksmd may merge the range.
+    /// The range may be merged by ksmd.
     Mergeable = libc::MADV_MERGEABLE,
-    /// ksmd may not; what was merged has been copied when the call returns.
+    /// The range is merged no more; what was merged has been copied when the call returns.
     Unmergeable = libc::MADV_UNMERGEABLE,
     /// Huge pages are wanted.
     HugePage = libc::MADV_HUGEPAGE,
@@ -43,7 +43,7 @@ pub enum MemoryAdvice {
     Cold = libc::MADV_COLD,
 }
 
-/// Calls madvise(2).
+/// Calls madvise(2) on a range.
 pub fn madvise(start: usize, length: usize, advice: MemoryAdvice) -> Result<(), Errno> {
     // SAFETY: advice of this type changes no content, whatever the range is.
     unsafe { call(libc::SYS_madvise, [start, length, advice as usize]) }.map(drop)
@@ -115,7 +115,7 @@ pub fn map(length: usize) -> Result<usize, Errno> {
     unsafe { call(libc::SYS_mmap, [0, length, access as usize, flags as usize, usize::MAX, 0]) }
 }
 
-/// Unmaps memory.
+/// Unmaps a range of memory.
 ///
 /// # Safety
 /// The range is what [`map`] returned, and is not used any more.

@@ -119,10 +119,17 @@ impl FoldSchedule {
         });
         match self.when {
             FoldWhen::OnDemand => false,
-            FoldWhen::EndOfInit if self.first_pass.is_none() => is_still || age >= PATIENCE,
+            FoldWhen::EndOfInit if self.first_pass.is_none() => age >= self.next && (is_still || age >= PATIENCE),
             FoldWhen::EndOfInit => is_still && age >= self.next && is_affordable,
             FoldWhen::Every(_) => age >= self.next && is_affordable,
         }
+    }
+
+    /// Records that a pass at this age came to nothing, as where the process did not answer. It is tried again after a pause, which
+    /// doubles.
+    pub fn record_failure(&mut self, age: Duration) {
+        self.next = age + self.pause;
+        self.pause = (self.pause * 2).min(LATE);
     }
 
     /// Records a pass that ended at this age, with the bytes that it freed and looked at, and its CPU time.
@@ -210,6 +217,23 @@ mod tests {
     fn memory_that_swings_without_a_new_peak_has_stopped_growing() {
         let swinging = |second: f64| if second.fract() < 0.5 { 400 * MIB } else { 100 * MIB };
         assert!(passes(FoldWhen::EndOfInit, swinging, 0, 0)[0] < 2.0);
+    }
+
+    #[test]
+    fn a_pass_that_came_to_nothing_is_tried_again_later_and_later() {
+        let mut schedule = FoldSchedule::new(FoldWhen::EndOfInit, 0.02);
+        let ages = (1..=400).map(|tick| Duration::from_millis(250) * tick);
+        let tried: Vec<f64> = ages
+            .filter(|age| {
+                let is_due = schedule.is_due(*age, 100 * MIB);
+                if is_due {
+                    schedule.record_failure(*age);
+                }
+                is_due
+            })
+            .map(|age| age.as_secs_f64())
+            .collect();
+        assert_eq!(tried, [0.75, 10.75, 30.75, 70.75]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub struct FoldReport {
     pub looked_bytes: u64,
     /// Bytes that the last pass over each process left as they were, by reason.
     pub left: LeftBytes,
-    /// Why some process could not be folded; null where all could.
+    /// Why some process could not be folded, or not at some time; null where all could.
     pub refusal: Option<String>,
 }
 
@@ -145,7 +145,8 @@ impl FoldWorker {
             }
             Err(None) => {}
             Err(Some(why)) => {
-                process.is_given_up = true;
+                process.is_given_up = matches!(why, FoldError::Denied | FoldError::NoCall(_));
+                process.schedule.record_failure(age);
                 self.report.refusal = Some(why.to_string());
             }
         }

@@ -209,7 +209,7 @@ impl JobReport {
                 counted(fold.processes, "process", "processes")
             ));
             if let Some(why) = &fold.refusal {
-                page.line(format_args!("some process could not be folded: {why}"));
+                page.line(format_args!("some pass came to nothing: {why}"));
             } else if fold.processes == 0 {
                 page.line("no process was folded: all ended before their first pass");
             }
@@ -283,7 +283,7 @@ mod tests {
         refused.add_fold(FoldReport { refusal: Some("not permitted".into()), ..FoldReport::default() });
         let text = refused.page().text().to_owned();
         assert!(
-            text.contains("could not be folded: not permitted") && !text.contains("no process was folded"),
+            text.contains("some pass came to nothing: not permitted") && !text.contains("no process was folded"),
             "{text}"
         );
     }

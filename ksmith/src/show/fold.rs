@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use super::{ALWAYS, Column, Table};
 
-/// What `ksmith fold` has done.
+/// The outcome of `ksmith fold`.
 #[derive(Debug, Clone, Serialize)]
 pub struct FoldReport {
     /// True if nothing was split.
     pub dry_run: bool,
-    /// The processes, in the order in which they were named.
+    /// The processes in the order in which they were named.
     pub processes: Vec<FoldedProcess>,
     /// The sum over all processes.
     pub total: FoldTally,
@@ -30,7 +30,7 @@ pub struct FoldedProcess {
     pub pid: u32,
     /// Name of the guest or the program.
     pub name: String,
-    /// Its figures. Zero where it was not folded.
+    /// The figures of its pass. Zero where it was not folded.
     #[serde(flatten)]
     pub tally: FoldTally,
     /// The reason why it was not folded, or not to its end.

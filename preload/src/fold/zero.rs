@@ -1,4 +1,4 @@
-//! Zero pages.
+//! Comparison of pages with zero.
 
 /// Bytes that are read before the next decision.
 const BLOCK_BYTES: usize = 256;
