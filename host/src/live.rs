@@ -10,6 +10,7 @@ use crate::guest_sketcher::GuestSketcher;
 use crate::observe::Observer;
 use crate::page_sampler::BackgroundSampler;
 use ksmith_core::controller::{Applied, Host};
+use ksmith_core::lease::KsmdWaker;
 
 /// The host that ksmith runs on, under its control.
 #[derive(Debug)]

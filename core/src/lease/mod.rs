@@ -11,10 +11,14 @@
 //! A long batch is made in parts ([`Parts`]), so that ksmd never has long to go when nothing wakes it any more.
 
 mod pacer;
+mod terms;
+mod waker;
 
 use std::time::Duration;
 
 pub use pacer::{Asleep, Pacer, Step};
+pub use terms::LeaseTerms;
+pub use waker::{KsmdWaker, ends_lease};
 
 use crate::field::KernelVersion;
 
@@ -108,6 +112,20 @@ impl Rate {
     /// The parts of a batch. What the kernel's advisor sets is not divided.
     pub fn parts(&self) -> Parts {
         if self.is_advised { Parts::WHOLE } else { Parts::of(self.pages_to_scan) }
+    }
+
+    /// The sleep after a batch.
+    pub fn sleep(&self) -> Duration {
+        Duration::from_millis(self.sleep_ms)
+    }
+
+    /// `sleep_millisecs` and `pages_to_scan` as they were decided on, where the files have these values under a lease of this rate:
+    /// the values themselves, unless the lease has written them.
+    fn decided(&self, sleep_ms: Option<u64>, pages: Option<u64>) -> (Option<u64>, Option<u64>) {
+        let is_part = |pages: u64| !self.is_advised && pages == self.parts().pages;
+        let decided_pages = pages.map(|pages| if is_part(pages) { self.pages_to_scan } else { pages });
+        let decided_sleep = sleep_ms.map(|ms| if is_leased(ms) { self.sleep_ms } else { ms });
+        (decided_sleep, decided_pages)
     }
 }
 

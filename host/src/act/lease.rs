@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::{cpu_ns, is_asleep, number};
 use ksmith_core::knobs::Knob;
-use ksmith_core::lease::{self, Asleep, GRACE, Pacer, Rate, Step};
-use ksmith_core::sample::Rest;
+use ksmith_core::lease::{self, Asleep, LeaseTerms, Rate};
 
 use super::knob_file;
 use super::on_rest::OnRest;
@@ -25,40 +24,16 @@ use crate::root::Root;
 /// How exactly the thread is woken itself, in nanoseconds: batches last milliseconds.
 const TIMER_SLACK_NS: u64 = 5_000;
 
-/// The longest time that a lease is held for.
-const LONGEST_HOLD: Duration = Duration::from_secs(3600);
-
 /// A lease in force. ksmd is woken no more once this is dropped.
 #[derive(Debug)]
-pub(super) struct Lease {
-    shared: Arc<Shared>,
-    /// What was decided on.
-    rate: Rate,
-}
+pub(super) struct Lease(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    terms: Mutex<Terms>,
+    began: Instant,
+    /// The terms, which the owner of the lease changes and its thread keeps. `None` once the lease has ended.
+    terms: Mutex<Option<LeaseTerms>>,
     changed: Condvar,
-}
-
-/// What the owner of the lease and its thread tell each other.
-#[derive(Debug)]
-struct Terms {
-    rate: Rate,
-    /// ksmd is woken until then.
-    until: Instant,
-    /// Whether the thread has not seen `rate` yet.
-    is_new: bool,
-    /// The value of `sleep_millisecs` that was written last.
-    value: u64,
-    has_ended: bool,
-    /// Whether another program has written `sleep_millisecs`.
-    is_broken: bool,
-    /// Where ksmd is to rest, if the thread has not seen that yet.
-    new_rest_after: Option<Option<u64>>,
-    /// Whether ksmd rests there.
-    is_resting: bool,
 }
 
 impl Lease {
@@ -69,154 +44,73 @@ impl Lease {
     pub(super) fn begin(root: &Root, ksmd: Arc<Ksmd>, value: u64, rate: Rate, on_rest: OnRest) -> io::Result<Self> {
         let path = knob_file::path(root, Knob::SleepMillisecs.name());
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let terms = Terms {
-            rate,
-            until: Instant::now() + GRACE,
-            is_new: false,
-            value,
-            has_ended: false,
-            is_broken: false,
-            new_rest_after: None,
-            is_resting: false,
-        };
         // `sleep_millisecs` is the lease's by now: where ksmd ends a pass from here on, it stays.
         let completed = read(&ksmd.full_scans);
-        let shared = Arc::new(Shared { terms: Mutex::new(terms), changed: Condvar::new() });
+        let terms = LeaseTerms::new(rate, value, completed, Duration::ZERO);
+        let shared =
+            Arc::new(Shared { began: Instant::now(), terms: Mutex::new(Some(terms)), changed: Condvar::new() });
         let there = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name("lease".to_owned())
-            .spawn(move || there.keep(&ksmd, &file, completed, &on_rest))?;
-        Ok(Self { shared, rate })
+        std::thread::Builder::new().name("lease".to_owned()).spawn(move || there.keep(&ksmd, &file, &on_rest))?;
+        Ok(Self(shared))
     }
 
-    /// What was decided on.
-    pub(super) fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    /// Whether another program has written `sleep_millisecs`. ksmd is not woken any more then.
-    pub(super) fn is_broken(&self) -> bool {
-        self.shared.terms().is_broken
-    }
-
-    /// Has ksmd scan at this rate from now on. With another sleep it is woken at once, as when `sleep_millisecs` is written.
-    pub(super) fn set(&mut self, rate: Rate) {
-        if std::mem::replace(&mut self.rate, rate) == rate {
-            return;
+    /// Reads or changes the terms. The thread is told of an earlier look.
+    pub(super) fn change<T>(&self, act: impl FnOnce(&mut LeaseTerms, Duration) -> T) -> Option<T> {
+        let now = self.0.began.elapsed();
+        let mut terms = self.0.terms();
+        let terms = terms.as_mut()?;
+        let before = terms.next_look(now);
+        let outcome = act(terms, now);
+        if terms.next_look(now) != before {
+            self.0.changed.notify_one();
         }
-        let mut terms = self.shared.terms();
-        terms.rate = rate;
-        terms.is_new = true;
-        self.shared.changed.notify_one();
-    }
-
-    /// Has ksmd woken no more until the lease is held again.
-    pub(super) fn suspend(&self) {
-        self.shared.terms().until = Instant::now();
-    }
-
-    /// Holds the lease until the next look is due, and [`GRACE`] longer.
-    pub(super) fn hold(&self, until_next: Duration) {
-        let now = Instant::now();
-        let mut terms = self.shared.terms();
-        let had_run_out = terms.until <= now;
-        terms.until = now + until_next.min(LONGEST_HOLD) + GRACE;
-        if had_run_out {
-            self.shared.changed.notify_one();
-        }
-    }
-
-    /// Has ksmd rest once it has completed so many passes. A rest ends here.
-    pub(super) fn rest_after(&self, full_scans: Option<u64>) {
-        let mut terms = self.shared.terms();
-        terms.new_rest_after = Some(full_scans);
-        if std::mem::take(&mut terms.is_resting) {
-            self.shared.changed.notify_one();
-        }
-    }
-
-    /// Whether ksmd rests at the end of a pass.
-    pub(super) fn rest(&self) -> Rest {
-        let terms = self.shared.terms();
-        match () {
-            () if terms.is_broken => Rest::Unavailable,
-            () if terms.is_resting => Rest::Resting,
-            () => Rest::Possible,
-        }
+        Some(outcome)
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.shared.terms().has_ended = true;
-        self.shared.changed.notify_one();
+        *self.0.terms() = None;
+        self.0.changed.notify_one();
     }
 }
 
 impl Shared {
-    fn terms(&self) -> MutexGuard<'_, Terms> {
+    fn terms(&self) -> MutexGuard<'_, Option<LeaseTerms>> {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The work of the thread.
-    fn keep(&self, ksmd: &Ksmd, file: &File, completed: Option<u64>, on_rest: &OnRest) {
+    /// Looks at ksmd and wakes it for as long as the lease is in force and nobody else wakes it.
+    fn keep(&self, ksmd: &Ksmd, file: &File, on_rest: &OnRest) {
         // Without it ksmd is woken a little later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
-        let began = Instant::now();
-        let mut terms = self.terms();
-        let mut pacer = Pacer::new(terms.sleep(), terms.rate.parts().count).since(completed);
-        while !terms.has_ended && !terms.is_broken {
-            if terms.until <= Instant::now() {
-                terms = self.changed.wait(terms).unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.terms();
+        while let Some(terms) = guard.as_mut().filter(|terms| !terms.is_broken()) {
+            let now = self.began.elapsed();
+            let Some(due) = terms.next_look(now) else {
+                guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            if due > now {
+                guard = self.changed.wait_timeout(guard, due - now).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            pacer.set(terms.sleep(), terms.rate.parts().count);
-            terms.is_new = false;
-            if let Some(rest_after) = terms.new_rest_after.take() {
-                pacer.rest_after(rest_after);
-            }
-            drop(terms);
-            let (at, asleep) = (began.elapsed(), ksmd.asleep());
-            terms = self.terms();
-            let wait = match pacer.look(at, asleep) {
-                Step::Look(after) => after,
-                Step::Wake(after) => {
-                    terms.wake(file);
-                    after
-                }
-            };
-            let is_told = terms.new_rest_after.is_some();
-            let was_resting = std::mem::replace(&mut terms.is_resting, pacer.is_resting() && !is_told);
-            if terms.is_resting && !was_resting {
+            terms.begin_look();
+            drop(guard);
+            let (at, asleep) = (self.began.elapsed(), ksmd.asleep());
+            guard = self.terms();
+            let Some(terms) = guard.as_mut() else { return };
+            // The lock is held: the thread that ends the lease writes `sleep_millisecs` afterwards, and that value stays.
+            if terms.end_look(at, self.began.elapsed(), asleep, |from, to| wake(file, from, to)) {
                 (on_rest.0)();
-            }
-            if !terms.is_new && !is_told && !terms.has_ended {
-                terms = self.changed.wait_timeout(terms, wait).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
     }
 }
 
-impl Terms {
-    fn sleep(&self) -> Duration {
-        Duration::from_millis(self.rate.sleep_ms)
-    }
-
-    /// Writes the next value, unless the lease has ended meanwhile or another program has written one.
-    ///
-    /// The lock is held: the thread that ends the lease writes `sleep_millisecs` afterwards, and that value stays.
-    fn wake(&mut self, file: &File) {
-        if self.has_ended || self.until <= Instant::now() {
-            return;
-        }
-        let next = lease::next(self.value);
-        let is_ours = read(file).is_some_and(|value| value == self.value);
-        if is_ours && file.write_at(format!("{next}\n").as_bytes(), 0).is_ok() {
-            self.value = next;
-        } else {
-            self.is_broken = true;
-        }
-    }
+/// Writes the next value to `sleep_millisecs`, unless another program has written one.
+fn wake(file: &File, from: u64, to: u64) -> bool {
+    read(file) == Some(from) && file.write_at(format!("{to}\n").as_bytes(), 0).is_ok()
 }
 
 /// The files that tell whether ksmd sleeps, and what it did before.
@@ -268,6 +162,8 @@ pub(super) mod tests {
     use std::fs;
     use std::path::Path;
 
+    use ksmith_core::sample::Rest;
+
     use super::super::writer::tests::tree;
     use super::*;
 
@@ -315,7 +211,7 @@ pub(super) mod tests {
         let root = Root::at(tree);
         let lease =
             Lease::begin(&root, Arc::new(Ksmd::find(&root).unwrap()), before, ENDLESS, OnRest::default()).unwrap();
-        lease.hold(Duration::from_secs(3600));
+        lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
         wait_until("ksmd is woken", || value(tree) != before);
         lease
     }
@@ -336,15 +232,15 @@ pub(super) mod tests {
     fn ksmd_is_woken_no_more_when_no_look_is_completed() {
         let tree = with_ksmd();
         let lease = begin(tree.path());
-        lease.suspend();
+        lease.change(LeaseTerms::suspend);
         // A waking under way has the lock.
         let seen = {
-            let _terms = lease.shared.terms();
+            let _terms = lease.0.terms();
             value(tree.path())
         };
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(value(tree.path()), seen);
-        lease.hold(Duration::from_secs(3600));
+        lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
         wait_until("ksmd is woken again", || value(tree.path()) != seen);
     }
 
@@ -360,20 +256,20 @@ pub(super) mod tests {
         let on_rest = OnRest(Arc::new(move || tell.send(()).unwrap()));
         let ksmd = Arc::new(Ksmd::find(&root).unwrap());
         let lease = Lease::begin(&root, ksmd, before, ENDLESS, on_rest).unwrap();
-        lease.rest_after(Some(4));
-        lease.hold(Duration::from_secs(3600));
-        assert_eq!(lease.rest(), Rest::Possible);
+        lease.change(|terms, now| terms.rest_after(Some(4), now));
+        lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
+        assert_eq!(lease.change(|terms, _| terms.rest()), Some(Rest::Possible));
         // It ends the pass.
         fs::write(tree.path().join("sys/kernel/mm/ksm/full_scans"), "4\n").unwrap();
         fs::write(&stat, asleep).unwrap();
         told.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert_eq!(lease.rest(), Rest::Resting);
+        assert_eq!(lease.change(|terms, _| terms.rest()), Some(Rest::Resting));
         let seen = value(tree.path());
-        lease.hold(Duration::from_secs(3600));
+        lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(value(tree.path()), seen, "it is not woken");
-        lease.rest_after(Some(5));
-        assert_eq!(lease.rest(), Rest::Possible);
+        lease.change(|terms, now| terms.rest_after(Some(5), now));
+        assert_eq!(lease.change(|terms, _| terms.rest()), Some(Rest::Possible));
         wait_until("ksmd is woken again", || value(tree.path()) != seen);
         assert!(told.try_recv().is_err(), "one rest is told once");
     }
@@ -382,12 +278,12 @@ pub(super) mod tests {
     fn what_another_program_writes_is_left_alone_and_reported() {
         let tree = with_ksmd();
         let lease = begin(tree.path());
-        assert!(!lease.is_broken());
+        assert_eq!(lease.change(|terms, _| terms.is_broken()), Some(false));
         {
-            let _terms = lease.shared.terms();
+            let _terms = lease.0.terms();
             fs::write(file(tree.path()), "20\n").unwrap();
         }
-        wait_until("it is noticed", || lease.is_broken());
+        wait_until("it is noticed", || lease.change(|terms, _| terms.is_broken()) == Some(true));
         assert_eq!(value(tree.path()), 20);
     }
 

@@ -1,13 +1,10 @@
-//! Settings under a lease: ksmd's own sleep is a day, and a thread wakes it as often as was decided.
+//! The writer as the port of the lease ([`KsmdWaker`]): ksmd's own sleep is a day, and a thread wakes it as often as was decided.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::Ksm;
 use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_core::lease::{self, Rate};
-use ksmith_core::reading::Reading;
-use ksmith_core::sample::Rest;
+use ksmith_core::lease::{self, KsmdWaker, LeaseTerms, Rate};
 
 use super::lease::{Ksmd, Lease};
 use super::on_rest::OnRest;
@@ -17,79 +14,10 @@ use super::{ActError, Change, Writer};
 const LOOK: Duration = Duration::from_micros(500);
 
 impl Writer {
-    /// Limits how long [`Writer::apply_leased`] may wait for ksmd's batch to end before it writes `run`. The write itself would
+    /// Limits how long [`KsmdWaker::apply_leased`] may wait for ksmd's batch to end before it writes `run`. The write itself would
     /// wait without end where ksmd does.
     pub fn set_patience(&mut self, patience: Duration) {
         self.waker.patience = Some(patience);
-    }
-
-    /// Brings `knobs` about as [`Writer::apply`] does, under a lease where ksmd could use more than 1 % of a CPU.
-    ///
-    /// At no moment in between is ksmd free to use more: a lease begins before a batch grows, and ends after it has shrunk.
-    pub fn apply_leased(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
-        let Some(rate) = self.rate(knobs).filter(|_| self.is_under_control()) else { return self.apply(knobs) };
-        let (mut changes, mut rest) = (Vec::new(), knobs.clone());
-        if rate.needs_lease() {
-            match self.lease_for(rate) {
-                Ok(change) => changes.extend(change),
-                Err(error) => return (changes, vec![error]),
-            }
-            if self.waker.lease.is_some() {
-                rest.remove(Knob::SleepMillisecs);
-                set_pages(&mut rest, &rate, rate.parts().pages);
-            }
-        } else {
-            if self.waker.lease.is_some() {
-                rest.set(Knob::SleepMillisecs, rate.sleep_ms);
-                set_pages(&mut rest, &rate, rate.pages_to_scan);
-            }
-            // The sleep is short again only after ksmd was stopped.
-            if let Some(stop) = knobs.get(Knob::Run).filter(|run| *run != 1) {
-                match self.wait_for_sleep(stop).and_then(|()| self.set(Knob::Run, stop)) {
-                    Ok(change) => changes.extend(change),
-                    Err(error) => return (changes, vec![error]),
-                }
-            }
-        }
-        let (more, errors) = self.apply(&rest);
-        changes.extend(more);
-        if let Some(lease) = &mut self.waker.lease {
-            lease.set(rate);
-            lease.hold(Duration::ZERO);
-        }
-        (changes, errors)
-    }
-
-    /// Holds the lease until the next look is due and a little longer, and has ksmd rest once it has completed `rest_after` passes. The lease begins or ends here where another program has
-    /// changed the settings.
-    ///
-    /// # Errors
-    /// A setting can't be read or written.
-    pub fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Result<(), ActError> {
-        let Some(rate) = self.rate(&Knobs::none()).filter(|_| self.is_under_control()) else { return Ok(()) };
-        let is_leased = self.waker.lease.is_some();
-        if rate.needs_lease() {
-            self.lease_for(rate)?;
-            if self.waker.lease.is_some() && !rate.is_advised {
-                self.set(Knob::PagesToScan, rate.parts().pages)?;
-            }
-        } else if is_leased {
-            if !rate.is_advised {
-                self.set(Knob::PagesToScan, rate.pages_to_scan)?;
-            }
-            self.set(Knob::SleepMillisecs, rate.sleep_ms)?;
-        }
-        if let Some(lease) = &mut self.waker.lease {
-            lease.set(rate);
-            lease.hold(until_next);
-            lease.rest_after(rest_after);
-        }
-        Ok(())
-    }
-
-    /// Whether ksmd rests at the end of a pass.
-    pub fn rest(&self) -> Rest {
-        self.waker.lease.as_ref().map_or(Rest::Unavailable, Lease::rest)
     }
 
     /// Has `tell` called whenever ksmd has come to rest, by the thread that wakes it.
@@ -97,79 +25,9 @@ impl Writer {
         self.waker.on_rest = OnRest(Arc::new(tell));
     }
 
-    /// Puts the batch and the sleep that were decided on in the place of those that the lease has written.
-    pub fn show_decided(&self, ksm: &mut Ksm) {
-        let (sleep_ms, pages) = self.decided(ksm.sleep_millisecs.get(), ksm.pages_to_scan.get());
-        if let Some(sleep_ms) = sleep_ms {
-            ksm.sleep_millisecs = Reading::Value(sleep_ms);
-        }
-        if let Some(pages) = pages {
-            ksm.pages_to_scan = Reading::Value(pages);
-        }
-    }
-
-    /// What was decided on where `sleep_millisecs` and `pages_to_scan` have these values: the values themselves, unless the
-    /// lease has written them.
-    fn decided(&self, sleep_ms: Option<u64>, pages: Option<u64>) -> (Option<u64>, Option<u64>) {
-        let Some(rate) = self.waker.lease.as_ref().map(Lease::rate) else { return (sleep_ms, pages) };
-        let is_part = |pages: &u64| !rate.is_advised && *pages == rate.parts().pages;
-        let decided_pages = pages.map(|pages| if is_part(&pages) { rate.pages_to_scan } else { pages });
-        let decided_sleep = sleep_ms.map(|ms| if lease::is_leased(ms) { rate.sleep_ms } else { ms });
-        (decided_sleep, decided_pages)
-    }
-
     /// Ends the lease. ksmd stays asleep until `sleep_millisecs` is written.
     pub(super) fn end_lease(&mut self) {
         self.waker.lease = None;
-    }
-
-    /// Whether what is written is undone at the end, and so may be a lease.
-    fn is_under_control(&self) -> bool {
-        !self.is_dry_run() && self.journal().is_some()
-    }
-
-    /// The rate of ksmd once `knobs` are brought about. `None` where a file is missing.
-    fn rate(&self, knobs: &Knobs) -> Option<Rate> {
-        let now = |knob| self.get(knob).ok().flatten();
-        let (sleep_ms, pages) = self.decided(now(Knob::SleepMillisecs), now(Knob::PagesToScan));
-        Some(Rate {
-            runs: knobs.get(Knob::Run).or_else(|| now(Knob::Run))? == 1,
-            is_advised: knobs.get(Knob::AdvisorMode).or_else(|| now(Knob::AdvisorMode)) == Some(1),
-            pages_to_scan: knobs.get(Knob::PagesToScan).or(pages)?,
-            sleep_ms: knobs.get(Knob::SleepMillisecs).or(sleep_ms)?,
-        })
-    }
-
-    /// Has a lease be in force. Where none is possible, that is said once, and nothing is changed.
-    fn lease_for(&mut self, rate: Rate) -> Result<Option<Change>, ActError> {
-        let now = self.get(Knob::SleepMillisecs)?.unwrap_or(0);
-        if self.waker.lease.as_ref().is_some_and(|lease| !lease.is_broken()) && lease::is_leased(now) {
-            return Ok(None);
-        }
-        let Some(ksmd) = self.ksmd() else { return Ok(None) };
-        let value = lease::next(now);
-        let change = self.set(Knob::SleepMillisecs, value)?;
-        self.waker.lease = Some(
-            Lease::begin(self.root(), ksmd, value, rate, self.waker.on_rest.clone()).map_err(ActError::NoWaker)?,
-        );
-        Ok(change)
-    }
-
-    /// Has ksmd woken no more, and waits until it sleeps.
-    fn wait_for_sleep(&mut self, wanted: u64) -> Result<(), ActError> {
-        if let Some(lease) = &self.waker.lease {
-            lease.suspend();
-        }
-        let Some(patience) = self.waker.patience else { return Ok(()) };
-        let Some(ksmd) = self.ksmd() else { return Ok(()) };
-        let began = Instant::now();
-        while !ksmd.is_asleep() {
-            if began.elapsed() >= patience {
-                return Err(ActError::Busy { wanted });
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
     }
 
     fn ksmd(&mut self) -> Option<Arc<Ksmd>> {
@@ -187,10 +45,53 @@ impl Writer {
     }
 }
 
-/// Sets the batch, unless the kernel's advisor does.
-fn set_pages(knobs: &mut Knobs, rate: &Rate, pages: u64) {
-    if !rate.is_advised {
-        knobs.set(Knob::PagesToScan, pages);
+impl KsmdWaker for Writer {
+    type Change = Change;
+    type Error = ActError;
+
+    fn may_lease(&self) -> bool {
+        !self.is_dry_run() && self.journal().is_some()
+    }
+
+    fn get(&self, knob: Knob) -> Result<Option<u64>, ActError> {
+        self.get(knob)
+    }
+
+    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+        self.set(knob, value)
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
+        self.apply(knobs)
+    }
+
+    /// Where none can be woken, that is said once.
+    fn can_wake(&mut self) -> bool {
+        self.ksmd().is_some()
+    }
+
+    fn begin_lease(&mut self, rate: Rate, value: u64) -> Result<(), ActError> {
+        let Some(ksmd) = self.ksmd() else { return Ok(()) };
+        let begun = Lease::begin(self.root(), ksmd, value, rate, self.waker.on_rest.clone());
+        self.waker.lease = Some(begun.map_err(ActError::NoWaker)?);
+        Ok(())
+    }
+
+    fn with_lease<T>(&mut self, act: impl FnOnce(&mut LeaseTerms, Duration) -> T) -> Option<T> {
+        self.waker.lease.as_ref()?.change(act)
+    }
+
+    fn await_sleep(&mut self, run: u64) -> Result<(), ActError> {
+        let Some(patience) = self.waker.patience else { return Ok(()) };
+        let Some(ksmd) = self.ksmd() else { return Ok(()) };
+        let began = Instant::now();
+        while !ksmd.is_asleep() {
+            if began.elapsed() >= patience {
+                return Err(ActError::Busy { wanted: run });
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 
@@ -201,6 +102,9 @@ const AT_RISK: &str = "if this process is stopped or frozen, ksmd scans on";
 mod tests {
     use std::fs;
     use std::path::Path;
+
+    use ksmith_core::kernel::Ksm;
+    use ksmith_core::reading::Reading;
 
     use super::super::lease::tests::{add_ksmd, wait_until};
     use super::super::writer::tests::whole_tree;
@@ -227,7 +131,7 @@ mod tests {
         Knobs::none().with(Knob::PagesToScan, 1250).with(Knob::SleepMillisecs, 0).with(Knob::Run, 1)
     }
 
-    fn shown(writer: &Writer, tree: &Path) -> Option<u64> {
+    fn shown(writer: &mut Writer, tree: &Path) -> Option<u64> {
         let mut ksm = Ksm { sleep_millisecs: Reading::Value(file(tree, "sleep_millisecs")), ..Ksm::default() };
         writer.show_decided(&mut ksm);
         ksm.sleep_millisecs.get()
@@ -329,7 +233,7 @@ mod tests {
         let long = Knobs::none().with(Knob::PagesToScan, 625_000).with(Knob::SleepMillisecs, 500);
         assert!(writer.apply_leased(&long.with(Knob::Run, 1)).1.is_empty());
         assert_eq!(file(tree.path(), "pages_to_scan"), 5000);
-        let shown = |writer: &Writer| {
+        let shown = |writer: &mut Writer| {
             let pages = Reading::Value(file(tree.path(), "pages_to_scan"));
             let mut ksm = Ksm { pages_to_scan: pages, ..Ksm::default() };
             writer.show_decided(&mut ksm);

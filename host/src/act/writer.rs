@@ -1,6 +1,7 @@
 //! Writing knobs: only what differs, in the order the kernel needs, read back, noted in the journal first.
 
 use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::lease::ends_lease;
 use ksmith_core::reading::Reading;
 
 use super::Change;
@@ -84,7 +85,7 @@ impl Writer {
 
     /// Writes one knob. That the value noted is the one that the file holds is left to be confirmed.
     fn bring_to(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
-        if knob == Knob::SleepMillisecs || knob == Knob::Run && value != 1 {
+        if ends_lease(knob, value) {
             self.end_lease();
         }
         let Some(change) = self.due(knob, value)? else { return Ok(None) };

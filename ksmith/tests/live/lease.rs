@@ -9,7 +9,7 @@ use crate::support::program::{Running, config_file, ksmith};
 use crate::support::{KernelLock, guest, number, skipped, wait_until};
 use ksmith_core::kernel::{cpu_ns, is_asleep};
 use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_core::lease::is_leased;
+use ksmith_core::lease::{KsmdWaker, is_leased};
 use ksmith_core::sample::Rest;
 use ksmith_host::act::{Control, StateDir};
 use ksmith_host::ksmd;

@@ -1,0 +1,124 @@
+//! The terms of a lease in force: the rate that was decided on, until when ksmd is woken, and when it is looked at next.
+
+use std::time::Duration;
+
+use super::{Asleep, GRACE, Pacer, Rate, Step, next};
+use crate::sample::Rest;
+
+/// The longest time that a lease is held for.
+const LONGEST_HOLD: Duration = Duration::from_secs(3600);
+
+/// The shortest time between two looks.
+const SHORTEST_LOOK: Duration = Duration::from_micros(1);
+
+/// A lease in force. Times are those of one clock that never steps.
+#[derive(Debug)]
+pub struct LeaseTerms {
+    pacer: Pacer,
+    rate: Rate,
+    /// The value of `sleep_millisecs` that was written last.
+    value: u64,
+    /// The time until which ksmd is woken.
+    until: Duration,
+    /// The time of the next look at ksmd.
+    due: Duration,
+    is_broken: bool,
+}
+
+impl LeaseTerms {
+    /// Begins a lease at a rate, for [`GRACE`]. `sleep_millisecs` has the value `value`, and ksmd had completed so many passes by then.
+    pub fn new(rate: Rate, value: u64, completed: Option<u64>, now: Duration) -> Self {
+        let pacer = Pacer::new(rate.sleep(), rate.parts().count).since(completed);
+        Self { pacer, rate, value, until: now + GRACE, due: now, is_broken: false }
+    }
+
+    /// The rate that was decided on.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// True if another program has written `sleep_millisecs`. ksmd is not woken any more then.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Has ksmd scan at this rate from now on. With another sleep it is woken at once, as when `sleep_millisecs` is written.
+    pub fn set_rate(&mut self, rate: Rate, now: Duration) {
+        if std::mem::replace(&mut self.rate, rate) != rate {
+            self.pacer.set(rate.sleep(), rate.parts().count);
+            self.due = now;
+        }
+    }
+
+    /// Has ksmd woken no more until the lease is held again.
+    pub fn suspend(&mut self, now: Duration) {
+        self.until = now;
+    }
+
+    /// Holds the lease until the next turn is due, and [`GRACE`] longer.
+    pub fn hold(&mut self, until_next: Duration, now: Duration) {
+        if self.until <= now {
+            self.due = now;
+        }
+        self.until = now + until_next.min(LONGEST_HOLD) + GRACE;
+    }
+
+    /// Has ksmd rest once it has completed so many passes. A rest ends here.
+    pub fn rest_after(&mut self, full_scans: Option<u64>, now: Duration) {
+        if self.pacer.is_resting() {
+            self.due = now;
+        }
+        self.pacer.rest_after(full_scans);
+    }
+
+    /// The state of ksmd's rest at the end of a pass.
+    pub fn rest(&self) -> Rest {
+        match () {
+            () if self.is_broken => Rest::Unavailable,
+            () if self.pacer.is_resting() => Rest::Resting,
+            () => Rest::Possible,
+        }
+    }
+
+    /// The time of the next look. `None` until the lease is held again.
+    pub fn next_look(&self, now: Duration) -> Option<Duration> {
+        (!self.is_broken && self.until > now).then_some(self.due)
+    }
+
+    /// Begins a look. What is changed from here on is looked at again right after it.
+    pub fn begin_look(&mut self) {
+        self.due = Duration::MAX;
+    }
+
+    /// Ends the look of the time `at`: `None` is a ksmd at work. `wake` has a ksmd that sleeps for the first value make a batch, by writing
+    /// the second one, and returns false if `sleep_millisecs` has another value. Returns true if ksmd has come to rest.
+    pub fn end_look(
+        &mut self,
+        at: Duration,
+        now: Duration,
+        ksmd: Option<Asleep>,
+        wake: impl FnOnce(u64, u64) -> bool,
+    ) -> bool {
+        let was_resting = self.pacer.is_resting();
+        let after = match self.pacer.look(at, ksmd) {
+            Step::Look(after) => after,
+            Step::Wake(after) => {
+                if self.until > now {
+                    self.wake_ksmd(wake);
+                }
+                after
+            }
+        };
+        self.due = self.due.min(now.saturating_add(after.max(SHORTEST_LOOK)));
+        self.pacer.is_resting() && !was_resting
+    }
+
+    fn wake_ksmd(&mut self, wake: impl FnOnce(u64, u64) -> bool) {
+        let value = next(self.value);
+        if wake(self.value, value) {
+            self.value = value;
+        } else {
+            self.is_broken = true;
+        }
+    }
+}
