@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::decide::{self, Decision, History, Limits, Policy, View};
+use crate::decide::{self, Decision, History, Limits, OnDemand, Policy, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
+use crate::scan::ScanJob;
 
 /// The longest wait after settings that could not be written, such as a stop while ksmd is in a batch.
 const RETRY: Duration = Duration::from_secs(1);
@@ -58,6 +59,14 @@ pub struct Controller<H> {
     history: History,
     /// What should be in force, after what was written last.
     in_force: Knobs,
+}
+
+/// A policy that waits for the end of a scan on demand, to find the settings as it left them.
+#[derive(Debug)]
+pub struct WaitingPolicy {
+    policy: Box<dyn Policy>,
+    /// What the scan changes, as it was.
+    settings: Knobs,
 }
 
 /// The result of one turn.
@@ -129,6 +138,19 @@ impl<H: Host> Controller<H> {
         std::mem::replace(&mut self.policy, policy)
     }
 
+    /// Has a scan made before the policy goes on. `settings` are those in force.
+    pub fn begin_scan(&mut self, job: ScanJob, limits: Limits, settings: &Knobs) -> WaitingPolicy {
+        let policy = self.replace(Box::new(OnDemand::new(job)), limits);
+        WaitingPolicy { policy, settings: changed_by_scan(settings) }
+    }
+
+    /// Puts back what a scan has changed, and the policy that has waited for its end. Returns what was to be put back, and the outcome.
+    pub fn end_scan(&mut self, waiting: WaitingPolicy, limits: Limits) -> (Knobs, Applied) {
+        let applied = self.put_back(&waiting.settings);
+        self.replace(waiting.policy, limits);
+        (waiting.settings, applied)
+    }
+
     /// Writes settings apart from any decision. The last decision no longer holds.
     pub fn put_back(&mut self, knobs: &Knobs) -> Applied {
         self.in_force = Knobs::none();
@@ -164,6 +186,32 @@ impl<H: Host> Controller<H> {
     pub fn into_host(self) -> H {
         self.host
     }
+}
+
+impl WaitingPolicy {
+    /// Puts another policy in the place of the one that waits.
+    pub fn replace(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+    }
+
+    /// Has a setting put back that an earlier scan has changed.
+    pub fn set_original(&mut self, knob: Knob, value: u64) {
+        self.settings.set(knob, value);
+    }
+}
+
+/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
+fn changed_by_scan(found: &Knobs) -> Knobs {
+    use crate::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
+    let is_on = found.get(AdvisorMode) == Some(1);
+    let restorable = |(knob, value): &(Knob, u64)| match knob {
+        // The kernel refuses it while its advisor is on.
+        PagesToScan => !is_on,
+        Run => *value <= 1,
+        AdvisorMode | SleepMillisecs | SmartScan => true,
+        _ => false,
+    };
+    found.iter().filter(restorable).collect()
 }
 
 impl<H: Host> Host for &mut H {

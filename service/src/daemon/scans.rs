@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use ksmith_core::balance::KsmStep;
-use ksmith_core::decide::{Limits, OnDemand, Policy, Share};
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::decide::{Limits, OnDemand, Share};
+use ksmith_core::knobs::Knobs;
 use ksmith_core::scan::ScanJob;
 use tracing::{debug, error, info};
 
 use super::{Daemon, DaemonHost};
 use crate::control::{self, Answer, Figures, Peer, ScanAnswer};
-use ksmith_core::controller::Tick;
+use ksmith_core::controller::{Applied, Tick, WaitingPolicy};
 
 /// A page merges on its second visit.
 const BURST_PASSES: u64 = 2;
@@ -23,11 +23,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// A scan on demand in progress, and the policy that waits for its end.
 #[derive(Debug)]
 pub(super) struct Scan {
-    pub(super) waiting: Box<dyn Policy>,
+    pub(super) waiting: WaitingPolicy,
     before: Option<Figures>,
     requester: Requester,
-    /// What the scan changes, as it was.
-    settings: Knobs,
     /// Whether all processes were looked at. A process that has marked memory in the last seconds shows only then.
     has_looked: bool,
 }
@@ -43,20 +41,6 @@ pub(super) enum Requester {
     Balance,
 }
 
-/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
-fn changed_by_scan(found: &Knobs) -> Knobs {
-    use ksmith_core::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
-    let is_on = found.get(AdvisorMode) == Some(1);
-    let restorable = |(knob, value): &(Knob, u64)| match knob {
-        // The kernel refuses it while its advisor is on.
-        PagesToScan => !is_on,
-        Run => *value <= 1,
-        AdvisorMode | SleepMillisecs | SmartScan => true,
-        _ => false,
-    };
-    found.iter().filter(restorable).collect()
-}
-
 /// CPU time of ksmd between two moments.
 fn spent(before: &Figures, now: &Figures) -> Duration {
     Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default()
@@ -64,25 +48,24 @@ fn spent(before: &Figures, now: &Figures) -> Duration {
 
 impl<H: DaemonHost> Daemon<H> {
     pub(super) fn begin_scan(&mut self, job: ScanJob, limits: Limits, requester: Requester) {
-        let waiting = self.controller.replace(Box::new(OnDemand::new(job)), limits);
         let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
-        let mut settings = changed_by_scan(&found);
+        let mut waiting = self.controller.begin_scan(job, limits, &found);
         // What an earlier scan has changed and could not put back yet.
         for (knob, value) in self.unrestored.take().iter().flat_map(Knobs::iter) {
-            settings.set(knob, value);
+            waiting.set_original(knob, value);
         }
-        self.scan = Some(Scan { waiting, before: None, requester, settings, has_looked: false });
+        self.scan = Some(Scan { waiting, before: None, requester, has_looked: false });
     }
 
     /// Whether root or balance may scan now: a scan for users makes way, and is made again afterwards.
     pub(super) fn make_way(&mut self) -> bool {
         match self.scan.take() {
             None => true,
-            Some(Scan { waiting, before, requester: Requester::Users, settings, .. }) => {
+            Some(Scan { waiting, before, requester: Requester::Users, .. }) => {
                 let now = Figures::of(&self.controller.host_mut().look(false));
                 let spent = before.map_or(Duration::ZERO, |before| spent(&before, &now));
                 info!("the scan for users makes way for another");
-                self.end_scan(waiting, settings);
+                self.end_scan(waiting);
                 self.user_scans.interrupt(spent);
                 true
             }
@@ -94,14 +77,18 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     /// Puts back what a scan has changed, and the policy that has waited for its end.
-    fn end_scan(&mut self, waiting: Box<dyn Policy>, settings: Knobs) {
-        self.put_back(settings);
-        self.controller.replace(waiting, self.config.limits.clone());
+    fn end_scan(&mut self, waiting: WaitingPolicy) {
+        let (settings, applied) = self.controller.end_scan(waiting, self.config.limits.clone());
+        self.note_unrestored(settings, &applied);
     }
 
     /// Puts settings back as they were before a scan. What waits for ksmd is tried again at each turn.
     fn put_back(&mut self, settings: Knobs) {
         let applied = self.controller.put_back(&settings);
+        self.note_unrestored(settings, &applied);
+    }
+
+    fn note_unrestored(&mut self, settings: Knobs, applied: &Applied) {
         applied.errors.iter().for_each(|error| error!("{error}"));
         self.unrestored = Some(settings).filter(|_| !applied.waiting.is_empty());
     }
@@ -177,7 +164,7 @@ impl<H: DaemonHost> Daemon<H> {
             return;
         };
         let Some(scan) = self.scan.take() else { return };
-        self.end_scan(scan.waiting, scan.settings);
+        self.end_scan(scan.waiting);
         match scan.requester {
             Requester::Users => self.user_scans.finish(spent, &outcome),
             Requester::Balance => debug!("merged what could be merged: {outcome:?}"),

@@ -100,7 +100,7 @@ impl<H: DaemonHost> Daemon<H> {
         match &mut self.scan {
             // A scan in progress keeps its own limits; the new policy takes over after it.
             Some(_) if is_same => {}
-            Some(scan) => scan.waiting = policy,
+            Some(scan) => scan.waiting.replace(policy),
             None if is_same => self.controller.limit(limits),
             None => {
                 self.controller.replace(policy, limits);
