@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use ksmith_core::decide::{Limits, POLICIES, Policy, PolicyConfig};
 use ksmith_core::sim::{Costs, Fleet};
-use ksmith_core::trial::{Bound, Foreseen, Outcome, Trial};
+use ksmith_core::trial::{Bound, Foreseen, Outcome, SimHost, Trial};
 
 fn main() {
     let mut numbers = Vec::new();
@@ -82,9 +82,9 @@ fn main() {
 
 fn play(fleet: &Fleet, bound: &Bound, run: u32, name: &str, policy: Box<dyn Policy>, has_sketches: bool) {
     let began = Instant::now();
-    let trial = Trial::of_fleet(fleet, run, policy, Limits::default());
-    let trial = if has_sketches { trial } else { trial.without_sketches() };
-    let outcome = Outcome::of_trial(fleet, trial, |_| true);
+    let host = SimHost::new(fleet.machine(run));
+    let host = if has_sketches { host } else { host.without_sketches() };
+    let outcome = Outcome::of_trial(fleet, Trial::on(host, policy, Limits::default()), |_| true);
     let half = fleet.duration / 2;
     let (used, batches) = (outcome.ksmd_share(half), outcome.passes_since(half) as f64 / 2.0);
     let of = |batches: f64| used / bound.cpu_share(batches).max(f64::MIN_POSITIVE);

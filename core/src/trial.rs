@@ -3,58 +3,33 @@
 mod balanced;
 mod bound;
 mod foreseen;
-mod leased;
+mod sim_host;
 
 use std::time::Duration;
 
 pub use balanced::{Balanced, Balancing};
 pub use bound::Bound;
 pub use foreseen::Foreseen;
+pub use sim_host::SimHost;
 
-use self::leased::Leased;
-use crate::decide::{self, Limits, OnDemand, Policy, View};
-use crate::guest_sketch::{self, SketchKeeper};
-use crate::history::History;
+use crate::controller::{Controller, Tick, WaitingPolicy};
+use crate::decide::{Limits, OnDemand, Policy};
 use crate::knobs::Knobs;
-use crate::page_sample::{PageSampler, Request};
-use crate::reading::Reading;
-use crate::sample::Rest;
-use crate::sample::Sample;
 use crate::scan::ScanJob;
-use crate::sim::{Fleet, Machine, PAGE_SIZE, Place};
+use crate::sim::{Fleet, Machine, PAGE_SIZE};
 
-/// A policy in charge of a machine.
+/// A policy in charge of a simulated host, over simulated time.
 #[derive(Debug)]
 pub struct Trial {
-    /// The simulated machine. Guests may be started, changed and ended between two calls.
-    pub machine: Machine,
-    policy: Box<dyn Policy>,
+    controller: Controller<SimHost>,
     limits: Limits,
-    history: History,
-    /// Draws pages to read, where they may be read.
-    sampler: Option<PageSampler>,
-    places: Vec<Place>,
-    /// Keeps sketches of guests once the policy wants them, where they may be read.
-    sketches: Option<SketchKeeper>,
     next_turn: Duration,
     turns: u64,
     /// The state that the policy named last.
     state: &'static str,
-    /// The lease that ksmd scans under, where that is simulated.
-    lease: Option<Leased>,
-    /// Whether ksmd can be had rest at the end of a pass.
-    can_rest: bool,
-    /// How short memory is for the balance policy.
-    pool_shortness: f64,
-    /// The scan that the balance policy has asked for. The policy waits for its end.
-    scan: Option<OnDemand>,
+    /// The policy that waits for the end of a scan that the balance policy has asked for.
+    waiting: Option<WaitingPolicy>,
 }
-
-/// Pages in a page sample.
-const SAMPLED: usize = 512;
-
-/// CPU-seconds of the daemon for a page that it reads for a sketch.
-const FINGERPRINT_SECONDS: f64 = 0.7e-6;
 
 /// The figures of one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,83 +56,49 @@ pub struct Moment {
 impl Trial {
     /// Puts `policy` in charge of `machine`.
     pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
-        let sampler = policy.wants_page_samples().then(PageSampler::default);
-        let (history, places, next_turn) = (History::default(), Vec::new(), machine.now());
-        Self {
-            machine,
-            policy,
-            limits,
-            history,
-            sampler,
-            places,
-            sketches: Some(SketchKeeper::default()),
-            next_turn,
-            turns: 0,
-            state: "",
-            lease: None,
-            can_rest: true,
-            pool_shortness: 0.0,
-            scan: None,
-        }
+        Self::on(SimHost::new(machine), policy, limits)
+    }
+
+    /// Puts `policy` in charge of `host`.
+    pub fn on(host: SimHost, policy: Box<dyn Policy>, limits: Limits) -> Self {
+        let next_turn = host.machine.now();
+        let controller = Controller::new(host, policy, limits.clone());
+        Self { controller, limits, next_turn, turns: 0, state: "", waiting: None }
     }
 
     /// Puts `policy` in charge of a fleet's machine, with memory in runs of `run_pages` pages.
     pub fn of_fleet(fleet: &Fleet, run_pages: u32, policy: Box<dyn Policy>, limits: Limits) -> Self {
-        let mut machine = Machine::new(fleet.config(run_pages));
-        fleet.plans().into_iter().for_each(|plan| machine.start(plan));
-        Self::new(machine, policy, limits)
+        Self::new(fleet.machine(run_pages), policy, limits)
     }
 
-    /// Has ksmd scan under a lease, as the daemon does it: ksmd is woken for each batch, or part of one, when it is seen asleep. That
-    /// takes several times the time of a simulation without it.
-    #[must_use]
-    pub fn under_lease(mut self) -> Self {
-        self.lease = Some(Leased::default());
-        self
+    /// The simulated host.
+    pub fn host(&self) -> &SimHost {
+        self.controller.host()
     }
 
-    /// Has ksmd never rest at the end of a pass, as where nothing has it rest ([`Rest`]).
-    #[must_use]
-    pub fn without_rest(self) -> Self {
-        Self { can_rest: false, ..self }
+    /// The simulated host, to be changed between two turns.
+    pub fn host_mut(&mut self) -> &mut SimHost {
+        self.controller.host_mut()
     }
 
-    /// Notes how short memory is for the balance policy, which the policy's samples say from now on.
-    pub fn note_pool_shortness(&mut self, shortness: f64) {
-        self.pool_shortness = shortness;
+    /// The simulated machine.
+    pub fn machine(&self) -> &Machine {
+        &self.host().machine
+    }
+
+    /// The simulated machine, whose guests may be started, changed and ended between two turns.
+    pub fn machine_mut(&mut self) -> &mut Machine {
+        &mut self.host_mut().machine
     }
 
     /// Has ksmd make two clean passes at once, as the daemon does when a balance policy wants that. The policy goes on after them.
     pub fn merge_at_once(&mut self) {
-        if self.scan.is_none() {
-            self.scan = Some(OnDemand::new(ScanJob::all_pages(BALANCE_PASSES)));
-            self.next_turn = self.machine.now();
+        if self.waiting.is_none() {
+            let settings = Knobs::current(&self.host_mut().look().ksm);
+            let job = ScanJob::all_pages(BALANCE_PASSES);
+            self.waiting = Some(self.controller.begin_scan(job, self.limits.clone(), &settings));
+            self.next_turn = self.machine().now();
         }
-    }
-
-    /// Keeps guests' memory from being read, as where the daemon may not read it.
-    #[must_use]
-    pub fn without_page_samples(mut self) -> Self {
-        self.sampler = None;
-        self.without_sketches()
-    }
-
-    /// Keeps no sketches of guests, as where an operator has switched them off.
-    #[must_use]
-    pub fn without_sketches(mut self) -> Self {
-        self.sketches = None;
-        self
-    }
-
-    /// CPU time of the daemon for sketches so far.
-    pub fn sketches_cpu(&self) -> Duration {
-        let seconds = self.sketches.as_ref().map_or(0.0, SketchKeeper::cpu_seconds);
-        Duration::try_from_secs_f64(seconds).unwrap_or_default()
-    }
-
-    /// The policy in charge.
-    pub fn policy(&self) -> &dyn Policy {
-        self.policy.as_ref()
     }
 
     /// Turns that the policy has taken.
@@ -165,112 +106,41 @@ impl Trial {
         self.turns
     }
 
-    /// Lets the policy work until `end`. It is asked when it wanted to be.
+    /// Lets the policy work until `end`. It is asked when it wanted to be, and when ksmd comes to rest.
     pub fn run_until(&mut self, end: Duration) {
-        while self.machine.now() < end {
-            if self.next_turn <= self.machine.now() {
+        while self.machine().now() < end {
+            if self.next_turn <= self.machine().now() {
                 self.turn();
             }
-            let look = self.lease.as_mut().and_then(|lease| lease.look(&mut self.machine));
-            let until = look.map_or(end, |look| look.min(end)).min(self.next_turn);
-            let leased_rest = self.lease.as_ref().map(Leased::rest);
-            if leased_rest.unwrap_or(self.machine.rest()) == Rest::Resting {
-                // The daemon is told.
-                self.next_turn = self.machine.now();
-                continue;
+            let until = end.min(self.next_turn);
+            if self.host_mut().advance_to(until) {
+                self.next_turn = self.machine().now();
             }
-            self.machine.advance_to_rest(until.saturating_sub(self.machine.now()));
         }
     }
 
-    fn turn(&mut self) {
-        let mut sample = self.machine.sample();
-        if let Some(lease) = &self.lease {
-            lease.show_decided(&mut sample.ksm);
-            sample.rest = if self.can_rest { lease.rest() } else { Rest::Unavailable };
-        }
-        sample.pool_shortness = self.pool_shortness;
-        self.take_page_samples(&mut sample);
-        self.take_sketches(&mut sample);
-        self.history.push(&sample);
-        let view = View { now: &sample, history: &self.history, limits: &self.limits };
-        let scanning = self.scan.as_mut().map(|scan| scan.decide(&view));
-        let decision = match scanning {
-            Some(decision) if ![OnDemand::DONE, OnDemand::STALLED].contains(&decision.reason.state) => decision,
-            _ => {
-                self.scan = None;
-                decide::decide(self.policy.as_mut(), &view)
-            }
-        };
-        let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
-        // A refused setting is tried again at the next turn, as by the daemon.
-        let due = decision.knobs.differing_from(&sample.ksm);
-        let due = match &mut self.lease {
-            Some(lease) => lease.apply(due, &sample.ksm, self.machine.now()),
-            None => due,
-        };
-        let _ = self.machine.write_all(&due);
-        match &mut self.lease {
-            _ if !self.can_rest => {}
-            Some(lease) => lease.rest_after(decision.rest_after, self.machine.now()),
-            None => self.machine.rest_after(decision.rest_after),
-        }
-        self.next_turn = self.machine.now() + decision.check_after.max(SHORTEST);
+    /// Takes a turn now.
+    pub fn turn(&mut self) -> Tick {
+        let tick = self.controller.tick();
+        self.next_turn = self.machine().now() + tick.decision.check_after.max(SHORTEST);
         self.turns += 1;
-        self.state = decision.reason.state;
-    }
-
-    fn take_page_samples(&mut self, sample: &mut Sample) {
-        let Some(sampler) = &mut self.sampler else { return };
-        let request = sampler.next(sample);
-        if request == Request::Draw {
-            self.places = self.machine.draw_places(SAMPLED);
+        self.state = tick.decision.reason.state;
+        if [OnDemand::DONE, OnDemand::STALLED].contains(&self.state)
+            && let Some(waiting) = self.waiting.take()
+        {
+            self.controller.end_scan(waiting, self.limits.clone());
         }
-        let fingerprints = self.places.iter().map(|place| self.machine.print(*place));
-        match request {
-            Request::Nothing => {}
-            Request::ReadPart(part) => {
-                if sampler.read_part(part, part.of(fingerprints.clone()), sample.at) {
-                    sampler.read(fingerprints, sample.at);
-                }
-            }
-            Request::Read => sampler.read(fingerprints, sample.at),
-            Request::Draw => sampler.drawn(fingerprints, sample.at),
-        }
-        sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
-    }
-
-    fn take_sketches(&mut self, sample: &mut Sample) {
-        let Some(keeper) = self.sketches.as_mut().filter(|_| self.policy.wants_sketches()) else { return };
-        keeper.follow(sample);
-        loop {
-            match keeper.next_request() {
-                guest_sketch::Request::Nothing => break,
-                guest_sketch::Request::Read(id) => {
-                    let sketch = self.machine.sketch(id);
-                    let cost = sketch.as_ref().map_or(0, |sketch| sketch.read) as f64 * FINGERPRINT_SECONDS;
-                    keeper.read(id, sketch, cost);
-                }
-                guest_sketch::Request::Look(guests) => {
-                    let count: usize = guests.iter().map(|(_, places)| places.len()).sum();
-                    let look = |(id, places): &(_, Vec<u64>)| {
-                        (*id, places.iter().map(|place| (*place, self.machine.read_page(*id, *place))).collect())
-                    };
-                    keeper.looked(&guests.iter().map(look).collect::<Vec<_>>(), count as f64 * FINGERPRINT_SECONDS);
-                }
-            }
-        }
-        sample.sketches = keeper.sketches();
+        tick
     }
 
     /// The figures of this moment.
     pub fn moment(&self) -> Moment {
-        let figures = self.machine.figures();
-        let attainable = self.machine.attainable_pages();
+        let machine = self.machine();
+        let (figures, attainable) = (machine.figures(), machine.attainable_pages());
         Moment {
-            at: self.machine.now(),
+            at: machine.now(),
             counted_bytes: figures.saved_pages.min(attainable) * PAGE_SIZE,
-            saved_bytes: self.machine.truly_saved_pages() * PAGE_SIZE,
+            saved_bytes: machine.truly_saved_pages() * PAGE_SIZE,
             attainable_bytes: attainable * PAGE_SIZE,
             ksmd_cpu: figures.ksmd_cpu,
             passes: figures.passes,
@@ -312,8 +182,8 @@ impl Outcome {
     /// Plays a fleet's story on in a trial of it.
     pub fn of_trial(fleet: &Fleet, mut trial: Trial, mut watch: impl FnMut(&Moment) -> bool) -> Self {
         let mut moments = vec![trial.moment()];
-        while trial.machine.now() < fleet.duration {
-            let end = (trial.machine.now() + STEP).min(fleet.duration);
+        while trial.machine().now() < fleet.duration {
+            let end = (trial.machine().now() + STEP).min(fleet.duration);
             trial.run_until(end);
             let moment = trial.moment();
             moments.push(moment);
@@ -321,7 +191,7 @@ impl Outcome {
                 break;
             }
         }
-        Self { moments, turns: trial.turns(), sketches_cpu: trial.sketches_cpu() }
+        Self { moments, turns: trial.turns(), sketches_cpu: trial.host().sketches_cpu() }
     }
 
     fn integral(&self, bytes: impl Fn(&Moment) -> u64) -> f64 {
@@ -373,6 +243,8 @@ impl Outcome {
 /// Time between two moments.
 const STEP: Duration = Duration::from_secs(1);
 
+#[cfg(test)]
+mod drift_tests;
 #[cfg(test)]
 mod sketch_tests;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, Demand, PAGE_SIZE, Plan};
+use super::{Config, Demand, Machine, PAGE_SIZE, Plan};
 
 /// The guests of one host. Each page of a guest belongs to one part; what is left of its memory is unique.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +114,13 @@ impl Fleet {
     pub fn config(&self, run_pages: u32) -> Config {
         let night_permille = self.night_permille;
         Config { total_bytes: self.host_bytes, run_pages, night_permille, ..Config::default() }
+    }
+
+    /// Makes a machine on which the fleet's story begins.
+    pub fn machine(&self, run_pages: u32) -> Machine {
+        let mut machine = Machine::new(self.config(run_pages));
+        self.plans().into_iter().for_each(|plan| machine.start(plan));
+        machine
     }
 
     /// Whether guests have memory that comes and goes, which [`plans`](Self::plans) leave out.
@@ -282,7 +289,7 @@ mod tests {
             ..Fleet::default()
         };
         for run_pages in [1, 16] {
-            let mut machine = super::super::Machine::new(fleet.config(run_pages));
+            let mut machine = Machine::new(fleet.config(run_pages));
             fleet.plans().into_iter().for_each(|plan| machine.start(plan));
             let mut attainable = |seconds: u64| {
                 machine.advance(Duration::from_secs(seconds).saturating_sub(machine.now()));

@@ -43,6 +43,11 @@ impl Settings {
     }
 
     /// The value of a knob. `None` where the knob is not simulated: the simulated kernel then has no such file.
+    pub fn get(&self, knob: Knob) -> Option<u64> {
+        self.clone().get_mut(knob).copied()
+    }
+
+    /// The value of a knob, to be written.
     #[allow(unreachable_patterns, reason = "all knobs are simulated at present")]
     pub fn get_mut(&mut self, knob: Knob) -> Option<&mut u64> {
         Some(match knob {

@@ -13,8 +13,10 @@ fn policy() -> Box<dyn Policy> {
     PolicyConfig::default().policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
 }
 
-fn choose(trial: Trial, has_sketches: bool) -> Trial {
-    if has_sketches { trial } else { trial.without_sketches() }
+/// The machine under the default policy.
+fn trial(machine: Machine, has_sketches: bool) -> Trial {
+    let host = SimHost::new(machine);
+    Trial::on(if has_sketches { host } else { host.without_sketches() }, policy(), Limits::default())
 }
 
 /// A host of 16 GiB on which guests come and go each minute. Without sketches clean passes are made for them that bring nothing.
@@ -22,10 +24,8 @@ fn choose(trial: Trial, has_sketches: bool) -> Trial {
 fn clean_passes_that_bring_nothing_are_saved() {
     let fleet =
         Fleet { exchange_from: Duration::from_secs(300), duration: Duration::from_secs(1500), ..Fleet::default() };
-    let [without, with] = [false, true].map(|has_sketches| {
-        let trial = choose(Trial::of_fleet(&fleet, RUN_PAGES, policy(), Limits::default()), has_sketches);
-        Outcome::of_trial(&fleet, trial, |_| true)
-    });
+    let [without, with] = [false, true]
+        .map(|has_sketches| Outcome::of_trial(&fleet, trial(fleet.machine(RUN_PAGES), has_sketches), |_| true));
     let [cpu_without, cpu_with] = [&without, &with].map(|outcome| outcome.ksmd_share(Duration::ZERO));
     assert!(cpu_with < 0.95 * cpu_without, "{cpu_with} and {cpu_without} of a CPU");
     assert!(with.share() > without.share() - 0.003, "{} and {}", with.share(), without.share());
@@ -61,7 +61,7 @@ fn a_guest_that_shares_nothing_waits() {
             machine.start(Plan::new("old").equal(1, GIB).unique(2 * GIB));
         }
         machine.start(Plan::new("stranger").unique(3 * GIB).starting_at(Duration::from_secs(600)));
-        let mut trial = choose(Trial::new(machine, policy(), Limits::default()), has_sketches);
+        let mut trial = trial(machine, has_sketches);
         trial.run_until(Duration::from_secs(599));
         let before = trial.moment().ksmd_cpu;
         trial.run_until(Duration::from_secs(900));

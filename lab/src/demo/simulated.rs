@@ -5,6 +5,7 @@ use std::time::Duration;
 use ksmith_core::knobs::Knobs;
 use ksmith_core::sample::Sample;
 use ksmith_core::sim::{Config, Machine, Plan};
+use ksmith_core::trial::SimHost;
 
 use super::DemoError;
 use super::stage::{Mode, Stage};
@@ -14,7 +15,7 @@ use ksmith_core::controller::{Applied, Host};
 /// A simulated host for the demo.
 #[derive(Debug)]
 pub struct SimulatedStage {
-    machine: Machine,
+    host: SimHost,
     before: Knobs,
 }
 
@@ -23,31 +24,21 @@ impl Default for SimulatedStage {
     fn default() -> Self {
         let machine = Machine::new(Config::default());
         let before = Knobs::current(&machine.sample().ksm);
-        Self { machine, before }
+        Self { host: SimHost::new(machine), before }
     }
 }
 
 impl Host for SimulatedStage {
     fn sample(&mut self) -> Sample {
-        self.machine.sample()
+        self.host.sample()
     }
 
     fn apply(&mut self, knobs: &Knobs) -> Applied {
-        let mut applied = Applied::default();
-        let before = Knobs::current(&self.machine.sample().ksm);
-        for (knob, value) in knobs.iter() {
-            let old = before.get(knob).map(|old| knob.text(old)).unwrap_or_default();
-            match self.machine.write(knob, value) {
-                Ok(()) => applied.changes.push(format!("{knob} {old} -> {}", knob.text(value))),
-                Err(error) => applied.errors.push(error.to_string()),
-            }
-        }
-        applied
+        Host::apply(&mut self.host, knobs)
     }
 
-    fn hold(&mut self, _until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
-        self.machine.rest_after(rest_after);
-        Vec::new()
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        Host::hold(&mut self.host, until_next, rest_after)
     }
 }
 
@@ -64,17 +55,17 @@ impl Stage for SimulatedStage {
             Part::Churn { pages, every } => plan.rewritten(count(pages), every),
             other => plan.unique(count(other.pages())),
         });
-        self.machine.start(plan);
+        self.host.machine.start(plan);
         Ok(())
     }
 
     fn wait(&mut self, time: Duration) -> Result<(), DemoError> {
-        self.machine.advance(time);
+        self.host.machine.advance(time);
         Ok(())
     }
 
     fn elapsed(&self) -> Duration {
-        self.machine.now()
+        self.host.machine.now()
     }
 
     fn wrong_pages(&mut self) -> Result<usize, DemoError> {
@@ -84,6 +75,6 @@ impl Stage for SimulatedStage {
     fn strike(mut self) -> Result<bool, DemoError> {
         let before = self.before.clone();
         let errors = self.apply(&before).errors;
-        Ok(errors.is_empty() && Knobs::current(&self.machine.sample().ksm) == self.before)
+        Ok(errors.is_empty() && Knobs::current(&self.host.machine.sample().ksm) == self.before)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ksmith_core::decide::{Limits, Policy};
 use ksmith_core::sim::{Config, GuestId, Machine, PAGE_SIZE};
-use ksmith_core::trial::{Balanced, Balancing, Trial};
+use ksmith_core::trial::{Balanced, Balancing, SimHost, Trial};
 
 use super::SimulatedHost;
 use super::balance::Balance;
@@ -32,7 +32,7 @@ enum Deciding {
 impl Deciding {
     fn machine(&mut self) -> &mut Machine {
         match self {
-            Self::Policy(trial) => &mut trial.machine,
+            Self::Policy(trial) => trial.machine_mut(),
             Self::Nothing(machine) => machine,
         }
     }
@@ -41,7 +41,7 @@ impl Deciding {
     fn balance(&mut self, balanced: &mut Balanced) {
         balanced.step(self.machine());
         if let Self::Policy(trial) = self {
-            trial.note_pool_shortness(balanced.shortness());
+            trial.host_mut().set_pool_shortness(balanced.shortness());
             if balanced.take_wish_to_merge() {
                 trial.merge_at_once();
             }
@@ -99,10 +99,11 @@ pub(crate) fn run(
     };
     let mut deciding = match policy {
         Some((policy, limits)) => {
-            let trial = Trial::new(machine, policy, limits);
-            let trial = if host.can_rest { trial } else { trial.without_rest() };
+            let sim = SimHost::new(machine);
+            let sim = if host.can_rest { sim } else { sim.without_rest() };
             // In a scenario of a minute each batch counts. In the hours of a fleet the lease would take most of the time.
-            Deciding::Policy(Box::new(if cast.is_some() { trial.under_lease() } else { trial }))
+            let sim = if cast.is_some() { sim.under_lease() } else { sim };
+            Deciding::Policy(Box::new(Trial::on(sim, policy, limits)))
         }
         None => Deciding::Nothing(Box::new(machine)),
     };

@@ -3,17 +3,21 @@
 //! is merged in the end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::tests::Run;
 use super::{Profit, ProfitConfig};
-use crate::decide::{Limits, Policy, Share, View};
+use crate::controller::{Applied, Controller, Host, Tick};
+use crate::decide::{Decision, Limits, Policy, Share, View};
 use crate::knobs::{Knob, Knobs};
 use crate::sample::Sample;
 use crate::scan::Ksmd;
-use crate::sim::{Config, Costs, GuestId, UNIQUE};
+use crate::sim::{Config, Costs, GuestId, Machine, UNIQUE};
+use crate::trial::SimHost;
 
 /// A guest: when it starts, the pages that it gets one after the other, and how long after each other.
 #[derive(Debug, Clone)]
@@ -87,6 +91,7 @@ fn story() -> impl Strategy<Value = Story> {
 }
 
 /// What guests get and when, in order. Two pages of three are the same in all guests.
+#[derive(Debug)]
 struct Filling {
     steps: VecDeque<(Duration, usize, u32, u32)>,
     ids: Vec<Option<GuestId>>,
@@ -107,47 +112,110 @@ impl Filling {
         Self { steps: steps.into(), ids: vec![None; guests.len()] }
     }
 
-    /// Lets time pass on a host while its guests fill their memory.
-    fn advance(&mut self, run: &mut Run, by: Duration) {
-        let end = run.machine.now() + by;
+    /// Lets time pass while guests fill their memory.
+    fn advance(&mut self, machine: &mut Machine, by: Duration) {
+        let end = machine.now() + by;
         while let Some((at, guest, first, pages)) = self.steps.front().copied().filter(|step| step.0 <= end) {
-            run.machine.advance(at.saturating_sub(run.machine.now()));
+            machine.advance(at.saturating_sub(machine.now()));
             let contents = (first..first + pages).map(|page| if page % 3 == 0 { UNIQUE } else { u64::from(page) });
             match self.ids[guest] {
-                None => self.ids[guest] = Some(run.machine.add_guest("late", contents)),
-                Some(id) => assert!(run.machine.grow_guest(id, contents)),
+                None => self.ids[guest] = Some(machine.add_guest("late", contents)),
+                Some(id) => assert!(machine.grow_guest(id, contents)),
             }
             self.steps.pop_front();
         }
-        run.machine.advance(end.saturating_sub(run.machine.now()));
+        machine.advance(end.saturating_sub(machine.now()));
+    }
+}
+
+/// A host on which looking and doing are late.
+#[derive(Debug)]
+struct LateHost {
+    host: SimHost,
+    filling: Filling,
+    /// How late this turn is.
+    delays: Delays,
+    /// True if this turn has begun to act.
+    acts: bool,
+    /// True if ksmd stood between two passes when the sample was taken.
+    is_between_passes: Arc<AtomicBool>,
+}
+
+impl LateHost {
+    fn advance(&mut self, by: Duration) {
+        self.filling.advance(&mut self.host.machine, by);
+    }
+
+    fn begin_to_act(&mut self) {
+        if !std::mem::replace(&mut self.acts, true) {
+            self.advance(Duration::from_millis(self.delays.acting));
+        }
+    }
+}
+
+impl Host for LateHost {
+    fn sample(&mut self) -> Sample {
+        let (first, took) = (self.host.look(), Duration::from_millis(self.delays.seeing));
+        self.advance(took);
+        let mut sample = match first.ksm.run.get() {
+            Some(1) => {
+                let Sample { at, rest, processes, .. } = first;
+                Sample { at, took, rest, processes, ..self.host.look() }
+            }
+            _ => first,
+        };
+        self.host.read_memory(&mut sample);
+        self.is_between_passes.store(self.host.machine.is_between_passes(), Relaxed);
+        self.acts = false;
+        sample
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        self.begin_to_act();
+        Host::apply(&mut self.host, knobs)
+    }
+
+    fn enable_page_sampling(&mut self, wanted: bool) {
+        self.host.enable_page_sampling(wanted);
+    }
+
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        self.begin_to_act();
+        Host::hold(&mut self.host, until_next, rest_after)
+    }
+}
+
+/// `profit`, which never takes a ksmd that stands in the middle of a pass for one that stands at its end.
+#[derive(Debug)]
+struct CheckedProfit {
+    profit: Profit,
+    is_between_passes: Arc<AtomicBool>,
+}
+
+impl Policy for CheckedProfit {
+    fn name(&self) -> &'static str {
+        self.profit.name()
+    }
+
+    fn wants_page_samples(&self) -> bool {
+        self.profit.wants_page_samples()
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Decision {
+        let decision = self.profit.decide(view);
+        let ksmd = Ksmd::of(view.now, view.history, view.limits);
+        let stands = !ksmd.runs && self.profit.scanner.is_between_passes(&ksmd);
+        assert!(!stands || self.is_between_passes.load(Relaxed), "ksmd stands in the middle of a pass");
+        decision
     }
 }
 
 /// One look, decision and change, each as late as it may be.
-fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
-    let mut sample = run.machine.sample();
-    filling.advance(run, Duration::from_millis(delays.seeing));
-    if sample.ksm.run.get() == Some(1) {
-        let took = Duration::from_millis(delays.seeing);
-        sample =
-            Sample { at: sample.at, took, rest: sample.rest, processes: sample.processes, ..run.machine.sample() };
-    }
-    if run.has_page_samples {
-        run.take_page_samples(&mut sample);
-    }
-    run.history.push(&sample);
-    let view = View { now: &sample, history: &run.history, limits: &run.limits };
-    let decision = run.policy.decide(&view);
-    let decision = run.limits.bound(decision, &run.history, &Knobs::current(&sample.ksm));
-    let ksmd = Ksmd::of(&sample, &run.history, &run.limits);
-    let stands = !ksmd.runs && run.policy.scanner.is_between_passes(&ksmd);
-    assert!(!stands || run.machine.is_between_passes(), "ksmd stands in the middle of a pass");
-    filling.advance(run, Duration::from_millis(delays.acting));
-    run.machine.write_all(&decision.knobs.differing_from(&sample.ksm)).unwrap();
-    if run.can_rest {
-        run.machine.rest_after(decision.rest_after);
-    }
-    filling.advance(run, decision.check_after + Duration::from_millis(delays.looking));
+fn turn(controller: &mut Controller<LateHost>, delays: Delays) -> String {
+    controller.host_mut().delays = delays;
+    let Tick { sample, decision, applied, .. } = controller.tick();
+    assert!(applied.is_complete(), "{applied:?}");
+    controller.host_mut().advance(decision.check_after + Duration::from_millis(delays.looking));
     format!(
         "{:?} {} [{}] full_scans {} scanned {}",
         sample.at,
@@ -161,24 +229,32 @@ fn turn(run: &mut Run, filling: &mut Filling, delays: Delays) -> String {
 /// Pages that are not merged in the end, and how it came to that.
 fn tell(story: &Story, config: Config, policy: ProfitConfig, after: Duration) -> (u64, Vec<String>) {
     let limits = Limits { max_cpu: Share::new(story.share).unwrap(), ..Limits::default() };
-    let mut run = Run::new(config, limits);
-    run.policy = Profit::new(policy);
-    run.has_page_samples = story.has_page_samples;
-    run.can_rest = story.can_rest;
-    let mut filling = Filling::of(&story.guests);
-    run.machine.write(Knob::Run, 1).unwrap();
-    filling.advance(&mut run, Duration::from_millis(story.before_ms));
+    let host = SimHost::new(Machine::new(config)).without_sketches();
+    let host = if story.has_page_samples { host } else { host.without_page_samples() };
+    let host = if story.can_rest { host } else { host.without_rest() };
+    let is_between_passes = Arc::new(AtomicBool::new(false));
+    let mut host = LateHost {
+        host,
+        filling: Filling::of(&story.guests),
+        delays: Delays::default(),
+        acts: false,
+        is_between_passes: Arc::clone(&is_between_passes),
+    };
+    host.host.machine.write(Knob::Run, 1).unwrap();
+    host.advance(Duration::from_millis(story.before_ms));
+    let policy = CheckedProfit { profit: Profit::new(policy), is_between_passes };
+    let mut controller = Controller::new(host, Box::new(policy), limits);
     let mut delays = story.delays.iter().copied().cycle();
     let mut told = Vec::new();
-    while !filling.steps.is_empty() {
-        told.push(turn(&mut run, &mut filling, delays.next().unwrap_or_default()));
+    while !controller.host().filling.steps.is_empty() {
+        told.push(turn(&mut controller, delays.next().unwrap_or_default()));
     }
-    let end = run.machine.now() + after;
-    while run.machine.now() < end {
-        told.push(turn(&mut run, &mut filling, delays.next().unwrap_or_default()));
+    let end = controller.host().host.machine.now() + after;
+    while controller.host().host.machine.now() < end {
+        told.push(turn(&mut controller, delays.next().unwrap_or_default()));
     }
-    let left = run.machine.attainable_pages().abs_diff(run.machine.sample().ksm.saved_pages());
-    (left, told)
+    let machine = &controller.host().host.machine;
+    (machine.attainable_pages().abs_diff(machine.figures().saved_pages), told)
 }
 
 proptest! {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::{Profit, ProfitConfig};
 use crate::decide::Limits;
-use crate::sim::{Fleet, Machine, PAGE_SIZE};
-use crate::trial::{Outcome, Trial};
+use crate::sim::{Fleet, PAGE_SIZE};
+use crate::trial::{Outcome, SimHost, Trial};
 
 const MIB: u64 = 1 << 20;
 
@@ -66,10 +66,9 @@ fn fleet() -> impl Strategy<Value = Fleet> {
 
 /// The fleet under `profit` with these settings.
 fn trial(fleet: &Fleet, config: ProfitConfig, has_page_samples: bool) -> Trial {
-    let mut machine = Machine::new(fleet.config(RUN_PAGES));
-    fleet.plans().into_iter().for_each(|plan| machine.start(plan));
-    let trial = Trial::new(machine, Box::new(Profit::new(config)), Limits::default());
-    if has_page_samples { trial } else { trial.without_page_samples() }
+    let host = SimHost::new(fleet.machine(RUN_PAGES));
+    let host = if has_page_samples { host } else { host.without_page_samples() };
+    Trial::on(host, Box::new(Profit::new(config)), Limits::default())
 }
 
 /// CPU-seconds of ksmd that brought less than the price: for new memory, and for all other reasons.
@@ -183,7 +182,7 @@ proptest! {
         let fleet = Fleet { rewritten: 0.0, working: 0.0, booting: 0.0, ..fleet };
         let mut trial = trial(&fleet, ProfitConfig::default(), has_page_samples);
         trial.run_until(fleet.duration + Duration::from_secs(3 * 3600));
-        let left = trial.machine.attainable_pages().abs_diff(trial.machine.truly_saved_pages());
+        let left = trial.machine().attainable_pages().abs_diff(trial.machine().truly_saved_pages());
         prop_assert_eq!(left, 0);
     }
 }

@@ -12,14 +12,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What a run saved, as a part of what could be saved, and ksmd's CPU-seconds.
 fn play(plans: Vec<Plan>, seconds: u64, has_page_samples: bool) -> (f64, f64) {
-    let mut run = Run::new(Config::default(), Limits::default());
-    run.has_page_samples = has_page_samples;
-    plans.into_iter().for_each(|plan| run.machine.start(plan));
+    let mut run = Run::sampled(has_page_samples);
+    plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
     let (mut saved, mut could) = (0.0, 1.0);
     for tick in 0..seconds * 4 {
         run.until(Duration::from_millis(250 * (tick + 1)), |_, _| false);
-        let most = run.machine.attainable_pages();
-        saved += run.machine.sample().ksm.saved_pages().min(most) as f64;
+        let most = run.machine().attainable_pages();
+        saved += run.machine().sample().ksm.saved_pages().min(most) as f64;
         could += most as f64;
     }
     (saved / could, run.ksmd_seconds())
@@ -69,7 +68,7 @@ fn build() {
     let mut run = Run::new(Config::default(), Limits::default());
     let part = || (1..=u64::from(64 * MIB)).map(|page| page << 20);
     let rest = || (1..=u64::from(128 * MIB)).chain((0..u64::from(192 * MIB)).map(|_| UNIQUE));
-    let ids = [0, 1].map(|_| run.machine.add_guest("vm", part().chain(rest())));
+    let ids = [0, 1].map(|_| run.machine_mut().add_guest("vm", part().chain(rest())));
     // Second, guest, and whether its contents revert.
     let steps = [
         (12, 0, false),
@@ -89,12 +88,12 @@ fn build() {
     for tick in 0..240 {
         while let Some((_, guest, is_back)) = steps.next_if(|(at, ..)| *at * 4 == tick) {
             for (page, content) in part().enumerate() {
-                run.machine.write_page(ids[guest], page, if is_back { content } else { UNIQUE });
+                run.machine_mut().write_page(ids[guest], page, if is_back { content } else { UNIQUE });
             }
         }
         run.until(Duration::from_millis(250 * (tick + 1)), |_, _| false);
-        saved += run.machine.truly_saved_pages() as f64;
-        could += run.machine.attainable_pages() as f64;
+        saved += run.machine().truly_saved_pages() as f64;
+        could += run.machine().attainable_pages() as f64;
     }
     let (share, cpu) = (saved / could, run.ksmd_seconds());
     assert!(share >= 0.93, "{:.1} %", share * 100.0);
@@ -108,7 +107,7 @@ fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
     let mut run = Run::new(Config::default(), Limits::default());
     let part = || (1..=u64::from(32 * MIB)).map(|page| page << 20);
     let rest = || (1..=u64::from(64 * MIB)).chain((0..u64::from(64 * MIB)).map(|_| UNIQUE));
-    let ids = [0; 4].map(|_| run.machine.add_guest("clone", part().chain(rest())));
+    let ids = [0; 4].map(|_| run.machine_mut().add_guest("clone", part().chain(rest())));
     let (mut saved, mut could) = (0.0, 0.0);
     for tick in 0..(START + periods * period_seconds) * 4 {
         let since = tick.checked_sub(START * 4).filter(|since| since % (period_seconds * 2) == 0);
@@ -116,15 +115,15 @@ fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
             let is_back = since % (period_seconds * 4) != 0;
             for id in ids {
                 for (page, content) in part().enumerate() {
-                    run.machine.write_page(id, page, if is_back { content } else { UNIQUE });
+                    run.machine_mut().write_page(id, page, if is_back { content } else { UNIQUE });
                 }
             }
         }
         run.until(Duration::from_millis(250 * (tick + 1)), |_, _| false);
-        saved += run.machine.truly_saved_pages() as f64;
-        could += run.machine.attainable_pages() as f64;
+        saved += run.machine().truly_saved_pages() as f64;
+        could += run.machine().attainable_pages() as f64;
     }
-    let vmstat = run.machine.sample().vmstat;
+    let vmstat = run.machine().sample().vmstat;
     (saved / could, run.ksmd_seconds(), vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap())
 }
 

@@ -5,115 +5,83 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Profit, ProfitConfig};
+use crate::controller::{Controller, Tick};
 use crate::decide::testing::{Host, holds_for_any};
-use crate::decide::{Decision, History, Limits, Policy, Share, View};
+use crate::decide::{Decision, Limits, Share};
 use crate::field::KernelVersion;
-use crate::knobs::{Knob, Knobs};
-use crate::page_sample::{PageSampler, Request};
+use crate::knobs::Knob;
 use crate::reading::Reading;
-use crate::sample::Sample;
-use crate::sim::{Config, GuestId, Machine, Place, Plan, UNIQUE, clones};
+use crate::sim::{Config, GuestId, Machine, Plan, UNIQUE, clones};
+use crate::trial::SimHost;
 
 const MIB: u32 = 256;
 
 /// A simulated host under `profit`.
 pub(super) struct Run {
-    pub(super) machine: Machine,
-    pub(super) policy: Profit,
-    pub(super) history: History,
-    pub(super) limits: Limits,
-    /// Whether page samples are looked at, and those.
-    pub(super) has_page_samples: bool,
-    /// Whether ksmd can be had rest at the end of a pass.
-    pub(super) can_rest: bool,
-    sampler: PageSampler,
-    places: Vec<Place>,
+    controller: Controller<SimHost>,
     /// When, and what state and CPU, at each decision.
     log: Vec<(Duration, &'static str, u64)>,
 }
 
 impl Run {
     pub(super) fn new(config: Config, limits: Limits) -> Self {
-        let (policy, history) = (Profit::new(ProfitConfig::default()), History::default());
-        let (sampler, places) = (PageSampler::default(), Vec::new());
-        let machine = Machine::new(config);
-        Self {
-            machine,
-            policy,
-            history,
-            limits,
-            has_page_samples: true,
-            can_rest: true,
-            sampler,
-            places,
-            log: Vec::new(),
-        }
+        Self::on(SimHost::new(Machine::new(config)).without_sketches(), limits)
+    }
+
+    /// A host after boot whose memory may be read or not.
+    pub(super) fn sampled(has_page_samples: bool) -> Self {
+        let host = SimHost::new(Machine::new(Config::default()));
+        let host = if has_page_samples { host.without_sketches() } else { host.without_page_samples() };
+        Self::on(host, Limits::default())
+    }
+
+    fn on(host: SimHost, limits: Limits) -> Self {
+        let policy = Box::new(Profit::new(ProfitConfig::default()));
+        Self { controller: Controller::new(host, policy, limits), log: Vec::new() }
     }
 
     fn with(plans: Vec<Plan>) -> Self {
         let mut run = Self::new(Config::default(), Limits::default());
-        plans.into_iter().for_each(|plan| run.machine.start(plan));
+        plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
         run
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.controller.host().machine
+    }
+
+    pub(super) fn machine_mut(&mut self) -> &mut Machine {
+        &mut self.controller.host_mut().machine
     }
 
     /// Lets the policy work until `end`, or until `done` holds.
     pub(super) fn until(&mut self, end: Duration, mut done: impl FnMut(&Machine, &Decision) -> bool) {
-        while self.machine.now() < end {
-            let mut sample = self.machine.sample();
-            if self.has_page_samples {
-                self.take_page_samples(&mut sample);
-            }
-            self.history.push(&sample);
-            let view = View { now: &sample, history: &self.history, limits: &self.limits };
-            let decision = self.policy.decide(&view);
-            let decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
-            self.machine.write_all(&decision.knobs.differing_from(&sample.ksm)).unwrap();
-            if self.can_rest {
-                self.machine.rest_after(decision.rest_after);
-            }
+        while self.machine().now() < end {
+            let Tick { sample, decision, applied, .. } = self.controller.tick();
+            assert!(applied.is_complete(), "{applied:?}");
             self.log.push((sample.at, decision.reason.state, sample.ksmd_cpu_ns.get().unwrap()));
-            if done(&self.machine, &decision) {
+            if done(self.machine(), &decision) {
                 return;
             }
-            self.machine.advance(decision.check_after);
+            self.machine_mut().advance(decision.check_after);
         }
-    }
-
-    pub(super) fn take_page_samples(&mut self, sample: &mut Sample) {
-        let request = self.sampler.next(sample);
-        if request == Request::Draw {
-            self.places = self.machine.draw_places(512);
-        }
-        let fingerprints: Vec<_> = self.places.iter().map(|place| self.machine.print(*place)).collect();
-        match request {
-            Request::Nothing => {}
-            Request::ReadPart(part) => {
-                let some = part.of(fingerprints.iter().copied());
-                if self.sampler.read_part(part, some, sample.at) {
-                    self.sampler.read(fingerprints, sample.at);
-                }
-            }
-            Request::Read => self.sampler.read(fingerprints, sample.at),
-            Request::Draw => self.sampler.drawn(fingerprints, sample.at),
-        }
-        sample.page_samples = self.sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
 
     fn for_seconds(&mut self, seconds: u64) {
-        let end = self.machine.now() + Duration::from_secs(seconds);
+        let end = self.machine().now() + Duration::from_secs(seconds);
         self.until(end, |_, _| false);
     }
 
     /// What is saved, as a part of what can be.
     fn saved_part(&self) -> f64 {
-        self.machine.sample().ksm.saved_pages() as f64 / self.machine.attainable_pages().max(1) as f64
+        self.machine().sample().ksm.saved_pages() as f64 / self.machine().attainable_pages().max(1) as f64
     }
 
     pub(super) fn ksmd_seconds(&self) -> f64 {
-        self.machine.sample().ksmd_cpu_ns.get().unwrap() as f64 / 1e9
+        self.machine().sample().ksmd_cpu_ns.get().unwrap() as f64 / 1e9
     }
 
-    pub(super) fn states(&self) -> Vec<&'static str> {
+    fn states(&self) -> Vec<&'static str> {
         let mut states: Vec<_> = self.log.iter().map(|(_, state, _)| *state).collect();
         states.dedup();
         states
@@ -132,7 +100,7 @@ fn equal_guests_are_merged_within_seconds_and_then_cost_little() {
     run.until(Duration::from_secs(60), |machine, _| {
         machine.sample().ksm.saved_pages() * 100 >= machine.attainable_pages() * 99
     });
-    assert!(run.machine.now() < Duration::from_secs(4), "99 % took {:?}", run.machine.now());
+    assert!(run.machine().now() < Duration::from_secs(4), "99 % took {:?}", run.machine().now());
     let burst = run.ksmd_seconds();
     run.for_seconds(3600);
     assert!(run.saved_part() > 0.99, "{}", run.saved_part());
@@ -181,24 +149,24 @@ fn pages_of_ended_guests_are_tidied_up() {
     plans[2] = plans[2].clone().stopping_at(Duration::from_secs(60));
     let mut run = Run::with(plans);
     run.for_seconds(50);
-    assert_eq!(run.machine.sample().ksm.pages_sharing.get(), Some(2 * 64 * u64::from(MIB)));
+    assert_eq!(run.machine().sample().ksm.pages_sharing.get(), Some(2 * 64 * u64::from(MIB)));
     run.for_seconds(20);
-    assert_eq!(run.machine.sample().ksm.pages_sharing.get(), Some(64 * u64::from(MIB)));
+    assert_eq!(run.machine().sample().ksm.pages_sharing.get(), Some(64 * u64::from(MIB)));
     assert!(run.states().contains(&"tidy"));
 }
 
 /// Two guests with equal stable memory, one of which is rewritten in place: no fault tells, and nothing grows.
 fn twins(run: &mut Run) -> [GuestId; 2] {
     let pages = || (1..=u64::from(16 * MIB)).chain((0..u64::from(32 * MIB)).map(|_| UNIQUE));
-    let ids = [run.machine.add_guest("one", pages()), run.machine.add_guest("two", pages())];
+    let ids = [run.machine_mut().add_guest("one", pages()), run.machine_mut().add_guest("two", pages())];
     run.for_seconds(30);
-    assert_eq!(run.machine.sample().ksm.pages_sharing.get(), Some(16 * u64::from(MIB)));
+    assert_eq!(run.machine().sample().ksm.pages_sharing.get(), Some(16 * u64::from(MIB)));
     ids
 }
 
 fn rewrite(run: &mut Run, guest: GuestId, content: impl Fn(u64) -> u64) {
     for page in 0..u64::from(16 * MIB) {
-        assert!(run.machine.write_page(guest, page as usize, content(page)));
+        assert!(run.machine_mut().write_page(guest, page as usize, content(page)));
     }
 }
 
@@ -208,7 +176,7 @@ fn contents_that_revert_in_place_are_merged_within_seconds() {
     let [one, _] = twins(&mut run);
     rewrite(&mut run, one, |_| UNIQUE);
     run.for_seconds(60);
-    assert_eq!(run.machine.attainable_pages(), 0);
+    assert_eq!(run.machine().attainable_pages(), 0);
     rewrite(&mut run, one, |page| page + 1);
     run.for_seconds(15);
     assert_eq!(run.saved_part(), 1.0);
@@ -243,10 +211,10 @@ fn free_partners_that_no_page_returns_to_do_not_keep_ksmd_busy() {
         // The contents that one half reverts to were merged, and no page holds them now; the other half stays.
         for page in 0..half {
             let content = if turn % 2 == 0 { UNIQUE } else { page + 1 };
-            assert!(run.machine.write_page(one, page as usize, content));
+            assert!(run.machine_mut().write_page(one, page as usize, content));
         }
         run.for_seconds(15);
-        assert_eq!(run.machine.attainable_pages(), 0, "{turn}");
+        assert_eq!(run.machine().attainable_pages(), 0, "{turn}");
     }
     let part = (run.ksmd_seconds() - before) / 600.0;
     assert!(part < 0.0012, "{:.3} % of a CPU", part * 100.0);
@@ -285,11 +253,11 @@ fn a_new_guest_costs_one_visit_of_old_memory() {
     for n in 0..3 {
         let starts = Duration::from_secs(10 + 10 * n);
         let visitor = Plan::new(format!("visitor-{n}")).unique(8 * MIB).starting_at(starts);
-        run.machine.start(visitor.stopping_at(starts + Duration::from_secs(5)));
+        run.machine_mut().start(visitor.stopping_at(starts + Duration::from_secs(5)));
     }
     run.for_seconds(59);
-    let visited = |run: &Run| run.machine.sample().ksm.pages_scanned.get().unwrap();
-    let skipped = |run: &Run| run.machine.sample().ksm.pages_skipped.get().unwrap();
+    let visited = |run: &Run| run.machine().sample().ksm.pages_scanned.get().unwrap();
+    let skipped = |run: &Run| run.machine().sample().ksm.pages_skipped.get().unwrap();
     let (before, skipped_before) = (visited(&run), skipped(&run));
     run.for_seconds(20);
     assert_eq!(run.saved_part(), 1.0);
@@ -304,13 +272,13 @@ fn dear_host() -> Run {
     let mut plans = clones(4, "old", |plan| plan.equal(1, 192 * MIB).unique(704 * MIB));
     plans.push(Plan::new("single").equal(2, 192 * MIB).equal(1, 192 * MIB).unique(128 * MIB));
     let mut run = Run::new(Config { cpus: 4, ..Config::default() }, Limits::default());
-    plans.into_iter().for_each(|plan| run.machine.start(plan));
+    plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
     run.for_seconds(60);
     // `smart_scan` skips what it has met four times. The passes for the first visitors cost as much as clean ones, and wait.
     for n in 0..4 {
-        let starts = run.machine.now() + Duration::from_secs(1);
+        let starts = run.machine().now() + Duration::from_secs(1);
         let visitor = Plan::new(format!("visitor-{n}")).equal(1, 256 * MIB).unique(64 * MIB).starting_at(starts);
-        run.machine.start(visitor.stopping_at(starts + Duration::from_secs(300)));
+        run.machine_mut().start(visitor.stopping_at(starts + Duration::from_secs(300)));
         run.for_seconds(400);
     }
     assert_eq!(run.saved_part(), 1.0);
@@ -322,8 +290,8 @@ fn dear_host() -> Run {
 fn where_clean_passes_are_dear_a_new_guest_that_merges_with_merged_pages_costs_none() {
     let mut run = dear_host();
     let before = run.ksmd_seconds();
-    let starts = run.machine.now() + Duration::from_secs(1);
-    run.machine.start(Plan::new("new").equal(1, 192 * MIB).unique(192 * MIB).starting_at(starts));
+    let starts = run.machine().now() + Duration::from_secs(1);
+    run.machine_mut().start(Plan::new("new").equal(1, 192 * MIB).unique(192 * MIB).starting_at(starts));
     run.for_seconds(120);
     assert_eq!(run.saved_part(), 1.0);
     // A clean pass takes 11 s, two smart passes 2.8 s, and the new pages 1.4 s.
@@ -334,8 +302,8 @@ fn where_clean_passes_are_dear_a_new_guest_that_merges_with_merged_pages_costs_n
 #[test]
 fn where_clean_passes_are_dear_a_new_guest_that_lacks_what_others_have_gets_one() {
     let mut run = dear_host();
-    let starts = run.machine.now() + Duration::from_secs(1);
-    run.machine.start(Plan::new("new").equal(2, 192 * MIB).unique(64 * MIB).starting_at(starts));
+    let starts = run.machine().now() + Duration::from_secs(1);
+    run.machine_mut().start(Plan::new("new").equal(2, 192 * MIB).unique(64 * MIB).starting_at(starts));
     run.for_seconds(60);
     assert_eq!(run.saved_part(), 1.0);
 }
@@ -344,16 +312,16 @@ fn where_clean_passes_are_dear_a_new_guest_that_lacks_what_others_have_gets_one(
 fn where_clean_passes_are_dear_guests_that_arrive_close_together_share_their_passes() {
     let passes = |apart: u64| {
         let mut run = dear_host();
-        let before = run.machine.sample().ksm.full_scans.get().unwrap();
+        let before = run.machine().sample().ksm.full_scans.get().unwrap();
         for n in 0..30 {
-            let starts = run.machine.now() + Duration::from_secs(1 + n * apart);
+            let starts = run.machine().now() + Duration::from_secs(1 + n * apart);
             let plan = Plan::new(format!("new-{n}")).equal(1, 2 * MIB).unique(3 * MIB).starting_at(starts);
-            run.machine.start(plan);
+            run.machine_mut().start(plan);
         }
         run.for_seconds(30 * apart + 400);
         // The last of them may wait for others.
         assert!(run.saved_part() > 0.99, "{}", run.saved_part());
-        run.machine.sample().ksm.full_scans.get().unwrap() - before
+        run.machine().sample().ksm.full_scans.get().unwrap() - before
     };
     assert!(passes(4) < 30, "{}", passes(4));
 }
@@ -363,9 +331,9 @@ fn where_clean_passes_are_dear_guests_that_arrive_close_together_share_their_pas
 fn a_guest_that_ends_during_the_last_pass_does_not_slow_it_down() {
     let mut run = Run::with(Vec::new());
     let contents = || (1..=u64::from(16 * MIB)).chain((0..112 * MIB).map(|_| UNIQUE));
-    let first = run.machine.add_guest("first", contents());
+    let first = run.machine_mut().add_guest("first", contents());
     for _ in 0..5 {
-        run.machine.add_guest("other", contents());
+        run.machine_mut().add_guest("other", contents());
     }
     let mut ends = false;
     let second_pass = |machine: &Machine| machine.sample().ksm.full_scans.get() == Some(1);
@@ -374,18 +342,18 @@ fn a_guest_that_ends_during_the_last_pass_does_not_slow_it_down() {
         ends
     });
     assert!(ends);
-    assert!(run.machine.remove_guest(first));
-    let end = run.machine.now() + Duration::from_secs(5);
+    assert!(run.machine_mut().remove_guest(first));
+    let end = run.machine().now() + Duration::from_secs(5);
     run.until(end, |_, decision| decision.reason.state == "parked");
-    assert!(run.machine.now() < end, "the pass takes minutes");
+    assert!(run.machine().now() < end, "the pass takes minutes");
 }
 
 #[test]
 fn a_new_guest_is_merged_with_pages_that_were_unmerged_before() {
     for has_page_samples in [false, true] {
-        let mut run = Run::with(vec![Plan::new("old").equal(1, 64 * MIB).unique(64 * MIB)]);
-        run.has_page_samples = has_page_samples;
-        run.machine.start(Plan::new("new").equal(1, 64 * MIB).starting_at(Duration::from_secs(30)));
+        let mut run = Run::sampled(has_page_samples);
+        run.machine_mut().start(Plan::new("old").equal(1, 64 * MIB).unique(64 * MIB));
+        run.machine_mut().start(Plan::new("new").equal(1, 64 * MIB).starting_at(Duration::from_secs(30)));
         run.for_seconds(36);
         assert_eq!(run.saved_part(), 1.0);
     }
@@ -399,7 +367,7 @@ fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
         let mut run =
             Run::with((0..others).map(|n| old(n).rewritten(rewritten * MIB, Duration::from_secs(1))).collect());
         let new = Plan::new("new").equal(0, equal * MIB).unique((128 - equal) * MIB);
-        run.machine
+        run.machine_mut()
             .start(new.rewritten(rewritten * MIB, Duration::from_secs(1)).starting_at(Duration::from_secs(30)));
         run.for_seconds(29);
         run.log.clear();
@@ -420,18 +388,18 @@ fn a_burst_of_long_passes_ends_once_all_is_merged_although_pages_are_rewritten_a
     let mut run = Run::new(Config::default(), limits);
     let filling = |plan: Plan| plan.unique(200 * MIB).growing(1, 60 * MIB, Duration::from_millis(500));
     let plans = clones(4, "clone", |plan| filling(plan).rewritten(4 * MIB, Duration::from_millis(500)));
-    plans.into_iter().for_each(|plan| run.machine.start(plan));
+    plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
     run.until(Duration::from_secs(300), |machine, decision| {
         machine.sample().ksm.saved_pages() > 0 && decision.reason.state == "parked"
     });
-    assert_eq!((run.saved_part(), run.machine.sample().ksm.full_scans.get()), (1.0, Some(2)));
+    assert_eq!((run.saved_part(), run.machine().sample().ksm.full_scans.get()), (1.0, Some(2)));
 }
 
 #[test]
 fn the_cpu_limit_holds_over_every_five_seconds_of_a_burst() {
     let limits = Limits { max_cpu: Share::new(0.2).unwrap(), ..Limits::default() };
     let mut run = Run::new(Config::default(), limits);
-    clones(4, "clone", |plan| guest(plan, 1024)).into_iter().for_each(|plan| run.machine.start(plan));
+    clones(4, "clone", |plan| guest(plan, 1024)).into_iter().for_each(|plan| run.machine_mut().start(plan));
     run.until(Duration::from_secs(300), |_, decision| decision.reason.state == "parked");
     let burst: Vec<_> = run.log.iter().filter(|(_, state, _)| *state == "burst").collect();
     let last = burst.last().unwrap().0;
@@ -472,7 +440,7 @@ fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     run.for_seconds(60);
     assert_eq!(run.saved_part(), 1.0);
     assert_eq!(run.states(), ["burst", "parked"]);
-    let visits = run.machine.sample().ksm.pages_scanned.get().unwrap();
+    let visits = run.machine().sample().ksm.pages_scanned.get().unwrap();
     let pages = u64::from(8 * 128 * MIB);
     assert!(visits < pages * 15 / 4, "{:.1} visits to each page", visits as f64 / pages as f64);
 }
@@ -501,10 +469,12 @@ fn small_guests_that_fill_slowly_are_merged_whole() {
 fn kernels_without_newer_files_are_served_too() {
     for kernel in [KernelVersion::new(2, 6), KernelVersion::new(6, 1), KernelVersion::new(6, 6)] {
         let mut run = Run::new(Config { kernel, ..Config::default() }, Limits::default());
-        clones(3, "clone", |plan| plan.equal(1, 32 * MIB)).into_iter().for_each(|plan| run.machine.start(plan));
+        clones(3, "clone", |plan| plan.equal(1, 32 * MIB))
+            .into_iter()
+            .for_each(|plan| run.machine_mut().start(plan));
         run.for_seconds(60);
         assert!(run.saved_part() > 0.99, "Linux {kernel}: {}", run.saved_part());
-        assert_eq!(run.machine.sample().ksm.run.get(), Some(0), "Linux {kernel} is parked");
+        assert_eq!(run.machine().sample().ksm.run.get(), Some(0), "Linux {kernel} is parked");
     }
 }
 

@@ -4,11 +4,17 @@ use super::super::advisor::Advisor;
 use super::super::settings::{Refused, has};
 use super::Machine;
 use crate::knobs::{Knob, Knobs};
+use crate::sample::Rest;
 
 impl Machine {
+    /// The value of a setting. `None` where the kernel lacks it.
+    pub fn knob(&self, knob: Knob) -> Option<u64> {
+        if has(self.config.kernel, knob.name()) { self.settings.get(knob) } else { None }
+    }
+
     /// Writes one file, as root.
     ///
-    /// Writing `run`, `merge_across_nodes` or `max_page_sharing` in the middle of a batch waits for the
+    /// A write that stops ksmd ends its rest, as it ends a lease. Writing `run`, `merge_across_nodes` or `max_page_sharing` in the middle of a batch waits for the
     /// batch's end: [`now`](Machine::now) may be later afterwards.
     ///
     /// # Errors
@@ -38,6 +44,12 @@ impl Machine {
             Knob::SleepMillisecs if changed => self.wake_ksmd(),
             Knob::Run => {
                 self.finish_batch();
+                if value != 1 {
+                    self.rest_after = None;
+                    if std::mem::replace(&mut self.rest, Rest::Unavailable) == Rest::Resting {
+                        self.wake_ksmd();
+                    }
+                }
                 if changed && value == 2 {
                     self.settings.run = 2;
                     return self.unmerge().inspect_err(|_| self.settings.run = 0);

@@ -53,14 +53,14 @@ fn play(
     let mut balanced = Balanced::new(fleet.guests(), run_pages, balance, fleet.duration);
     while balanced.next() < fleet.duration {
         trial.run_until(balanced.next());
-        balanced.step(&mut trial.machine);
-        trial.note_pool_shortness(balanced.shortness());
+        balanced.step(trial.machine_mut());
+        trial.host_mut().set_pool_shortness(balanced.shortness());
         if balanced.take_wish_to_merge() {
             trial.merge_at_once();
         }
-        check(&balanced, &trial.machine);
+        check(&balanced, trial.machine());
     }
-    (balanced, trial.machine)
+    (balanced, trial.machine().clone())
 }
 
 #[test]

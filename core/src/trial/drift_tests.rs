@@ -1,0 +1,174 @@
+//! One turn for the daemon and the simulator: over the same samples a controller of any host writes the same.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::controller::{Applied, Host};
+use crate::decide::testing;
+use crate::decide::{Decision, POLICIES, PolicyConfig, Reason, View};
+use crate::knobs::Knob;
+use crate::sample::Sample;
+
+/// Pages that are kept as one.
+const RUN_PAGES: u32 = 16;
+
+/// A host that shows the samples of another one and records what is written to it.
+#[derive(Debug)]
+struct RecordingHost {
+    sample: Sample,
+    written: Vec<String>,
+    held: Option<(Duration, Option<u64>)>,
+}
+
+impl RecordingHost {
+    /// Shows a sample to `controller`, and returns its turn.
+    fn show(controller: &mut Controller<Self>, sample: Sample) -> Tick {
+        let host = controller.host_mut();
+        *host = Self { sample, written: Vec::new(), held: None };
+        controller.tick()
+    }
+}
+
+impl Host for RecordingHost {
+    fn sample(&mut self) -> Sample {
+        self.sample.clone()
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        let mut kernel = testing::Host::linux_6_18();
+        kernel.sample.ksm = self.sample.ksm.clone();
+        for (knob, value) in knobs.writes() {
+            let Some(old) = knob.current(&kernel.sample.ksm).filter(|old| *old != value) else { continue };
+            kernel.apply(&Knobs::none().with(knob, value));
+            self.written.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value)));
+        }
+        Applied { changes: self.written.clone(), ..Applied::default() }
+    }
+
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        self.held = Some((until_next, rest_after));
+        Vec::new()
+    }
+}
+
+fn recording(policy: Box<dyn Policy>) -> Controller<RecordingHost> {
+    let host = RecordingHost { sample: Sample::default(), written: Vec::new(), held: None };
+    Controller::new(host, policy, Limits::default())
+}
+
+/// 500 pages a batch, with the kernel's advisor on at first and then off.
+#[derive(Debug, Default)]
+struct Switching {
+    turns: u32,
+}
+
+impl Policy for Switching {
+    fn name(&self) -> &'static str {
+        "switching"
+    }
+
+    fn decide(&mut self, _view: &View<'_>) -> Decision {
+        self.turns += 1;
+        let knobs = match self.turns {
+            1 => Knobs::none().with(Knob::PagesToScan, 500).with(Knob::Run, 1),
+            2 => Knobs::none().with(Knob::AdvisorMode, 1),
+            _ => Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::PagesToScan, 500),
+        };
+        Decision::new(knobs, Reason::new("switching", "by turns"), Duration::from_secs(1))
+    }
+}
+
+/// The batch after each of three turns.
+fn batches(mut trial: Trial) -> [Option<u64>; 3] {
+    [1, 2, 3].map(|second| {
+        trial.run_until(Duration::from_secs(second));
+        trial.machine().knob(Knob::PagesToScan)
+    })
+}
+
+#[test]
+fn a_batch_stays_as_decided_when_the_advisor_is_switched_off() {
+    let host = || SimHost::new(Machine::new(crate::sim::Config::default()));
+    let trial = |host| Trial::on(host, Box::new(Switching::default()), Limits::default());
+    assert_eq!(batches(trial(host())), [Some(500); 3]);
+    let leased = batches(trial(host().under_lease()));
+    assert_eq!(leased, [Some(512), Some(500), Some(512)], "a leased batch is rounded up");
+}
+
+fn fleet() -> impl Strategy<Value = Fleet> {
+    (128_u64..640, 0.0..0.3, 0.0..0.3, 0.0..0.2, 20_u64..300, any::<u64>()).prop_map(
+        |(host, common, image, rewritten, exchange, seed)| Fleet {
+            host_bytes: host << 20,
+            images: 3,
+            size_step: 16 << 20,
+            sizes: 1..=6,
+            common,
+            image,
+            rewritten,
+            rewritten_every: Duration::from_secs(5),
+            start_every: Duration::from_secs(2),
+            exchange_from: Duration::from_secs(60),
+            exchange_every: Duration::from_secs(exchange),
+            duration: Duration::from_secs(180),
+            seed,
+            ..Fleet::default()
+        },
+    )
+}
+
+/// Every policy of the registry with the settings of each of its competitors.
+fn policies() -> impl Iterator<Item = impl Fn() -> Box<dyn Policy>> {
+    let texts = POLICIES.iter().flat_map(|entry| {
+        let settings = entry.competitors.iter().map(|(_, settings)| *settings).chain([""]);
+        settings.map(|settings| format!("kind = \"{0}\"\n[{0}]\n{settings}", entry.name))
+    });
+    texts.map(|text| {
+        move || {
+            let config: PolicyConfig = toml::from_str(&text).unwrap();
+            config.policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn any_host_and_the_simulated_one_are_written_the_same_under_every_policy(fleet in fleet()) {
+        for policy in policies() {
+            let mut trial = Trial::of_fleet(&fleet, RUN_PAGES, policy(), Limits::default());
+            let mut live = recording(policy());
+            while trial.machine().now() < fleet.duration {
+                let tick = trial.turn();
+                let other = RecordingHost::show(&mut live, tick.sample.clone());
+                prop_assert_eq!(&other.decision, &tick.decision);
+                prop_assert_eq!(&other.applied, &tick.applied);
+                prop_assert_eq!(&other.foreign, &tick.foreign);
+                let next = trial.machine().now() + tick.decision.check_after.max(SHORTEST);
+                trial.host_mut().advance_to(next);
+            }
+        }
+    }
+
+    /// Under a lease the batch and the sleep are written otherwise, and samples show those that were decided on.
+    #[test]
+    fn a_lease_hides_behind_what_was_decided_under_every_policy(fleet in fleet()) {
+        let fleet = Fleet { duration: Duration::from_secs(20), host_bytes: 128 << 20, ..fleet };
+        for policy in policies() {
+            let host = SimHost::new(fleet.machine(RUN_PAGES)).under_lease();
+            let mut trial = Trial::on(host, policy(), Limits::default());
+            let mut live = recording(policy());
+            while trial.machine().now() < fleet.duration {
+                let tick = trial.turn();
+                let other = RecordingHost::show(&mut live, tick.sample.clone());
+                prop_assert_eq!(&other.decision, &tick.decision);
+                prop_assert_eq!(&tick.foreign, &Vec::<String>::new());
+                let shown = trial.host_mut().look().ksm;
+                let left = tick.decision.knobs.differing_from(&shown);
+                prop_assert!(left.is_empty(), "{left} is still to be written: {:?}", tick.applied);
+                let next = trial.machine().now() + tick.decision.check_after.max(SHORTEST);
+                trial.host_mut().advance_to(next);
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The simulated machine as a [`Host`]: what the daemon has on a live kernel, in simulated time.
+
+use std::time::Duration;
+
+use crate::controller::{Applied, Host};
+use crate::guest_sketch::{self, SketchKeeper};
+use crate::knobs::{Knob, Knobs};
+use crate::lease::{Asleep, KsmdWaker, LeaseTerms, Rate, ends_lease};
+use crate::page_sample::{PageSampler, Request};
+use crate::reading::Reading;
+use crate::sample::{Rest, Sample};
+use crate::sim::{Machine, Place};
+
+/// Pages in a page sample.
+const SAMPLED: usize = 512;
+
+/// CPU-seconds of the daemon for a page that it reads for a sketch.
+const FINGERPRINT_SECONDS: f64 = 0.7e-6;
+
+/// A machine with what a daemon has besides it: page samples, sketches of guests, and the lease that ksmd scans under.
+#[derive(Debug)]
+pub struct SimHost {
+    /// The simulated machine. Guests may be started, changed and ended between two turns.
+    pub machine: Machine,
+    /// Draws pages to read, once the policy wants page samples.
+    sampler: Option<PageSampler>,
+    places: Vec<Place>,
+    has_page_samples: bool,
+    /// Keeps sketches of guests, once the policy wants them.
+    sketches: Option<SketchKeeper>,
+    has_sketches: bool,
+    /// CPU-seconds that ended keepers of sketches have taken.
+    sketch_seconds: f64,
+    /// The lease in force, where ksmd scans under one.
+    lease: Option<LeaseTerms>,
+    is_leased: bool,
+    can_rest: bool,
+    pool_shortness: f64,
+}
+
+impl SimHost {
+    /// Makes a host of a machine. ksmd needs no lease to scan.
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            sampler: None,
+            places: Vec::new(),
+            has_page_samples: true,
+            sketches: None,
+            has_sketches: true,
+            sketch_seconds: 0.0,
+            lease: None,
+            is_leased: false,
+            can_rest: true,
+            pool_shortness: 0.0,
+        }
+    }
+
+    /// Has ksmd scan under a lease, as on a live host: it is woken for each batch, or part of one, when it is seen asleep. That takes
+    /// several times the time of a simulation without it.
+    #[must_use]
+    pub fn under_lease(self) -> Self {
+        Self { is_leased: true, ..self }
+    }
+
+    /// Has ksmd never rest at the end of a pass, as where nothing has it rest ([`Rest`]).
+    #[must_use]
+    pub fn without_rest(self) -> Self {
+        Self { can_rest: false, ..self }
+    }
+
+    /// Keeps guests' memory from being read, as where the daemon may not read it.
+    #[must_use]
+    pub fn without_page_samples(self) -> Self {
+        Self { has_page_samples: false, ..self.without_sketches() }
+    }
+
+    /// Keeps no sketches of guests, as where an operator has switched them off.
+    #[must_use]
+    pub fn without_sketches(self) -> Self {
+        Self { has_sketches: false, ..self }
+    }
+
+    /// Sets how short memory is for the balance policy, which samples say from now on.
+    pub fn set_pool_shortness(&mut self, shortness: f64) {
+        self.pool_shortness = shortness;
+    }
+
+    /// CPU time of the daemon for sketches so far.
+    pub fn sketches_cpu(&self) -> Duration {
+        let seconds = self.sketch_seconds + self.sketches.as_ref().map_or(0.0, SketchKeeper::cpu_seconds);
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
+    /// Takes a sample without reading guests' memory. Settings are as decided on: what a lease does with them is its own business.
+    pub fn look(&mut self) -> Sample {
+        let mut sample = self.machine.sample();
+        self.show_decided(&mut sample.ksm);
+        sample.rest = match () {
+            () if !self.can_rest => Rest::Unavailable,
+            () if self.is_leased => self.rest(),
+            () => sample.rest,
+        };
+        sample.pool_shortness = self.pool_shortness;
+        sample
+    }
+
+    /// Fills page samples and sketches into `sample`, where the policy wants them.
+    pub fn read_memory(&mut self, sample: &mut Sample) {
+        self.take_page_samples(sample);
+        self.take_sketches(sample);
+    }
+
+    /// Lets time pass until `end`, or until ksmd comes to rest. Returns true if it has.
+    pub fn advance_to(&mut self, end: Duration) -> bool {
+        while self.machine.now() < end {
+            if self.look_at_ksmd() {
+                return true;
+            }
+            let now = self.machine.now();
+            let look = self.lease.as_ref().and_then(|lease| lease.next_look(now));
+            let was_resting = self.machine.rest() == Rest::Resting;
+            self.machine.advance_to_rest(look.map_or(end, |look| look.min(end)).saturating_sub(now));
+            if self.machine.rest() == Rest::Resting && !was_resting {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Looks at ksmd as often as that is due, and wakes it if that is. Returns true if it has come to rest.
+    fn look_at_ksmd(&mut self) -> bool {
+        let Self { machine, lease: Some(lease), .. } = self else { return false };
+        let now = machine.now();
+        let mut has_come_to_rest = false;
+        while lease.next_look(now).is_some_and(|due| due <= now) {
+            lease.begin_look();
+            let figures = machine.figures();
+            let cpu_ns = u64::try_from(figures.ksmd_cpu.as_nanos()).unwrap_or(u64::MAX);
+            let ksmd = machine.is_asleep().then_some(Asleep { cpu_ns, full_scans: figures.passes });
+            has_come_to_rest |= lease.end_look(now, now, ksmd, |from, to| {
+                machine.knob(Knob::SleepMillisecs) == Some(from) && machine.write(Knob::SleepMillisecs, to).is_ok()
+            });
+        }
+        has_come_to_rest
+    }
+
+    fn take_page_samples(&mut self, sample: &mut Sample) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let request = sampler.next(sample);
+        if request == Request::Draw {
+            self.places = self.machine.draw_places(SAMPLED);
+        }
+        let fingerprints = self.places.iter().map(|place| self.machine.print(*place));
+        match request {
+            Request::Nothing => {}
+            Request::ReadPart(part) => {
+                if sampler.read_part(part, part.of(fingerprints.clone()), sample.at) {
+                    sampler.read(fingerprints, sample.at);
+                }
+            }
+            Request::Read => sampler.read(fingerprints, sample.at),
+            Request::Draw => sampler.drawn(fingerprints, sample.at),
+        }
+        sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
+    }
+
+    fn take_sketches(&mut self, sample: &mut Sample) {
+        let Some(keeper) = &mut self.sketches else { return };
+        keeper.follow(sample);
+        loop {
+            match keeper.next_request() {
+                guest_sketch::Request::Nothing => break,
+                guest_sketch::Request::Read(id) => {
+                    let sketch = self.machine.sketch(id);
+                    let cost = sketch.as_ref().map_or(0, |sketch| sketch.read) as f64 * FINGERPRINT_SECONDS;
+                    keeper.read(id, sketch, cost);
+                }
+                guest_sketch::Request::Look(guests) => {
+                    let count: usize = guests.iter().map(|(_, places)| places.len()).sum();
+                    let look = |(id, places): &(_, Vec<u64>)| {
+                        (*id, places.iter().map(|place| (*place, self.machine.read_page(*id, *place))).collect())
+                    };
+                    keeper.looked(&guests.iter().map(look).collect::<Vec<_>>(), count as f64 * FINGERPRINT_SECONDS);
+                }
+            }
+        }
+        sample.sketches = keeper.sketches();
+    }
+}
+
+impl Host for SimHost {
+    fn sample(&mut self) -> Sample {
+        let mut sample = self.look();
+        self.read_memory(&mut sample);
+        sample
+    }
+
+    fn apply(&mut self, knobs: &Knobs) -> Applied {
+        let (changes, errors) = self.apply_leased(knobs);
+        Applied { changes, errors, waiting: Vec::new() }
+    }
+
+    fn enable_page_sampling(&mut self, wanted: bool) {
+        if !wanted || !self.has_page_samples {
+            self.sampler = None;
+        } else {
+            self.sampler.get_or_insert_default();
+        }
+    }
+
+    fn enable_sketches(&mut self, wanted: bool) {
+        if !wanted || !self.has_sketches {
+            self.sketch_seconds += self.sketches.take().map_or(0.0, |keeper| keeper.cpu_seconds());
+        } else {
+            self.sketches.get_or_insert_default();
+        }
+    }
+
+    fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
+        let rest_after = rest_after.filter(|_| self.can_rest);
+        if self.can_rest && !self.is_leased {
+            self.machine.rest_after(rest_after);
+        }
+        KsmdWaker::hold(self, until_next, rest_after).err().into_iter().collect()
+    }
+}
+
+impl KsmdWaker for SimHost {
+    type Change = String;
+    type Error = String;
+
+    fn may_lease(&self) -> bool {
+        self.is_leased
+    }
+
+    fn get(&self, knob: Knob) -> Result<Option<u64>, String> {
+        Ok(self.machine.knob(knob))
+    }
+
+    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<String>, String> {
+        if ends_lease(knob, value) {
+            self.lease = None;
+        }
+        let Some(old) = self.machine.knob(knob).filter(|old| *old != value) else { return Ok(None) };
+        self.machine.write(knob, value).map_err(|error| error.to_string())?;
+        Ok(Some(format!("{knob} {} -> {}", knob.text(old), knob.text(value))))
+    }
+
+    /// One that fails does not keep the others from being set, but ksmd is not started after a failure.
+    fn apply(&mut self, knobs: &Knobs) -> (Vec<String>, Vec<String>) {
+        let (mut changes, mut errors) = (Vec::new(), Vec::new());
+        for (knob, value) in knobs.writes() {
+            if (knob, value) == (Knob::Run, 1) && !errors.is_empty() {
+                continue;
+            }
+            match self.set(knob, value) {
+                Ok(change) => changes.extend(change),
+                Err(error) => errors.push(error),
+            }
+        }
+        (changes, errors)
+    }
+
+    fn can_wake(&mut self) -> bool {
+        true
+    }
+
+    fn begin_lease(&mut self, rate: Rate, value: u64) -> Result<(), String> {
+        let completed = Some(self.machine.figures().passes);
+        self.lease = Some(LeaseTerms::new(rate, value, completed, self.machine.now()));
+        Ok(())
+    }
+
+    fn with_lease<T>(&mut self, act: impl FnOnce(&mut LeaseTerms, Duration) -> T) -> Option<T> {
+        let now = self.machine.now();
+        self.lease.as_mut().map(|lease| act(lease, now))
+    }
+
+    /// The simulated write to `run` lets the time of the batch pass.
+    fn await_sleep(&mut self, _run: u64) -> Result<(), String> {
+        Ok(())
+    }
+}
