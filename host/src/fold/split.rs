@@ -1,4 +1,4 @@
-//! Splitting huge pages of another process: `process_madvise(MADV_COLD)` on one small page of each.
+//! Splitting huge pages of another process: `process_madvise(MADV_COLD)` on one small page of each. And putting small ones together.
 
 #![allow(unsafe_code, reason = "one system call that rustix does not have")]
 
@@ -28,7 +28,7 @@ pub(super) fn split(
     let mut rest = vector.as_slice();
     let mut addresses = huge_pages;
     while !rest.is_empty() {
-        let advised = match advise_cold(&process, rest) {
+        let advised = match advise(&process, rest, libc::MADV_COLD) {
             Ok(bytes) => bytes / page_size,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR | libc::EAGAIN) => continue,
@@ -49,13 +49,29 @@ pub(super) fn split(
     Ok(())
 }
 
+/// Has the kernel put the small pages of these bytes together into one huge page (`MADV_COLLAPSE`, Linux 6.1). Returns false where it
+/// does not: the mapping refuses huge pages, a page is in use, or there is no memory for it.
+///
+/// # Errors
+/// The process has ended, or this user may not advise on it.
+pub(super) fn collapse(process: impl AsFd, start: u64, bytes: usize) -> Result<bool, FoldError> {
+    let range = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: bytes };
+    match advise(&process, &[range], libc::MADV_COLLAPSE) {
+        Ok(advised) => Ok(advised == bytes),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ESRCH) => Err(Unreadable::Exited.into()),
+            Some(libc::EPERM | libc::EACCES) => Err(FoldError::Denied),
+            _ => Ok(false),
+        },
+    }
+}
+
 /// Advises on ranges of another process. Returns the bytes that the kernel got through.
-fn advise_cold(process: impl AsFd, ranges: &[libc::iovec]) -> io::Result<usize> {
+fn advise(process: impl AsFd, ranges: &[libc::iovec], advice: libc::c_int) -> io::Result<usize> {
     let process = process.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open, and the kernel reads `ranges.len()` ranges of a borrowed slice. Their addresses are another
-    // process's and are not dereferenced here. The advice changes no content there.
-    let advised = unsafe {
-        libc::syscall(libc::SYS_process_madvise, process, ranges.as_ptr(), ranges.len(), libc::MADV_COLD, 0)
-    };
+    // process's and are not dereferenced here. Neither advice changes a content there.
+    let advised =
+        unsafe { libc::syscall(libc::SYS_process_madvise, process, ranges.as_ptr(), ranges.len(), advice, 0) };
     usize::try_from(advised).map_err(|_| io::Error::last_os_error())
 }

@@ -17,6 +17,8 @@ pub struct FoldTally {
     pub freed_bytes: u64,
     /// Huge pages that were split, in bytes.
     pub split_bytes: u64,
+    /// Small pages that were put together into huge ones before, in bytes.
+    pub collapsed_bytes: u64,
     /// Memory that was left as it was, by reason.
     pub left: LeftBytes,
     /// CPU time of the pass, in seconds.
@@ -34,7 +36,7 @@ pub struct LeftBytes {
     pub locked: u64,
     /// Huge pages with enough zeros that are pinned for I/O, or were in other use at that moment.
     pub pinned: u64,
-    /// Anonymous memory in pages that are not huge: it is not looked at.
+    /// Anonymous memory in pages that are not huge.
     pub small: u64,
 }
 
@@ -47,6 +49,7 @@ impl FoldTally {
             (&mut self.zero_bytes, other.zero_bytes),
             (&mut self.freed_bytes, other.freed_bytes),
             (&mut self.split_bytes, other.split_bytes),
+            (&mut self.collapsed_bytes, other.collapsed_bytes),
         ] {
             *sum = sum.saturating_add(part);
         }

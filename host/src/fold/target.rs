@@ -8,6 +8,7 @@ use ksmith_core::sample::ProcessId;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::FoldError;
+use crate::memory::entries;
 use crate::memory::error::Unreadable;
 use crate::memory::page_ranges::{PageKinds, PageQuery, each_range};
 use crate::memory::process::{Detail, Memory, Process};
@@ -30,8 +31,8 @@ pub struct FoldTarget {
 pub(super) struct AnonymousMemory {
     /// Runs of huge pages, each a whole number of them.
     pub(super) huge: Vec<Range<u64>>,
-    /// Memory in other pages, zero-mapped ones apart, in bytes.
-    pub(super) small_bytes: u64,
+    /// Runs of other pages, zero-mapped ones apart.
+    pub(super) small: Vec<Range<u64>>,
 }
 
 impl FoldTarget {
@@ -85,7 +86,7 @@ impl FoldTarget {
                 if kinds.contains(PageKinds::HUGE) {
                     found.huge.push(range);
                 } else {
-                    found.small_bytes += range.end - range.start;
+                    found.small.push(range);
                 }
             })?;
         }
@@ -103,20 +104,19 @@ impl FoldTarget {
         outcome.map_err(FoldError::of_reading)
     }
 
-    /// True if the huge page is mapped by this process alone. A fork shares it with its child.
+    /// True if the first page there is mapped by this process alone. A fork shares it with its child, and KSM with anyone.
     pub(super) fn is_exclusive(&self, huge_page: u64) -> io::Result<bool> {
-        let mut is_exclusive = false;
-        let page = self.page_size as u64;
-        crate::memory::entries::each(
-            &self.memory.pagemap,
-            self.process.pid,
-            [huge_page, huge_page + page, page],
-            |_, entries| {
-                is_exclusive = entries.first().is_some_and(|entry| entry.is_exclusive());
-                Ok(())
-            },
-        )?;
-        Ok(is_exclusive)
+        self.are_exclusive(huge_page, self.page_size as u64)
+    }
+
+    /// True if all pages of a range are mapped by this process alone.
+    pub(super) fn are_exclusive(&self, start: u64, bytes: u64) -> io::Result<bool> {
+        let (mut are_exclusive, page) = (true, self.page_size as u64);
+        entries::each(&self.memory.pagemap, self.process.pid, [start, start + bytes, page], |_, entries| {
+            are_exclusive &= entries.iter().all(|entry| entry.is_exclusive());
+            Ok(())
+        })?;
+        Ok(are_exclusive)
     }
 }
 

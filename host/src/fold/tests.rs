@@ -23,13 +23,20 @@ impl Holder {
     /// Starts one. `zeros` is a condition on a page's `number` in Python, and `then` is run at last with the memory as `m` at
     /// `address`. `None`: the kernel has no huge pages for it.
     fn start(zeros: &str, then: &str) -> Option<Self> {
+        Self::start_in(true, zeros, then).filter(|holder| holder.huge_bytes() == LENGTH as u64)
+    }
+
+    /// The same, in huge pages or in small ones.
+    fn start_in(huge: bool, zeros: &str, then: &str) -> Option<Self> {
+        let small = if huge { "False" } else { "True" };
         let program = format!(
             "import ctypes,mmap,os,sys\n\
+             small = {small}\n\
              m = mmap.mmap(-1, {LENGTH} + {HUGE}, flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS)\n\
              start = ctypes.addressof(ctypes.c_char.from_buffer(m))\n\
              skipped = -start % {HUGE}\n\
              address = start + skipped\n\
-             m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})\n\
+             small or m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})\n\
              for number in range({LENGTH} // {PAGE}):\n \
               at = skipped + number * {PAGE}\n \
               m[at:at+{PAGE}] = bytes({PAGE}) if {zeros} else bytes([number % 255 + 1]) * {PAGE}\n\
@@ -42,8 +49,7 @@ impl Holder {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let holder = Self { address: line.trim().parse().unwrap(), child };
-        (holder.huge_bytes() == LENGTH as u64).then_some(holder)
+        Some(Self { address: line.trim().parse().unwrap(), child })
     }
 
     fn target(&self) -> FoldTarget {
@@ -115,6 +121,30 @@ fn zeros_of_huge_pages_come_free_and_no_byte_differs() {
     assert!(tally.freed_bytes >= all / 4 && tally.split_bytes >= all / 2, "{tally:?}");
     assert_eq!(holder.huge_bytes(), all / 2, "those with too few zeros stay whole");
     assert!(holder.target().zero_mapped_bytes().unwrap() >= zero_mapped + all / 4);
+    assert!(holder.bytes() == before, "a byte differs");
+}
+
+#[test]
+fn small_pages_are_put_together_and_folded_where_that_is_asked_for() {
+    if let Some(why) = fold_hindrance(&Root::host()) {
+        return skip(&why.to_string());
+    }
+    // The last quarter has too few zeros, and stays in small pages.
+    let zeros = format!("(number % 2 == 0 if number < {} else number % 512 < 63)", LENGTH / PAGE * 3 / 4);
+    let then = format!("m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})");
+    let Some(holder) = Holder::start_in(false, &zeros, &then) else { return skip(NO_HUGE_PAGES) };
+    let (before, all) = (holder.bytes(), LENGTH as u64);
+    if holder.huge_bytes() > 0 {
+        return skip("khugepaged was here before");
+    }
+    let Some(tally) = fold(&holder, &FoldSettings { collapses: true, ..FoldSettings::default() }) else {
+        return skip(NO_RIGHT);
+    };
+    if tally.collapsed_bytes == 0 {
+        return skip(NO_HUGE_PAGES);
+    }
+    assert!(tally.collapsed_bytes >= all * 3 / 4 && tally.freed_bytes >= all * 3 / 8, "{tally:?}");
+    assert!(holder.huge_bytes() == 0 && tally.left.small >= all / 4, "{tally:?}");
     assert!(holder.bytes() == before, "a byte differs");
 }
 

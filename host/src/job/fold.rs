@@ -158,7 +158,11 @@ fn fold(id: ProcessId) -> Result<FoldTally, Option<FoldError>> {
     use crate::memory::error::Unreadable::{Exited, NoSuchProcess};
 
     let outcome = FoldTarget::open(id.pid).map_err(FoldError::from).and_then(|target| {
-        if target.id() == id { target.fold(&FoldSettings::default()) } else { Err(Exited.into()) }
+        if target.id() == id {
+            target.fold(&FoldSettings { collapses: true, ..FoldSettings::default() })
+        } else {
+            Err(Exited.into())
+        }
     });
     outcome.map_err(|why| Some(why).filter(|why| !matches!(why, FoldError::Unreadable(Exited | NoSuchProcess))))
 }

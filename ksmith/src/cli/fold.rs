@@ -20,7 +20,7 @@ use crate::show::fold::{self, FoldReport, FoldedProcess};
 ///
 /// Huge pages of guests and programs that hold enough zeros are split: the kernel then frees the zero pages by itself. They
 /// read as zero afterwards, and cost memory only when they are written to again. The program needs no preparation, and no write of
-/// it is lost. It needs Linux 6.12, and root or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory in pages that are not huge is left to KSM.
+/// it is lost. It needs Linux 6.12, and root or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory in pages that are not huge is left, without --collapse.
 #[derive(Debug, Args)]
 pub struct FoldArgs {
     /// Guests and processes to fold, by name, UUID, PID, kind:name or VMID
@@ -29,6 +29,9 @@ pub struct FoldArgs {
     /// Fold every guest, and every process with mergeable memory
     #[arg(long)]
     all: bool,
+    /// Also put small pages with enough zeros together into huge pages first: some 2 ms of CPU for each
+    #[arg(long, conflicts_with = "dry_run")]
+    collapse: bool,
     /// Say what would come free, and split nothing
     #[arg(long)]
     dry_run: bool,
@@ -107,6 +110,7 @@ impl FoldArgs {
         let settings = FoldSettings {
             least_zero_permille: (self.least_zero * 10.0).round() as u32,
             threads: (threads / at_once).max(1),
+            collapses: self.collapse,
             is_dry_run: self.dry_run,
             cpu_limit: None,
         };

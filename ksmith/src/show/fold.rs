@@ -37,12 +37,13 @@ pub struct FoldedProcess {
     pub error: Option<String>,
 }
 
-const TALLY: [(&str, &str, &str); 6] = [
+const TALLY: [(&str, &str, &str); 7] = [
     ("looked_bytes", "integer", "Memory in huge pages that was looked at."),
     ("foldable_bytes", "integer", "Huge pages with enough zeros."),
     ("zero_bytes", "integer", "Zero pages found in them; without --dry-run a lower bound."),
     ("freed_bytes", "integer", "Zero pages that came free."),
     ("split_bytes", "integer", "Huge pages that were split."),
+    ("collapsed_bytes", "integer", "Small pages that were put together into huge ones before."),
     ("cpu_seconds", "number", "CPU time of the pass."),
 ];
 
@@ -59,7 +60,7 @@ pub fn schema() -> Value {
                     "integer",
                     "Huge pages with zeros that are pinned for I/O, or were in use at that moment.",
                 ),
-                ("small", "integer", "Memory in pages that are not huge: not looked at."),
+                ("small", "integer", "Memory in pages that are not huge."),
             ],
             [],
         )
@@ -119,7 +120,7 @@ fn reasons(left: &LeftBytes) -> Vec<String> {
         (left.shared, "huge pages with zeros that a child of fork shares"),
         (left.locked, "huge pages with zeros that mlock holds"),
         (left.pinned, "huge pages with zeros that are pinned for I/O, or were in use"),
-        (left.small, "pages that are not huge, which only KSM can free"),
+        (left.small, "pages that are not huge (--collapse)"),
     ];
     let some = all.into_iter().filter(|(bytes, _)| *bytes > 0);
     some.map(|(bytes, what)| format!("left: {} in {what}", Bytes::from(bytes))).collect()
@@ -139,6 +140,7 @@ mod tests {
             zero_bytes: 40 * MIB,
             freed_bytes: 41 * MIB,
             split_bytes: 78 * MIB,
+            collapsed_bytes: 0,
             left,
             cpu_seconds: 0.02,
         };
