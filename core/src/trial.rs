@@ -86,7 +86,7 @@ impl Trial {
         &self.host().machine
     }
 
-    /// The simulated machine, whose guests may be started, changed and ended between two turns.
+    /// The simulated machine. Its guests may be started, changed and ended between two turns.
     pub fn machine_mut(&mut self) -> &mut Machine {
         &mut self.host_mut().machine
     }

@@ -80,7 +80,7 @@ impl Shared {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at ksmd and wakes it for as long as the lease is in force and nobody else wakes it.
+    /// Looks at ksmd and wakes it for as long as the lease is in force and no other thread wakes it.
     fn keep(&self, ksmd: &Ksmd, file: &File, on_rest: &OnRest) {
         // Without it ksmd is woken a little later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));

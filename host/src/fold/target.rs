@@ -104,7 +104,7 @@ impl FoldTarget {
         outcome.map_err(FoldError::of_reading)
     }
 
-    /// True if the first page there is mapped by this process alone. A fork shares it with its child, and KSM with anyone.
+    /// True if the first page there is mapped by this process alone. A fork shares it with its child, and KSM with any process.
     pub(super) fn is_exclusive(&self, huge_page: u64) -> io::Result<bool> {
         self.are_exclusive(huge_page, self.page_size as u64)
     }

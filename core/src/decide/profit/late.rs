@@ -159,7 +159,7 @@ impl Host for LateHost {
         self.advance(took);
         let mut sample = match first.ksm.run.get() {
             Some(1) => {
-                let Sample { at, rest, processes, .. } = first;
+                let Sample { rest, at, processes, .. } = first;
                 Sample { at, took, rest, processes, ..self.host.look() }
             }
             _ => first,

@@ -28,7 +28,7 @@ impl Run {
         Self::on(SimHost::new(Machine::new(config)).without_sketches(), limits)
     }
 
-    /// A host after boot whose memory may be read or not.
+    /// A host after boot, with memory that may be read or not.
     pub(super) fn sampled(has_page_samples: bool) -> Self {
         let host = SimHost::new(Machine::new(Config::default()));
         let host = if has_page_samples { host.without_sketches() } else { host.without_page_samples() };
