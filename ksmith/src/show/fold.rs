@@ -156,7 +156,7 @@ mod tests {
             "freed",
             "41.0 MiB",
             "78.0 MiB",
-            "left: 6.0 MiB in huge pages with too few zeros",
+            "left: 6.00 MiB in huge pages with too few zeros",
             "(pid 813): it has ended",
         ] {
             assert!(text.contains(part), "{part}: {text}");
