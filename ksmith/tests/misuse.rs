@@ -426,7 +426,7 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 52] = [
+const WALK: [(&[&str], &[u8]); 53] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),
@@ -438,6 +438,7 @@ const WALK: [(&[&str], &[u8]); 52] = [
     (&["doctor", "--check"], &[0, 1, 2]),
     (&["doctor", "1"], &[5]),
     (&["doctor", "no-such-guest"], &[4]),
+    (&["fold", "1"], &[3, 5]),
     (&["estimate", "1"], &[5]),
     (&["estimate", "no-such-guest"], &[4]),
     (&["sketch", "--new-secret", "DIR/secret"], &[0]),
