@@ -122,3 +122,74 @@ impl LeaseTerms {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const ENDLESS: Rate = Rate { runs: true, is_advised: false, pages_to_scan: 1000, sleep_ms: 0 };
+
+    fn terms() -> LeaseTerms {
+        LeaseTerms::new(ENDLESS, next(0), Some(3), Duration::ZERO)
+    }
+
+    fn asleep(full_scans: u64) -> Option<Asleep> {
+        Some(Asleep { cpu_ns: full_scans, full_scans })
+    }
+
+    /// One look, and the value that ksmd was woken by.
+    fn look(terms: &mut LeaseTerms, at: Duration, ksmd: Option<Asleep>) -> (bool, Option<u64>) {
+        let mut woken_by = None;
+        terms.begin_look();
+        let comes_to_rest = terms.end_look(at, at, ksmd, |_, to| {
+            woken_by = Some(to);
+            true
+        });
+        (comes_to_rest, woken_by)
+    }
+
+    #[test]
+    fn ksmd_is_woken_while_the_lease_is_held_and_no_longer() {
+        let mut terms = terms();
+        assert_eq!(terms.next_look(Duration::ZERO), Some(Duration::ZERO));
+        let (_, first) = look(&mut terms, Duration::ZERO, asleep(3));
+        assert_eq!(first, Some(next(next(0))));
+        assert_eq!((terms.next_look(GRACE), look(&mut terms, GRACE, asleep(4)).1), (None, None), "it has run out");
+        terms.hold(SECOND, 2 * SECOND);
+        assert_eq!(terms.next_look(2 * SECOND), Some(2 * SECOND), "held again, ksmd is looked at once");
+        assert_eq!(look(&mut terms, 2 * SECOND, asleep(5)).1, first.map(next));
+        terms.suspend(2 * SECOND);
+        assert_eq!(terms.next_look(2 * SECOND), None);
+    }
+
+    #[test]
+    fn what_is_changed_during_a_look_is_looked_at_right_after_it() {
+        let mut terms = terms();
+        terms.begin_look();
+        terms.set_rate(Rate { sleep_ms: 20, ..ENDLESS }, SECOND / 4);
+        terms.end_look(Duration::ZERO, SECOND / 2, None, |_, _| true);
+        assert_eq!(terms.next_look(SECOND / 2), Some(SECOND / 4));
+    }
+
+    #[test]
+    fn a_rest_is_told_once_and_ends_with_the_next_decision() {
+        let mut terms = terms();
+        terms.rest_after(Some(4), Duration::ZERO);
+        assert_eq!((look(&mut terms, Duration::ZERO, asleep(3)).0, terms.rest()), (false, Rest::Possible));
+        assert_eq!((look(&mut terms, SECOND / 4, asleep(4)), terms.rest()), ((true, None), Rest::Resting));
+        assert_eq!(look(&mut terms, SECOND / 2, asleep(4)), (false, None));
+        terms.rest_after(Some(5), SECOND / 2);
+        assert_eq!((terms.rest(), terms.next_look(SECOND / 2)), (Rest::Possible, Some(SECOND / 2)));
+        assert!(look(&mut terms, SECOND / 2, asleep(4)).1.is_some());
+    }
+
+    #[test]
+    fn a_lease_that_another_program_has_broken_wakes_no_more() {
+        let mut terms = terms();
+        terms.begin_look();
+        terms.end_look(Duration::ZERO, Duration::ZERO, asleep(3), |_, _| false);
+        assert!(terms.is_broken());
+        assert_eq!((terms.rest(), terms.next_look(Duration::ZERO)), (Rest::Unavailable, None));
+    }
+}
