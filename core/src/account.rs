@@ -20,7 +20,7 @@ pub struct Totals {
     pub profit_bytes: i64,
     /// Memory that folding gave back: zeros, apart from `saved_bytes`. 0 where nothing was looked at.
     pub folded_bytes: u64,
-    /// What the host would need if every merged page and every folded zero were written to: the pages that are saved and folded.
+    /// Memory that the host would need if every merged page and every folded zero were written to: what is saved and folded.
     pub exposure_bytes: u64,
     /// What the host has for that: memory it can obtain, and free swap. `None` where /proc/meminfo fails.
     pub headroom_bytes: Option<u64>,
@@ -49,7 +49,7 @@ impl Totals {
         }
     }
 
-    /// Whether the host would run out of memory if all that is merged and folded were written to.
+    /// True if the host would run out of memory if all that is merged and folded were written to.
     pub fn is_overexposed(&self) -> bool {
         self.headroom_bytes.is_some_and(|headroom| self.exposure_bytes > headroom)
     }

@@ -65,7 +65,7 @@ pub struct Controller<H> {
 #[derive(Debug)]
 pub struct WaitingPolicy {
     policy: Box<dyn Policy>,
-    /// What the scan changes, as it was.
+    /// The settings that the scan changes, as they were.
     settings: Knobs,
 }
 
@@ -200,7 +200,7 @@ impl WaitingPolicy {
     }
 }
 
-/// What a scan changes, to be put back after it: the waiting policy may leave some of it to the operator.
+/// The settings that a scan changes, to be put back after it: the waiting policy may leave some of them to the operator.
 fn changed_by_scan(found: &Knobs) -> Knobs {
     use crate::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
     let is_on = found.get(AdvisorMode) == Some(1);

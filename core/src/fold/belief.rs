@@ -25,7 +25,7 @@ pub(super) const READ_BYTES_PER_CPU_SECOND: f64 = 6e9;
 /// CPU-seconds to split one huge page.
 pub(super) const CPU_SECONDS_PER_SPLIT: f64 = 0.4e-3;
 
-/// What a pass over a process is expected to bring and cost.
+/// The expected gain and cost of a pass over a process.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct FoldExpectation {
     /// Memory that comes free.

@@ -133,7 +133,7 @@ impl Filling {
 struct LateHost {
     host: SimHost,
     filling: Filling,
-    /// How late this turn is.
+    /// The delay of this turn.
     delays: Delays,
     /// True if this turn has begun to act.
     acts: bool,
