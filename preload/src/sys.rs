@@ -3,10 +3,8 @@
 use core::ffi::{CStr, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::AtomicU32;
 
+pub use crate::syscall::Errno;
 use crate::syscall::call;
-
-/// The `errno` of a failed call.
-pub type Errno = c_int;
 
 /// Runs `call` and restores `errno` after it.
 pub fn quietly<T>(call: impl FnOnce() -> T) -> T {

@@ -2,9 +2,10 @@
 //!
 //! They leave `errno` alone.
 
-use core::ffi::c_long;
+use core::ffi::{c_int, c_long};
 
-use crate::sys::Errno;
+/// The `errno` of a failed call.
+pub type Errno = c_int;
 
 /// The most arguments of a system call.
 const MOST_ARGUMENTS: usize = 6;

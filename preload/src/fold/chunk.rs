@@ -2,14 +2,11 @@
 
 use super::Folded;
 use super::discards::Discards;
-use super::pagemap::{PageState, Pagemap};
+use super::pagemap::{CHUNK_PAGES, PageState, Pagemap};
 use super::windows::Window;
 use super::zero;
 use crate::marks;
 use crate::sys::Errno;
-
-/// Pages of a chunk.
-pub const CHUNK_PAGES: usize = 512;
 
 /// The most runs of zero pages in a chunk: every second page.
 const MOST_RUNS: usize = CHUNK_PAGES / 2;

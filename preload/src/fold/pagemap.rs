@@ -2,9 +2,11 @@
 
 use core::ffi::c_ulong;
 
-use super::chunk::CHUNK_PAGES;
 use crate::marks;
 use crate::sys::{Descriptor, Errno};
+
+/// Pages of a chunk.
+pub const CHUNK_PAGES: usize = 512;
 
 /// Bits of an entry: the page is in memory; and no other page table has it (4.2).
 const IS_PRESENT: u64 = 1 << 63;
