@@ -24,6 +24,9 @@ const BATCH: usize = 4;
 /// Ranges of small pages, one after the other, that the kernel does not put together: it has no huge page left then.
 const MOST_FAILURES: u32 = 16;
 
+/// The least zero part of small pages for them to be put together, in thousandths.
+const LEAST_ZERO_TO_COLLAPSE: u32 = 125;
+
 /// Settings of a pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldSettings {
@@ -31,7 +34,8 @@ pub struct FoldSettings {
     pub least_zero_permille: u32,
     /// Threads that look and split.
     pub threads: usize,
-    /// True if small pages with enough zeros are put together into huge pages, to be split. It costs some 2 ms of CPU for each.
+    /// True if small pages, an eighth of them zero or more, are put together into huge pages, to be split. It costs some 2 ms of CPU
+    /// for each.
     pub collapses: bool,
     /// True if nothing is split: all zeros are counted instead.
     pub is_dry_run: bool,
@@ -48,9 +52,19 @@ impl Default for FoldSettings {
 impl FoldSettings {
     /// The zero pages from which on a huge page of so many pages is split.
     pub(super) fn enough(&self, pages: usize) -> usize {
-        let least = usize::try_from(self.least_zero_permille.clamp(1, 1000)).unwrap_or(1000);
-        (pages * least).div_ceil(1000)
+        part_of(pages, self.least_zero_permille.clamp(1, 1000))
     }
+
+    /// The zero pages from which on so many small pages are put together, to be split. No fewer than for a split alone, which costs a
+    /// seventh.
+    fn enough_to_collapse(&self, pages: usize) -> usize {
+        self.enough(pages).max(part_of(pages, LEAST_ZERO_TO_COLLAPSE))
+    }
+}
+
+/// So many thousandths of a number of pages, rounded up.
+fn part_of(pages: usize, permille: u32) -> usize {
+    (pages * permille as usize).div_ceil(1000)
 }
 
 impl FoldTarget {
@@ -122,7 +136,7 @@ impl SharedPass<'_> {
     fn fold_small(&self, small: &[Range<u64>]) {
         let FoldTarget { page_size, huge_size, .. } = self.target;
         let size = *huge_size as u64;
-        let enough = self.settings.enough(huge_size / page_size);
+        let enough = self.settings.enough_to_collapse(huge_size / page_size);
         let mut counter = ZeroCounter::new(*page_size, *huge_size, enough);
         let mut failures = 0;
         let whole = |range: &Range<u64>| {

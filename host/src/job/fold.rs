@@ -21,6 +21,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Looks cost at most `1 / SHARE` of the time: the pause grows with their cost.
 const SHARE: u32 = 100;
 
+/// The least zero part of a job's huge page for it to be split, in thousandths: 8 pages of 4 KiB. A job's memory is in huge pages only
+/// because ksmith asked for them, and they must not cost memory.
+const LEAST_ZERO_PERMILLE: u32 = 15;
+
 /// What folding has done in a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct FoldReport {
@@ -159,7 +163,11 @@ fn fold(id: ProcessId) -> Result<FoldTally, Option<FoldError>> {
 
     let outcome = FoldTarget::open(id.pid).map_err(FoldError::from).and_then(|target| {
         if target.id() == id {
-            target.fold(&FoldSettings { collapses: true, ..FoldSettings::default() })
+            target.fold(&FoldSettings {
+                least_zero_permille: LEAST_ZERO_PERMILLE,
+                collapses: true,
+                ..FoldSettings::default()
+            })
         } else {
             Err(Exited.into())
         }

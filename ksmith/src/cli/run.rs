@@ -18,6 +18,7 @@ use ksmith_host::job::{
     nanoseconds_per_copy, wait,
 };
 use ksmith_host::ksmd;
+use ksmith_host::own_use;
 use ksmith_host::root::Root;
 
 /// Start a program with mergeable memory, and report at its end what KSM saved.
@@ -119,6 +120,7 @@ impl RunArgs {
         let fold = |when| JobFolder::begin(JobFoldSettings { when, cpu_share: self.fold_cpu / 100.0 });
         let folder = self.fold.map(fold).transpose()?;
         let scans = Scans::begin(scanner, self.scan, plan.ranges, watch.notices())?;
+        own_use::release_code();
         let ended = wait(&started.child, &mut signals)?;
         let outcome = watch.finish();
         let scanned = scans.finish();
