@@ -1,4 +1,4 @@
-//! How long a turn of a balance policy takes, with its bounds: at 10, 100 and 1,000 guests.
+//! The duration of a turn of a balance policy, with its bounds: at 10, 100 and 1,000 guests.
 
 use std::hint::black_box;
 use std::time::Duration;

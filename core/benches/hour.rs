@@ -1,10 +1,11 @@
 //! An hour of a made-up fleet under policies, on the simulated machine.
 //!
 //! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [--images N] [--strangers PART]
-//! [--without-sketches] [POLICY…]`: a host of so many GiB, on which one
-//! guest leaves and one comes each so many seconds. The policies are the lab's competitors; all where none is named. `foreseen:N`
-//! knows when guests come, and makes two smart passes for each N of them ([`Foreseen`]). `of bound` is ksmd's part of a CPU in the
-//! second half, as a multiple of the least for one batch of passes for each arrival, and for as many batches as were made ([`Bound`]).
+//! [--without-sketches] [POLICY…]`: a host of so many GiB, on which one guest leaves and one comes each so many
+//! seconds. The policies are the lab's competitors; all where none is named. `foreseen:N` knows when guests come, and
+//! makes two smart passes for each N of them ([`Foreseen`]). `of bound` is ksmd's part of a CPU in the second half, as
+//! a multiple of the least ([`Bound`]). That is for one batch of passes for each arrival, and for as many batches as
+//! were made.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! How fast the simulated ksmd is, in page visits per second of ours.
+//! The speed of the simulated ksmd, in page visits per second of real time.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use crate::scan::ScanJob;
 /// The longest wait after settings that could not be written, such as a stop while ksmd is in a batch.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where samples come from and settings go: the live kernel or the simulated one.
+/// A source of samples and a sink of settings: the live kernel or the simulated one.
 pub trait Host {
     /// Takes a sample.
     fn sample(&mut self) -> Sample;
@@ -18,15 +18,15 @@ pub trait Host {
     /// Writes settings to the host.
     fn apply(&mut self, knobs: &Knobs) -> Applied;
 
-    /// Enables page sampling ([`crate::page_sample`]). A host may have none.
+    /// Enables page sampling ([`crate::page_sample`]); a no-op by default.
     fn enable_page_sampling(&mut self, _wanted: bool) {}
 
-    /// Enables sketches of guests ([`crate::guest_sketch`]). A host may have none.
+    /// Enables sketches of guests ([`crate::guest_sketch`]); a no-op by default.
     fn enable_sketches(&mut self, _wanted: bool) {}
 
-    /// Says that a look is complete and when the next is due. The host scans on until then, and not much longer
-    /// ([`crate::lease`]), and has ksmd rest once it has completed `rest_after` passes. A host may need no such word. Returns what went
-    /// wrong.
+    /// Holds the lease until the next tick is due: the host has ksmd scan until then and not much longer
+    /// ([`crate::lease`]), and has it rest once it has completed `rest_after` passes. A no-op by default. Returns the
+    /// errors, one sentence each.
     fn hold(&mut self, _until_next: Duration, _rest_after: Option<u64>) -> Vec<String> {
         Vec::new()
     }
@@ -44,20 +44,20 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Whether all settings are as they were to be.
+    /// Returns true if no change failed and none is waiting for ksmd.
     pub fn is_complete(&self) -> bool {
         self.errors.is_empty() && self.waiting.is_empty()
     }
 }
 
-/// A host, a policy for it, and what they have seen together.
+/// A policy in control of a host, with the history of the samples.
 #[derive(Debug)]
 pub struct Controller<H> {
     host: H,
     policy: Box<dyn Policy>,
     limits: Limits,
     history: History,
-    /// What should be in force, after what was written last.
+    /// The settings expected to be in force since the last write.
     in_force: Knobs,
 }
 
@@ -144,7 +144,8 @@ impl<H: Host> Controller<H> {
         WaitingPolicy { policy, settings: changed_by_scan(settings) }
     }
 
-    /// Puts back what a scan has changed, and the policy that has waited for its end. Returns what was to be put back, and the outcome.
+    /// Puts back what a scan has changed, and the policy that has waited for its end. Returns what was to be put back,
+    /// and the outcome.
     pub fn end_scan(&mut self, waiting: WaitingPolicy, limits: Limits) -> (Knobs, Applied) {
         let applied = self.put_back(&waiting.settings);
         self.replace(waiting.policy, limits);
@@ -182,7 +183,7 @@ impl<H: Host> Controller<H> {
         &mut self.host
     }
 
-    /// The host back, when the work is done.
+    /// Returns the host when the work is done.
     pub fn into_host(self) -> H {
         self.host
     }
@@ -200,7 +201,8 @@ impl WaitingPolicy {
     }
 }
 
-/// The settings that a scan changes, to be put back after it: the waiting policy may leave some of them to the operator.
+/// The settings that a scan changes, to be put back after it: the waiting policy may leave some of them to the
+/// operator.
 fn changed_by_scan(found: &Knobs) -> Knobs {
     use crate::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
     let is_on = found.get(AdvisorMode) == Some(1);
@@ -303,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Decides as it was told beforehand; the last decision stays.
+    /// A policy with decisions prepared beforehand; the last decision stays.
     #[derive(Debug)]
     struct Told(VecDeque<Knobs>);
 
@@ -407,7 +409,7 @@ mod tests {
         assert_eq!(controller.host().held.last(), Some(&(Duration::from_secs(60), Some(7))), "what was decided");
     }
 
-    /// Wants ksmd to run to the end of its seventh pass, and looks once a minute.
+    /// A policy that wants ksmd to run to the end of its seventh pass, and decides once a minute.
     #[derive(Debug)]
     struct Patient;
 

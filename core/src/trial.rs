@@ -1,4 +1,4 @@
-//! A trial: a policy in charge of the simulated machine, as the daemon would have it, and what came of it.
+//! A trial: a policy in charge of the simulated machine, as the daemon would have it, and its outcome.
 
 mod balanced;
 mod bound;
@@ -36,8 +36,8 @@ pub struct Trial {
 pub struct Moment {
     /// Time since the machine's boot.
     pub at: Duration,
-    /// Memory that KSM's gauges count as saved, at most what is attainable, in bytes. They count pages that were written to, and
-    /// ended guests, until ksmd's next visit.
+    /// Memory that KSM's gauges count as saved, at most what is attainable, in bytes. They count pages that were
+    /// written to, and ended guests, until ksmd's next visit.
     pub counted_bytes: u64,
     /// Memory that KSM saves, in bytes.
     pub saved_bytes: u64,
@@ -49,7 +49,7 @@ pub struct Moment {
     pub passes: u64,
     /// Merged pages that were written to so far.
     pub breaks: u64,
-    /// What the policy is doing, in one word.
+    /// The state of the policy, in one word.
     pub state: &'static str,
 }
 
@@ -91,7 +91,8 @@ impl Trial {
         &mut self.host_mut().machine
     }
 
-    /// Has ksmd make two clean passes at once, as the daemon does when a balance policy wants that. The policy goes on after them.
+    /// Has ksmd make two clean passes at once, as the daemon does when a balance policy wants that. The policy goes on
+    /// after them.
     pub fn merge_at_once(&mut self) {
         if self.waiting.is_none() {
             let settings = Knobs::current(&self.host_mut().look().ksm);
@@ -156,7 +157,7 @@ const BALANCE_PASSES: u64 = 2;
 /// The shortest time between two turns.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// What came of a fleet's story under one policy.
+/// The outcome of a fleet's story under one policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The figures over time, at equal distances, from the start to the end.
@@ -168,7 +169,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Plays a fleet's story under `policy`, with memory in runs of `run_pages` pages. `watch` sees each moment and says whether to go on.
+    /// Plays a fleet's story under `policy`, with memory in runs of `run_pages` pages. `watch` sees each moment and
+    /// says whether to go on.
     pub fn of(
         fleet: &Fleet,
         run_pages: u32,

@@ -75,7 +75,8 @@ fn fault<T>(reading: Reading<T>) -> Option<Malformed> {
     }
 }
 
-/// What holds of every fault, whatever the text: it fits a log line, is safe to print, and points into the file.
+/// Asserts the properties of every fault, whatever the text: it fits a log line, is safe to print, and points into the
+/// file.
 fn assert_faults_are_presentable(text: &str) -> Result<(), TestCaseError> {
     let lines = text.lines().count().max(1);
     for why in faults(text) {

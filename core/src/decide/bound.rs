@@ -10,8 +10,9 @@ impl Limits {
     ///
     /// * `run` is 0 or 1: unmerging everything is a person's decision.
     /// * The two knobs that need everything unmerged are left alone.
-    /// * A batch and its sleep keep ksmd within `max_cpu` at the cost per page and the length of sleeps seen so far, also
-    ///   where the decision leaves one of them as it is. While the kernel's advisor is on, it sets `pages_to_scan` itself.
+    /// * A batch and its sleep keep ksmd within `max_cpu` at the cost per page and the length of sleeps seen so far,
+    ///   also where the decision leaves one of them as it is. While the kernel's advisor is on, it sets `pages_to_scan`
+    ///   itself.
     #[must_use]
     pub fn bound(&self, mut decision: Decision, history: &History, now: &Knobs) -> Decision {
         let wanted = decision.knobs.clone();
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(held.reason.text, "why (limits: pages_to_scan=1000)");
     }
 
-    /// What is in force after `held` has been brought about over `now`.
+    /// Returns the value of `knob` in force once `held` is written over `now`.
     fn in_force(held: &Knobs, now: &Knobs, knob: Knob) -> Option<u64> {
         held.get(knob).or(now.get(knob))
     }

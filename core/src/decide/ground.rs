@@ -1,5 +1,5 @@
-//! What all policies share: that KSM can be controlled at all, how `pages_to_scan` is taken back from the kernel's advisor,
-//! and the sentences about ksmd.
+//! The common ground of all policies: the check that KSM can be controlled, taking `pages_to_scan` back from the
+//! kernel's advisor, and the sentences about ksmd.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub fn decide(policy: &mut dyn Policy, view: &View<'_>) -> Decision {
     }
 }
 
-/// Why nothing can be decided about this KSM. `None` where it can be.
+/// Returns the reason why nothing can be decided about this KSM; `None` if it can be controlled.
 fn unusable(ksm: &Ksm) -> Option<Reason> {
     match &ksm.run {
         Reading::Value(_) => None,

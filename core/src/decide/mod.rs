@@ -58,18 +58,18 @@ pub trait Policy: fmt::Debug + Send {
     /// Decides what to do now. Only called where KSM can be controlled: see [`decide()`].
     fn decide(&mut self, view: &View<'_>) -> Decision;
 
-    /// Whether the policy uses [`Sample::page_samples`], which cost reading guests' memory.
+    /// Returns true if the policy uses [`Sample::page_samples`], which cost reading guests' memory.
     fn wants_page_samples(&self) -> bool {
         false
     }
 
-    /// Whether the policy uses [`Sample::sketches`], which cost reading guests' memory.
+    /// Returns true if the policy uses [`Sample::sketches`], which cost reading guests' memory.
     fn wants_sketches(&self) -> bool {
         false
     }
 }
 
-/// All that a policy decides upon.
+/// The input of a policy's decision.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The newest sample.
@@ -89,8 +89,8 @@ pub struct Decision {
     pub reason: Reason,
     /// The longest time until the policy is asked again. Events may come earlier.
     pub check_after: Duration,
-    /// Passes that ksmd will have completed when it is to rest until the policy is asked again. A host may not have it rest
-    /// ([`Rest`](crate::sample::Rest)).
+    /// Passes that ksmd will have completed when it is to rest until the policy is asked again. A host may not have it
+    /// rest ([`Rest`](crate::sample::Rest)).
     pub rest_after: Option<u64>,
 }
 
@@ -101,10 +101,10 @@ impl Decision {
     }
 }
 
-/// Why a decision was taken.
+/// The reason for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// What the policy is doing, in one word: `burst`, `parked`, `boost`. Stable, for machines and columns.
+    /// The state of the policy in one word: `burst`, `parked`, `boost`. Stable, for machines and columns.
     pub state: &'static str,
     /// The sentence: `last pass saved 1.2 MiB/CPU-s, price 8; next probe in 4 min`.
     pub text: String,

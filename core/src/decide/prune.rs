@@ -1,8 +1,9 @@
-//! Pruning: which guests are not to be merged at all. Pure, like a policy, but about guests and not about settings.
+//! Pruning: it decides which guests are not to be merged at all. Pure, like a policy, but about guests and not about
+//! settings.
 //!
-//! A guest that cost more than it brought over several passes is switched off, and so is one with memory that can't
-//! merge, since every visit to it would be wasted. The first kind is tried again, each time after twice as
-//! long, since what a guest holds changes.
+//! A guest that cost more than it brought over several passes is switched off. So is one with memory that can't merge,
+//! since every visit to it would be wasted. The first kind is tried again, each time after twice as long, since what a
+//! guest holds changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::units::{Bytes, Span};
 pub struct PruneLimits {
     /// Full passes over which a guest must have cost more than it saved.
     pub after_passes: u64,
-    /// How long a guest stays switched off before it is tried again the first time.
+    /// The time that a guest stays switched off before it is tried again the first time.
     pub retry: Duration,
 }
 
@@ -33,9 +34,9 @@ pub struct Prunable {
     pub id: GuestId,
     /// Saved less metadata.
     pub profit_bytes: i64,
-    /// Whether it is offered to KSM now. `None`, not known: it counts as offered unless it was switched off here.
+    /// True if it is offered to KSM; `None` if that is not known, which counts as true unless it was switched off here.
     pub offered: Option<bool>,
-    /// Why its memory can't merge.
+    /// The reason why its memory can't merge, if so.
     pub obstacle: Option<String>,
 }
 
@@ -60,7 +61,7 @@ impl fmt::Display for PruneOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     state: State,
-    /// How often it was switched off for its losses.
+    /// The number of times that it was switched off for its losses.
     times: u32,
 }
 
@@ -78,7 +79,7 @@ enum State {
     Failed(Duration),
 }
 
-/// Decides which guests are switched, over time.
+/// The pruning of guests: decides over time which are switched.
 #[derive(Debug, Clone)]
 pub struct Prune {
     limits: PruneLimits,
@@ -91,7 +92,8 @@ impl Prune {
         Self { limits, guests: BTreeMap::new() }
     }
 
-    /// What to switch now. `full_scans` is the kernel's count of passes. Guests that are not named are forgotten.
+    /// Returns the guests to switch. `full_scans` is the kernel's count of passes. Guests that are missing from
+    /// `guests` are forgotten.
     pub fn decide(&mut self, now: Duration, full_scans: u64, guests: &[Prunable]) -> Vec<PruneOrder> {
         let mut before = std::mem::take(&mut self.guests);
         let mut orders = Vec::new();
@@ -106,7 +108,7 @@ impl Prune {
         orders
     }
 
-    /// Learns what came of an order.
+    /// Records the outcome of an order.
     pub fn done(&mut self, id: GuestId, now: Duration, succeeded: bool, obstacle: bool) {
         let Some(seen) = self.guests.get_mut(&id) else { return };
         let State::Ordered { on } = seen.state else { return };

@@ -1,7 +1,7 @@
 //! The registry of policies: configuration, command line, lab and documents take the list from here.
 //!
-//! A policy is its folder under `decide/` and its line in `policies!` in `decide/mod.rs`. The folder holds a [`Policy`] and its
-//! settings, which implement [`Settings`].
+//! A policy is its folder under `decide/` and its line in `policies!` in `decide/mod.rs`. The folder holds a [`Policy`]
+//! and its settings, which implement [`Settings`].
 
 use std::fmt;
 use std::io;
@@ -13,13 +13,13 @@ use super::{NAMES, POLICIES, Policy, PolicyConfig};
 
 /// The settings of a policy, as its `[policy.NAME]` table holds them.
 pub trait Settings: Default + Clone + fmt::Debug + PartialEq {
-    /// What the policy does, in one line.
+    /// The policy's behaviour, in one line of help.
     const HELP: &'static str;
 
     /// The lab's competitors under this policy: a name and the text of the `[policy.NAME]` table.
     const COMPETITORS: &'static [(&'static str, &'static str)];
 
-    /// Whether the policy depends on a file, which may have changed although the settings have not.
+    /// True if the policy depends on a file, which may have changed although the settings have not.
     const HAS_FILE: bool = false;
 
     /// Creates the policy. `read` reads a file that the settings name.
@@ -40,11 +40,11 @@ pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 pub struct Entry {
     /// The name in `[policy] kind = "…"`, in `[policy.NAME]` and on the command line.
     pub name: &'static str,
-    /// What the policy does, in one line.
+    /// The policy's behaviour, in one line of help.
     pub help: &'static str,
     /// The lab's competitors: a name and the text of the `[policy.NAME]` table.
     pub competitors: &'static [(&'static str, &'static str)],
-    /// Whether the policy depends on a file besides its settings.
+    /// True if the policy depends on a file besides its settings.
     pub has_file: bool,
     pub(super) make: fn(&PolicyConfig, ReadFile<'_>) -> Made,
 }
@@ -103,7 +103,7 @@ impl PolicyKind {
         self.0.name
     }
 
-    /// Whether the policy depends on a file besides its settings.
+    /// Returns true if the policy depends on a file besides its settings.
     pub fn has_file(self) -> bool {
         self.0.has_file
     }

@@ -183,8 +183,9 @@ pub(crate) fn run(policy: &mut dyn Policy, samples: &[Sample], limits: &Limits) 
         .collect()
 }
 
-/// What holds for every policy: the same views give the same decisions, the kernel takes every value, no
-/// decision unmerges anything or touches what needs that, and each has a reason and a time.
+/// Checks the properties of every policy, and returns its decisions. The same views give the same decisions, and the
+/// kernel takes every value. No decision unmerges anything or touches a knob that needs that, and each has a reason and
+/// a time.
 pub(crate) fn holds_for_any(
     make: impl Fn() -> Box<dyn Policy>,
     samples: &[Sample],

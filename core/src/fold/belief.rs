@@ -87,7 +87,7 @@ impl FoldBelief {
         }
     }
 
-    /// Takes in the resident memory. Growth brings the next look forward.
+    /// Records the resident memory. Growth brings the next look forward.
     pub fn see_rss(&mut self, rss_bytes: u64) {
         self.rss_bytes = rss_bytes;
         self.least_rss_bytes = self.least_rss_bytes.min(rss_bytes);
@@ -96,7 +96,7 @@ impl FoldBelief {
         }
     }
 
-    /// Takes in a look. `pays` judges the expectation, and `refresh` is the pause between two looks at folded memory.
+    /// Records a look. `pays` judges the expectation, and `refresh` is the pause between two looks at folded memory.
     pub fn see_look(&mut self, at: Duration, look: FoldLook, refresh: Option<Duration>, pays: bool) {
         let grows = self.look.is_some() && has_grown(self.least_huge_bytes, look.huge_bytes);
         let is_first = self.look.replace(look).is_none();
@@ -119,7 +119,7 @@ impl FoldBelief {
         self.next_look = refresh.map_or(due, |refresh| due.min(at + refresh));
     }
 
-    /// Takes in the outcome of a pass. One that brought little is followed by a longer pause.
+    /// Records the outcome of a pass. One that brought little is followed by a longer pause.
     pub fn see_pass(&mut self, at: Duration, has_paid: bool) {
         self.wants_fold = false;
         if has_paid {
@@ -160,13 +160,13 @@ impl FoldBelief {
         self.look.is_none()
     }
 
-    /// What a pass is expected to bring and cost. `cost_scale`: how much dearer passes are here than usual.
+    /// Returns the expected gain and cost of a pass. `cost_scale` is the cost of passes here relative to the usual one.
     pub fn expectation(&self, cost_scale: f64) -> FoldExpectation {
         self.look.as_ref().map(|look| expectation(look, cost_scale)).unwrap_or_default()
     }
 }
 
-/// What a pass is expected to bring and cost, by a look.
+/// Derives the expected gain and cost of a pass from a look.
 pub(super) fn expectation(look: &FoldLook, cost_scale: f64) -> FoldExpectation {
     let sampled = look.sampled_pages as f64;
     if look.sampled_pages == 0 || look.huge_page_bytes == 0 {

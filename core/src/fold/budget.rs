@@ -23,7 +23,7 @@ impl FoldBudget {
         budget
     }
 
-    /// Takes another share over. What was used stays used.
+    /// Replaces the share. The used CPU time stays used.
     pub fn configure(&mut self, share: f64) {
         let used = self.capacity() - self.tokens;
         self.share = share;

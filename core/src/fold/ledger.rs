@@ -28,9 +28,9 @@ struct FoldEntry {
 
 /// The account of folded memory of all processes.
 ///
-/// It goes by what the kernel maps. A process's figure is the zeros that have come since the first reading and that KSM does not
-/// count, and at most what was folded at the reading before plus what folds and splits have freed since. So it falls when memory
-/// is written to again, and does not rise when a program reads memory that it never wrote to.
+/// It goes by what the kernel maps. A process's figure is the zeros that have come since the first reading and that KSM
+/// does not count. It is at most the folded memory at the reading before plus what folds and splits have freed since.
+/// So it falls when memory is written to again, and does not rise when a program reads memory that it never wrote to.
 #[derive(Debug, Clone, Default)]
 pub struct FoldLedger {
     host_bytes: u64,
@@ -43,18 +43,18 @@ impl FoldLedger {
         Self { host_bytes, entries: BTreeMap::new() }
     }
 
-    /// Takes in how much memory the host has.
+    /// Sets the memory of the host.
     pub fn set_host_bytes(&mut self, host_bytes: u64) {
         self.host_bytes = host_bytes;
     }
 
-    /// Takes in a reading of a process. Huge pages that are gone were split by others: ksmd splits them too.
+    /// Records a reading of a process. Huge pages that are gone were split by others: ksmd splits them too.
     pub fn record_look(&mut self, id: ProcessId, reading: ZeroReading) {
         let huge_before = self.entries.get(&id).map_or(0, |entry| entry.huge_bytes);
         self.update(id, huge_before.saturating_sub(reading.huge_bytes), reading);
     }
 
-    /// Takes in a reading after a fold that freed this much.
+    /// Records a reading after a fold that freed this much.
     pub fn record_fold(&mut self, id: ProcessId, freed_bytes: u64, after: ZeroReading) {
         self.update(id, freed_bytes, after);
     }

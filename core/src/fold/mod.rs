@@ -1,7 +1,8 @@
-//! Folding: which processes give their zero pages back, when, and what that has brought.
+//! Folding: the choice of processes that give their zero pages back, its schedule, and its account.
 //!
-//! A huge page that holds zero subpages is split from outside, and the kernel maps its zero page in their place (Linux 6.12).
-//! [`FoldPolicy`] decides from samples of huge pages, and [`FoldLedger`] keeps the account by the kernel's own figures.
+//! A huge page that holds zero subpages is split from outside, and the kernel maps its zero page in their place (Linux
+//! 6.12). [`FoldPolicy`] decides from samples of huge pages, and [`FoldLedger`] keeps the account by the kernel's own
+//! figures.
 
 mod belief;
 mod budget;

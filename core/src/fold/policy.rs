@@ -1,4 +1,4 @@
-//! The decisions: which process is looked at or folded next, with the reason.
+//! The decisions: the process that is looked at or folded next, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LONGEST_PASS: Duration = Duration::from_secs(10);
 /// The part of the budget that looks at folded memory may take.
 const REFRESH_PART: f64 = 0.25;
 
-/// How far the cost of passes may differ from the usual one.
+/// Bounds of the cost of passes relative to the usual one.
 const COST_SCALES: (f64, f64) = (0.1, 30.0);
 
 /// The weight of a new pass in the cost of passes.
@@ -33,7 +33,7 @@ const MOST_FAILURES: usize = 64;
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// What an operator has set.
+/// The terms of folding, as an operator has set them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FoldTerms {
     /// True if processes may be folded. Otherwise folded memory is only looked at.
@@ -117,7 +117,7 @@ impl FoldPolicy {
         }
     }
 
-    /// Takes other terms over. The CPU time that was used stays used.
+    /// Replaces the terms. The used CPU time stays used.
     pub fn configure(&mut self, terms: FoldTerms) {
         self.terms = terms;
         self.budget.configure(terms.max_cpu_share);
@@ -129,7 +129,7 @@ impl FoldPolicy {
         }
     }
 
-    /// Takes in which processes there are. What is known of all others is forgotten.
+    /// Sets the processes that may be folded. The state of all others is forgotten.
     pub fn set_candidates(&mut self, at: Duration, candidates: &[FoldCandidate]) {
         let mut before = std::mem::take(&mut self.beliefs);
         for FoldCandidate { id, name, rss_bytes } in candidates {
@@ -191,7 +191,7 @@ impl FoldPolicy {
         best.map(|(id, expected)| (id, expected.cpu_seconds))
     }
 
-    /// Takes in a look. `folded_bytes` is the memory of the process that is folded now.
+    /// Records a look. `folded_bytes` is the memory of the process that is folded now.
     pub fn record_look(&mut self, at: Duration, id: ProcessId, look: FoldLook, folded_bytes: u64, cpu: Duration) {
         self.look_cpu = cpu;
         let refresh = (folded_bytes > 0).then(|| self.refresh());
@@ -208,7 +208,7 @@ impl FoldPolicy {
         by_cost.clamp(FIRST_PAUSE, LONGEST_WAIT)
     }
 
-    /// Takes in the outcome of a pass.
+    /// Records the outcome of a pass.
     pub fn record_pass(&mut self, at: Duration, id: ProcessId, pass: &FoldPass) {
         let usual = pass_cpu_seconds(pass.looked_bytes as f64, pass.split_pages as f64);
         if usual > 0.001 && pass.cpu_seconds.is_finite() {
@@ -229,7 +229,7 @@ impl FoldPolicy {
         self.note("folded", text);
     }
 
-    /// Takes in that a process can't be read or folded, and why. It rests.
+    /// Records that a process can't be read or folded, and the reason. It rests.
     pub fn record_failure(&mut self, at: Duration, id: ProcessId, why: &str) {
         let Some(belief) = self.beliefs.get_mut(&id) else { return };
         belief.see_failure(at);
@@ -243,7 +243,7 @@ impl FoldPolicy {
         }
     }
 
-    /// Takes in that a process held its reader up. It rests for long.
+    /// Records that a process held its reader up. It rests for long.
     pub fn record_silence(&mut self, at: Duration, id: ProcessId) {
         let Some(belief) = self.beliefs.get_mut(&id) else { return };
         let pause = belief.see_silence(at);
@@ -251,7 +251,7 @@ impl FoldPolicy {
         self.note("silent", text);
     }
 
-    /// Takes in that a process has ended.
+    /// Records that a process has ended.
     pub fn forget(&mut self, id: ProcessId) {
         self.beliefs.remove(&id);
     }

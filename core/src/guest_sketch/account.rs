@@ -5,10 +5,11 @@ use std::time::Duration;
 /// The part of a CPU that reading may take on average.
 const PART: f64 = 0.001;
 
-/// CPU-seconds that may be unpaid: an hour's worth, so that a host that fills, or a daemon that starts on a full host, is read at once.
+/// CPU-seconds that may be unpaid: an hour's worth, so that a host that fills, or a daemon that starts on a full host,
+/// is read at once.
 const ALLOWANCE: f64 = 3600.0 * PART;
 
-/// What was spent, and what of it is not paid off.
+/// The CPU time that was spent, and the part of it that is not paid off.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
     unpaid: f64,
@@ -23,18 +24,18 @@ impl Account {
         self.unpaid = (self.unpaid - seconds * PART).max(0.0);
     }
 
-    /// Puts down CPU time that was spent.
+    /// Charges CPU time that was spent.
     pub fn charge(&mut self, cpu_seconds: f64) {
         self.unpaid += cpu_seconds.max(0.0);
         self.spent += cpu_seconds.max(0.0);
     }
 
-    /// Whether more may be read.
+    /// Returns true if more may be read.
     pub fn allows(&self) -> bool {
         self.unpaid < ALLOWANCE
     }
 
-    /// Whether everything is paid off.
+    /// Returns true if everything is paid off.
     pub fn is_paid_off(&self) -> bool {
         self.unpaid <= 0.0
     }

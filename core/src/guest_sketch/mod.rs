@@ -1,11 +1,12 @@
-//! Which guests are read for a sketch, when, and what that may cost.
+//! The schedule of reading guests for their sketches, and its budget of CPU time.
 //!
-//! A sketch ([`GuestSketch`]) tells what a new guest has in common with others before ksmd moves, at a fraction of ksmd's price. The
-//! [`SketchKeeper`] decides what to read, and keeps an account of the CPU time that it took. Reading memory is up to its owner.
+//! A sketch ([`GuestSketch`]) tells what a new guest has in common with others before ksmd moves, at a fraction of
+//! ksmd's price. The [`SketchKeeper`] decides what to read, and keeps an account of the CPU time that it took. Reading
+//! memory is up to its owner.
 //!
 //! * A guest is read when it is first seen, but for one that has only just started, and again when it has grown.
-//! * When a pass of ksmd has ended, the kept pages of new guests that some other guest holds too are looked at again, in both: which of
-//!   them are merged now.
+//! * When a pass of ksmd has ended, the kept pages of new guests that some other guest holds too are looked at again,
+//!   in both: which of them are merged now.
 //! * A sketch is renewed some minutes later, if the page samples show that memory changes and the account is paid off.
 
 mod account;
@@ -23,7 +24,7 @@ use crate::kernel::Run;
 use crate::reading::Reading;
 use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, Seen, SketchedPage, Sketches};
 
-/// What the owner of a [`SketchKeeper`] is to do next.
+/// The next action of the owner of a [`SketchKeeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Do nothing now.
@@ -34,17 +35,17 @@ pub enum Request {
     Look(Vec<(ProcessId, Vec<u64>)>),
 }
 
-/// What is known of a guest.
+/// The state of one guest.
 #[derive(Debug, Clone, Default)]
 struct Known {
     sketch: Option<Arc<GuestSketch>>,
-    /// When it was read, or could not be. `None`: it is to be read.
+    /// The time when it was read, or could not be; `None` if it is still to be read.
     read_at: Option<Duration>,
     /// Bytes that it had when it was read.
     read_bytes: u64,
     /// Bytes at the last sample and at the one before.
     bytes: [u64; 2],
-    /// Whether a clean pass has visited it since it was read.
+    /// True if a clean pass has visited it since it was read.
     is_met: bool,
     /// The number of the last sample that it was in.
     sample: u64,
@@ -74,7 +75,7 @@ pub struct SketchKeeper {
     sample: u64,
     at: Duration,
     full_scans: u64,
-    /// When the last pass ended.
+    /// The time when the last pass ended.
     ended_at: Duration,
     /// Passes that had ended when pages were last looked at again.
     looked_scans: u64,
@@ -82,14 +83,14 @@ pub struct SketchKeeper {
     looking: Option<u64>,
     /// The guest that was read last, if its contents were not looked for in others since.
     newest: Option<ProcessId>,
-    /// Whether memory changes, as far as is known.
+    /// True if memory changes, as far as is known.
     changes: bool,
     page_size: u64,
     published: Option<Arc<Sketches>>,
 }
 
 impl SketchKeeper {
-    /// Takes in a sample. Those that come next are asked for with [`SketchKeeper::next_request`] until there is nothing to do.
+    /// Records a sample. Afterwards [`SketchKeeper::next_request`] is called until there is nothing to do.
     pub fn follow(&mut self, sample: &Sample) {
         self.sample += 1;
         self.at = sample.at;
@@ -123,7 +124,7 @@ impl SketchKeeper {
         }
     }
 
-    /// What to do next, as long as the account allows it.
+    /// Returns the next request, as long as the account allows it.
     pub fn next_request(&mut self) -> Request {
         if !self.account.allows() {
             return Request::Nothing;
@@ -158,7 +159,7 @@ impl SketchKeeper {
         old.max_by_key(|(.., age)| *age).map(|(id, ..)| *id)
     }
 
-    /// Takes in the sketch of a guest. `None`: it can't be read. `cpu_seconds` is what that took.
+    /// Records the sketch of a guest; `None` if it can't be read. `cpu_seconds` is the cost of that.
     pub fn read(&mut self, id: ProcessId, sketch: Option<GuestSketch>, cpu_seconds: f64) {
         self.account.charge(cpu_seconds);
         if let Some(known) = self.guests.get_mut(&id) {
@@ -174,7 +175,7 @@ impl SketchKeeper {
         self.publish();
     }
 
-    /// Takes in the pages that were looked at again, those of each guest by their places. `None`: the page is gone.
+    /// Records the pages that were looked at again, those of each guest by their places; `None` if the page is gone.
     pub fn looked(&mut self, pages: &[(ProcessId, FxHashMap<u64, Option<ReadPage>>)], cpu_seconds: f64) {
         self.account.charge(cpu_seconds);
         for (id, pages) in pages {
@@ -255,7 +256,8 @@ impl SketchKeeper {
 }
 
 impl Known {
-    /// Whether it is to be read: it never was, or has grown and grows no more. `age`: the time since it started.
+    /// Returns true if it is to be read: it never was, or has grown and grows no more. `age`: the time since it
+    /// started.
     fn is_due(&self, age: Duration) -> bool {
         let [bytes, before] = self.bytes;
         let is_steady = bytes.abs_diff(before) <= bytes / STEADY;

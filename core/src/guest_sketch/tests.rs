@@ -1,4 +1,4 @@
-//! What is read when, and what that may cost.
+//! Tests of the schedule of reading, and of its budget.
 
 use super::*;
 use crate::kernel::KsmStat;

@@ -1,7 +1,7 @@
 //! The accounting of a job: what its processes hold and what KSM saves them, over time.
 //!
-//! A job holds the sum of its processes' PSS and swap; RSS would count a shared page in every process. Averages are over the
-//! job's whole time, for each process too, so that the averages of the processes add up to the job's.
+//! A job holds the sum of its processes' PSS and swap; RSS would count a shared page in every process. Averages are
+//! over the job's whole time, for each process too, so that the averages of the processes add up to the job's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,9 +92,9 @@ pub struct ProcessTotals {
     pub mean_saved_bytes: u64,
     /// The peak of the savings.
     pub peak_saved_bytes: u64,
-    /// Whether all its memory was mergeable at the last look. `None`: the kernel does not say (before 6.14).
+    /// True if all its memory was mergeable at the last look; `None` if the kernel does not say (before 6.14).
     pub merge_any: Option<bool>,
-    /// Whether all its memory was mergeable at any time.
+    /// True if all its memory was mergeable at any time.
     pub has_opted_in: bool,
 }
 

@@ -18,7 +18,8 @@ impl Allowance {
         Self { capacity, per_second: capacity / period.as_secs_f64().max(f64::MIN_POSITIVE), left: BTreeMap::new() }
     }
 
-    /// Returns the tokens that `user` has left at this time. A negative number is a debt: a cost was known only afterwards.
+    /// Returns the tokens that `user` has left at this time. A negative number is a debt: a cost was known only
+    /// afterwards.
     pub fn left(&self, user: u32, now: Duration) -> f64 {
         let filled = |&(then, left): &(Duration, f64)| {
             (left + now.saturating_sub(then).as_secs_f64() * self.per_second).min(self.capacity)
@@ -37,7 +38,7 @@ impl Allowance {
         }
     }
 
-    /// Takes `cost` if `user` has as many tokens, and returns whether it was taken.
+    /// Takes `cost` if `user` has as many tokens, and returns true if it did.
     pub fn take(&mut self, user: u32, now: Duration, cost: f64) -> bool {
         let has = self.left(user, now) >= cost;
         if has {

@@ -1,7 +1,7 @@
 //! The times at which a job's process is folded: once its memory has stopped growing, and again where it pays.
 //!
-//! The first pass takes what it takes. Every other one waits until the CPU time of all passes but the first is below its budget, and
-//! a pass that frees little doubles the pause before the next.
+//! The first pass takes what it takes. Every other one waits until the CPU time of all passes but the first is below
+//! its budget, and a pass that frees little doubles the pause before the next.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,8 +50,8 @@ impl FromStr for FoldWhen {
     }
 }
 
-/// The time in which memory must not have grown is a quarter of the process's age, within these. Zeros that a program writes over in
-/// its first step are written over by then.
+/// The time in which memory must not have grown is a quarter of the process's age, within these. Zeros that a program
+/// writes over in its first step are written over by then.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(500);
 const LONGEST_WINDOW: Duration = Duration::from_secs(10);
 
@@ -77,8 +77,8 @@ pub struct FoldSchedule {
     /// The age at which the next pass is due at the earliest.
     next: Duration,
     pause: Duration,
-    /// The most resident bytes since the last pass, and the age when they were last exceeded. A process that frees and allocates again
-    /// and again does not grow.
+    /// The most resident bytes since the last pass, and the age when they were last exceeded. A process that frees and
+    /// allocates again and again does not grow.
     level: u64,
     level_age: Duration,
     /// The age at the end of the first pass, if there was one.
@@ -88,7 +88,8 @@ pub struct FoldSchedule {
 }
 
 impl FoldSchedule {
-    /// The schedule of a process that has just begun. `cpu_share` is the part of a CPU that passes after the first may take.
+    /// The schedule of a process that has just begun. `cpu_share` is the part of a CPU that passes after the first may
+    /// take.
     pub fn new(when: FoldWhen, cpu_share: f64) -> Self {
         let next = if let FoldWhen::Every(period) = when { period } else { Duration::ZERO };
         Self {
@@ -103,7 +104,7 @@ impl FoldSchedule {
         }
     }
 
-    /// Records the resident bytes of the process at this age. Returns whether to fold it now.
+    /// Records the resident bytes of the process at this age. Returns true if it is to be folded now.
     pub fn is_due(&mut self, age: Duration, resident_bytes: u64) -> bool {
         if resident_bytes.saturating_sub(self.level) > self.level / STILL {
             self.level = resident_bytes;
@@ -125,8 +126,8 @@ impl FoldSchedule {
         }
     }
 
-    /// Records that a pass at this age came to nothing, as where the process did not answer. It is tried again after a pause, which
-    /// doubles.
+    /// Records that a pass at this age came to nothing, as where the process did not answer. It is tried again after a
+    /// pause, which doubles.
     pub fn record_failure(&mut self, age: Duration) {
         self.next = age + self.pause;
         self.pause = (self.pause * 2).min(LATE);
@@ -152,7 +153,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const EVERY_5_S: FoldWhen = FoldWhen::Every(Duration::from_secs(5));
 
-    /// The seconds at which a process with that memory is folded, where each pass frees so many bytes of 100 MiB for so much CPU.
+    /// The seconds at which a process with that memory is folded, where each pass frees so many bytes of 100 MiB for so
+    /// much CPU.
     fn passes(when: FoldWhen, memory: impl Fn(f64) -> u64, freed: u64, cpu_ms: u64) -> Vec<f64> {
         let mut schedule = FoldSchedule::new(when, 0.02);
         let ages = (1..=4000).map(|tick| Duration::from_millis(250) * tick);

@@ -10,7 +10,7 @@ pub const JUMPS_OVER_HOLES: KernelVersion = KernelVersion::new(6, 18);
 /// The unused address space of a giant: at about 0.1 us for each absent page, 256 GiB take 7 s of each pass.
 const GIANT_BYTES: u64 = 256 << 30;
 
-/// Whether a process with this address space and RSS is a sparse giant on this kernel.
+/// Returns true if a process with this address space and RSS is a sparse giant on this kernel.
 pub fn is_sparse_giant(kernel: Option<KernelVersion>, mapped_bytes: u64, rss_bytes: u64) -> bool {
     let is_cured = kernel.is_some_and(|version| version >= JUMPS_OVER_HOLES);
     !is_cured && mapped_bytes.saturating_sub(rss_bytes) >= GIANT_BYTES

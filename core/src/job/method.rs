@@ -1,4 +1,4 @@
-//! How a program's memory becomes mergeable: by prctl, by libksmith, or not at all.
+//! The method that makes a program's memory mergeable: prctl, libksmith, or none.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ pub struct Asked {
     pub folds: bool,
 }
 
-/// Why a program can't be opted in, and the remedy.
+/// The reason why a program can't be opted in, with the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The prctl was requested for ranges.

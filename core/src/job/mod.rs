@@ -1,7 +1,7 @@
 //! Programs that opt in to merging.
 //!
-//! Of a job that `ksmith run` started: how its program opts in, when its start is over, and its accounting. Of users that
-//! ask the daemon: their allowances, and which of their memory is worth merging.
+//! Of a job that `ksmith run` started: how its program opts in, when its start is over, and its accounting. Of users
+//! that ask the daemon: their allowances, and which of their memory is worth merging.
 
 mod accounting;
 mod allowance;

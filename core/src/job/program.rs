@@ -1,4 +1,4 @@
-//! What kind of program a file is, as far as that decides whether a library can be loaded into it.
+//! The kind of a program file, as far as that decides whether a library can be loaded into it.
 
 use object::Endianness;
 use object::elf::{ELFCLASS64, FileHeader32, FileHeader64, NoteType, PT_INTERP};

@@ -26,7 +26,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Takes in the RSS at a job's age. Returns `true` once: when the start ends.
+    /// Records the RSS at a job's age. Returns `true` once: when the start ends.
     pub fn look(&mut self, age: Duration, rss_bytes: u64) -> bool {
         if self.is_over {
             return false;

@@ -1,9 +1,9 @@
-//! What each user may have in any period: a sliding window.
+//! A limit for each user in any period: a sliding window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A count for each user, of which no period of the given length has more than so many.
+/// A sliding window for each user: no period of the given length has more than so many.
 #[derive(Debug, Clone)]
 pub struct Window {
     most: u64,
@@ -18,10 +18,10 @@ impl Window {
         Self { most, period, taken: BTreeMap::new() }
     }
 
-    /// Whether the user may have `count` now.
+    /// Checks that the user may have `count` now.
     ///
     /// # Errors
-    /// It may not. How long until it may; `None`: never.
+    /// It may not: the time until it may, or `None` if it never may.
     pub fn check(&self, user: u32, now: Duration, count: u64) -> Result<(), Option<Duration>> {
         if count > self.most {
             return Err(None);
@@ -64,7 +64,7 @@ impl Window {
         }
     }
 
-    /// Changes how many are allowed.
+    /// Changes the limit.
     pub fn configure(&mut self, most: u64) {
         self.most = most;
     }

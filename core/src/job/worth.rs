@@ -1,8 +1,8 @@
 //! The ranges of a process's memory that are worth merging.
 //!
-//! ksmd visits every marked page in every pass and keeps 64 bytes for it, equal or not, so ranges with few equal pages are
-//! left out. Each border splits a mapping, of which a process may have 65,530, so the number of ranges is limited: beyond it
-//! the narrowest gaps are included.
+//! ksmd visits every marked page in every pass and keeps 64 bytes for it, equal or not, so ranges with few equal pages
+//! are left out. Each border splits a mapping, of which a process may have 65,530, so the number of ranges is limited:
+//! beyond it the narrowest gaps are included.
 
 /// A range of memory with the number of its pages and of those with an equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,7 +89,7 @@ impl Census {
         self.shift
     }
 
-    /// Whether a content is counted.
+    /// Returns true if a content is counted.
     pub fn counts(&self, fingerprint: u64) -> bool {
         fingerprint.leading_zeros() >= self.shift
     }
@@ -108,7 +108,7 @@ impl Census {
         self.seen = twice;
     }
 
-    /// Whether a content occurs more than once.
+    /// Returns true if a content occurs more than once.
     pub fn is_equal(&self, fingerprint: u64) -> bool {
         self.seen.binary_search(&fingerprint).is_ok()
     }
@@ -125,7 +125,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Takes in a page, and counts it in the census.
+    /// Adds a page, and counts it in the census.
     pub fn add(&mut self, fingerprint: u64, census: &mut Census) {
         census.add(fingerprint);
         self.pages += 1;
@@ -136,7 +136,7 @@ impl Tally {
         }
     }
 
-    /// The number of pages taken in.
+    /// The number of pages that were added.
     pub fn pages(&self) -> u64 {
         self.pages
     }

@@ -4,9 +4,9 @@
 //! `sleep_millisecs` instead ksmd would go on at full speed for as long as that ksmith stands still.
 //!
 //! ksmd reads `sleep_millisecs` when its batch has ended, and sleeps until the value differs from what it read
-//! (`ksm_scan_thread` in `mm/ksm.c`, since Linux 5.0). So each new value wakes a ksmd that sleeps, and none is heard while
-//! it scans. A value that came back before ksmd ran would not be heard either: the values count up, and each comes again only
-//! after all the others.
+//! (`ksm_scan_thread` in `mm/ksm.c`, since Linux 5.0). So each new value wakes a ksmd that sleeps, and none is heard
+//! while it scans. A value that came back before ksmd ran would not be heard either: the values count up, and each
+//! comes again only after all the others.
 //!
 //! A long batch is made in parts ([`Parts`]), so that ksmd never has long to go when nothing wakes it any more.
 
@@ -34,8 +34,8 @@ const LONGEST_PART: u64 = 5_000;
 /// The first kernel that is woken by a new `sleep_millisecs`.
 pub const SINCE: KernelVersion = KernelVersion::new(5, 0);
 
-/// Of a part's size so many binary digits count, and the rest is rounded up: the sizes that a burst takes are few, and the undo store
-/// has them after a few bursts. A part gets larger by a sixteenth at most.
+/// Significant binary digits of a part's size; the rest is rounded up. The sizes that a burst takes are few, and the
+/// undo store has them after a few bursts. A part gets larger by a sixteenth at most.
 const DIGITS: u32 = 5;
 
 /// An upper estimate of what a visit costs ksmd.
@@ -44,7 +44,7 @@ const NS_PER_PAGE: u64 = 10_000;
 /// The share of a CPU from which on ksmd needs a lease.
 const FREE_SHARE: f64 = 0.01;
 
-/// How long a lease outlasts the time at which the next look is due.
+/// The time by which a lease outlasts the next look that is due.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The value of `sleep_millisecs` that wakes a ksmd which sleeps for `value`. After any other value it begins a lease.
@@ -52,7 +52,7 @@ pub fn next(value: u64) -> u64 {
     if is_leased(value) { FIRST + (value - FIRST + 1) % VALUES } else { FIRST }
 }
 
-/// Whether a value of `sleep_millisecs` stands for a lease.
+/// Returns true if a value of `sleep_millisecs` stands for a lease.
 pub fn is_leased(sleep_ms: u64) -> bool {
     (FIRST..FIRST + VALUES).contains(&sleep_ms)
 }
@@ -67,7 +67,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What ksmd makes at once.
+    /// A batch that is made in one piece.
     pub const WHOLE: Self = Self { pages: 0, count: 1 };
 
     /// Divides a batch. Each part may get larger by a sixteenth, since only some sizes are used.
@@ -87,9 +87,9 @@ fn round_up(pages: u64) -> u64 {
 /// The settings that decide how much CPU ksmd uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Whether `run` is 1.
+    /// True if `run` is 1.
     pub runs: bool,
-    /// Whether the kernel's advisor sets the pages.
+    /// True if the kernel's advisor sets the pages.
     pub is_advised: bool,
     /// Pages in a batch.
     pub pages_to_scan: u64,
@@ -98,7 +98,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Whether ksmd could use more than 1 % of a CPU, or a batch is a long one.
+    /// Returns true if ksmd could use more than 1 % of a CPU, or a batch is a long one.
     ///
     /// `share = batch / (batch + sleep)`, at 10 us a page. The kernel's advisor may set any batch.
     pub fn needs_lease(&self) -> bool {
@@ -119,8 +119,8 @@ impl Rate {
         Duration::from_millis(self.sleep_ms)
     }
 
-    /// `sleep_millisecs` and `pages_to_scan` as they were decided on, where the files have these values under a lease of this rate:
-    /// the values themselves, unless the lease has written them.
+    /// `sleep_millisecs` and `pages_to_scan` as they were decided on, where the files have these values under a lease
+    /// of this rate: the values themselves, unless the lease has written them.
     fn decided(&self, sleep_ms: Option<u64>, pages: Option<u64>) -> (Option<u64>, Option<u64>) {
         let is_part = |pages: u64| !self.is_advised && pages == self.parts().pages;
         let decided_pages = pages.map(|pages| if is_part(pages) { self.pages_to_scan } else { pages });

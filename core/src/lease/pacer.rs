@@ -1,15 +1,16 @@
-//! When ksmd is to be woken for its next batch, and when to look whether it sleeps.
+//! The rhythm in which ksmd is woken for its next batch, and looked at to see if it sleeps.
 //!
-//! Nothing tells that a batch has ended. So the end is looked for: not before it can be there, and then the more often the
-//! shorter the batch.
+//! Nothing tells that a batch has ended. So the end is looked for: not before it can be there, and then the more often
+//! the shorter the batch.
 
 use std::time::Duration;
 
-/// The part of the expected time after which the end of a batch is looked for first, where ksmd is not to sleep behind it.
+/// The part of the expected time after which the end of a batch is looked for first, where ksmd is not to sleep behind
+/// it.
 const FIRST_LOOK: f64 = 0.82;
 
-/// Behind a batch with a sleep: the part of the sleep after the expected end. By then most batches are over, and ksmd's CPU time says
-/// when they ended.
+/// Behind a batch with a sleep: the part of the sleep after the expected end. By then most batches are over, and ksmd's
+/// CPU time says when they ended.
 const INTO_SLEEP: u32 = 4;
 
 /// The part of the time since ksmd was woken after which to look again, or the part of its sleep.
@@ -26,7 +27,7 @@ const RESTING: Duration = Duration::from_secs(1);
 /// The shortest time from one waking to the next look: passes over little memory may end sooner, and need not be many.
 const SHORTEST_BATCH: Duration = Duration::from_micros(300);
 
-/// What is known of a ksmd that sleeps.
+/// The state of a ksmd that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asleep {
     /// Its CPU time.
@@ -35,7 +36,7 @@ pub struct Asleep {
     pub full_scans: u64,
 }
 
-/// What to do after a look.
+/// The next step after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Look again after this time.
@@ -52,14 +53,14 @@ pub struct Pacer {
     parts: u64,
     /// Parts of the present batch for which ksmd is still to be woken.
     left: u64,
-    /// How long the last part took.
+    /// The duration of the last part.
     took: Duration,
     woken: Option<At>,
-    /// When ksmd was first seen asleep since.
+    /// The moment at which ksmd was first seen asleep since.
     ended: Option<At>,
-    /// When it was last seen at work.
+    /// The time when it was last seen at work.
     worked: Duration,
-    /// How often in a row ksmd did nothing when it was woken: no process offers memory.
+    /// Consecutive wake-ups in which ksmd did nothing: no process offers memory.
     idle_wakings: u32,
     wakes_at_once: bool,
     /// Passes that ksmd will have completed when it is to rest.
@@ -77,8 +78,8 @@ struct At {
 }
 
 impl Pacer {
-    /// A pacer for a ksmd that makes each batch in so many parts, and is to sleep so long after it. The first sleep begins when
-    /// ksmd is first seen asleep.
+    /// A pacer for a ksmd that makes each batch in so many parts, and is to sleep so long after it. The first sleep
+    /// begins when ksmd is first seen asleep.
     pub fn new(sleep: Duration, parts: u64) -> Self {
         Self {
             sleep,
@@ -102,19 +103,20 @@ impl Pacer {
         Self { completed, ..self }
     }
 
-    /// Has ksmd rest once it has completed so many passes, at the end of the last of them. A rest ends here: what comes next is decided.
+    /// Has ksmd rest once it has completed so many passes, at the end of the last of them. A rest ends here: what comes
+    /// next is decided.
     pub fn rest_after(&mut self, full_scans: Option<u64>) {
         self.rest_after = full_scans;
         self.is_resting = false;
     }
 
-    /// Whether ksmd rests at the end of a pass, where it is not woken any more.
+    /// Returns true if ksmd rests at the end of a pass, where it is not woken any more.
     pub fn is_resting(&self) -> bool {
         self.is_resting
     }
 
-    /// Changes the sleep and the parts. With another sleep ksmd is woken if the next look finds it asleep: so does the kernel
-    /// when `sleep_millisecs` is written.
+    /// Changes the sleep and the parts. With another sleep ksmd is woken if the next look finds it asleep: so does the
+    /// kernel when `sleep_millisecs` is written.
     pub fn set(&mut self, sleep: Duration, parts: u64) {
         self.wakes_at_once |= sleep != self.sleep;
         self.sleep = sleep;
@@ -122,9 +124,9 @@ impl Pacer {
         self.left = self.left.min(self.parts - 1);
     }
 
-    /// Takes in a look: `None` is a ksmd at work. ksmd is woken no earlier than its sleep after the end of its batch, but for the
-    /// next part of its batch in the same pass. That end is where ksmd's CPU time puts it, and not before ksmd was seen at work: what
-    /// it waited for a CPU otherwise counts as slept.
+    /// Records a look: `None` is a ksmd at work. ksmd is woken no earlier than its sleep after the end of its batch,
+    /// but for the next part of its batch in the same pass. That end is where ksmd's CPU time puts it, and not before
+    /// ksmd was seen at work. The time that it waited for a CPU otherwise counts as slept.
     pub fn look(&mut self, at: Duration, ksmd: Option<Asleep>) -> Step {
         let Some(ksmd) = ksmd else {
             self.worked = at;
@@ -165,7 +167,8 @@ impl Pacer {
         Step::Wake(first.clamp(SHORTEST_BATCH, LONGEST))
     }
 
-    /// Whether the part that has ended has brought ksmd to the end where it is to rest. The end of a pass cuts a part short.
+    /// Returns true if the part that has ended has brought ksmd to the end where it is to rest. The end of a pass cuts
+    /// a part short.
     fn has_come_to_rest(&self, now: Asleep) -> bool {
         let before = self.woken.map(|woken| woken.ksmd.full_scans).or(self.completed);
         before
@@ -173,7 +176,8 @@ impl Pacer {
             .is_some_and(|(before, rest_after)| before < rest_after && rest_after == now.full_scans)
     }
 
-    /// Takes in that ksmd was first seen asleep: what it was woken for ended between the look before and this one. Returns when.
+    /// Records that ksmd was first seen asleep: the part that it was woken for ended between the look before and this
+    /// one. Returns the time of that end.
     fn learn(&mut self, now: At) -> Duration {
         let Some(woken) = self.woken else { return now.at };
         let is_pass_over = now.ksmd.full_scans != woken.ksmd.full_scans;
@@ -202,7 +206,7 @@ impl Pacer {
         (since / OF_BATCH).max(self.sleep_after_part() / OF_SLEEP).clamp(SHORTEST, LONGEST)
     }
 
-    /// How long ksmd is to sleep after the present part.
+    /// Returns the time that ksmd is to sleep after the present part.
     fn sleep_after_part(&self) -> Duration {
         if self.left > 0 { Duration::ZERO } else { self.sleep }
     }
@@ -226,8 +230,8 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// What a ksmd did in a second: its sleeps between two parts, and whether the part before was the last of a batch or
-    /// ended a pass. And how often it was looked at.
+    /// The record of a ksmd over a second: its sleeps, and the number of looks at it. A sleep is marked if the part
+    /// before it was the last of a batch or ended a pass.
     struct Played {
         sleeps: Vec<(Duration, bool)>,
         looks: u32,

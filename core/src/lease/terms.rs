@@ -1,4 +1,5 @@
-//! The terms of a lease in force: the rate that was decided on, until when ksmd is woken, and when it is looked at next.
+//! The terms of a lease in force: the rate that was decided on, until when ksmd is woken, and when it is looked at
+//! next.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ pub struct LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// Begins a lease at a rate, for [`GRACE`]. `sleep_millisecs` has the value `value`, and ksmd had completed so many passes by then.
+    /// Begins a lease at a rate, for [`GRACE`]. `sleep_millisecs` has the value `value`, and ksmd had completed so many
+    /// passes by then.
     pub fn new(rate: Rate, value: u64, completed: Option<u64>, now: Duration) -> Self {
         let pacer = Pacer::new(rate.sleep(), rate.parts().count).since(completed);
         Self { pacer, rate, value, until: now + GRACE, due: now, is_broken: false }
@@ -42,7 +44,8 @@ impl LeaseTerms {
         self.is_broken
     }
 
-    /// Has ksmd scan at this rate from now on. With another sleep it is woken at once, as when `sleep_millisecs` is written.
+    /// Has ksmd scan at this rate from now on. With another sleep it is woken at once, as when `sleep_millisecs` is
+    /// written.
     pub fn set_rate(&mut self, rate: Rate, now: Duration) {
         if std::mem::replace(&mut self.rate, rate) != rate {
             self.pacer.set(rate.sleep(), rate.parts().count);
@@ -90,8 +93,9 @@ impl LeaseTerms {
         self.due = Duration::MAX;
     }
 
-    /// Ends the look of the time `at`: `None` is a ksmd at work. `wake` has a ksmd that sleeps for the first value make a batch, by writing
-    /// the second one, and returns false if `sleep_millisecs` has another value. Returns true if ksmd has come to rest.
+    /// Ends the look of the time `at`: `None` is a ksmd at work. `wake` has a ksmd that sleeps for the first value make
+    /// a batch, by writing the second one, and returns false if `sleep_millisecs` has another value. Returns true if
+    /// ksmd has come to rest.
     pub fn end_look(
         &mut self,
         at: Duration,

@@ -8,7 +8,8 @@ use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
 use crate::sample::Rest;
 
-/// The port of the lease: KSM's files, and what wakes ksmd while a lease is in force. The live kernel and the simulated one have one each.
+/// The port of the lease: KSM's files, and what wakes ksmd while a lease is in force. The live kernel and the simulated
+/// one have one each.
 ///
 /// Every write of a setting that [`ends_lease`] ends the lease in force.
 pub trait KsmdWaker {
@@ -55,7 +56,8 @@ pub trait KsmdWaker {
 
     /// Brings `knobs` about, under a lease where ksmd could use more than 1 % of a CPU.
     ///
-    /// At no moment in between is ksmd free to use more: a lease begins before a batch grows, and ends after it has shrunk.
+    /// At no moment in between is ksmd free to use more: a lease begins before a batch grows, and ends after it has
+    /// shrunk.
     fn apply_leased(&mut self, knobs: &Knobs) -> (Vec<Self::Change>, Vec<Self::Error>) {
         let Some(rate) = rate_with(self, knobs) else { return self.apply(knobs) };
         let (mut changes, mut plain) = (Vec::new(), knobs.clone());
@@ -90,8 +92,8 @@ pub trait KsmdWaker {
         (changes, errors)
     }
 
-    /// Holds the lease until the next turn is due and a little longer, and has ksmd rest once it has completed `rest_after` passes. The
-    /// lease begins or ends here where another program has changed the settings.
+    /// Holds the lease until the next turn is due and a little longer, and has ksmd rest once it has completed
+    /// `rest_after` passes. The lease begins or ends here where another program has changed the settings.
     ///
     /// # Errors
     /// A setting can't be read or written.

@@ -7,29 +7,29 @@ use crate::balance::{GuestView, KsmStep, PoolView};
 /// Everything that `ksmith balance` shows, as of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BalanceReport {
-    /// Whether a daemon carries plans out.
+    /// True if a daemon carries plans out.
     pub is_enabled: bool,
     /// The name of the policy.
     pub policy: String,
-    /// What it is doing, in one word.
+    /// The state of the policy, in one word.
     pub state: String,
     /// The reason of the state, in a sentence.
     pub reason: String,
     /// `host`, or the cgroup.
     pub pool_name: String,
-    /// What guests share.
+    /// The pool that guests share.
     pub pool: PoolView,
-    /// Below this memory is taken.
+    /// The low watermark: below it memory is taken.
     pub low_bytes: u64,
-    /// Above this it goes back.
+    /// The high watermark: above it memory goes back.
     pub high_bytes: u64,
-    /// What it would mean if all merged pages diverged, where there is too little for that.
+    /// The consequence if all merged pages diverged, where there is too little memory for that.
     pub exposed: Option<String>,
     /// The guests of the pool.
     pub guests: Vec<GuestRow>,
-    /// What is asked of merging, and why.
+    /// The steps requested of merging, with their reasons.
     pub merging: Vec<(KsmStep, String)>,
-    /// The resizes of lately, the newest first.
+    /// The recent resizes, the newest first.
     pub recent: Vec<Done>,
 }
 
@@ -39,41 +39,41 @@ pub struct GuestRow {
     /// As the policy saw it.
     #[serde(flatten)]
     pub guest: GuestView,
-    /// How it is resized: `mconsole`, `virtio-balloon`, `cgroup`.
+    /// The way in which it is resized: `mconsole`, `virtio-balloon`, `cgroup`.
     pub way: Option<String>,
-    /// What stands in the way of resizing it, for good.
+    /// The permanent obstacle to resizing it, if there is one.
     pub why_not: Option<String>,
-    /// It would not be taken below this now.
+    /// The floor below which no memory is taken from it now.
     pub least_bytes: u64,
-    /// What it is to have. `None`: it stays as it is.
+    /// The memory that it is to have; `None` if it stays as it is.
     pub to_bytes: Option<u64>,
     /// The reason of the plan, in a sentence.
     pub reason: Option<String>,
 }
 
-/// One thing that was done.
+/// One resize of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// The guest's key.
     pub key: String,
     /// The guest's name.
     pub name: String,
-    /// Seconds since it was done.
+    /// Seconds since the resize.
     pub seconds_ago: f64,
-    /// What it had.
+    /// The memory that it had before.
     pub from_bytes: u64,
-    /// What it was to have.
+    /// The memory that it was to have.
     pub to_bytes: u64,
-    /// What it had afterwards. `None`: that is not known yet, or it failed.
+    /// The memory that it had afterwards; `None` if that is not known yet, or the resize failed.
     pub got_bytes: Option<u64>,
-    /// Why it failed.
+    /// The reason for the failure, if it failed.
     pub error: Option<String>,
-    /// Why it was done.
+    /// The reason for the resize.
     pub reason: String,
 }
 
 impl Done {
-    /// Whether its outcome is known.
+    /// Returns true if the outcome is known.
     pub fn is_over(&self) -> bool {
         self.got_bytes.is_some() || self.error.is_some()
     }
@@ -84,13 +84,13 @@ impl Done {
 pub struct BalanceStatus {
     /// The name of the policy.
     pub policy: String,
-    /// What it is doing, in one word.
+    /// The state of the policy, in one word.
     pub state: String,
     /// The reason of the state, in a sentence.
     pub reason: String,
-    /// What was taken from guests and not given back, in all.
+    /// The memory taken from guests and not given back, in all.
     pub taken_bytes: u64,
-    /// Why no more memory is offered to merging, while that is so.
+    /// The reason why no more memory is offered to merging, while that is so.
     pub exposed: Option<String>,
 }
 

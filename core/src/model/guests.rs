@@ -18,7 +18,7 @@ pub struct GuestsReport {
     pub saved_bytes: u64,
     /// The host's profit.
     pub profit_bytes: i64,
-    /// Whether KSM's counters can't be read, so that the savings above say nothing.
+    /// True if KSM's counters can't be read, so that the savings above say nothing.
     #[serde(default)]
     pub is_unknown: bool,
     /// The host's ratios.

@@ -13,6 +13,6 @@ pub struct HistoryStatus {
     pub recorded: u64,
     /// Moments that this daemon lost: the disk refused them, or was too slow.
     pub lost: u64,
-    /// Why nothing can be recorded now, in a sentence.
+    /// The reason why nothing can be recorded now, in a sentence.
     pub problem: Option<String>,
 }

@@ -19,6 +19,6 @@ pub struct SketchStatus {
     pub cpu_seconds: f64,
     /// Memory of all sketches.
     pub memory_bytes: u64,
-    /// Why no file is written now, in a sentence.
+    /// The reason why no file is written now, in a sentence.
     pub problem: Option<String>,
 }

@@ -97,7 +97,7 @@ impl Status {
         ]
     }
 
-    /// What could not be read, one sentence each. Files that this kernel lacks are not among them.
+    /// Returns the read errors, one sentence each. Files that this kernel lacks are not among them.
     pub fn errors(&self) -> Vec<String> {
         let sample = &self.sample;
         let mut errors: Vec<String> = self.sources().into_iter().flat_map(|(_, faults)| faults).collect();

@@ -1,4 +1,4 @@
-//! Where the counting of passes began, and when ksmd last made progress.
+//! The start of the counting of passes, and the last progress of ksmd.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const STALLED: Duration = Duration::from_secs(5);
 /// CPU time that counts as progress. Waking up alone takes some microseconds.
 const WORK_NS: u64 = 1_000_000;
 
-/// Where the counting of passes began: at the start of a scan, or when memory last grew.
+/// The start of the counting of passes: the start of a scan, or the last growth of memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
-    /// Whether ksmd stood between two passes.
+    /// True if ksmd stood between two passes.
     pub(super) is_aligned: bool,
     pub(super) full_scans: u64,
     visited: u64,
@@ -24,7 +24,7 @@ pub(super) struct Count {
     tracked_of_living: u64,
     /// Pages that the first pass visits, as far as known when it began.
     pages: u64,
-    /// Whether enough new memory is expected for the tracked pages to grow.
+    /// True if enough new memory is expected for the tracked pages to grow.
     pub(super) expects_new: bool,
 }
 
@@ -41,7 +41,7 @@ impl Count {
         }
     }
 
-    /// Notes that so many pages more are ahead.
+    /// Adds so many pages that are ahead.
     pub(super) fn expect(&mut self, new_pages: u64) {
         self.pages = self.pages.saturating_add(new_pages);
         self.expects_new |= new_pages > 2 * REACHED;
@@ -52,7 +52,7 @@ impl Count {
         now.full_scans.saturating_sub(self.full_scans)
     }
 
-    /// Whether ksmd has reached memory that it did not track.
+    /// Returns true if ksmd has reached memory that it did not track.
     pub(super) fn has_reached_new(&self, now: &Ksmd) -> bool {
         now.tracked_of_living > self.tracked_of_living.saturating_add(REACHED)
     }
@@ -68,7 +68,7 @@ impl Count {
     }
 }
 
-/// ksmd when it last made progress.
+/// The state of ksmd when it last made progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved {
     at: Duration,
@@ -82,7 +82,7 @@ impl Moved {
         Self { at: now.at, figures: (now.full_scans, worked, now.tracked) }
     }
 
-    /// Notes progress, and returns whether there was none for too long.
+    /// Records progress. Returns true if there was none for too long.
     pub(super) fn is_stalled(&mut self, now: &Ksmd) -> bool {
         let here = Self::of(now);
         if here.figures != self.figures {

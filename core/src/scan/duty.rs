@@ -20,8 +20,8 @@ const LAST_SLEEP_MS: u64 = 100;
 /// Changes of the batch smaller than this are not worth a write.
 const TOLERANCE: f64 = 0.1;
 
-/// Bound of the integral error, in seconds at the share. It is corrected within a second: a larger one would make the next
-/// seconds' share as wrong as the last ones' was.
+/// Bound of the integral error, in seconds at the share. It is corrected within a second: a larger one would make the
+/// next seconds' share as wrong as the last ones' was.
 const MOST_INTEGRAL_ERROR: f64 = 0.2;
 
 /// The regulator of ksmd's CPU share.
@@ -29,7 +29,7 @@ const MOST_INTEGRAL_ERROR: f64 = 0.2;
 pub struct Duty {
     /// The batch in force.
     batch: Option<Batch>,
-    /// When the knobs last changed: a share measured across that moment says nothing of the new batch.
+    /// The time when the knobs last changed: a share measured across that moment says nothing of the new batch.
     changed: Duration,
     /// The error of ksmd's CPU time since it was started.
     state: ControllerState,
@@ -43,8 +43,8 @@ struct Batch {
     cost_ns: f64,
 }
 
-/// The state of an integral controller. Each measurement is rough (a few batches, the last cut off anywhere) and comes after
-/// the cost of a visit has changed; their sum is exact.
+/// The state of an integral controller. Each measurement is rough (a few batches, the last cut off anywhere) and comes
+/// after the cost of a visit has changed; their sum is exact.
 #[derive(Debug, Clone, Copy, Default)]
 struct ControllerState {
     /// Time and CPU time at the last sample, and the share intended from there on.
@@ -54,7 +54,7 @@ struct ControllerState {
 }
 
 impl ControllerState {
-    /// Takes in the time since the last sample, and returns the share that corrects the error: `share + integral_error`.
+    /// Records the time since the last sample, and returns the share that corrects the error: `share + integral_error`.
     fn aim(&mut self, share: f64, now: &Ksmd) -> f64 {
         let Some(cpu_ns) = now.cpu_ns else { return share };
         if let Some((at, before_ns, meant)) = self.last.replace((now.at, cpu_ns, share)) {
@@ -75,8 +75,8 @@ impl Duty {
 
     /// The knobs that hold ksmd to `share` of a CPU (over 0, at most 1).
     ///
-    /// `batch_ns = share / (1 - share) * (sleep_ns + oversleep_ns)`, since `share = batch / (batch + sleep)`. A visit that merges
-    /// costs five times one that does not, and ksmd sleeps longer than told: both are as measured last.
+    /// `batch_ns = share / (1 - share) * (sleep_ns + oversleep_ns)`, since `share = batch / (batch + sleep)`. A visit
+    /// that merges costs five times one that does not, and ksmd sleeps longer than told: both are as measured last.
     pub fn knobs(&mut self, share: f64, now: &Ksmd) -> Knobs {
         let whole = BATCH.as_nanos() as f64 / now.ns_per_page.max(1.0);
         if share >= NO_SLEEP && now.min_sleep_milliseconds == 0 {
@@ -100,8 +100,8 @@ impl Duty {
         settings(pages, sleep_ms as u64)
     }
 
-    /// The cost of a visit. Before Linux 6.6, which counts no visits, it is derived from the measured share of the batch in
-    /// force, as if ksmd slept no longer than told.
+    /// The cost of a visit. Before Linux 6.6, which counts no visits, it is derived from the measured share of the
+    /// batch in force, as if ksmd slept no longer than told.
     fn cost_ns(&self, now: &Ksmd) -> f64 {
         let Some(batch) = self.batch.filter(|_| now.visited.is_none()) else {
             return now.ns_per_page.max(1.0);
@@ -121,21 +121,21 @@ impl Duty {
         settings(last_batch_pages(left) as f64, sleep_ms)
     }
 
-    /// Whether the last sample's interval lies wholly behind the last change. The change is made right after
+    /// Returns true if the last sample's interval lies wholly behind the last change. The change is made right after
     /// the sample it was decided on, so the next sample measures the new batch alone.
     fn settled(&self, now: Duration) -> bool {
         now > self.changed
     }
 }
 
-/// The longest time that a batch may be in force. Below a whole CPU it is short, since the cost of a visit changes fivefold
-/// when pages begin to merge.
+/// The longest time that a batch may be in force. Below a whole CPU it is short, since the cost of a visit changes
+/// fivefold when pages begin to merge.
 pub fn look_after(share: f64) -> Duration {
     Duration::from_millis(if share < NO_SLEEP { 125 } else { 250 })
 }
 
-/// Pages in the last batch of a pass of which so many are left. A kernel that counts nonsense is not to be asked for more than it
-/// takes.
+/// Pages in the last batch of a pass of which so many are left. A kernel that counts nonsense is not to be asked for
+/// more than it takes.
 pub fn last_batch_pages(left: u64) -> u64 {
     let left = left.min(MOST_LEFT);
     left + left / 4 + LAST_SPARE
@@ -162,8 +162,9 @@ mod tests {
     use crate::reading::Reading;
     use crate::sample::Sample;
 
-    /// What ksmd has of a CPU in each of so many eighths of a second, where it is to have `meant`, spends `cost_ns` on each
-    /// page and sleeps so much longer than told. Before Linux 6.6 the kernel does not count visits.
+    /// Returns ksmd's share of a CPU in each of so many eighths of a second. The intended share is `meant`, a page
+    /// costs `cost_ns`, and each sleep is `oversleeps_ns` longer than told. Before Linux 6.6 the kernel does not count
+    /// visits.
     fn shares(
         eighths: u32,
         counts: bool,

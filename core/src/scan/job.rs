@@ -1,8 +1,8 @@
-//! What a scan is to do, and what it did.
+//! The job of a scan, and its outcome.
 
 use crate::units::Bytes;
 
-/// Which pages the passes of a scan visit.
+/// The pages that the passes of a scan visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
     /// The pages that `smart_scan` does not skip.
@@ -14,7 +14,7 @@ pub enum Coverage {
 }
 
 impl Coverage {
-    /// Whether at least the last pass visits every page.
+    /// Returns true if at least the last pass visits every page.
     pub fn is_clean(self) -> bool {
         self != Self::Smart
     }
@@ -23,15 +23,15 @@ impl Coverage {
 /// A scan to carry out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScanJob {
-    /// Which pages are visited.
+    /// The pages that are visited.
     pub coverage: Coverage,
-    /// How many times each page is visited. An unmerged page merges on the second visit that finds it unchanged.
+    /// Visits to each page. An unmerged page merges on the second visit that finds it unchanged.
     pub passes: u64,
     /// Pages that appeared since the last scan.
     pub new_pages: u64,
     /// The share of a CPU, 0 to 1, that ksmd keeps while every CPU is busy. Idle CPUs may be used up to the limit.
     pub busy_share: f64,
-    /// Whether a single pass has to run from the end of one pass to the end of the next. Two equal unmerged pages merge
+    /// True if a single pass has to run from the end of one pass to the end of the next. Two equal unmerged pages merge
     /// only if one pass visits both.
     pub needs_whole_pass: bool,
     /// The price in bytes per CPU-second below which no further pass is made: the scan ends with the first whole pass
@@ -57,13 +57,13 @@ impl ScanJob {
         Self::all_pages(u64::MAX)
     }
 
-    /// Whether the scan has no end.
+    /// Returns true if the scan has no end.
     pub fn is_endless(&self) -> bool {
         self.passes == u64::MAX
     }
 }
 
-/// What a scan has brought and cost so far.
+/// The savings and the cost of a scan so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Outcome {
     /// Bytes newly saved; negative when more were unshared.
@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-/// How far a scan has come.
+/// The progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Pages are left to visit.
@@ -97,14 +97,14 @@ pub enum Status {
     Lost,
 }
 
-/// What is known of a scan at one sample.
+/// The report on a scan at one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// How far it has come.
+    /// The progress of the scan.
     pub status: Status,
-    /// What it brought and cost.
+    /// The savings and the cost so far.
     pub outcome: Outcome,
-    /// Whether it ends in the middle of a pass: ksmd is back where the scan began.
+    /// True if it ends in the middle of a pass: ksmd is back where the scan began.
     pub ends_midway: bool,
     /// Pages that the pass which ended last has left in no tree.
     pub left_pages: u64,

@@ -7,20 +7,20 @@ use crate::kernel::Run;
 use crate::limits::Limits;
 use crate::sample::{Rest, Sample};
 
-/// All that carrying out a scan depends on, derived once from a sample, the history and the limits.
+/// The state of ksmd that a scan depends on, derived once from a sample, the history and the limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ksmd {
-    /// When the sample was taken.
+    /// The time of the sample.
     pub at: Duration,
-    /// How long taking the sample lasted.
+    /// The duration of taking the sample.
     pub took: Duration,
     /// Bytes of a page.
     pub page_size: u64,
-    /// Whether `run` is 1.
+    /// True if `run` is 1.
     pub runs: bool,
-    /// Whether `smart_scan` is on.
+    /// True if `smart_scan` is on.
     pub is_smart: bool,
-    /// Whether ksmd rests at the end of a pass.
+    /// The state of ksmd's rest at the end of a pass.
     pub rest: Rest,
     /// The sleep after each batch.
     pub sleep: Duration,
@@ -34,13 +34,15 @@ pub struct Ksmd {
     pub passed: Option<u64>,
     /// Pages that ksmd tracks.
     pub tracked: u64,
-    /// Pages of living processes that ksmd tracks. Before Linux 6.1 pages of ended processes are included until the next pass.
+    /// Pages of living processes that ksmd tracks. Before Linux 6.1 pages of ended processes are included until the
+    /// next pass.
     pub tracked_of_living: u64,
     /// Pages that are merged with the kernel's zero page.
     pub zero_pages: u64,
     /// Pages that are in neither tree because they changed or are new. `None` where the kernel does not tell.
     pub in_no_tree: Option<u64>,
-    /// Pages that change all the time, by the page samples: no pass puts them into a tree. 0 where no pages are sampled.
+    /// Pages that change all the time, by the page samples: no pass puts them into a tree. 0 where no pages are
+    /// sampled.
     pub changing: u64,
     /// Bytes that merging saves.
     pub saved_bytes: u64,
@@ -48,9 +50,9 @@ pub struct Ksmd {
     pub cpu_ns: Option<u64>,
     /// The share of a CPU that ksmd used between the last two samples.
     pub used_share: Option<f64>,
-    /// What a visit costs, in nanoseconds.
+    /// The cost of a visit, in nanoseconds.
     pub ns_per_page: f64,
-    /// How much longer than told ksmd sleeps.
+    /// The time by which ksmd sleeps longer than told.
     pub oversleeps: Duration,
     /// CPU-seconds that a clean pass would cost.
     pub clean_pass_seconds: f64,
@@ -62,8 +64,9 @@ pub struct Ksmd {
     pub spare_cpus: Option<f64>,
     /// CPUs that run programs of low priority.
     pub nice_cpus: f64,
-    /// Per cent of the time in which work waits for a CPU: the smaller one of the last ten seconds, which a moment does not raise, and of
-    /// the last ones, since the kernel's average takes 16 s to fall from 100 to 20. `None` where the kernel does not tell.
+    /// Per cent of the time in which work waits for a CPU, the smaller of two figures; `None` where the kernel does not
+    /// tell. The one of the last ten seconds is not raised by a moment. The one of the last seconds falls at once,
+    /// while the kernel's average takes 16 s to fall from 100 to 20.
     pub cpu_stall_percent: Option<f32>,
 }
 
@@ -113,9 +116,9 @@ impl Ksmd {
 
 /// CPU-seconds that a clean pass would cost now.
 ///
-/// `seconds = tracked_pages * seconds_per_visit`, with the cost per visit of the last clean passes. The cost of the last
-/// visits is not used: a visit to a merged page costs a twentieth of another, and each kind comes in long runs. Before the
-/// first clean pass: `seconds = unmerged_pages * ns_per_page`.
+/// `seconds = tracked_pages * seconds_per_visit`, with the cost per visit of the last clean passes. The cost of the
+/// last visits is not used: a visit to a merged page costs a twentieth of another, and each kind comes in long runs.
+/// Before the first clean pass: `seconds = unmerged_pages * ns_per_page`.
 fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
     let ksm = &sample.ksm;
     let (seconds, visited) = history.clean_passes().fold((0.0, 0.0), |(seconds, visited), pass| {

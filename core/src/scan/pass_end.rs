@@ -32,10 +32,11 @@ impl Glimpse {
         }
     }
 
-    /// Whether ksmd, which has ended a pass since `before`, still sleeps there and has visited no page of the next.
+    /// Returns true if ksmd, which has ended a pass since `before`, still sleeps there and has visited no page of the
+    /// next.
     ///
-    /// One that rests does. Any other sleeps after the last batch of a pass as after any. A setting that was written meanwhile may
-    /// have woken it, so the sleep has to be as long as at the sample before.
+    /// One that rests does. Any other sleeps after the last batch of a pass as after any. A setting that was written
+    /// meanwhile may have woken it, so the sleep has to be as long as at the sample before.
     pub(super) fn is_at_end(&self, before: &Self) -> bool {
         let sleeps = self.at.1.saturating_sub(before.at.0).saturating_add(REACTION) < self.sleep;
         self.rests || sleeps && self.sleep == before.sleep
@@ -50,7 +51,7 @@ pub(super) struct PassEnd {
     pub(super) passed: u64,
     /// Lower bound of the same: as of the sample before.
     pub(super) passed_at_least: u64,
-    /// Whether ksmd still slept where it had stopped.
+    /// True if ksmd still slept where it had stopped.
     is_exact: bool,
     zero_pages: u64,
 }
@@ -63,8 +64,8 @@ impl PassEnd {
         Self { visited: now.visited.unwrap_or(0), passed, passed_at_least, is_exact, zero_pages: now.zero_pages }
     }
 
-    /// Pages that the pass which began here leaves to the next when all but `left` have been passed: first visits and pages
-    /// that were found changed.
+    /// Pages that the pass which began here leaves to the next when all but `left` have been passed: first visits and
+    /// pages that were found changed.
     ///
     /// `left_pages = in_no_tree - newly_merged_zero_pages - left`
     pub(super) fn leaves(&self, left: u64, now: &Ksmd) -> u64 {
@@ -72,14 +73,14 @@ impl PassEnd {
         now.in_no_tree.unwrap_or(u64::MAX).saturating_sub(zero_pages).saturating_sub(left)
     }
 
-    /// Of the pages that the pass leaves to the next, those that it may merge: the others change all the time. Of these as large a part has
-    /// been passed as of all pages.
+    /// The pages that the pass leaves to the next and that may merge: the others change all the time. The passed part
+    /// of these is taken to be that of all pages.
     pub(super) fn leaves_stable(&self, left: u64, now: &Ksmd) -> u64 {
         let passed_part = now.tracked.saturating_sub(left) as f64 / now.tracked.max(1) as f64;
         self.leaves(left, now).saturating_sub((now.changing as f64 * passed_part) as u64)
     }
 
-    /// Where ksmd stands, if that is between two passes.
+    /// The place where ksmd stands, if that is between two passes.
     pub(super) fn boundary(&self, full_scans: u64) -> Option<Boundary> {
         self.is_exact.then_some(Boundary { full_scans, visited: self.visited })
     }
@@ -87,8 +88,8 @@ impl PassEnd {
 
 /// A place between two passes where ksmd stopped.
 ///
-/// The kernel puts new processes behind ksmd's cursor (`__ksm_enter` in `mm/ksm.c`). So only from such a place does the next
-/// pass visit them all, and old memory before them.
+/// The kernel puts new processes behind ksmd's cursor (`__ksm_enter` in `mm/ksm.c`). So only from such a place does the
+/// next pass visit them all, and old memory before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Boundary {
     full_scans: u64,
@@ -96,7 +97,7 @@ pub(super) struct Boundary {
 }
 
 impl Boundary {
-    /// Whether ksmd stands between two passes: it never started, or is still where it was stopped.
+    /// Returns true if ksmd stands between two passes: it never started, or is still where it was stopped.
     pub(super) fn holds(boundary: Option<Self>, now: &Ksmd) -> bool {
         let has_begun = now.full_scans > 0 || now.tracked > 0;
         !has_begun || boundary.is_some_and(|at| Some(at.visited) == now.visited && at.full_scans == now.full_scans)

@@ -1,4 +1,4 @@
-//! A scan in progress: when every page has been visited often enough, and what that brought.
+//! A scan in progress: it ends when every page has been visited often enough, and reports its outcome.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::pass_end::{Boundary, Glimpse, PassEnd};
 use super::{Coverage, Ksmd, Outcome, Report, ScanJob, Status, duty};
 use crate::sample::Rest;
 
-/// What skipping an old page costs ksmd, in nanoseconds.
+/// The cost of skipping an old page, in nanoseconds.
 const SKIP_NS: f64 = 150.0;
 
 /// Upper bound on old pages skipped per sample interval plus write latency.
@@ -16,7 +16,7 @@ const SKIPPED_AT_ONCE: u64 = 50_000;
 /// The shortest interval between two looks, but for [`Scan::skipping`].
 pub(super) const CLOSE: Duration = Duration::from_millis(20);
 
-/// How long before its foreseen end a pass is given its last batch.
+/// The time before its expected end at which a pass is given its last batch.
 const APPROACH: Duration = Duration::from_millis(60);
 
 /// A scan that a [`super::Scanner`] has started.
@@ -35,13 +35,13 @@ pub struct Scan {
     /// The last end of a pass, and the one before.
     end: PassEnd,
     before: PassEnd,
-    /// Whether the scan may end with the first pass that leaves little.
+    /// True if the scan may end with the first pass that leaves little.
     may_be_shorter: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
-    /// Where ksmd was to rest by the last sample's decision.
+    /// The end of a pass at which ksmd was to rest, by the last sample's decision.
     asked: Option<u64>,
-    /// Whether ksmd has come to that end, and what wakes it has not seen so yet.
+    /// True if ksmd has come to that end, and the thread that wakes it has yet to see it there.
     awaits_rest: bool,
 }
 
@@ -87,20 +87,21 @@ impl Scan {
         self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
     }
 
-    /// Whether all passes for memory that is new by now are still ahead: ksmd is in the rest of a pass that had begun before, or in the first
-    /// and has not reached the processes that were new when it began, which are last in it. `is_of_last`: only these have grown.
+    /// Returns true if all passes for memory that is new by now are still ahead. Either ksmd is in the rest of a pass
+    /// that had begun before. Or it is in the first and has not reached the processes that were new when that began,
+    /// which are last in it. `is_of_last`: only these have grown.
     pub fn has_all_ahead(&self, is_of_last: bool, now: &Ksmd) -> bool {
         let is_unreached = || is_of_last && !self.count.has_reached_new(now);
         self.count.ends(now) == 0 && (!self.count.is_aligned || is_unreached())
     }
 
-    /// Notes that the passes are also for so many pages more, which are ahead of ksmd.
+    /// Records that the passes are also for so many pages more, which are ahead of ksmd.
     pub fn expect(&mut self, new_pages: u64) {
         self.job.new_pages = self.job.new_pages.saturating_add(new_pages);
         self.count.expect(new_pages);
     }
 
-    /// Takes in the next sample, and reports.
+    /// Records the next sample, and reports.
     pub fn observe(&mut self, now: &Ksmd) -> Report {
         self.follow(now);
         if let Some(least_yield) =
@@ -151,10 +152,10 @@ impl Scan {
         self.seen = seen;
     }
 
-    /// Notes whether the pass under way is the last one because it leaves little to another.
+    /// Determines if the pass under way is the last one because it leaves little to another.
     ///
-    /// After growth the count begins anew in the middle of a pass, often when most new pages have been visited. If the first
-    /// whole pass from there finds nearly all pages in a tree, another pass would not merge more.
+    /// After growth the count begins anew in the middle of a pass, often when most new pages have been visited. If the
+    /// first whole pass from there finds nearly all pages in a tree, another pass would not merge more.
     fn may_end_early(&mut self, least_yield: f64, now: &Ksmd) {
         let few = (now.clean_pass_seconds * least_yield) as u64 / now.page_size.max(1);
         self.may_be_shorter = true;
@@ -179,22 +180,23 @@ impl Scan {
         self.early = may.then_some(pass);
     }
 
-    /// Where ksmd stands, if it stands between two passes.
+    /// The place where ksmd stands, if it stands between two passes.
     pub(super) fn boundary(&self) -> Option<Boundary> {
         self.end.boundary(self.seen.full_scans)
     }
 
-    /// Whether `smart_scan` may skip old pages: in the first pass, until ksmd reaches memory that it did not track when
-    /// the scan began, or may do so before the next sample. New processes are last in a pass that begins after they came.
+    /// Returns true if `smart_scan` may skip old pages: in the first pass, until ksmd reaches memory that it did not
+    /// track when the scan began, or may do so before the next sample. New processes are last in a pass that begins
+    /// after they came.
     pub(super) fn may_skip(&self, now: &Ksmd) -> bool {
         let reaches_new = self.count.is_aligned && self.left_in_pass(now).is_none_or(|left| left < SKIPPED_AT_ONCE);
         self.count.ends(now) == 0 && !reaches_new && !self.count.has_reached_new(now)
     }
 
-    /// When to look next while it may skip: before ksmd can have reached where it may not.
+    /// The time to the next look while it may skip: before ksmd can have reached where it may not.
     ///
-    /// In the rest of a pass that had begun before, it is not known when that is. Then old pages are skipped for a small part of
-    /// a pass at most.
+    /// In the rest of a pass that had begun before, it is not known when that is. Then old pages are skipped for a
+    /// small part of a pass at most.
     pub(super) fn skipping(&self, share: f64, now: &Ksmd) -> Duration {
         const SOONEST: Duration = Duration::from_millis(5);
         const LATEST: Duration = Duration::from_millis(250);
@@ -207,7 +209,7 @@ impl Scan {
         Duration::from_nanos(ns as u64).clamp(SOONEST, LATEST)
     }
 
-    /// Whether `smart_scan` was still on at the last sample, although no page is to be skipped any more.
+    /// Returns true if `smart_scan` was still on at the last sample, although no page is to be skipped any more.
     pub(super) fn skips(&self, now: &Ksmd) -> bool {
         now.is_smart && self.began != now.at
     }
@@ -218,9 +220,9 @@ impl Scan {
 
     /// The last pass: the scan ends with it. `None` while no pass is known to visit every page.
     ///
-    /// If ksmd stood in the middle of a pass when the count began, the rest of that pass comes on top, since new processes
-    /// are put behind its cursor. Stopping where it stood would not do: equal pages before and behind that place would never
-    /// be visited in one pass, and two unmerged pages merge only there.
+    /// If ksmd stood in the middle of a pass when the count began, the rest of that pass comes on top, since new
+    /// processes are put behind its cursor. Stopping where it stood would not do: equal pages before and behind that
+    /// place would never be visited in one pass, and two unmerged pages merge only there.
     fn last_pass(&self) -> Option<u64> {
         let passes = self.job.passes.saturating_sub(u64::from(self.count.is_aligned));
         let enough = self.count.full_scans.saturating_add(passes);
@@ -228,7 +230,8 @@ impl Scan {
         Some(self.early.map_or(last, |early| early.min(last)))
     }
 
-    /// Passes that ksmd will have completed when it is to rest: with the last pass, or with the next one that may be the last.
+    /// Passes that ksmd will have completed when it is to rest: with the last pass, or with the next one that may be
+    /// the last.
     pub(super) fn rest_after(&self, now: &Ksmd) -> Option<u64> {
         if self.awaits_rest {
             return Some(now.full_scans);
@@ -237,7 +240,8 @@ impl Scan {
         if self.may_be_shorter { Some(next) } else { self.last_pass().map(|last| last.saturating_add(1).max(next)) }
     }
 
-    /// Visits left in the last pass where that is about to end, and ksmd does not rest there: it is to be stopped right there.
+    /// Visits left in the last pass where that is about to end, and ksmd does not rest there: it is to be stopped right
+    /// there.
     pub(super) fn approach(&self, share: f64, now: &Ksmd) -> Option<u64> {
         if now.rest != Rest::Unavailable || !self.is_last_pass(now) || self.is_done(now) {
             return None;
@@ -247,7 +251,7 @@ impl Scan {
         (left as f64 * self.least_ns_per_page(now) <= soon).then_some(left)
     }
 
-    /// What passing a page costs at least: in smart passes all pages that are left may be skipped.
+    /// The least cost of passing a page: in smart passes all pages that are left may be skipped.
     fn least_ns_per_page(&self, now: &Ksmd) -> f64 {
         if self.job.coverage.is_clean() { now.ns_per_page } else { SKIP_NS.min(now.ns_per_page) }
     }
@@ -267,13 +271,13 @@ impl Scan {
         self.last_pass().is_some_and(|last| now.full_scans > last)
     }
 
-    /// Whether ksmd is back where the count began, having visited every page on the way.
+    /// Returns true if ksmd is back where the count began, having visited every page on the way.
     fn has_gone_round(&self, now: &Ksmd) -> bool {
         let is_clean = self.clean_from.is_some_and(|from| from <= self.count.full_scans.saturating_add(1));
         is_clean && self.count.visits_left(self.job.passes, now) == Some(0)
     }
 
-    /// What the scan brought so far. Where the CPU time of ksmd cannot be read it is `visits * ns_per_page`, and before
+    /// Returns the outcome so far. If the CPU time of ksmd cannot be read it is `visits * ns_per_page`, and before
     /// Linux 6.6 the whole time.
     fn outcome(&self, now: &Ksmd) -> Outcome {
         let gained = i128::from(now.saved_bytes) - i128::from(self.saved_bytes);
@@ -286,8 +290,8 @@ impl Scan {
         Outcome { saved_bytes: i64::try_from(gained).unwrap_or(i64::MAX), cpu_seconds: cpu_ns / 1e9 }
     }
 
-    /// When to look next: at the foreseen end, so that ksmd does not run on into another pass, but often enough to hold
-    /// the CPU share.
+    /// Returns the time to the next look: at the expected end, so that ksmd does not run on into another pass, but
+    /// often enough to hold the CPU share.
     pub(super) fn check_after(&self, share: f64, now: &Ksmd) -> Duration {
         if self.awaits_rest {
             return CLOSE;
@@ -314,7 +318,7 @@ impl Scan {
         left.clamp(CLOSE, latest)
     }
 
-    /// Whether the pass under way is known to have begun at the end that was seen last.
+    /// Returns true if the pass under way is known to have begun at the end that was seen last.
     fn knows_end(&self) -> bool {
         self.count.is_aligned || self.end != self.before
     }
@@ -325,8 +329,8 @@ fn take(pages: u64, ns_per_page: f64, share: f64) -> Duration {
     Duration::from_nanos((pages as f64 * ns_per_page / share.max(0.01)) as u64)
 }
 
-/// The shortest interval that costs little, given how long a sample takes. It lets the end of a pass be seen before the last
-/// batch of the next.
+/// The shortest interval that costs little, given how long a sample takes. It lets the end of a pass be seen before the
+/// last batch of the next.
 fn often(now: &Ksmd) -> Duration {
     const PART: u32 = 20;
     now.took.saturating_mul(PART).max(APPROACH * 3 / 4)

@@ -21,8 +21,8 @@ pub struct Scanner {
 #[derive(Debug, Clone, Copy)]
 struct LastBatch {
     full_scans: u64,
-    /// Pages that ksmd will have passed since boot when the pass ends, at most. Where a process ends that was visited in this pass,
-    /// more pages are left than seemed.
+    /// Pages that ksmd will have passed since boot when the pass ends, at most. Where a process ends that was visited
+    /// in this pass, more pages are left than seemed.
     passed: u64,
 }
 
@@ -31,13 +31,13 @@ struct LastBatch {
 pub struct Settings {
     /// The settings of ksmd.
     pub knobs: Knobs,
-    /// When to look again.
+    /// The time to the next look.
     pub check_after: Duration,
     /// Passes that ksmd will have completed when it is to rest.
     pub rest_after: Option<u64>,
     /// The share of a CPU that ksmd has, 0 to 1.
     pub share: f64,
-    /// Whether every page is visited at present.
+    /// True if every page is visited at present.
     pub visits_all: bool,
 }
 
@@ -48,24 +48,24 @@ impl Scanner {
         Scan::begin(job, self.is_between_passes(now), now)
     }
 
-    /// Notes that a scan has ended and ksmd is stopped where it stands.
+    /// Records that a scan has ended and ksmd is stopped where it stands.
     pub fn finish(&mut self, scan: &Scan) {
         self.duty.reset();
         self.boundary = scan.boundary();
     }
 
-    /// Notes that a scan is given up and ksmd is stopped.
+    /// Records that a scan is given up and ksmd is stopped.
     pub fn give_up(&mut self) {
         self.duty.reset();
     }
 
-    /// Whether ksmd stands between two passes.
+    /// Returns true if ksmd stands between two passes.
     pub fn is_between_passes(&self, now: &Ksmd) -> bool {
         Boundary::holds(self.boundary, now)
     }
 
-    /// Whether the pass ends within its last batch. If it has not, ksmd goes on as before: small batches with long sleeps would
-    /// take minutes.
+    /// Returns true if the pass ends within its last batch. If it has not, ksmd goes on as before: small batches with
+    /// long sleeps would take minutes.
     fn ends_with(&mut self, left: u64, now: &Ksmd) -> bool {
         let passed = now.passed.unwrap_or(0);
         let batch = self.last_batch.filter(|batch| batch.full_scans == now.full_scans);

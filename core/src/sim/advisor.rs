@@ -1,8 +1,8 @@
-//! The kernel's own controller of `pages_to_scan`, `scan-time`: after each pass it corrects the batch so that the next pass
-//! takes the target time, within bounds of CPU.
+//! The kernel's own controller of `pages_to_scan`, `scan-time`: after each pass it corrects the batch so that the next
+//! pass takes the target time, within bounds of CPU.
 //!
-//! Source: `scan_time_advisor` in `mm/ksm.c` (6.8). As there, all arithmetic is on integers: its truncation shows in small
-//! figures.
+//! Source: `scan_time_advisor` in `mm/ksm.c` (6.8). As there, all arithmetic is on integers: its truncation shows in
+//! small figures.
 
 use super::settings::Settings;
 

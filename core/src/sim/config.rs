@@ -17,14 +17,16 @@ pub struct Config {
     pub kernel: KernelVersion,
     /// The costs of ksmd's work.
     pub costs: Costs,
-    /// CPU time that ksmd has used before, in nanoseconds. The kernel's advisor counts all of it in its first correction.
+    /// CPU time that ksmd has used before, in nanoseconds. The kernel's advisor counts all of it in its first
+    /// correction.
     pub ksmd_before_ns: u64,
     /// The part of a CPU that ksmd gets while it works, in thousandths. The rest of the time it waits for other load.
     pub ksmd_share_permille: u32,
-    /// The length of a run: consecutive pages of the same fate, which the machine keeps as one. With 1 each page is its own.
+    /// The length of a run: consecutive pages of the same fate, which the machine keeps as one. With 1 each page is its
+    /// own.
     pub run_pages: u32,
-    /// How fast guests rewrite their memory at night, in thousandths of the day's pace. The machine boots at eight in the morning, and
-    /// the day has twelve hours. 1000: there is no night.
+    /// The pace at which guests rewrite their memory at night, in thousandths of the day's pace. The machine boots at
+    /// eight in the morning, and the day has twelve hours. 1000: there is no night.
     pub night_permille: u32,
 }
 
@@ -48,8 +50,8 @@ impl Default for Config {
 
 /// CPU time of each kind of work, in nanoseconds.
 ///
-/// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `ksmith sim calibrate` measures those of
-/// another host. They leave out that larger trees and long chains make a visit dearer.
+/// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `ksmith sim calibrate` measures those
+/// of another host. They leave out that larger trees and long chains make a visit dearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
@@ -77,16 +79,16 @@ pub struct Costs {
     pub pass: u64,
     /// A guest's own CPU time for each page that it writes.
     pub write: u64,
-    /// What each doubling of the stable tree adds to a search of it.
+    /// The cost that each doubling of the stable tree adds to a search of it.
     pub stable_level: u64,
-    /// What each doubling of the unstable tree adds to a search of it.
+    /// The cost that each doubling of the unstable tree adds to a search of it.
     pub unstable_level: u64,
     /// A full frame in a chain that a search passes.
     pub chain: u64,
 }
 
 impl Costs {
-    /// Whether a search costs more in larger trees.
+    /// Returns true if a search costs more in larger trees.
     pub(super) fn depend_on_trees(&self) -> bool {
         self.stable_level | self.unstable_level | self.chain != 0
     }

@@ -1,7 +1,7 @@
 //! The contents of pages: each distinct content once, with its place in ksmd's two trees.
 //!
-//! Contents are interned when a page is written, so that a visit compares numbers and indexes an array instead of hashing.
-//! Neighbouring pages get neighbouring slots, so that a pass reads memory in order.
+//! Contents are interned when a page is written, so that a visit compares numbers and indexes an array instead of
+//! hashing. Neighbouring pages get neighbouring slots, so that a pass reads memory in order.
 //!
 //! A content that no other page has needs no entry: its slot is a number of its own, marked by [`UNIQUE_SLOT`].
 
@@ -142,7 +142,7 @@ impl Contents {
     }
 }
 
-/// Whether a content is that of one page alone.
+/// Returns true if a content is that of one page alone.
 pub(super) fn is_unique(slot: u32) -> bool {
     slot & UNIQUE_SLOT != 0
 }

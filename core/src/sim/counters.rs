@@ -1,5 +1,5 @@
-//! The counters that a visit changes, as one value: where ksmd is inside a run of pages, the part of a visit's effect that has
-//! not come about yet is taken off again.
+//! The counters that a visit changes, as one value: where ksmd is inside a run of pages, the part of a visit's effect
+//! that has not come about yet is taken off again.
 
 use super::memory::Memory;
 
@@ -86,7 +86,7 @@ pub(super) struct Inside {
     /// The cost of each page.
     pub cost_ns: u64,
     pub step: Step,
-    /// What the visit changes. `None` if a write or the end of the guest has settled it.
+    /// The change that the visit makes; `None` if a write or the end of the guest has settled it.
     pub change: Option<Change>,
 }
 

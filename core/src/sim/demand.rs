@@ -1,9 +1,9 @@
-//! What a guest's own kernel does with the memory that its programs do not hold all the time.
+//! The memory that a guest's programs do not hold all the time, as the guest's own kernel manages it.
 
 use std::time::Duration;
 
-/// The memory of a guest that comes and goes: page cache, and programs at work now and then. It comes on top of the guest's
-/// [`Plan`](super::Plan), which the guest can't do without.
+/// The memory of a guest that comes and goes: page cache, and programs at work now and then. It comes on top of the
+/// guest's [`Plan`](super::Plan), which the guest can't do without.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Demand {
     /// The memory that the guest was started with, in bytes.
@@ -24,7 +24,7 @@ pub struct Demand {
     pub bursting_bytes: u64,
     /// The time from one run of these programs to the next.
     pub burst_every: Duration,
-    /// How long they run.
+    /// The duration of one run.
     pub burst_for: Duration,
     /// The time in which they take all of it.
     pub burst_within: Duration,

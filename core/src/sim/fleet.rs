@@ -48,7 +48,7 @@ pub struct Fleet {
     pub bursting: f64,
     /// The time from one run of these programs to the next. Each guest's first run is at a time of its own.
     pub burst_every: Duration,
-    /// How long they run.
+    /// The duration of one run.
     pub burst_for: Duration,
     /// The time in which they take their memory.
     pub burst_within: Duration,
@@ -62,7 +62,8 @@ pub struct Fleet {
     pub full: f64,
     /// The time from which guests come and go; later, if the host is not full by then.
     pub exchange_from: Duration,
-    /// Time between two exchanges, at each of which one guest leaves and one of the same size comes. Zero: there are none.
+    /// Time between two exchanges, at each of which one guest leaves and one of the same size comes. Zero: there are
+    /// none.
     pub exchange_every: Duration,
     /// The end of the story.
     pub duration: Duration,
@@ -70,8 +71,8 @@ pub struct Fleet {
     pub seed: u64,
 }
 
-/// An hour on a host of 16 GiB: guests of 1 to 4 GiB and eight images fill nine tenths of it, and from half an hour on one leaves
-/// and one comes each minute.
+/// An hour on a host of 16 GiB: guests of 1 to 4 GiB and eight images fill nine tenths of it, and from half an hour on
+/// one leaves and one comes each minute.
 impl Default for Fleet {
     fn default() -> Self {
         Self {
@@ -123,7 +124,7 @@ impl Fleet {
         machine
     }
 
-    /// Whether guests have memory that comes and goes, which [`plans`](Self::plans) leave out.
+    /// Returns true if guests have memory that comes and goes, which [`plans`](Self::plans) leave out.
     pub fn has_demands(&self) -> bool {
         self.hot + self.cold + self.bursting > 0.0
     }

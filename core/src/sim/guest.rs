@@ -23,25 +23,25 @@ pub(super) enum State {
     ZeroTracked,
     /// Maps the zero page.
     Zero,
-    /// Not there: the guest has not touched it, or has given it up. `Taken` has its `rmap_item` until ksmd's next visit, and
-    /// `TakenMerged` counts as merged until then.
+    /// Not there: the guest has not touched it, or has given it up. `Taken` has its `rmap_item` until ksmd's next
+    /// visit, and `TakenMerged` counts as merged until then.
     Absent,
     Taken,
     TakenMerged,
 }
 
 impl State {
-    /// Whether the page has an `rmap_item`.
+    /// Returns true if the page has an `rmap_item`.
     pub fn is_tracked(self) -> bool {
         !matches!(self, Self::New | Self::Zero | Self::Absent)
     }
 
-    /// Whether the page has a frame of its own.
+    /// Returns true if the page has a frame of its own.
     pub fn is_private(self) -> bool {
         matches!(self, Self::New | Self::Tracked | Self::Unstable | Self::Diverged)
     }
 
-    /// Whether the page takes no memory and holds no content.
+    /// Returns true if the page takes no memory and holds no content.
     pub fn is_absent(self) -> bool {
         matches!(self, Self::Absent | Self::Taken | Self::TakenMerged)
     }
@@ -73,7 +73,7 @@ impl Page {
         *self = Self { state, ..Self::new(self.slot) };
     }
 
-    /// Ages the page as `smart_scan` does, and returns whether it is skipped this time.
+    /// Ages the page as `smart_scan` does, and returns true if it is skipped this time.
     pub fn is_skipped(&mut self) -> bool {
         let age = self.age;
         self.age = age.saturating_add(1);
@@ -101,7 +101,7 @@ pub(super) struct Guest {
     /// Its pages, or runs of them. The counts below are in the same unit.
     pub pages: Vec<Page>,
     pub started_ns: u64,
-    /// Whether it has ended: its memory is free, and ksmd has not visited it since.
+    /// True if it has ended: its memory is free, and ksmd has not visited it since.
     pub ended: bool,
     /// The part of one CPU that it always uses, in thousandths.
     pub load_permille: u32,

@@ -32,7 +32,8 @@ pub(super) struct Ksmd {
     pub cursor: Option<Cursor>,
     /// The run before the cursor, if ksmd has not come to its end.
     pub inside: Option<Inside>,
-    /// The number of the pass, which distinguishes its unstable tree from earlier ones. Unlike `full_scans` it is never reset.
+    /// The number of the pass, which distinguishes its unstable tree from earlier ones. Unlike `full_scans` it is never
+    /// reset.
     pub pass: u32,
     /// The time until which it has worked. A step under way ends a little after the machine's time.
     pub clock_ns: u64,
@@ -88,7 +89,7 @@ impl Ksmd {
 
     /// Moves an ended guest just ahead of the cursor, so that its `rmap_item`s are freed soon.
     ///
-    /// A guest without any leaves the walk at once. Returns whether it left.
+    /// A guest without any leaves the walk at once. Returns true if it left.
     pub fn retire(&mut self, guest: u32, tracked: bool) -> bool {
         let Some(at) = self.order.iter().position(|&id| id == guest) else { return true };
         if self.cursor.is_some_and(|cursor| cursor.guest == at) {

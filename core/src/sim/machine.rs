@@ -120,7 +120,7 @@ impl Machine {
         }
     }
 
-    /// Whether ksmd rests at the end of a pass.
+    /// The state of ksmd's rest at the end of a pass.
     pub fn rest(&self) -> Rest {
         self.rest
     }
@@ -133,8 +133,8 @@ impl Machine {
     /// Starts a guest with these contents, page by page: [`ZERO`](super::ZERO), [`UNIQUE`], or any other number, which
     /// pages of the same content share.
     ///
-    /// Where the machine keeps runs of pages, each content is that of a run: page `n` of a run is equal to page `n` of another
-    /// run with the same content, and to no other page.
+    /// Where the machine keeps runs of pages, each content is that of a run: page `n` of a run is equal to page `n` of
+    /// another run with the same content, and to no other page.
     pub fn add_guest(&mut self, name: &str, pages: impl IntoIterator<Item = u64>) -> GuestId {
         let id = self.memory.guests.len() as u32;
         let pages: Vec<Page> =
@@ -161,7 +161,7 @@ impl Machine {
         GuestId(id)
     }
 
-    /// Adds memory with these contents to a guest, and returns whether there is such a guest.
+    /// Adds memory with these contents to a guest, and returns true if there is such a guest.
     pub fn grow_guest(&mut self, guest: GuestId, pages: impl IntoIterator<Item = u64>) -> bool {
         let Some(entry) = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended) else {
             return false;
@@ -181,8 +181,8 @@ impl Machine {
         true
     }
 
-    /// Adds `runs` pages, or runs of them, that a guest may touch but has not, and returns the number of the first. A write makes one
-    /// be there, and [`take_page`](Self::take_page) takes it back.
+    /// Adds `runs` pages, or runs of them, that a guest may touch but has not, and returns the number of the first. A
+    /// write makes one be there, and [`take_page`](Self::take_page) takes it back.
     pub fn reserve_pages(&mut self, guest: GuestId, runs: usize) -> Option<usize> {
         let entry = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended)?;
         let first = entry.pages.len();
@@ -197,8 +197,8 @@ impl Machine {
         Some(first)
     }
 
-    /// Takes page number `page`, or the run with that number, from a guest, as its balloon does. Its memory is free at once. Returns
-    /// whether there is one.
+    /// Takes page number `page`, or the run with that number, from a guest, as its balloon does. Its memory is free at
+    /// once. Returns whether there is one.
     pub fn take_page(&mut self, guest: GuestId, page: usize) -> bool {
         let entry = self.memory.guests.get(guest.0 as usize).filter(|entry| !entry.ended);
         let has_page = entry.is_some_and(|entry| page < entry.pages.len());
@@ -219,7 +219,7 @@ impl Machine {
         (own.merging + own.zero).cast_unsigned()
     }
 
-    /// Ends a guest, and returns whether there was one.
+    /// Ends a guest, and returns true if there was one.
     ///
     /// Its memory is free at once. KSM's counters keep its pages until ksmd's next visit, as in the kernel.
     pub fn remove_guest(&mut self, guest: GuestId) -> bool {
@@ -237,12 +237,13 @@ impl Machine {
         true
     }
 
-    /// Whether ksmd has ended a pass and not started the next.
+    /// Returns true if ksmd has ended a pass and not started the next.
     pub fn is_between_passes(&self) -> bool {
         self.ksmd.is_between_passes()
     }
 
-    /// Writes `content` to page number `page` of a guest, or to the run with that number, and returns whether there is one.
+    /// Writes `content` to page number `page` of a guest, or to the run with that number, and returns true if there is
+    /// one.
     pub fn write_page(&mut self, guest: GuestId, page: usize, content: u64) -> bool {
         let has_page =
             self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended && page < entry.pages.len());
@@ -366,7 +367,8 @@ impl Machine {
         self.config.total_bytes
     }
 
-    /// Memory in use, in bytes: by others, by guests and for KSM's own metadata. More than the machine has is swapped out.
+    /// Memory in use, in bytes: by others, by guests and for KSM's own metadata. More than the machine has is swapped
+    /// out.
     pub fn used_bytes(&self) -> u64 {
         let totals = self.totals();
         let frames = (totals.private + totals.frames).cast_unsigned();
@@ -379,7 +381,7 @@ impl Machine {
         (totals.private + totals.frames).cast_unsigned()
     }
 
-    /// Whether another page fits.
+    /// Returns true if another page fits.
     pub(super) fn has_room(&self) -> bool {
         self.used_bytes() + PAGE_SIZE * u64::from(self.config.run_pages)
             <= self.config.total_bytes.saturating_add(self.config.swap_bytes)
@@ -469,8 +471,8 @@ impl Machine {
         self.schedule(sweep.started_ns, Event::Sweep(self.sweeps.len() - 1));
     }
 
-    /// Has a guest rewrite `runs` pages, or runs of them, from number `first` on, once in `every`; `None` ends it. It takes the place of
-    /// rewriting that began at the same page.
+    /// Has a guest rewrite `runs` pages, or runs of them, from number `first` on, once in `every`; `None` ends it. It
+    /// takes the place of rewriting that began at the same page.
     pub fn set_rewriting(&mut self, guest: GuestId, first: usize, runs: usize, every: Option<Duration>) {
         let (first, runs) = (first as u32, runs as u32);
         // A sweep without runs is scheduled no more.

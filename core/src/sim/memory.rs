@@ -10,7 +10,7 @@ use super::stable::Stable;
 pub(super) enum Visit {
     /// The checksum was new.
     Checksum {
-        /// Whether the stable tree was searched before, as kernels before 6.11 do.
+        /// True if the stable tree was searched before, as kernels before 6.11 do.
         has_searched: bool,
     },
     /// Both trees had no equal page.

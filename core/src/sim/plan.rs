@@ -90,15 +90,15 @@ impl Plan {
         self.with(Part::Rewritten { pages, every })
     }
 
-    /// Adds pages that no other page equals at first, and that are equal, `after` its start, to the same pages of every guest that
-    /// uses the same label.
+    /// Adds pages that no other page equals at first, and that are equal, `after` its start, to the same pages of every
+    /// guest that uses the same label.
     #[must_use]
     pub fn settling(self, label: u16, pages: u32, after: Duration) -> Self {
         self.with(Part::Settling { label, pages, after })
     }
 
-    /// Adds memory that the guest takes bit by bit, `over` that time from its start. Its pages are equal to the same pages of every
-    /// guest that uses the same label, and lie behind all other parts.
+    /// Adds memory that the guest takes bit by bit, `over` that time from its start. Its pages are equal to the same
+    /// pages of every guest that uses the same label, and lie behind all other parts.
     #[must_use]
     pub fn growing(self, label: u16, pages: u32, over: Duration) -> Self {
         self.with(Part::Growing { label, pages, over })
@@ -156,7 +156,8 @@ impl Plan {
         here.flat_map(move |part| (0..part.runs(run_pages)).map(|index| part.content(index)))
     }
 
-    /// The contents of part number `part` at the start, one for each run of `run_pages` pages, each with its place in the guest.
+    /// The contents of part number `part` at the start, one for each run of `run_pages` pages, each with its place in
+    /// the guest.
     pub fn part_contents(&self, part: usize, run_pages: u32) -> impl Iterator<Item = (usize, u64)> {
         let first: u32 = self.parts.iter().take(part).map(|part| part.runs(run_pages)).sum();
         let runs = self.parts.get(part).map(|part| (0..part.runs(run_pages)).map(|index| part.content(index)));

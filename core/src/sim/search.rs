@@ -1,8 +1,8 @@
-//! What a search of the trees costs beyond what a visit costs where it was measured.
+//! The cost of a search of the trees beyond that of a visit where it was measured.
 //!
-//! `ksmith sim calibrate` measures a visit beside an empty stable tree and an unstable tree that grows to 65,536 pages, and a
-//! merge while the stable tree grows to as many frames. A search of a larger tree goes deeper, and comes to nodes and pages that no
-//! cache holds.
+//! `ksmith sim calibrate` measures a visit beside an empty stable tree and an unstable tree that grows to 65,536 pages.
+//! It measures a merge while the stable tree grows to as many frames. A search of a larger tree goes deeper, and comes
+//! to nodes and pages that no cache holds.
 
 use super::config::Costs;
 use super::content::{NONE, ZERO_SLOT};
@@ -17,10 +17,12 @@ const SIXTEENTHS: i64 = 16;
 /// The mean of [`log2`] in the unstable tree that was measured: about `log2 65536 - 1 / ln 2`.
 const USUAL_UNSTABLE: i64 = 232;
 
-/// The mean depth below the cached contents in the stable tree that was measured: that of `log2(1 + n / 4096)`, in sixteenths.
+/// The mean depth below the cached contents in the stable tree that was measured: that of `log2(1 + n / 4096)`, in
+/// sixteenths.
 const USUAL_STABLE: i64 = 45;
 
-/// The depth below the cached contents of a stable tree of 65,536 contents, beside which joining it is measured, in sixteenths.
+/// The depth below the cached contents of a stable tree of 65,536 contents, beside which joining it is measured, in
+/// sixteenths.
 const FULL_STABLE: i64 = 65;
 
 /// A visit costs a quarter of what was measured at least, however small the trees are.

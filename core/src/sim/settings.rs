@@ -1,4 +1,4 @@
-//! The values of the writable files, and why the kernel refuses one.
+//! The values of the writable files, and the reasons why the kernel refuses one.
 
 use crate::field::KernelVersion;
 use crate::kernel::FIELDS;
@@ -69,12 +69,12 @@ impl Settings {
     }
 }
 
-/// Whether `kernel` has the KSM file `name`.
+/// Returns true if `kernel` has the KSM file `name`.
 pub(super) fn has(kernel: KernelVersion, name: &str) -> bool {
     FIELDS.iter().any(|field| field.name == name && field.since <= kernel)
 }
 
-/// Why the kernel refuses a value.
+/// The reason why the kernel refuses a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no such file.

@@ -17,7 +17,8 @@ const TICK_NS: u64 = 10_000_000;
 /// The PID of the first guest.
 pub(super) const FIRST_PID: u32 = 1000;
 
-/// Creates a [`Ksm`] with values for the files that `$kernel` has. Others, and those that are not simulated, are absent.
+/// Creates a [`Ksm`] with values for the files that `$kernel` has. Others, and those that are not simulated, are
+/// absent.
 macro_rules! files_of {
     ($kernel:expr; $($name:ident: $value:expr,)*) => {{
         let mut ksm = Ksm::default();

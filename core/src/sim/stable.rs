@@ -1,7 +1,7 @@
 //! The stable tree: frames that merged pages map, and chains of frames with the same content.
 //!
-//! A node is full at `max_page_sharing` mappings. A further page waits in the unstable tree for a second one, and the two
-//! make another node, a *dup*, of the same content. Source: `stable_tree_search`, `stable_node_dup`.
+//! A node is full at `max_page_sharing` mappings. A further page waits in the unstable tree for a second one, and the
+//! two make another node, a *dup*, of the same content. Source: `stable_tree_search`, `stable_node_dup`.
 
 use rustc_hash::FxHashMap;
 
@@ -18,9 +18,9 @@ pub(super) struct Node {
     pub mapped: u32,
     next: u32,
     prev: u32,
-    /// Whether it is in a chain.
+    /// True if it is in a chain.
     pub dup: bool,
-    /// Whether it was the last one of its chain.
+    /// True if it was the last one of its chain.
     ends_chain: bool,
 }
 
@@ -169,7 +169,7 @@ impl Stable {
         }
     }
 
-    /// Removes an `rmap_item` that no longer maps `node`.
+    /// Removes an `rmap_item` of a page that does not map `node` any more.
     pub fn remove_item(&mut self, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.items -= 1;

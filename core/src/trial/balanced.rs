@@ -1,8 +1,8 @@
 //! A balance policy in charge of the guests of a simulated host, beside the policy in charge of its ksmd.
 //!
-//! Each guest has a kernel of its own ([`SimGuest`]): it fills its page cache, drops it when memory is taken, and reads back what it
-//! needs. The machine has the pages that come of it, so that what merges needs no taking, and taking what is merged frees
-//! nothing. What the host has no memory for is swapped out.
+//! Each guest has a kernel of its own ([`SimGuest`]): it fills its page cache, drops it when memory is taken, and reads
+//! back what it needs. The machine has the pages that come of it, so that what merges needs no taking, and taking what
+//! is merged frees nothing. What the host has no memory for is swapped out.
 
 mod guests;
 mod mirror;
@@ -18,7 +18,7 @@ use crate::sim::{Demand, Machine, PAGE_SIZE, Plan};
 /// The time step: guests live, and the balance policy is asked, at whole multiples of it.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What came of balancing.
+/// The outcome of balancing a host's guests.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Balancing {
     /// Seconds in which the host had less memory than was in use.
@@ -75,8 +75,8 @@ pub struct Balanced {
 }
 
 impl Balanced {
-    /// Prepares these guests for a story of this length, with memory in runs of `run_pages` pages, under the balance policy of
-    /// `config`, or under none.
+    /// Prepares these guests for a story of this length, with memory in runs of `run_pages` pages, under the balance
+    /// policy of `config`, or under none.
     pub fn new(
         guests: Vec<(Plan, Demand)>,
         run_pages: u32,
@@ -109,7 +109,7 @@ impl Balanced {
         self.last.map_or(Duration::ZERO, |last| last + TICK)
     }
 
-    /// What came of balancing so far.
+    /// Returns the outcome of balancing so far.
     pub fn record(&self) -> Balancing {
         Balancing {
             refaults: self.guests.refaults(),
@@ -119,12 +119,13 @@ impl Balanced {
         }
     }
 
-    /// How short memory is for the policy in charge of ksmd: see [`balance::shortness`]. 0 without a balance policy.
+    /// Returns the shortness of memory for the policy in charge of ksmd: see [`balance::shortness`]. 0 without a
+    /// balance policy.
     pub fn shortness(&self) -> f64 {
         self.shortness
     }
 
-    /// Whether the balance policy has asked for merging since the last call: two clean passes at once.
+    /// Returns true if the balance policy has asked for merging since the last call: two clean passes at once.
     pub fn take_wish_to_merge(&mut self) -> bool {
         std::mem::take(&mut self.wants_merging)
     }

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use crate::sim::{Costs, Fleet};
 
-/// What ksmd has to do for guests that come, if all that was there before is merged.
+/// The least work of ksmd for guests that come, if all that was there before is merged.
 ///
 /// ```text
 /// cpu = batches * 2 * (old pages, in a smart pass) + new pages * (first visit + second visit) + freed pages
 /// ```
 ///
-/// A page merges on its second visit, ksmd comes to new pages after the old ones, and a smart pass skips old unmerged pages eight times
-/// in nine. Arrivals of one batch share their two passes. Not in it: the visits that `smart_scan` makes to a page at the ages 2, 3, 5, 8
-/// and 13, merging again what guests rewrite or grow, batches of ksmd, and samples.
+/// A page merges on its second visit, ksmd comes to new pages after the old ones, and a smart pass skips old unmerged
+/// pages eight times in nine. Arrivals of one batch share their two passes. Not in it: the visits that `smart_scan`
+/// makes to a page at the ages 2, 3, 5, 8 and 13, merging again what guests rewrite or grow, batches of ksmd, and
+/// samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
     /// Guests that come in the time looked at.

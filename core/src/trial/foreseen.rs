@@ -7,13 +7,13 @@ use crate::knobs::{Knob, Knobs};
 use crate::scan::{Coverage, ScanJob};
 use crate::sim::Fleet;
 
-/// How often it looks at the clock.
+/// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Makes two smart passes each time `batch` guests have come, at once and with a whole CPU, and nothing else.
 ///
-/// A page merges on its second visit, and ksmd comes to new guests last, after it has passed all old memory. So no policy merges an
-/// arrival sooner, or for less CPU time, unless arrivals share their passes.
+/// A page merges on its second visit, and ksmd comes to new guests last, after it has passed all old memory. So no
+/// policy merges an arrival sooner, or for less CPU time, unless arrivals share their passes.
 #[derive(Debug, Clone)]
 pub struct Foreseen {
     /// When guests come, in order.

@@ -56,8 +56,8 @@ impl SimHost {
         }
     }
 
-    /// Has ksmd scan under a lease, as on a live host: it is woken for each batch, or part of one, when it is seen asleep. That takes
-    /// several times the time of a simulation without it.
+    /// Has ksmd scan under a lease, as on a live host: it is woken for each batch, or part of one, when it is seen
+    /// asleep. That takes several times the time of a simulation without it.
     #[must_use]
     pub fn under_lease(self) -> Self {
         Self { is_leased: true, ..self }
@@ -92,7 +92,8 @@ impl SimHost {
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
-    /// Takes a sample without reading guests' memory. Settings are as decided on: what a lease does with them is its own business.
+    /// Takes a sample without reading guests' memory. Settings are as decided on: what a lease does with them is its
+    /// own business.
     pub fn look(&mut self) -> Sample {
         let mut sample = self.machine.sample();
         self.show_decided(&mut sample.ksm);

@@ -1,4 +1,4 @@
-//! What sketches bring on the simulated machine.
+//! Tests of the effect of sketches on the simulated machine.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ fn trial(machine: Machine, has_sketches: bool) -> Trial {
     Trial::on(if has_sketches { host } else { host.without_sketches() }, policy(), Limits::default())
 }
 
-/// A host of 16 GiB on which guests come and go each minute. Without sketches clean passes are made for them that bring nothing.
+/// A host of 16 GiB on which guests come and go each minute. Without sketches clean passes are made for them that bring
+/// nothing.
 #[test]
 fn clean_passes_that_bring_nothing_are_saved() {
     let fleet =

@@ -1,4 +1,4 @@
-//! A small fleet under the default policy.
+//! Tests of a small fleet under the default policy.
 
 use super::*;
 use crate::decide::PolicyConfig;

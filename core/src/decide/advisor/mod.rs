@@ -17,7 +17,7 @@ use crate::knobs::{Knob, Knobs};
 use crate::reading::Reading;
 use crate::units::Span;
 
-/// How often the advisor is watched. It acts once per pass, which takes minutes.
+/// The interval between two checks of the advisor. It acts once per pass, which takes minutes.
 const WATCH_EVERY: Duration = Duration::from_secs(10);
 
 /// The sleep that is assumed where it can't be read: the kernel's default.
@@ -99,8 +99,8 @@ fn most_percent(view: &View<'_>) -> Option<u64> {
     (part < 1.0).then_some((part * 100.0 + 1e-9) as u64)
 }
 
-/// The limit on the advisor's pages. The one for CPU matters here only under the advisor's own floor, and is
-/// rounded down to a power of two, so that it does not move with every new measurement.
+/// The limit on the advisor's pages. The limit on CPU matters here only below the advisor's own floor. It is rounded
+/// down to a power of two, so that it does not move with every new measurement.
 fn most_pages(view: &View<'_>) -> Option<u64> {
     let most = u64::from(view.limits.max_pages_to_scan);
     if most_percent(view).is_some_and(|percent| percent < FLOOR_PERCENT) {
@@ -111,7 +111,7 @@ fn most_pages(view: &View<'_>) -> Option<u64> {
     (most < u64::from(u32::MAX)).then_some(most)
 }
 
-/// Hands over to the kernel and watches.
+/// The policy that hands over to the kernel's advisor and watches it.
 #[derive(Debug, Clone, Default)]
 pub struct Advisor {
     config: AdvisorConfig,
@@ -120,7 +120,7 @@ pub struct Advisor {
 }
 
 impl Advisor {
-    /// With these parameters.
+    /// Creates the policy with these parameters.
     pub fn new(config: AdvisorConfig) -> Self {
         Self { config, pages: None }
     }

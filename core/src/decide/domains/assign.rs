@@ -1,11 +1,11 @@
-//! Which domain a guest belongs to: ordered rules, the first that fits counts.
+//! The assignment of guests to domains by ordered rules, of which the first match counts.
 
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
 use crate::guest::Guest;
 
-/// One rule: it fits a guest that fits all that it names. `*` stands for any text, `?` for one character.
+/// One rule: it matches a guest that matches all that it names. `*` stands for any text, `?` for one character.
 ///
 /// A process chooses its own command line. So a rule with name, UUID or metadata fits a verified guest only. User and
 /// cgroup are the kernel's word.
@@ -83,18 +83,18 @@ impl Rule {
         &self.domain
     }
 
-    /// Whether the rule fits every guest of an ordinary user.
+    /// Returns true if the rule matches every guest of an ordinary user.
     pub fn fits_all_users(&self) -> bool {
         let names_more = self.goes_by_words() || self.cgroup.is_some();
         !names_more && self.user.as_ref().is_some_and(|user| *user == WildMatch::new("*"))
     }
 
-    /// Whether the rule goes by words that the guest's own user can choose, unless the guest is verified.
+    /// Returns true if the rule matches by text that the guest's own user can choose, unless the guest is verified.
     fn goes_by_words(&self) -> bool {
         self.name.is_some() || self.uuid.is_some() || self.metadata.is_some()
     }
 
-    /// Whether the rule fits. What is not known of a guest fits nothing.
+    /// Returns true if the rule matches. An unknown property of a guest matches no pattern.
     pub fn fits(&self, guest: &Guest) -> bool {
         if self.goes_by_words() && !guest.is_verified {
             return false;
@@ -111,7 +111,7 @@ impl Rule {
     }
 }
 
-/// Whether a pattern of a cgroup may fit one that an ordinary user has made.
+/// Returns true if a pattern of a cgroup may match one that an ordinary user has made.
 fn is_loose(pattern: &str) -> bool {
     let first = pattern.strip_prefix('/').map(|rest| rest.split_once('/').map_or(rest, |(first, _)| first));
     first.is_none_or(|first| first.contains(['*', '?']))

@@ -1,4 +1,4 @@
-//! `max_passes_per_hour`: how often an attacker may see whether something merged.
+//! The limit `max_passes_per_hour`: it bounds how often an attacker may see whether something merged.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The time over which passes are counted.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Counts the passes of the last hour. At most one may end between two looks, which the guard's pace sees to
+/// A counter of the passes of the last hour. At most one may end between two updates, which the guard's pace sees to
 /// ([`super::paced`]); then no hour has more passes than allowed.
 #[derive(Debug, Clone)]
 pub struct PassBudget {
@@ -23,7 +23,7 @@ impl PassBudget {
         Self { most, ended: VecDeque::new(), full_scans: None }
     }
 
-    /// Takes in the kernel's count of passes, and returns how long ksmd must be parked. `None`: it may scan.
+    /// Records the kernel's count of passes. Returns the time for which ksmd must be parked; `None` if it may scan.
     pub fn look(&mut self, now: Duration, full_scans: Option<u64>) -> Option<Duration> {
         // Without a count the rate of passes is not known.
         let Some(count) = full_scans else { return Some(HOUR) };

@@ -12,17 +12,17 @@ use crate::guest::Guest;
 
 /// The first kernel on which a page never merges on its first visit.
 ///
-/// Earlier ones look a page up among the merged pages before they compare checksums (`cmp_and_merge_page` in `mm/ksm.c`).
-/// So a new guest's pages may merge with another domain's in the batch that finds them first, before any guard can
-/// look at that guest. Nothing below `/sys` or `/proc` shows which of the two a kernel does, so its version decides.
-/// A distribution that brought the change to an older version is refused too.
+/// Earlier ones look a page up among the merged pages before they compare checksums (`cmp_and_merge_page` in
+/// `mm/ksm.c`). So a new guest's pages may merge with another domain's in the batch that finds them first, before any
+/// guard can look at that guest. Nothing below `/sys` or `/proc` shows which of the two a kernel does, so its version
+/// decides. A distribution that brought the change to an older version is refused too.
 pub const MERGES_ON_SECOND_VISIT: KernelVersion = KernelVersion::new(6, 11);
 
-/// The trust domains, and what follows from them.
+/// The trust domains, and their enforcement.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DomainsConfig {
-    /// What to do about guests of different domains.
+    /// The treatment of guests of different domains.
     pub mode: DomainMode,
     /// The domain that may merge in mode `one`; without it, the one that gains most.
     pub admit: Option<String>,
@@ -30,13 +30,13 @@ pub struct DomainsConfig {
     pub nodes: BTreeMap<String, u32>,
     /// The domain of verified guests that no rule fits. Without it they belong to none, and may not merge with others.
     pub default: Option<String>,
-    /// What to do about a guest outside that can't be switched off.
+    /// The treatment of a guest outside that can't be switched off.
     pub unswitchable: Unswitchable,
     /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
     /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
     #[serde(alias = "residue_mib")]
     pub remaining_mergeable_mib: u32,
-    /// What becomes of guests that were switched off when the daemon ends.
+    /// The treatment of switched-off guests when the daemon ends.
     pub on_exit: OnExit,
     /// The most passes in any hour: merging is an attacker's clock, and this is how fast it ticks.
     pub max_passes_per_hour: Option<NonZeroU32>,
@@ -44,7 +44,7 @@ pub struct DomainsConfig {
     pub rule: Vec<Rule>,
 }
 
-/// What to do about guests of different domains.
+/// The treatment of guests of different domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DomainMode {
@@ -57,7 +57,7 @@ pub enum DomainMode {
     Node,
 }
 
-/// What to do about a guest outside that can't be switched off.
+/// The treatment of a guest outside that can't be switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unswitchable {
@@ -68,7 +68,7 @@ pub enum Unswitchable {
     Allow,
 }
 
-/// What becomes of guests that were switched off when the daemon ends.
+/// The treatment of switched-off guests when the daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExit {
@@ -80,7 +80,7 @@ pub enum OnExit {
 }
 
 impl DomainsConfig {
-    /// The domain of a guest. `None`: it belongs to none.
+    /// Returns the domain of a guest; `None` if it belongs to none.
     ///
     /// A guest that is not verified never gets into the default domain: it could get there by another name than the one
     /// that a rule fits.
@@ -89,20 +89,20 @@ impl DomainsConfig {
         rule.map(Rule::domain).or(self.default.as_deref().filter(|_| guest.is_verified))
     }
 
-    /// Notes with each guest which domain it belongs to.
+    /// Sets the domain of each guest.
     pub fn assign(&self, guests: &mut [Guest]) {
         for guest in guests {
             guest.domain = self.domain_of(guest).map(str::to_owned);
         }
     }
 
-    /// Whether domains are kept apart, and not only reported.
+    /// Returns true if domains are kept apart, and not only reported.
     pub fn is_enforced(&self) -> bool {
         self.mode != DomainMode::Report
     }
 
-    /// Why the domains can't be kept apart on this kernel, and what to do. `None`: they can be, or need not be. A
-    /// kernel of unknown version is refused.
+    /// Returns the reason why the domains can't be kept apart on this kernel, with the remedy; `None` if they can be,
+    /// or need not be. A kernel of unknown version is refused.
     pub fn refused_on(&self, kernel: Option<KernelVersion>) -> Option<String> {
         let mode = match self.mode {
             DomainMode::Report => return None,
@@ -122,17 +122,17 @@ impl DomainsConfig {
         ))
     }
 
-    /// Whether ksmd may scan only while a daemon watches.
+    /// Returns true if ksmd may scan only while a daemon watches.
     pub fn needs_a_guard(&self) -> bool {
         self.is_enforced() || self.max_passes_per_hour.is_some()
     }
 
-    /// Whether it assigns no guest to any domain.
+    /// Returns true if the configuration assigns no guest to any domain.
     pub fn is_unconfigured(&self) -> bool {
         self.rule.is_empty() && self.default.is_none()
     }
 
-    /// Whether the operator has declared that all memory that may merge belongs to one domain.
+    /// Returns true if the operator has declared that all memory that may merge belongs to one domain.
     ///
     /// Either all verified guests and all users are of one domain, or all that is outside one domain may not merge.
     pub fn declares_one_domain(&self) -> bool {
@@ -142,7 +142,7 @@ impl DomainsConfig {
         is_the_hosts || is_admitted && self.unswitchable == Unswitchable::Park
     }
 
-    /// Says what is contradictory in the settings.
+    /// Returns the contradictions in the settings.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         let mut owners: BTreeMap<u32, &str> = BTreeMap::new();
@@ -161,8 +161,8 @@ impl DomainsConfig {
         found
     }
 
-    /// Says where a domain is named to which no rule and no default assigns a guest. That is no contradiction: no guest
-    /// may merge then. It is a likely slip.
+    /// Returns the settings that name a domain to which no rule and no default assigns a guest. That is no
+    /// contradiction, since no guest may merge then, but a likely slip.
     pub fn unknown_domains(&self) -> Vec<Contradiction> {
         let known: BTreeSet<&str> = self.rule.iter().map(Rule::domain).chain(self.default.as_deref()).collect();
         let slip = |domain: &str, key: &[&str]| {

@@ -1,4 +1,4 @@
-//! The guard: which guests must be switched off, and whether ksmd must be parked until then.
+//! The guard: it decides which guests must be switched off, and parks ksmd until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +16,13 @@ pub struct DomainGuest {
     pub id: GuestId,
     /// The guest's name.
     pub name: String,
-    /// Whether all its processes are known. A guest that is not known counts as outside, and is not switched yet.
+    /// True if all its processes are known. An unknown guest counts as outside, and is not switched yet.
     pub is_known: bool,
     /// Its domain; `None` if it belongs to none or is not known.
     pub domain: Option<String>,
-    /// Whether any of its memory is mergeable. `None`: not known, which counts as yes.
+    /// True if any of its memory is mergeable; `None` if that is not known, which counts as true.
     pub mergeable: Option<bool>,
-    /// Why it can't be switched off, if so.
+    /// The reason why it can't be switched off, if so.
     pub unswitchable: Option<String>,
     /// Saved less metadata.
     pub profit_bytes: i64,
@@ -32,10 +32,10 @@ pub struct DomainGuest {
     pub nodes: Option<BTreeSet<u32>>,
 }
 
-/// What the guard decides.
+/// A decision of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ruling {
-    /// Why ksmd must be parked. `None`: it may scan.
+    /// The reason why ksmd must be parked; `None` if it may scan.
     pub park: Option<String>,
     /// Guests to be switched off.
     pub off: Vec<GuestId>,
@@ -45,7 +45,7 @@ pub struct Ruling {
     pub outside: Vec<GuestId>,
 }
 
-/// What is remembered of a guest that was ordered to be switched.
+/// The last order to switch a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Under way.
@@ -56,7 +56,7 @@ enum Order {
     Failed { at: Duration },
 }
 
-/// Decides over time which guests may merge.
+/// The guard of the trust domains, which decides over time which guests may merge.
 #[derive(Debug, Clone)]
 pub struct Domains {
     config: DomainsConfig,
@@ -87,7 +87,7 @@ impl Domains {
         self.admitted.as_deref()
     }
 
-    /// Whether a guest was switched off by an order of this guard.
+    /// Returns true if an order of this guard has switched the guest off.
     pub fn is_switched_off(&self, id: GuestId) -> bool {
         matches!(self.orders.get(&id), Some(Order::Off { .. }))
     }
@@ -133,7 +133,7 @@ impl Domains {
         ruling
     }
 
-    /// Learns what came of an order.
+    /// Records the outcome of an order.
     pub fn done(&mut self, id: GuestId, now: Duration, outcome: Result<(), String>) {
         let Some(Order::Going { on }) = self.orders.get(&id).copied() else { return };
         match outcome {
@@ -152,8 +152,8 @@ impl Domains {
         self.errors.remove(&id);
     }
 
-    /// Chooses the admitted domain, and keeps it as long as it has guests: the gain of guests that are switched off is not
-    /// known.
+    /// Chooses the admitted domain, and keeps it as long as it has guests: the gain of guests that are switched off is
+    /// not known.
     fn admit(&mut self, guests: &[DomainGuest]) {
         if self.config.mode != DomainMode::One {
             return;
@@ -177,7 +177,7 @@ impl Domains {
         self.admitted = best.map(|(domain, _)| domain.clone());
     }
 
-    /// Whether a guest may merge here.
+    /// Returns true if the guest may merge under the present mode.
     fn is_inside(&self, guest: &DomainGuest) -> bool {
         let Some(domain) = &guest.domain else { return false };
         match self.config.mode {

@@ -1,12 +1,12 @@
 //! Trust domains: guests of different domains must not share pages.
 //!
-//! Sharing a page is a side channel: a write to a merged page takes longer than one to an unshared page, so a
-//! guest can time it and so learn whether another guest holds the same page (Suzaki et al., EuroSec 2011), and merging moves pages
-//! to frames that an attacker may have prepared (Razavi et al., Flip Feng Shui, USENIX Security 2016). So either one
-//! domain alone may merge, or each has memory that KSM does not compare with the others'.
+//! Sharing a page is a side channel: a write to a merged page takes longer than one to an unshared page. A guest can
+//! time it and so learn whether another guest holds the same page (Suzaki et al., EuroSec 2011). Merging also moves
+//! pages to frames that an attacker may have prepared (Razavi et al., Flip Feng Shui, USENIX Security 2016). So either
+//! one domain alone may merge, or each has memory that KSM does not compare with the others'.
 //!
 //! The decision is a guard and no policy: it names the guests to switch off, and parks ksmd as long as a guest that may
-//! merge is outside the admitted domain. A guest that is not known counts as outside.
+//! merge is outside the admitted domain. An unknown guest counts as outside.
 
 mod assign;
 mod budget;

@@ -1,10 +1,10 @@
-//! How fast ksmd may go while domains are kept apart, and how it is parked.
+//! The pace of ksmd while domains are kept apart, and the decision to park it.
 //!
 //! A page merges on its second visit, in the pass after its first. ksmd makes at most one pass between two sleeps
-//! (`ksm_do_scan` returns at the end of a pass), so with `sleep_millisecs` at [`GUARD_SLEEP`] at least that long lies
-//! between the two visits, and a guard that looks every [`GUARD_LOOK`] sees a new guest several times in between. The
-//! value must not change, since a write of another one wakes ksmd at once. Batches of seconds are made in parts, and ksmd sleeps after
-//! the last part and at the end of a pass all the same ([`crate::lease`]).
+//! (`ksm_do_scan` returns at the end of a pass). With `sleep_millisecs` at [`GUARD_SLEEP`], at least that long lies
+//! between the two visits, and a guard that decides every [`GUARD_LOOK`] sees a new guest several times in between. The
+//! value must not change, since a write of another one wakes ksmd at once. Batches of seconds are made in parts, and
+//! ksmd sleeps after the last part and at the end of a pass all the same ([`crate::lease`]).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which domains may share pages now, and what that means.
+//! The report of which domains may share pages, and of the consequences.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub struct DomainsReport {
     pub mode: DomainMode,
     /// Each domain with guests, and the guests of no domain.
     pub domains: Vec<DomainFigures>,
-    /// Whether pages of guests of different domains may be compared and merged.
+    /// True if pages of guests of different domains may be compared and merged.
     pub may_share_across: bool,
-    /// What KSM's side channels mean here, in one sentence.
+    /// The consequence of KSM's side channels on this host, in one sentence.
     pub meaning: String,
 }
 
@@ -35,7 +35,7 @@ pub struct DomainFigures {
     pub saved_bytes: u64,
 }
 
-/// What the side channels of merging mean.
+/// The consequence of the side channels of merging.
 const CHANNEL: &str = "a guest can time a write and so learn whether another guest holds the same page";
 
 impl DomainsReport {

@@ -15,15 +15,15 @@ pub struct Held {
     pub pages: u32,
 }
 
-/// What is shared across domains at one moment. The kernel's zero page does not count: all processes map it, merging or
-/// not.
+/// The memory shared across domains at one moment. The kernel's zero page does not count: all processes map it, merging
+/// or not.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sharing {
     /// Memory that more than one domain maps, each frame counted once.
     pub across_bytes: u64,
-    /// Of each domain with merged memory, how much of that others map too.
+    /// Each domain with merged memory, and the part that others map too.
     pub domains: Vec<DomainSharing>,
-    /// Each two domains that share.
+    /// Each pair of domains that share memory.
     pub pairs: Vec<PairSharing>,
 }
 
@@ -38,7 +38,7 @@ pub struct DomainSharing {
     pub across_bytes: u64,
 }
 
-/// What two domains share.
+/// The memory that two domains share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairSharing {
     /// The names of the two domains. Twice `None`: guests that belong to no domain, among themselves.
@@ -48,7 +48,7 @@ pub struct PairSharing {
 }
 
 impl Sharing {
-    /// Counts what is shared. `domains` has each guest's domain.
+    /// Counts the shared memory. `domains` has each guest's domain.
     pub fn of(domains: &[Option<&str>], mut held: Vec<Held>, page_size: u64) -> Self {
         let domain_of = |held: &Held| domains.get(held.guest as usize).copied().flatten();
         held.sort_unstable();
@@ -101,7 +101,7 @@ impl Sharing {
         }
     }
 
-    /// What a domain maps together with others.
+    /// Returns the bytes that a domain maps together with others.
     pub fn across(&self, domain: Option<&str>) -> u64 {
         self.domains.iter().find(|it| it.domain.as_deref() == domain).map_or(0, |it| it.across_bytes)
     }

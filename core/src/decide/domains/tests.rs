@@ -1,4 +1,4 @@
-//! Rules, the guard, its pace and its clock.
+//! Tests of the rules, the guard, its pace and its pass budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -302,8 +302,8 @@ fn any_guest() -> impl Strategy<Value = DomainGuest> {
 }
 
 proptest! {
-    /// Whatever guests start and end and however switches end: while ksmd may run, no guest that may merge is outside the
-    /// admitted domain, or off its domain's node.
+    /// Whatever guests start and end and however switches end: while ksmd may run, no guest that may merge is outside
+    /// the admitted domain, or off its domain's node.
     #[test]
     fn no_guest_outside_may_merge_while_ksmd_may_run(
         steps in prop::collection::vec(

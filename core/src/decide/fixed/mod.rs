@@ -19,14 +19,14 @@ use crate::knobs::{Knob, Knobs};
 
 use super::{Decision, Policy, ReadFile, Reason, Settings, View, ground, settings};
 
-/// How often the settings are looked after when nothing happens.
+/// The interval between two checks of the settings when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Settings by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Preset {
-    /// What the kernel boots with, and `run` = 1.
+    /// The settings that the kernel boots with, and `run` = 1.
     KernelDefault,
     /// 1000 pages every 10 ms.
     Morfik,

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use super::KsmtunedConfig;
 
-/// What is wrong with `/etc/ksmtuned.conf`, and where.
+/// An error in `/etc/ksmtuned.conf`, with its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct BadConf {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// The problem, and its remedy.
     pub problem: String,
 }
 

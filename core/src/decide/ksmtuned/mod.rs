@@ -1,10 +1,9 @@
 //! `ksmtuned`: the arithmetic of ksmtuned (Dan Kenigsberg, Red Hat 2009; `/usr/sbin/ksmtuned` in Debian and RHEL),
 //! number for number, for hosts where only the program is to change.
 //!
-//! What differs, because it is broken there: QEMU is found however it was started (Debian's pattern misses
-//! libvirt's command lines), sums of 2 TiB and more count (mawk prints them as `2.24004e+09`, which the script can't
-//! compare), and the first look comes at once and not after a minute.
-//! `ksmith/tests/host/ksmtuned_oracle.rs` runs the original beside it.
+//! It differs where the original is broken. QEMU is found however it was started; Debian's pattern misses libvirt's
+//! command lines. Sums of 2 TiB and more count; mawk prints them as `2.24004e+09`, which the script can't compare. The
+//! first look comes at once and not after a minute. `ksmith/tests/host/ksmtuned_oracle.rs` runs the original beside it.
 
 mod conf;
 mod file;
@@ -74,7 +73,7 @@ impl KsmtunedConfig {
     }
 }
 
-/// What the original computes once, from the host's memory in KiB.
+/// The figures that the original computes once, from the host's memory in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Scale {
     total: i64,
@@ -83,7 +82,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// The shell counts in 64-bit numbers that wrap, and so does this.
+    /// Computes the figures in 64-bit numbers that wrap, as the shell does.
     fn of(config: &KsmtunedConfig, total: i64) -> Self {
         let sleep = i64::from(config.sleep_msec).wrapping_mul(16 << 20).wrapping_div(total).max(10);
         let thres = total.wrapping_mul(config.thres_coef.into()).wrapping_div(100).max(config.thres_const.into());
@@ -100,7 +99,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// `None` where `/proc/meminfo` does not tell the total or what is free.
+    /// Derives the figures; `None` if `/proc/meminfo` lacks the total or the free memory.
     fn of(sample: &Sample) -> Option<Self> {
         let memory: &Meminfo = sample.memory.value()?;
         let kib = |bytes: u64| i64::try_from(bytes / 1024).unwrap_or(i64::MAX);
@@ -112,7 +111,7 @@ impl Figures {
     }
 }
 
-/// A look at the host and what came of it.
+/// A look at the host, and the decision after it.
 #[derive(Debug, Clone)]
 struct Look {
     at: Duration,
@@ -139,7 +138,7 @@ impl Ksmtuned {
         Duration::from_secs(u64::from(self.config.monitor_interval_seconds.get()))
     }
 
-    /// One look of the original's loop.
+    /// Performs one iteration of the original's loop.
     fn adjust(&mut self, figures: Figures) -> (Knobs, Reason) {
         let Figures { free, committed, .. } = figures;
         let scale = *self.scale.get_or_insert_with(|| Scale::of(&self.config, figures.total));

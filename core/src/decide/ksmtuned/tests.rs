@@ -10,7 +10,7 @@ fn policy() -> Ksmtuned {
     Ksmtuned::new(KsmtunedConfig::default())
 }
 
-/// What is written at each look of a host of 16 GiB: 3,355,443 KiB should be free.
+/// Returns the batch after another look at a host of 16 GiB, of which 3,355,443 KiB should be free.
 fn pages(host: &mut Host, policy: &mut Ksmtuned) -> Option<u64> {
     host.after(60).decide(policy).knobs.get(Knob::PagesToScan)
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Decision, Made, Policy, ReadFile, Reason, Settings, View};
 use crate::knobs::{Knob, Knobs};
 
-/// How often the setting is looked after when nothing happens.
+/// The interval between two checks of the setting when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The table `[policy.off]`. It has no keys.

@@ -14,13 +14,14 @@ use super::{Parked, Profit};
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Action {
     reason: ScanReason,
-    /// How many times over it is expected to bring what it costs. From 1 on it is worth starting.
+    /// Expected gain divided by cost. From 1 on it is worth starting.
     worth: f64,
 }
 
 impl Profit {
-    /// The first scan that is worth its price. They are in the order of how surely that is known: new memory comes before what page
-    /// samples show. By the greatest worth instead, the hour of a fleet costs more (docs/measurements/2026-11-sim.md).
+    /// The first scan that is worth its price. They are in the order of how surely that is known: new memory comes
+    /// before what page samples show. By the greatest worth instead, the hour of a fleet costs more
+    /// (docs/measurements/2026-11-sim.md).
     pub(super) fn choose(&self, parked: &Parked, changes: Changes, now: &Situation) -> Option<ScanReason> {
         let actions = [
             self.burst(changes, now),
@@ -31,20 +32,20 @@ impl Profit {
         actions.into_iter().find(|action| action.worth >= 1.0).map(|action| action.reason)
     }
 
-    /// What is gained at best, where trying it is paid for, and else what is expected.
+    /// Returns the optimistic gain while exploration is paid off, and the expected gain otherwise.
     pub(super) fn at_best(&self, belief: Belief) -> f64 {
         if self.exploration.is_settled() { belief.most() } else { belief.gain() }
     }
 
-    /// Two passes for new memory. Where old memory is dear to visit, arrivals share them.
+    /// Two passes for new memory. If old memory is expensive to visit, arrivals share them.
     fn burst(&self, changes: Changes, now: &Situation) -> Action {
         let worth = self.growth.worth(changes, now.growth_bytes, now.held_bytes);
         let worth = if Arrivals::is_dear(now) && worth >= 1.0 { self.arrivals.worth(changes, now) } else { worth };
         Action { reason: ScanReason::Burst, worth }
     }
 
-    /// A clean pass for what new guests lack after their smart passes, and old memory may have. Later they lack also what they
-    /// have written since.
+    /// A clean pass for what new guests lack after their smart passes, and old memory may have. Later they lack also
+    /// what they have written since.
     fn meet(&self, now: &Situation) -> Action {
         let unmet = self.arrivals.unmet(&self.guests, now);
         let gain = self.at_best(unmet);
@@ -52,7 +53,8 @@ impl Profit {
         Action { reason: ScanReason::Meet, worth: gain / price }
     }
 
-    /// A smart pass that frees KSM's metadata for guests that have ended. It saves no memory, so that the budget pays for it.
+    /// A smart pass that frees KSM's metadata for guests that have ended. It saves no memory, so that the budget pays
+    /// for it.
     fn tidy(&self, parked: &Parked, changes: Changes, now: &Situation) -> Action {
         let gain = changes.ended_pages.saturating_mul(now.ksmd.page_size) as f64 / now.growth_bytes.max(1) as f64;
         let is_affordable =
@@ -68,13 +70,13 @@ impl Profit {
         Action { reason: ScanReason::Revisit, worth: gain / price }
     }
 
-    /// Whether the clean pass for what new guests lack is worth its price.
+    /// Returns true if the clean pass for what new guests lack is worth its price.
     pub(super) fn meeting_pays(&self, now: &Situation) -> bool {
         self.meet(now).worth >= 1.0
     }
 
-    /// Whether old memory was skipped that is cheap to visit, and sketches do not say that nothing was missed: then it is visited unless they
-    /// say so a little later.
+    /// Returns true if old memory was skipped that is cheap to visit, and sketches do not say that nothing was missed.
+    /// It is visited then, unless they say so a little later.
     pub(super) fn may_be_unmet(&self, grown_bytes: u64, now: &Situation) -> bool {
         !Arrivals::is_dear(now)
             && !self.arrivals.knows_unmet()
@@ -93,8 +95,8 @@ impl Profit {
     }
 }
 
-/// Whether the guests may have changed memory worth a visit since ksmd was `parked`. With page samples: whether changed
-/// pages are stable. Without: whether the guests computed, or obtained or copied pages.
+/// Returns true if the guests may have changed memory worth a visit since ksmd was `parked`. With page samples: if
+/// changed pages are stable. Without: if the guests computed, or obtained or copied pages.
 fn is_active(changes: Changes, parked: Duration, now: &Situation) -> bool {
     if let Some(samples) = now.page_samples {
         return samples.stable > 0;

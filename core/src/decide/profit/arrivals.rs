@@ -1,14 +1,15 @@
-//! New memory beside much old memory: when its passes are made, and whether a clean pass follows.
+//! New memory beside much old memory: the schedule of its passes, and the decision whether a clean pass follows.
 //!
-//! Most pages of a new guest that merge are equal to pages that are merged already, or to those of other new guests. Two
-//! smart passes merge both, and skip most old pages. Only contents that one old page alone holds need a clean pass, which costs
-//! several times as much. Whether there are such contents shows in the new guests: if they merged as large a part of their
-//! memory as old guests have merged, there is little to be found.
+//! Most pages of a new guest that merge are equal to pages that are merged already, or to those of other new guests.
+//! Two smart passes merge both, and skip most old pages. Only contents that one old page alone holds need a clean pass,
+//! which costs several times as much. Whether there are such contents shows in the new guests: if they merged as large
+//! a part of their memory as old guests have merged, there is little to be found.
 //!
 //! Guests that arrive close together share their two passes. Waiting costs what the guests that are there could save:
-//! `gain * wait`. With `K = cost of two passes * price * horizon_seconds` and new memory that could save `rate` bytes more each second,
-//! passes every `sqrt(2 * K / rate)` seconds cost least in all. By then `gain = sqrt(2 * K * rate)` has gathered, which is
-//! what is waited for. If arrivals stay away, passes start once waiting has cost as much as they do.
+//! `gain * wait`. Let `K = cost of two passes * price * horizon_seconds`, and let new memory be able to save `rate`
+//! bytes more each second. Then passes every `sqrt(2 * K / rate)` seconds cost least in all. By then `gain = sqrt(2 * K
+//! * rate)` has gathered, which is the threshold. If arrivals stay away, passes start once waiting has cost as much as
+//! they do.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::text;
 use crate::sample::{Estimate, ProcessId};
 use crate::scan::Outcome;
 
-/// What is known of new memory and of how much of it merges.
+/// The estimate of new memory and of the part of it that merges.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
     /// New bytes in each second, an exponential average.
@@ -40,10 +41,10 @@ pub struct Arrivals {
     probability: MergeProbability,
     /// The same where sketches say what it brings.
     sketched_probability: MergeProbability,
-    /// What the guests lacked when the present clean pass began, and whether sketches said so.
+    /// Bytes that the guests lacked when the present clean pass began, and true if sketches gave the figure.
     lacked: (f64, bool),
     sketched: Sketched,
-    /// What sketches said at the last [`Arrivals::look`] that only a clean pass merges.
+    /// The estimate by sketches at the last [`Arrivals::look`] of the bytes that only a clean pass merges.
     unmet: Option<Estimate>,
 }
 
@@ -65,7 +66,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Takes in what has changed.
+    /// Records the changes at the next sample.
     pub fn follow(&mut self, changes: Changes, guests: &Guests, now: &Situation) {
         if Self::skips_old(changes, now) {
             self.sketched.follow(guests, now);
@@ -86,16 +87,16 @@ impl Arrivals {
         }
     }
 
-    /// Whether new memory is given smart passes first, which skip most old memory: where that is dear to visit, and where sketches tell what was
-    /// missed.
+    /// Returns true if new memory is given smart passes first, which skip most old memory. That is so if old memory is
+    /// expensive to visit, or if skipping pays and sketches tell what was missed.
     pub fn skips_old(changes: Changes, now: &Situation) -> bool {
         Self::is_dear(now) || now.sketches.is_some() && Self::skipping_pays(changes, now)
     }
 
-    /// Whether to visit all old memory for new guests has to bring more than the least that is worth a scan.
+    /// Returns true if a visit of all old memory for new guests has to bring more than the least that is worth a scan.
     ///
-    /// Most of what new guests merge with is merged, and of the rest their sketches tell. What old guests grow by, as page cache, is
-    /// more often equal to what one other holds.
+    /// Most of what new guests merge with is merged, and of the rest their sketches tell. What old guests grow by, as
+    /// page cache, is more often equal to what one other holds.
     pub fn skipping_pays(changes: Changes, now: &Situation) -> bool {
         let least = now.growth_bytes as f64 * now.constants.small_part;
         let old_part = 1.0 - (changes.grown_bytes as f64 / now.held_bytes.max(1) as f64).min(1.0);
@@ -104,7 +105,7 @@ impl Arrivals {
         is_for_new_guests && price >= least
     }
 
-    /// Whether passes cost so much that guests that arrive close together share them.
+    /// Returns true if passes cost so much that guests that arrive close together share them.
     pub fn is_dear(now: &Situation) -> bool {
         Self::skipping_saves(now) >= now.constants.dear_seconds
     }
@@ -114,19 +115,20 @@ impl Arrivals {
         now.ksmd.clean_pass_seconds - now.smart_pass_seconds()
     }
 
-    /// Notes that passes for all new memory begin: it waits no more.
+    /// Records that passes for all new memory begin: it waits no more.
     pub fn note_start(&mut self) {
         self.waited = 0.0;
     }
 
-    /// How many times over the passes for new memory are worth their cost, waiting for others included.
+    /// Returns the gain of the passes for new memory divided by their cost, waiting for others included.
     pub fn worth(&self, changes: Changes, now: &Situation) -> f64 {
         let price = now.smart_passes_seconds(2) * now.price * now.constants.horizon_seconds;
         let gain = self.gain(changes);
         (gain / (2.0 * price * self.rate * self.part).sqrt()).max(self.waited / price)
     }
 
-    /// Bytes that merging new memory is expected to save: what sketches say of new guests, and `merging_part` of the rest.
+    /// Returns the bytes that merging new memory is expected to save: the estimate by sketches for new guests, and
+    /// `merging_part` of the rest.
     fn gain(&self, changes: Changes) -> f64 {
         let grown = changes.grown_bytes as f64;
         let (known, merging) = self
@@ -136,17 +138,18 @@ impl Arrivals {
         merging + (grown - known).max(0.0) * self.part
     }
 
-    /// Looks up what sketches say of guests for which old memory was skipped. It takes a while, and is done once when a scan has ended.
+    /// Estimates by sketches what guests lack for which old memory was skipped. It takes a while, and is done once when
+    /// a scan has ended.
     pub fn look(&mut self, guests: &Guests, now: &Situation) {
         self.unmet = sketched::unmet(guests, &self.met, now);
     }
 
-    /// Whether sketches have said what only a clean pass merges, at the last [`Arrivals::look`].
+    /// Returns true if sketches gave an estimate of what only a clean pass merges at the last [`Arrivals::look`].
     pub fn knows_unmet(&self) -> bool {
         self.unmet.is_some()
     }
 
-    /// What guests lack that a clean pass may bring.
+    /// Returns the belief about what guests lack and a clean pass may bring.
     pub fn unmet(&self, guests: &Guests, now: &Situation) -> Belief {
         let (bytes, probability) = match self.unmet {
             Some(unmet) => (unmet.bytes, self.sketched_probability),
@@ -155,7 +158,7 @@ impl Arrivals {
         Belief { bytes, probability, lifetime_part: 1.0 }
     }
 
-    /// Notes that a clean pass starts.
+    /// Records that a clean pass starts.
     pub fn note_clean_start(&mut self, guests: &Guests, now: &Situation) {
         self.lacked = match self.unmet {
             Some(unmet) => (unmet.bytes, true),
@@ -163,7 +166,7 @@ impl Arrivals {
         };
     }
 
-    /// Notes that a clean pass has ended: it has visited all guests that were visited before.
+    /// Records that a clean pass has ended: it has visited all guests that were visited before.
     pub fn note_clean_end(&mut self, guests: &Guests) {
         self.met = guests.visited().collect();
     }
@@ -182,13 +185,13 @@ impl Arrivals {
         }
     }
 
-    /// What sketches say that only a clean pass merges, in words. `None` if they do not say.
+    /// Describes the estimate by sketches of what only a clean pass merges; `None` if there is none.
     pub fn in_words(&self) -> Option<String> {
         self.unmet.map(text::unmet)
     }
 
-    /// The part of their memory that guests have merged which a clean pass has visited. `prior_guests` that merge wholly are
-    /// added, so that a few guests do not decide alone.
+    /// The part of their memory that guests have merged which a clean pass has visited. `prior_guests` that merge
+    /// wholly are added, so that a few guests do not decide alone.
     ///
     /// Where there are sketches, clean passes are rare, and all guests count that ksmd has visited.
     fn merging_part(&self, guests: &Guests, now: &Situation) -> f64 {
@@ -202,8 +205,8 @@ impl Arrivals {
         ((merged + prior) / (bytes + prior).max(1.0)).min(1.0)
     }
 
-    /// Bytes that guests which were visited twice seem to lack: `max(0, merging_part * bytes - merged_bytes)`, at most the bytes
-    /// that no clean pass has visited, of each guest for which that is much.
+    /// Bytes that guests which were visited twice seem to lack: `max(0, merging_part * bytes - merged_bytes)`, at most
+    /// the bytes that no clean pass has visited, of each guest for which that is much.
     fn lack(&self, guests: &Guests, now: &Situation) -> f64 {
         let part = self.merging_part(guests, now);
         let of_one = |holding: &Holding| {

@@ -1,5 +1,5 @@
-//! What is believed of the memory that a scan may visit: for each class of pages how many bytes, how likely they merge, and how
-//! long they stay.
+//! Beliefs about the memory that a scan may visit: for each class of pages its bytes, the probability that they merge,
+//! and the time that they stay.
 
 use super::constants::{FEWEST_TRIED, NEARLY_ALL, STABLE_PART};
 use super::probability::MergeProbability;
@@ -7,7 +7,7 @@ use super::situation::Situation;
 use crate::sample::PageSamples;
 use crate::scan::Outcome;
 
-/// What is believed of one class of pages.
+/// The belief about one class of pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Belief {
     /// Bytes that a scan saves if all of them merge that are equal to others.
@@ -24,7 +24,7 @@ impl Belief {
         self.bytes * self.probability.mean()
     }
 
-    /// What these bytes are worth: `bytes * p * lifetime_part`.
+    /// Returns the expected gain in bytes: `bytes * p * lifetime_part`.
     pub fn gain(&self) -> f64 {
         self.expected() * self.lifetime_part
     }
@@ -40,7 +40,7 @@ impl Belief {
     }
 }
 
-/// What is believed of the pages that ksmd has visited and that are not merged.
+/// The beliefs about pages that ksmd has visited and that are not merged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beliefs {
     /// Pages that are stable with contents that were merged before.
@@ -51,7 +51,7 @@ pub struct Beliefs {
     tried: u32,
 }
 
-/// What scans have taught: the part of what was promised that came true, for each class of pages.
+/// The merge probabilities learned from scans, one for each class of pages.
 #[derive(Debug, Clone, Copy)]
 pub struct Experience {
     recurring: MergeProbability,
@@ -63,9 +63,8 @@ pub struct Experience {
 }
 
 impl Beliefs {
-    /// What the page samples show: `bytes * recurring_part * constants.recurring_part` are recurring, `bytes * unknown_part * merged_part`
-    /// unknown.
-    /// Nothing without page samples.
+    /// Derives the beliefs from page samples: `bytes * recurring_part * constants.recurring_part` are recurring, and
+    /// `bytes * unknown_part * merged_part` unknown. Empty without page samples.
     pub fn of_samples(now: &Situation, experience: &Experience) -> Self {
         let Some(samples) = now.page_samples else { return Self::none(experience) };
         let pages = now.ksmd.tracked.saturating_add(now.ksmd.zero_pages);
@@ -84,7 +83,7 @@ impl Beliefs {
         }
     }
 
-    /// What is believed without page samples: the pages that were in no tree may be stable by now.
+    /// Derives the beliefs without page samples: the pages that were in no tree may be stable by now.
     pub fn of_changing(now: &Situation, experience: &Experience) -> Self {
         let changing = now.ksmd.in_no_tree.unwrap_or(0).saturating_mul(now.ksmd.page_size) as f64;
         let mut beliefs = Self::none(experience);
@@ -103,21 +102,22 @@ impl Beliefs {
         self.recurring.expected() + self.unknown.expected()
     }
 
-    /// What each byte that it may save is worth, 0 to 1.
+    /// Returns the mean worth of a byte that it may save, 0 to 1.
     pub fn worth_of_each(&self) -> f64 {
         let (recurring, unknown) = (self.recurring, self.unknown);
         let bytes = recurring.bytes + unknown.bytes;
         if bytes > 0.0 { (recurring.bytes * recurring.lifetime_part + unknown.bytes) / bytes } else { 1.0 }
     }
 
-    /// Whether nearly all that it is expected to save are pages that ksmd knows the checksums of, so that one visit merges them.
+    /// Returns true if nearly all that it is expected to save are pages with a checksum known to ksmd, so that one
+    /// visit merges them.
     pub fn one_pass_does(&self, samples: &PageSamples) -> bool {
         let has_mostly_reverted = f64::from(samples.reverted) >= f64::from(samples.recurring) * NEARLY_ALL;
         has_mostly_reverted && self.recurring.gain() >= self.unknown.gain()
     }
 }
 
-/// Whether the page samples expect of a revisit that unmerged pages merge with each other.
+/// Returns true if the page samples predict that a revisit merges unmerged pages with each other.
 pub fn expects_pairs(samples: &PageSamples) -> bool {
     f64::from(samples.matches_unmerged) > f64::from(samples.recurring) * (1.0 - NEARLY_ALL)
 }
@@ -133,7 +133,7 @@ impl Experience {
         }
     }
 
-    /// Notes a burst: new memory has yet to show whether it becomes stable.
+    /// Records a burst: new memory has yet to show whether it becomes stable.
     pub fn note_burst(&mut self, now: &Situation) {
         self.unknown.expect_at_least(now.constants.unknown_at_first);
     }
@@ -148,8 +148,9 @@ impl Experience {
 
     /// Compares what a scan saved with what was expected of it.
     ///
-    /// Sampled pages count as one trial: one failure says little of stable pages. Without page samples the outcome is that of all
-    /// pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd last visited them all.
+    /// Sampled pages count as one trial: one failure says little of stable pages. Without page samples the outcome is
+    /// that of all pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd
+    /// last visited them all.
     pub fn learn_unknown(&mut self, promised: &Beliefs, outcome: &Outcome, copied_before: u64, now: &Situation) {
         if let Some(samples) = now.page_samples {
             // What has changed again was promised too, and has not merged.

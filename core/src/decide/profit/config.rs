@@ -36,11 +36,11 @@ pub struct ProfitConfig {
     /// Per cent of one CPU that probes may cost on average.
     #[serde(deserialize_with = "percent")]
     pub probe_cpu_percent: f64,
-    /// Whether empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
+    /// True if empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
     pub zero_pages: bool,
-    /// Whether guests are read for sketches, which tell what new guests have in common with others before ksmd moves.
+    /// True if guests are read for sketches, which tell what new guests have in common with others before ksmd moves.
     pub sketches: bool,
-    /// What no configuration can change.
+    /// The constants that no configuration can change.
     #[serde(skip)]
     pub constants: Constants,
 }
@@ -55,7 +55,7 @@ impl Settings for ProfitConfig {
 }
 
 impl ProfitConfig {
-    /// Says what is contradictory in the settings.
+    /// Returns the contradiction in the settings, if there is one.
     pub fn contradiction(&self) -> Option<Contradiction> {
         let (price, pressed) = (self.price_mib_per_cpu_second, self.pressed_price_mib_per_cpu_second);
         let message = format!(
@@ -87,7 +87,7 @@ impl ProfitConfig {
         Duration::try_from_secs_f64(cpu_seconds / (part * self.budget())).unwrap_or(Duration::MAX)
     }
 
-    /// How long new memory waits for its two passes where it is too little to pay for them.
+    /// Returns the time that new memory waits for its two passes if it is too little to pay for them.
     pub(super) fn retry_after(&self, two_passes_seconds: f64) -> Duration {
         self.time_for(two_passes_seconds, self.constants.small_part).min(self.longest_interval())
     }

@@ -1,9 +1,9 @@
-//! The constants of `profit`, each with its unit and meaning, and with what set it where that is known. What an operator may want to change
-//! is in [`super::ProfitConfig`].
+//! The constants of `profit`, each with its unit and meaning, and with what set it where that is known. What an
+//! operator may want to change is in [`super::ProfitConfig`].
 //!
-//! `cargo bench -p ksmith-core --bench hour` and `ksmith sim` say what another value would save and cost; what was tried is in
-//! docs/measurements/2026-11-sim.md. What is called a convention decides what people are shown or when ksmith looks, and not
-//! what is merged.
+//! `cargo bench -p ksmith-core --bench hour` and `ksmith sim` say what another value would save and cost; what was
+//! tried is in docs/measurements/2026-11-sim.md. What is called a convention decides what people are shown or when
+//! ksmith looks, and not what is merged.
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ pub const FULL_STALL: f64 = 10.0;
 /// Passes with `smart_scan` in which an old page is visited once (`skip_age()` in mm/ksm.c: 8 are skipped).
 pub const SMART_PERIOD: f64 = 9.0;
 
-/// Passes with `smart_scan` before a page is old enough to be skipped (`should_skip_rmap_item()` in mm/ksm.c). Clean passes do not
-/// age pages.
+/// Passes with `smart_scan` before a page is old enough to be skipped (`should_skip_rmap_item()` in mm/ksm.c). Clean
+/// passes do not age pages.
 pub const YOUNG_PASSES: u64 = 3;
 
 /// CPU-seconds of ksmd for an old page that is skipped.
@@ -81,7 +81,8 @@ pub const KNOWN_PART_OF_OTHERS: f64 = 1.0 / 2.0;
 /// Declares [`Constants`]: a number for each line, with its name.
 macro_rules! constants {
     ($($(#[$about:meta])* $name:ident = $value:expr,)*) => {
-        /// The constants that `ksmith sim tune` can search: they decide how much is saved for how much CPU. No configuration has them.
+        /// The constants that `ksmith sim tune` can search: they decide how much is saved for how much CPU. No
+        /// configuration has them.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct Constants {
             $($(#[$about])* pub $name: f64,)*
@@ -111,18 +112,19 @@ macro_rules! constants {
 }
 
 constants! {
-    /// Pause in seconds before memory is visited that was changing in the last pass, so that it can become stable. Guests' writes in the lab's
-    /// scenarios come once a second.
+    /// Pause in seconds before memory is visited that was changing in the last pass, so that it can become stable.
+    /// Guests' writes in the lab's scenarios come once a second.
     settle_seconds = 2.0,
 
     /// The part of all memory that is worth a burst where it is less than `growth_mib`.
     growth_part = 1.0 / 8.0,
 
-    /// The part of memory from which on it matters: growth during a burst, and what a guest lacks. Guests of one kind differ by less.
+    /// The part of memory from which on it matters: growth during a burst, and what a guest lacks. Guests of one kind
+    /// differ by less.
     noticeable_part = 1.0 / 32.0,
 
-    /// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or none that can
-    /// pay for itself.
+    /// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or
+    /// none that can pay for itself.
     small_part = 1.0 / 4.0,
 
     /// The probability that contents merge of which it is not known, before anything was learned and after each burst.
@@ -134,7 +136,7 @@ constants! {
     /// The trials that a scan of all memory counts as, where its outcome and not that of sampled pages is learned from.
     trials_of_scan = 3.0,
 
-    /// How long memory that is saved counts, in seconds, against the CPU time that saving it takes.
+    /// Seconds for which saved memory counts against the CPU time that saving it takes.
     horizon_seconds = 200.0,
 
     /// The time constant of the rate at which memory appears, in seconds.

@@ -1,7 +1,7 @@
 //! The account of ksmd's CPU time that brought less than its price.
 //!
-//! Where little is known, a scan may be made for what it brings at best. What it costs beyond what it brought is put down here, and
-//! paid off with the part of a CPU that an operator grants. Until then a scan has to be expected to pay.
+//! Where little is known, a scan may be made for its gain at best. Its cost beyond its gain is charged here, and paid
+//! off with the part of a CPU that an operator grants. Until then a scan has to be expected to pay.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::scan::Outcome;
 pub struct Exploration {
     /// CPU-seconds that are not paid off.
     unpaid: f64,
-    /// When it was last paid off.
+    /// The time of the last payment.
     at: Duration,
 }
 
@@ -23,13 +23,13 @@ impl Exploration {
         self.unpaid = (self.unpaid - seconds * part).max(0.0);
     }
 
-    /// Puts down what a scan cost beyond what it brought: `cpu_seconds - saved_bytes / price`.
+    /// Charges the cost of a scan beyond its gain: `cpu_seconds - saved_bytes / price`.
     pub fn note(&mut self, outcome: &Outcome, price: f64) {
         let brought = outcome.saved_bytes.max(0) as f64 / price.max(f64::MIN_POSITIVE);
         self.unpaid += (outcome.cpu_seconds - brought).max(0.0);
     }
 
-    /// Whether everything is paid off.
+    /// Returns true if everything is paid off.
     pub fn is_settled(&self) -> bool {
         self.unpaid <= 0.0
     }

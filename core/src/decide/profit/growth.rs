@@ -1,23 +1,23 @@
-//! How much memory must be new to be worth a burst: the less such bursts saved, the more.
+//! The amount of new memory that is worth a burst: the less such bursts saved, the more is needed.
 //!
-//! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged until
-//! ksmd has visited it twice.
+//! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged
+//! until ksmd has visited it twice.
 
 use super::constants::MOST_GROWTH_PART;
 use super::guests::Changes;
 use super::probability::MergeProbability;
 use crate::scan::Outcome;
 
-/// What bursts for growth have taught.
+/// The state learned from bursts for growth.
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
     /// The probability that growth merges.
     probability: MergeProbability,
-    /// Whether the present burst is also for new guests: then it teaches nothing of growth.
+    /// True if the present burst is also for new guests: then it teaches nothing of growth.
     has_new_guests: bool,
     /// The outcome of the present burst when it had last paid.
     paid_until: Outcome,
-    /// Whether the present burst was continued since without paying.
+    /// True if the present burst was continued since without paying.
     is_wasted: bool,
 }
 
@@ -29,7 +29,7 @@ impl Default for Growth {
 }
 
 impl Growth {
-    /// How many times over new memory is worth a burst, for which `least` bytes that merge are enough.
+    /// Returns the gain of a burst for new memory divided by `least`, the merging bytes that are worth a burst.
     ///
     /// `gain = grown_bytes * p`; `p` is 1 for new guests. Half of all memory is worth a burst in any case.
     pub fn worth(self, changes: Changes, least: u64, held_bytes: u64) -> f64 {
@@ -39,15 +39,15 @@ impl Growth {
         (merging / least.max(1) as f64).max(f64::from(u8::from(is_much)))
     }
 
-    /// Notes that a burst starts, or is continued, for these changes.
+    /// Records that a burst starts, or is continued, for these changes.
     pub fn note_burst(&mut self, changes: Changes) {
         self.has_new_guests |= changes.new_guests > 0;
     }
 
-    /// Whether a burst may continue for memory that has grown meanwhile.
+    /// Returns true if a burst may continue for memory that has grown meanwhile.
     ///
-    /// It may cost a pass each time it has paid, and two passes for new guests of which nothing has merged yet. Memory that
-    /// comes and goes would else keep ksmd busy for ever.
+    /// It may cost a pass each time it has paid, and two passes for new guests of which nothing has merged yet. Memory
+    /// that comes and goes would else keep ksmd busy for ever.
     pub fn may_continue(&mut self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
         if so_far.cpu_seconds < self.paid_until.cpu_seconds {
             // It is the outcome of a burst that was given up.
@@ -68,17 +68,18 @@ impl Growth {
         continues
     }
 
-    /// Whether the burst is for new guests, or some have started since.
+    /// Returns true if the burst is for new guests, or some have started since.
     pub fn is_for_new_guests(&self, changes: Changes) -> bool {
         self.has_new_guests || changes.new_guests > 0
     }
 
-    /// Whether the burst was for memory that comes and goes.
+    /// Returns true if the burst was for memory that comes and goes.
     pub fn is_doubtful(&self, paid: bool, changes: Changes) -> bool {
         self.is_wasted || !paid && !self.is_for_new_guests(changes)
     }
 
-    /// Learns from a burst, which counts as so many trials, whether growth pays. A burst for new guests that did not pay teaches nothing.
+    /// Learns from a burst, which counts as so many trials, whether growth pays. A burst for new guests that did not
+    /// pay teaches nothing.
     pub fn learn(&mut self, paid: bool, trials: f64) {
         let mut probability = self.probability;
         if self.is_wasted || !paid && !self.has_new_guests {
@@ -115,7 +116,7 @@ mod tests {
         assert!(growth.worth(grown, MIB, 100 * MIB) >= 1.0, "it has paid again");
     }
 
-    /// Whether a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
+    /// Returns true if a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
     fn continues(growth: &mut Growth, new_guests: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
         let changes = Changes { new_guests, ..Changes::default() };
         growth.may_continue(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)

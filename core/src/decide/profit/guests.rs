@@ -1,4 +1,4 @@
-//! What the guests did since ksmd last visited all of their memory: grew, were active, started or ended.
+//! Changes of the guests since ksmd last visited all of their memory: growth, activity, starts and ends.
 
 use rustc_hash::FxHashMap;
 
@@ -9,12 +9,12 @@ use crate::sample::ProcessId;
 /// One process at the last complete scan.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// When ksmd last started to visit all memory twice.
+    /// Bytes when ksmd last started to visit all memory twice.
     bytes: u64,
     faults_before: u64,
-    /// Whether it was still filling its memory then: it was new, or had grown much each time since.
+    /// True if it was still filling its memory then: it was new, or had grown much each time since.
     is_filling: bool,
-    /// When ksmd was parked last.
+    /// CPU time when ksmd was last parked, in clock ticks.
     cpu_ticks: u64,
     minor_faults: u64,
     /// Merged pages when the process was last seen.
@@ -29,7 +29,7 @@ pub struct Guests {
     ended_pages: u64,
 }
 
-/// What changed: new memory since the last [`Guests::mark`], everything else since the last [`Guests::rest`].
+/// The changes: new memory since the last [`Guests::mark`], everything else since the last [`Guests::rest`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Processes that have started.
@@ -38,8 +38,8 @@ pub struct Changes {
     pub grown_bytes: u64,
     /// Of these, those of processes that had filled their memory before.
     pub settled_bytes: u64,
-    /// Whether any process obtained or copied a page. Growth by a few pages does not show in RSS, which the kernel counts
-    /// inexactly.
+    /// True if any process obtained or copied a page. Growth by a few pages does not show in RSS, which the kernel
+    /// counts inexactly.
     pub has_faulted: bool,
     /// CPU time that the processes used, in clock ticks.
     pub cpu_ticks: u64,
@@ -50,7 +50,7 @@ pub struct Changes {
 }
 
 impl Guests {
-    /// Takes in the processes of the next sample, and returns what changed. A guest that shrinks lowers its mark, so that
+    /// Records the processes of the next sample, and returns the changes. A guest that shrinks lowers its mark, so that
     /// memory which returns counts as new.
     pub fn follow(&mut self, processes: &[Holding]) -> Changes {
         let mut ended = std::mem::take(&mut self.marks);
@@ -83,7 +83,8 @@ impl Guests {
         self.mark_all(processes, |before, now| before.is_none_or(|mark| mark.is_filling && grew_much(mark, now)));
     }
 
-    /// Marks also as old what has grown since, which ksmd has yet to reach. A guest that is filling its memory still is.
+    /// Marks also as old what has grown since, which ksmd has yet to reach. A guest that is filling its memory still
+    /// is.
     pub fn mark_ahead(&mut self, processes: &[Holding]) {
         self.mark_all(processes, |before, _| before.is_none_or(|mark| mark.is_filling));
     }
@@ -97,7 +98,7 @@ impl Guests {
         self.ended_pages = 0;
     }
 
-    /// Whether ksmd has started to visit a process twice.
+    /// Returns true if ksmd has started to visit a process twice.
     pub fn has_visited(&self, id: ProcessId) -> bool {
         self.marks.contains_key(&id)
     }

@@ -1,6 +1,6 @@
-//! A host on which everything is late: between a look and what is done upon it, and from one look to the next, up to a
-//! second passes, in which ksmd works on and guests fill their memory. However these fall together, what is equal
-//! is merged in the end.
+//! A host on which everything is late. Up to a second passes between a look and the action upon it, and from one look
+//! to the next, while ksmd works on and guests fill their memory. In whatever order these fall, equal pages are merged
+//! in the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct Arrival {
     parts: Vec<(u32, u64)>,
 }
 
-/// How late everything is, in milliseconds.
+/// The delays of one turn, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Delays {
     /// Between looking at processes and at ksmd.
@@ -42,19 +42,19 @@ struct Story {
     guests: Vec<Arrival>,
     /// Used in turn.
     delays: Vec<Delays>,
-    /// How long ksmd ran before the first decision.
+    /// Milliseconds that ksmd ran before the first decision.
     before_ms: u64,
     share: f64,
     has_page_samples: bool,
-    /// Whether ksmd can be had rest at the end of a pass.
+    /// True if ksmd can rest at the end of a pass.
     can_rest: bool,
 }
 
-/// How long after the last page has come all has to be merged.
+/// The time within which all has to be merged after the last page.
 const AFTER: Duration = Duration::from_secs(400);
 
-/// The same where visits cost [`DEAR`] times as much, and savings are worth as much more. What old memory was skipped for waits
-/// for a probe.
+/// The same where visits cost [`DEAR`] times as much, and savings are worth as much more. What old memory was skipped
+/// for waits for a probe.
 const AFTER_DEAR: Duration = Duration::from_secs(3 * 3600);
 const DEAR: u64 = 200;
 
@@ -90,7 +90,7 @@ fn story() -> impl Strategy<Value = Story> {
         })
 }
 
-/// What guests get and when, in order. Two pages of three are the same in all guests.
+/// The pages that guests get and the times at which they do, in order. Two pages of three are the same in all guests.
 #[derive(Debug)]
 struct Filling {
     steps: VecDeque<(Duration, usize, u32, u32)>,
@@ -226,7 +226,7 @@ fn turn(controller: &mut Controller<LateHost>, delays: Delays) -> String {
     )
 }
 
-/// Pages that are not merged in the end, and how it came to that.
+/// Plays a story. Returns the pages that are not merged in the end, and the turns that led to it.
 fn tell(story: &Story, config: Config, policy: ProfitConfig, after: Duration) -> (u64, Vec<String>) {
     let limits = Limits { max_cpu: Share::new(story.share).unwrap(), ..Limits::default() };
     let host = SimHost::new(Machine::new(config)).without_sketches();

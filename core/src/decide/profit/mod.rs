@@ -2,21 +2,24 @@
 //!
 //! The policy decides which [`ScanJob`] to start, or none, and why ([`ScanReason`]):
 //! * **Burst** when memory appears that ksmd has not visited: new memory is visited twice and old memory once. The last
-//!   pass has `smart_scan` off, since smart scanning can keep equal pages apart for ever.
-//!   Beside much old memory both passes are smart, arrivals share them, and a clean pass follows where it is expected to pay
-//!   (`arrivals`).
-//! * **Finish** after a burst during which memory went on growing, and **retry** after one that has likely missed pages.
+//!   pass has `smart_scan` off, since smart scanning can keep equal pages apart for ever. Beside much old memory both
+//!   passes are smart, arrivals share them, and a clean pass follows where it is expected to pay (`arrivals`).
+//! * **Finish** after a burst during which memory went on growing, and **retry** after one that has likely missed
+//!   pages.
 //! * **Revisit** when the page samples ([`crate::page_sample`]) show memory that changed and is stable again, and the
 //!   expected savings are worth more than the price.
 //! * **Tidy** when guests with merged pages have ended: one cheap pass frees what KSM still keeps for them.
-//! * **Probe** now and then where memory changes and a revisit is not expected to pay. The less probes pay, the longer the interval.
+//! * **Probe** now and then where memory changes and a revisit is not expected to pay. The less probes pay, the longer
+//!   the interval.
 //! * **Sustain**, without page samples: one more pass while the pages that changed may bring more than the price.
 //!
-//! What is believed of each class of pages is in `beliefs`, `growth` and `arrivals`, what was learned in `probability`, the scans
-//! with their worth in `actions`, what may be tried although it is not expected to pay in `exploration`, and all constants in `constants`.
+//! Beliefs about each class of pages are in `beliefs`, `growth` and `arrivals`, and learned probabilities in
+//! `probability`. The scans with their worth are in `actions`, trials that are not expected to pay in `exploration`,
+//! and all constants in `constants`.
 //!
-//! Otherwise ksmd is parked: `run` is 0, it costs nothing, and merged pages stay merged. The price is in bytes newly saved
-//! per CPU-second of ksmd and falls as the host runs short of memory. How a scan is carried out is up to [`crate::scan`].
+//! Otherwise ksmd is parked: `run` is 0, it costs nothing, and merged pages stay merged. The price is in bytes newly
+//! saved per CPU-second of ksmd and falls as the host runs short of memory. How a scan is carried out is up to
+//! [`crate::scan`].
 
 mod actions;
 mod arrivals;
@@ -73,7 +76,7 @@ enum Phase {
 #[derive(Debug, Clone)]
 struct Parked {
     since: Duration,
-    /// When `next` is due.
+    /// The time at which `next` is due.
     until: Duration,
     next: ScanReason,
     why: String,
@@ -84,7 +87,7 @@ struct Parked {
 struct Running {
     reason: ScanReason,
     scan: Scan,
-    /// Whether old memory is skipped until ksmd reaches the new.
+    /// True if old memory is skipped until ksmd reaches the new.
     is_new_first: bool,
     /// New memory that it is for, in bytes.
     new_bytes: u64,
@@ -97,20 +100,21 @@ pub struct Profit {
     phase: Option<Phase>,
     scanner: Scanner,
     guests: Guests,
-    /// How much growth is worth a burst.
+    /// The model of the growth that is worth a burst.
     growth: Growth,
     arrivals: Arrivals,
-    /// Whether old memory was ever worth skipping. Where it was not, sketches decide nothing.
+    /// True if old memory was ever worth skipping. If it was not, sketches decide nothing.
     may_skip: bool,
     experience: Experience,
     /// The probability that a probe pays.
     probes: MergeProbability,
-    /// CPU-seconds of the dearest clean pass since the last burst.
+    /// CPU-seconds of the most expensive clean pass since the last burst.
     dearest_pass: f64,
     exploration: Exploration,
-    /// What was believed when the scan in progress was started.
+    /// The beliefs when the scan in progress was started.
     promised: Beliefs,
-    /// Merged pages that had been copied on write when ksmd last visited all of them. Those copied since still count as saved.
+    /// Merged pages that had been copied on write when ksmd last visited all of them. Those copied since still count as
+    /// saved.
     copied_pages: u64,
     unfinished: Unfinished,
     /// Ends of passes at the last sample.
@@ -176,7 +180,8 @@ impl Profit {
         }
     }
 
-    /// Lets a burst count what has grown since as its own, where ksmd has yet to make all passes for it. Returns what else has changed.
+    /// Lets a burst count what has grown since as its own, where ksmd has yet to make all passes for it. Returns what
+    /// else has changed.
     fn take_ahead(&mut self, running: &mut Running, changes: Changes, now: &Situation) -> Changes {
         let job = running.scan.job();
         let is_meant = job.coverage.is_clean() || Arrivals::skips_old(changes, now);
@@ -194,8 +199,8 @@ impl Profit {
         Changes { new_guests: 0, grown_bytes: 0, settled_bytes: 0, has_faulted: false, ..changes }
     }
 
-    /// Whether memory has grown so much that the count of passes begins anew. Pages that came after the count began have
-    /// been visited once at most, so guests that still fill their memory would be left half merged.
+    /// Returns true if memory has grown so much that the count of passes begins anew. Pages that came after the count
+    /// began have been visited once at most, so guests that still fill their memory would be left half merged.
     fn is_new(
         &mut self,
         running: &Running,
@@ -215,7 +220,7 @@ impl Profit {
             && self.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
     }
 
-    /// Whether the clean pass for which ksmd is parked is still worth its price, by what sketches say by now.
+    /// Returns true if the clean pass for which ksmd is parked is still worth its price, by the present sketches.
     fn still_meets(&mut self, changes: Changes, now: &Situation) -> bool {
         if Arrivals::is_dear(now) || now.sketches.is_none() || self.arrivals.knows_unmet() {
             return true;
@@ -280,23 +285,24 @@ impl Profit {
         }
     }
 
-    /// Whether ksmd skips old memory until it reaches the new. In the first scan all memory is new.
+    /// Returns true if ksmd skips old memory until it reaches the new. In the first scan all memory is new.
     fn is_new_first(&self, reason: ScanReason) -> bool {
         matches!(reason, ScanReason::Burst | ScanReason::Finish) && self.phase.is_some()
     }
 
-    /// Whether a burst may visit old memory too. Even if all new memory merged, that would save no more than the new memory.
+    /// Returns true if a burst may visit old memory too. Even if all new memory merged, that would save no more than
+    /// the new memory.
     fn clean_burst_pays(&self, grown_bytes: u64, now: &Situation) -> bool {
         grown_bytes.saturating_add(self.unfinished.unmet_bytes()) as f64 >= now.price_of_two_passes()
     }
 
-    /// Whether one visit merges nearly all that a revisit is expected to save.
+    /// Returns true if one visit merges nearly all that a revisit is expected to save.
     fn one_pass_does(&self, now: &Situation) -> bool {
         now.page_samples.as_ref().is_some_and(|samples| self.promised.one_pass_does(samples))
     }
 
-    /// Time from parking to the next probe: the less probes pay, the longer. They cost no more than the budget on average, by the
-    /// dearest pass since the last burst.
+    /// Returns the time from parking to the next probe: the less probes pay, the longer. They cost no more than the
+    /// budget on average, by the most expensive pass since the last burst.
     fn probe_interval(&mut self, now: &Situation) -> Duration {
         let longest = self.config.longest_interval();
         self.dearest_pass = self.dearest_pass.max(now.ksmd.clean_pass_seconds);
@@ -317,8 +323,8 @@ impl Profit {
         }
     }
 
-    /// Adds `use_zero_pages`, which holds in every state. From Linux 4.12 to 6.5 pages that are merged with the zero page are
-    /// not counted, so that their savings would not show.
+    /// Adds `use_zero_pages`, which holds in every state. From Linux 4.12 to 6.5 pages that are merged with the zero
+    /// page are not counted, so that their savings would not show.
     fn with_zero_pages(&self, knobs: Knobs, now: &Situation) -> Knobs {
         if now.counts_zero_pages {
             knobs.with(Knob::UseZeroPages, u64::from(self.config.zero_pages))

@@ -1,19 +1,20 @@
-//! The one learner: how much of what was promised comes true.
+//! The learned probability that expected savings come true.
 
 use super::constants::LEAST_PROBABILITY;
 
-/// The probability that what is promised merges: the share of past trials that did, where each trial halves the weight of those
-/// before it.
+/// The probability that an expected merge happens: the share of past trials in which it did, where each trial halves
+/// the weight of those before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MergeProbability(f64);
 
 impl MergeProbability {
-    /// What is expected before anything was tried, 0 to 1.
+    /// Creates the probability expected before any trial, 0 to 1.
     pub const fn expecting(part: f64) -> Self {
         Self(part)
     }
 
-    /// Takes in that `part` of what was promised came true, 0 to 1, in so many trials: `p += (1 - 2^-trials) * (part - p)`.
+    /// Records that `part` of what was promised came true, 0 to 1, in so many trials: `p += (1 - 2^-trials) * (part -
+    /// p)`.
     pub fn learn(&mut self, part: f64, trials: f64) {
         let weight = 1.0 - (-trials).exp2();
         self.0 = (self.0 + weight * (part.clamp(0.0, 1.0) - self.0)).clamp(0.0, 1.0);
@@ -29,7 +30,8 @@ impl MergeProbability {
         self.0
     }
 
-    /// The upper bound, 0 to 1. The few trials that are remembered can't tell a smaller probability from [`LEAST_PROBABILITY`].
+    /// The upper bound, 0 to 1. The few trials that are remembered can't tell a smaller probability from
+    /// [`LEAST_PROBABILITY`].
     pub fn upper(self) -> f64 {
         self.0.max(LEAST_PROBABILITY)
     }

@@ -1,4 +1,5 @@
-//! What holds on any fleet: what `profit` wastes is bounded, no guest is forgotten, and the same fleet always comes to the same.
+//! Properties on any fleet: what `profit` wastes is bounded, no guest is forgotten, and the same fleet always gives the
+//! same.
 
 use std::time::Duration;
 
@@ -29,12 +30,13 @@ fn parts() -> impl Strategy<Value = (f64, f64, f64)> {
     ]
 }
 
-/// How a part of memory is rewritten: which part, and how many seconds a round takes.
+/// Generates the rewriting of memory: the rewritten part, and the seconds that a round takes.
 fn writes() -> impl Strategy<Value = (f64, u64)> {
     (prop_oneof![1 => Just(0.0), 3 => 0.0..0.2], 1_u64..120)
 }
 
-/// Fleets of ten minutes on small hosts. In one of four no page equals another. Between two exchanges there is time for a scan.
+/// Fleets of ten minutes on small hosts. In one of four no page equals another. Between two exchanges there is time for
+/// a scan.
 fn fleet() -> impl Strategy<Value = Fleet> {
     let host = (128_u64..640, 1_u64..16);
     let life = (prop_oneof![1 => Just(0), 2 => 20_u64..300], prop_oneof![1 => Just(0.0), 1 => 0.0..0.2]);
@@ -79,8 +81,8 @@ struct Waste {
 }
 
 impl Waste {
-    /// What a fleet's story wastes. A scan wastes what it costs beyond the bytes that it merges, at the price, which is the same
-    /// whether memory is short or not: the policy is judged by what it decides by.
+    /// Plays a fleet's story and sums up its waste. A scan wastes what it costs beyond the bytes that it merges, at the
+    /// price, which is the same whether memory is short or not: the policy is judged by what it decides by.
     fn of(fleet: &Fleet, price_mib: f64, has_page_samples: bool) -> Self {
         const STEP: Duration = Duration::from_millis(50);
         let config = ProfitConfig {
@@ -175,8 +177,8 @@ proptest! {
         prop_assert_eq!(outcome(), outcome());
     }
 
-    /// Memory that guests go on rewriting is left out. So is memory that becomes equal in place: a little of it gives no sign, and
-    /// page samples see the rest with luck.
+    /// Memory that guests go on rewriting is left out. So is memory that becomes equal in place: a little of it gives
+    /// no sign, and page samples see the rest with luck.
     #[test]
     fn no_guest_is_forgotten(fleet in fleet(), has_page_samples: bool) {
         let fleet = Fleet { rewritten: 0.0, working: 0.0, booting: 0.0, ..fleet };

@@ -1,6 +1,6 @@
 //! Reasons to scan.
 
-/// Why a scan is started.
+/// The reason for starting a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanReason {
     /// There is new memory. Two visits, since an unmerged page merges on the second that finds it unchanged.
@@ -9,8 +9,8 @@ pub enum ScanReason {
     Finish,
     /// New guests have merged fewer pages than they might have. One more pass over all memory.
     Retry,
-    /// New guests have merged a smaller part of their memory than others have, and old memory was skipped for them. One pass
-    /// over all memory.
+    /// New guests have merged a smaller part of their memory than others have, and old memory was skipped for them. One
+    /// pass over all memory.
     Meet,
     /// Page samples show memory that changed and is stable again. Two visits, as for new memory.
     Revisit,

@@ -10,7 +10,7 @@ use crate::sim::{Config, Plan, UNIQUE};
 const MIB: u32 = 256;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a run saved, as a part of what could be saved, and ksmd's CPU-seconds.
+/// Plays a run. Returns its savings as a part of what could be saved, and ksmd's CPU-seconds.
 fn play(plans: Vec<Plan>, seconds: u64, has_page_samples: bool) -> (f64, f64) {
     let mut run = Run::sampled(has_page_samples);
     plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
@@ -100,8 +100,8 @@ fn build() {
     assert!(cpu <= 4.6, "{cpu:.2} CPU-s");
 }
 
-/// Four guests with a part of memory that is unique and equal by turns, for half of the period each. Returns what is saved
-/// of what could be, ksmd's CPU-seconds, and merged pages that were written to.
+/// Four guests with a part of memory that is unique and equal by turns, for half of the period each. Returns what is
+/// saved of what could be, ksmd's CPU-seconds, and merged pages that were written to.
 fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
     const START: u64 = 10;
     let mut run = Run::new(Config::default(), Limits::default());
@@ -127,7 +127,8 @@ fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
     (saved / could, run.ksmd_seconds(), vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap())
 }
 
-/// What stays for four seconds only is merged no more than a few times in forty; what stays longer always is.
+/// Contents that stay for four seconds only are merged no more than a few times in forty; those that stay longer always
+/// are.
 #[test]
 fn diverge_is_merged_again_if_it_stays_for_a_while() {
     let wave = 4 * u64::from(32 * MIB);

@@ -10,7 +10,7 @@ use crate::scan::Ksmd;
 use super::config::ProfitConfig;
 use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
 
-/// What one process holds and has done so far.
+/// The memory of one process, and its activity so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     pub id: ProcessId,
@@ -41,15 +41,15 @@ pub struct Situation {
     pub sketches: Option<Arc<Sketches>>,
     /// Pages that ksmd tracks and that are not merged.
     pub unmerged_pages: u64,
-    /// Of the pages that do not change, the part that is merged.
+    /// The merged part of the pages that do not change.
     pub merged_part: f64,
-    /// Of the pages that share a frame, the part that saves memory: all but one for each frame.
+    /// The part of the pages sharing a frame that saves memory: all but one for each frame.
     pub saving_part: f64,
     /// Merged pages that were copied on write since boot. 0 before Linux 5.19.
     pub copied_pages: u64,
     /// Smart passes to come that still visit the old pages.
     pub young_passes: u64,
-    /// Whether the kernel counts pages that it merges with the zero page.
+    /// True if the kernel counts pages that it merges with the zero page.
     pub counts_zero_pages: bool,
     pub constants: Constants,
 }
@@ -102,7 +102,7 @@ impl Situation {
         situation
     }
 
-    /// Whether pages are sampled.
+    /// Returns true if pages are sampled.
     pub fn has_page_samples(&self) -> bool {
         self.page_samples.is_some()
     }
@@ -153,10 +153,10 @@ impl Holding {
     }
 }
 
-/// How short of memory the host is, 0 (not at all) to 1: the largest of scarcity, stalls and shortness of the pool.
+/// Returns the memory pressure of the host, 0 (none) to 1: the largest of scarcity, stalls and shortness of the pool.
 ///
-/// `scarcity = (PLENTY - available / total) / (PLENTY - SHORT)`, `stalls = some_avg10 / FULL_STALL`, both within 0 and 1.
-/// What cannot be read counts as 0.
+/// `scarcity = (PLENTY - available / total) / (PLENTY - SHORT)`, `stalls = some_avg10 / FULL_STALL`, both within 0 and
+/// 1. What cannot be read counts as 0.
 fn pressure(sample: &Sample) -> f64 {
     let scarcity = sample.memory.value().and_then(|memory| {
         let available = memory.obtainable()? as f64 / memory.total.filter(|&total| total > 0)? as f64;

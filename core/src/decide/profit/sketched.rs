@@ -1,5 +1,5 @@
-//! What sketches say of the memory that scans are considered for: of guests that ksmd has not visited, and of guests for which it has
-//! skipped old memory.
+//! Estimates by sketches of the memory that scans are considered for: of guests that ksmd has not visited, and of
+//! guests for which it has skipped old memory.
 
 use rustc_hash::FxHashMap;
 
@@ -17,17 +17,17 @@ pub struct Arriving {
     pub bytes: f64,
 }
 
-/// What is known of arriving guests by the newest sketches.
+/// The estimate for arriving guests by the newest sketches.
 #[derive(Debug, Clone, Default)]
 pub struct Sketched {
-    /// Of which guests, how many sketches of them, and which passes of ksmd it was found. Other guests' sketches that are renewed
-    /// meanwhile say little else.
+    /// The key of the estimate: the guests, the number of their sketches, and the passes of ksmd. Other guests'
+    /// sketches that are renewed meanwhile say little else.
     of: (u64, usize, u64),
     arriving: Option<Arriving>,
 }
 
 impl Sketched {
-    /// Takes in the newest sketches.
+    /// Updates the estimate from the newest sketches.
     pub fn follow(&mut self, guests: &Guests, now: &Situation) {
         let Some(sketches) = &now.sketches else {
             *self = Self::default();
@@ -45,14 +45,14 @@ impl Sketched {
         }
     }
 
-    /// What is known of guests that ksmd has not visited.
+    /// Returns the estimate for guests that ksmd has not visited.
     pub fn arriving(&self) -> Option<Arriving> {
         self.arriving
     }
 }
 
-/// What visited guests hold that only a clean pass merges. `met`: bytes of each guest when such a pass last visited it. `None` if
-/// sketches do not say.
+/// Estimates what visited guests hold that only a clean pass merges; `None` if sketches do not say. `met`: bytes of
+/// each guest when such a pass last visited it.
 pub fn unmet(guests: &Guests, met: &FxHashMap<ProcessId, u64>, now: &Situation) -> Option<Estimate> {
     now.sketches.as_ref().filter(|sketches| sketches.full_scans == now.ksmd.full_scans)?;
     let is_met = |holding: &Holding| {
@@ -66,8 +66,8 @@ pub fn unmet(guests: &Guests, met: &FxHashMap<ProcessId, u64>, now: &Situation) 
     })
 }
 
-/// What new guests have in common with others, and how many times over the sketched ones of these stand for all. `None` if too few
-/// have a sketch.
+/// Estimates what new guests have in common with others, with the factor from the sketched ones of these to all; `None`
+/// if too few have a sketch.
 fn matches(
     now: &Situation,
     is_new: impl Fn(&Holding) -> bool,

@@ -1,4 +1,4 @@
-//! `profit` on the simulated ksmd: what it saves, when, and for how much CPU.
+//! Tests of `profit` on the simulated ksmd: what it saves, when, and for how much CPU.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MIB: u32 = 256;
 /// A simulated host under `profit`.
 pub(super) struct Run {
     controller: Controller<SimHost>,
-    /// When, and what state and CPU, at each decision.
+    /// The time, the state and ksmd's CPU time at each decision.
     log: Vec<(Duration, &'static str, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl Run {
         self.until(end, |_, _| false);
     }
 
-    /// What is saved, as a part of what can be.
+    /// Returns the savings as a part of what can be saved.
     fn saved_part(&self) -> f64 {
         self.machine().sample().ksm.saved_pages() as f64 / self.machine().attainable_pages().max(1) as f64
     }
@@ -428,8 +428,8 @@ fn memory_that_keeps_growing_is_merged_when_it_is_there() {
     assert!(run.saved_part() > 0.99, "{}", run.saved_part());
 }
 
-/// Guests are still filling when ksmd starts, and the count of passes begins anew each time: two whole passes from the last
-/// time would visit most pages a third time.
+/// Guests are still filling when ksmd starts, and the count of passes begins anew each time: two whole passes from the
+/// last time would visit most pages a third time.
 #[test]
 fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     let part = |n: u32| {
@@ -445,8 +445,8 @@ fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     assert!(visits < pages * 15 / 4, "{:.1} visits to each page", visits as f64 / pages as f64);
 }
 
-/// What new guests hold has been visited once when the first whole pass ends, and how much of the old memory merges says nothing
-/// about theirs.
+/// The memory of new guests has been visited once when the first whole pass ends, and the merged part of the old memory
+/// says nothing about theirs.
 #[test]
 fn new_guests_in_a_burst_for_vast_memory_of_which_nothing_merges_are_visited_twice() {
     let vast = Plan::new("vast").unique(2048 * MIB);

@@ -9,7 +9,7 @@ use crate::sample::Estimate;
 use crate::scan::{Outcome, Settings};
 use crate::units::{Bytes, Span};
 
-/// Why a scan starts.
+/// Describes the reason for a scan.
 pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String {
     match reason {
         ScanReason::Burst | ScanReason::Finish => growth(changes),
@@ -24,13 +24,13 @@ pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String 
     }
 }
 
-/// What sketches say of new guests after their smart passes.
+/// Describes the estimate by sketches for new guests after their smart passes.
 pub fn unmet(unmet: Estimate) -> String {
     let [bytes, error] = [unmet.bytes, unmet.error].map(|bytes| Bytes(bytes as i128));
     format!("by sketches only a clean pass merges {bytes} (± {error}) of new guests' memory")
 }
 
-/// How much memory is new.
+/// Describes the amount of new memory.
 pub fn growth(changes: Changes) -> String {
     match changes.new_guests {
         0 => format!("{} of new memory", Bytes::from(changes.grown_bytes)),
@@ -39,13 +39,13 @@ pub fn growth(changes: Changes) -> String {
     }
 }
 
-/// How a scan is carried out.
+/// Describes a scan in progress.
 pub fn scanning(why: &str, settings: &Settings) -> String {
     let pages = if settings.visits_all { "every page" } else { "few old pages" };
     format!("{why}; {pages}, up to {:.0} % of a CPU", settings.share * 100.0)
 }
 
-/// What a scan that has ended saved and cost.
+/// Describes the savings and the cost of a scan that has ended.
 pub fn outcome(reason: ScanReason, outcome: &Outcome, price: f64) -> String {
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
@@ -58,7 +58,7 @@ pub fn outcome(reason: ScanReason, outcome: &Outcome, price: f64) -> String {
     )
 }
 
-/// Why a probe that is due is not made.
+/// Describes why a probe that is due is not made.
 pub fn idle(changes: Changes) -> String {
     format!("the guests are idle ({} of CPU since); a probe when they are not", Span(cpu_time(changes)))
 }

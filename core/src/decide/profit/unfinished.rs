@@ -1,4 +1,5 @@
-//! Memory that a scan may have left: not visited as often as it takes to merge, and without a sign that would start a scan.
+//! Memory that a scan may have left: not visited as often as it takes to merge, and without a sign that would start a
+//! scan.
 
 use super::constants::FEW_PAGES;
 use super::guests::Changes;
@@ -7,17 +8,17 @@ use super::situation::Situation;
 use super::{Profit, Running};
 use crate::scan::Report;
 
-/// What is known to be left.
+/// The memory that scans are known to have left.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unfinished {
-    /// Whether there may be memory that was not visited twice.
+    /// True if there may be memory that was not visited twice.
     may_be_left: bool,
     /// New memory in bytes for which old memory was skipped: equal pages of both have not met.
     unmet_bytes: u64,
 }
 
 impl Unfinished {
-    /// Whether there is memory that was not visited as often as it takes to merge.
+    /// Returns true if there is memory that was not visited as often as it takes to merge.
     pub fn has_new(&self, changes: Changes) -> bool {
         self.may_be_left || changes.grown_bytes > 0 || self.unmet_bytes > 0
     }
@@ -27,20 +28,20 @@ impl Unfinished {
         self.unmet_bytes
     }
 
-    /// Notes that a scan was given up: another program may have kept ksmd from it.
+    /// Records that a scan was given up: another program may have kept ksmd from it.
     pub fn note_stalled(&mut self) {
         self.may_be_left = true;
     }
 }
 
-/// Whether a clean scan has left more than a few pages in no tree, since they were changing.
+/// Returns true if a clean scan has left more than a few pages in no tree, since they were changing.
 fn leaves_some(running: &Running, report: &Report, now: &Situation) -> bool {
     running.scan.job().coverage.is_clean() && now.has_page_samples() && report.left_pages > FEW_PAGES
 }
 
 impl Profit {
-    /// Notes what a scan that has ended may have left, and returns the bytes that are still new: those that appeared after
-    /// the counting of passes began.
+    /// Records what a scan that has ended may have left, and returns the bytes that are still new: those that appeared
+    /// after the counting of passes began.
     pub(super) fn note_unfinished(
         &mut self,
         running: &Running,
@@ -72,12 +73,12 @@ impl Profit {
         changes.grown_bytes
     }
 
-    /// Whether a burst has likely missed pages that new guests share with others.
+    /// Returns true if a burst has likely missed pages that new guests share with others.
     ///
-    /// Pages that change while they are in the unstable tree put it out of order, and equal pages miss each other: above all
-    /// where a guest is the second of its kind, since merged pages are looked up in another tree. If less than half of the
-    /// new memory merged beside about as much old memory, one more pass costs no more than the burst did. It is made, and
-    /// made again if it paid. Pages that change until then are not put into the tree.
+    /// Pages that change while they are in the unstable tree put it out of order, and equal pages miss each other:
+    /// above all where a guest is the second of its kind, since merged pages are looked up in another tree. If less
+    /// than half of the new memory merged beside about as much old memory, one more pass costs no more than the burst
+    /// did. It is made, and made again if it paid. Pages that change until then are not put into the tree.
     pub(super) fn may_have_missed(
         &self,
         running: &Running,

@@ -9,14 +9,14 @@ use super::{Decision, Policy, ReadFile, Reason, Settings, View};
 use crate::knobs::{Knob, Knobs};
 use crate::scan::{self, Ksmd, Scan, ScanJob, Scanner, Status};
 
-/// How often the policy is asked again once its job has ended.
+/// The time to the next decision once the job has ended.
 const ENDED: Duration = Duration::from_secs(1);
 
 /// The table `[policy.scan]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScanConfig {
-    /// How many times every page is visited. Without it ksmd scans without end.
+    /// Visits to each page. If absent, ksmd scans without end.
     pub passes: Option<NonZeroU64>,
 }
 
@@ -33,8 +33,8 @@ impl Settings for ScanConfig {
 
 /// Carries out one scan, and then parks ksmd.
 ///
-/// Two passes over all pages merge all pages that are equal and stable, since an unmerged page merges on the second visit
-/// that finds it unchanged.
+/// Two passes over all pages merge all pages that are equal and stable, since an unmerged page merges on the second
+/// visit that finds it unchanged.
 #[derive(Debug, Clone)]
 pub struct OnDemand {
     job: ScanJob,

@@ -15,8 +15,8 @@ pub struct ScoreConfig {
     pub interval_seconds: NonZeroU32,
     /// `sleep_millisecs`, 1 or more. The paper steers by `pages_to_scan` alone. Default 20, the kernel's.
     pub sleep_millisecs: NonZeroU32,
-    /// Whether ksmd may skip pages that did not merge. Default `false`: the paper's kernel (6.5) could not, and a
-    /// pass that skips pages says little about what there is to merge. `true` leaves the setting as it is.
+    /// True if ksmd may skip pages that did not merge. Default `false`: the paper's kernel (6.5) could not, and a pass
+    /// that skips pages says little about what there is to merge. `true` leaves the setting as it is.
     pub smart_scan: bool,
     /// Points of VMCountScore when a VM starts. The paper: "a value at which KSM works fully". Default 3000, the
     /// most there is: a new VM is when most is to be merged.

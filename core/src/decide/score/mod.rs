@@ -1,9 +1,9 @@
 //! `score`: Tagami and Shiba, "Dynamic control of KSM for efficient memory deduplication" (Ryukoku University, 2024).
 //!
 //! `pages_to_scan` is a score, the sum of three, at most 3000; under 1000 it becomes 0, so that no scan is slow and
-//! useless. VMCountScore makes ksmd work when a VM starts, PagesSharingScore keeps it working while passes merge
-//! pages, and KSMIdleTimeScore makes it try again after a while, the later the more often that saved nothing.
-//! What the paper leaves open is a key of [`ScoreConfig`] with a default and its reason.
+//! useless. VMCountScore makes ksmd work when a VM starts. PagesSharingScore keeps it working while passes merge pages.
+//! KSMIdleTimeScore makes it try again after a while, the later the more often that saved nothing. What the paper
+//! leaves open is a key of [`ScoreConfig`] with a default and its reason.
 //!
 //! As in the paper ksmd is stopped by `pages_to_scan` = 0 and not by `run` = 0: it still wakes every
 //! `sleep_millisecs`, finds nothing to do and sleeps again. With `sleep_millisecs` = 0 that would be a whole CPU,
@@ -49,7 +49,7 @@ struct Mark {
     saved: u64,
 }
 
-/// Whether ksmd scans, and what KSMIdleTimeScore is reckoned from.
+/// The state of ksmd, from which KSMIdleTimeScore is computed.
 #[derive(Debug, Clone, Copy, Default)]
 enum Speed {
     /// Before the first decision.
@@ -73,7 +73,7 @@ pub struct Score {
     /// Pages that the last pass newly saved; negative when more diverged than merged.
     gained: i64,
     speed: Speed,
-    /// How often the speed became 0 since a VM started.
+    /// The number of times that the speed became 0 since a VM started.
     stops: u64,
 }
 
@@ -91,7 +91,7 @@ impl Score {
         }
     }
 
-    /// Takes in the passes that ended, and returns how many.
+    /// Records the passes that have ended, and returns their number.
     fn see_passes(&mut self, ksm: &Ksm) -> u64 {
         let Some(full_scans) = ksm.full_scans.get() else { return 0 };
         let here = Mark { full_scans, saved: ksm.saved_pages() };
@@ -235,7 +235,7 @@ impl Policy for Score {
     }
 }
 
-/// Why the scores can't be reckoned. `None` where they can.
+/// Returns the reason why the scores can't be computed; `None` if they can.
 fn blind(ksm: &Ksm) -> Option<Reason> {
     for (name, reading) in [("full_scans", &ksm.full_scans), ("pages_sharing", &ksm.pages_sharing)] {
         if reading.get().is_none() {

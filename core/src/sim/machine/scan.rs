@@ -16,12 +16,12 @@ use crate::sample::Rest;
 const COUNTS_AT_ONCE: KernelVersion = KernelVersion::new(6, 10);
 
 impl Machine {
-    /// Whether ksmd may run and has guests to scan.
+    /// Returns true if ksmd may run and has guests to scan.
     fn ksmd_should_run(&self) -> bool {
         self.settings.run == 1 && !self.ksmd.order.is_empty()
     }
 
-    /// Whether ksmd sleeps: between two batches, or because it has nothing to do.
+    /// Returns true if ksmd sleeps: between two batches, or because it has nothing to do.
     pub fn is_asleep(&self) -> bool {
         match self.ksmd.activity {
             Activity::Waiting => !self.ksmd_should_run(),
@@ -112,7 +112,7 @@ impl Machine {
         self.end_batch();
     }
 
-    /// Continues a batch until `until_ns`, and returns whether the batch is over.
+    /// Continues a batch until `until_ns`, and returns true if the batch is over.
     fn scan(&mut self, mut left: u64, until_ns: u64) -> bool {
         let mut rules = Rules {
             pass: self.ksmd.pass,
@@ -219,7 +219,8 @@ impl Machine {
         }
     }
 
-    /// Passes the page at the cursor if it is as it was afterwards, and advances the cursor. `None`: that takes a [`Self::step`].
+    /// Passes the page at the cursor if it is as it was afterwards, and advances the cursor. `None`: that takes a
+    /// [`Self::step`].
     fn step_without_change(&mut self, guest: u32, cursor: Cursor) -> Option<(Step, u64)> {
         let page =
             self.memory.guests.get(guest as usize).filter(|guest| !guest.ended)?.pages.get(cursor.run as usize)?;
@@ -232,8 +233,8 @@ impl Machine {
         Some(done)
     }
 
-    /// Handles the page at the cursor where [`Self::step_without_change`] does not, and advances the cursor. Returns the kind of step and
-    /// its cost.
+    /// Handles the page at the cursor where [`Self::step_without_change`] does not, and advances the cursor. Returns
+    /// the kind of step and its cost.
     fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Option<(Step, u64)> {
         let costs = &self.config.costs;
         let entry = &mut self.memory.guests[guest as usize];

@@ -14,8 +14,9 @@ impl Machine {
 
     /// Writes one file, as root.
     ///
-    /// A write that stops ksmd ends its rest, as it ends a lease. Writing `run`, `merge_across_nodes` or `max_page_sharing` in the middle of a batch waits for the
-    /// batch's end: [`now`](Machine::now) may be later afterwards.
+    /// A write that stops ksmd ends its rest, as it ends a lease. Writing `run`, `merge_across_nodes` or
+    /// `max_page_sharing` in the middle of a batch waits for the batch's end: [`now`](Machine::now) may be later
+    /// afterwards.
     ///
     /// # Errors
     /// The kernel would refuse the value.

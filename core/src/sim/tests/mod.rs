@@ -21,7 +21,8 @@ use crate::kernel::Ksm;
 use crate::knobs::Knob;
 use crate::sample::Sample;
 
-/// A machine of this kernel with a batch larger than any pass and smart_scan off: a clean pass per millisecond of sleep.
+/// A machine of this kernel with a batch larger than any pass and smart_scan off: a clean pass per millisecond of
+/// sleep.
 fn running(kernel: KernelVersion) -> Machine {
     let mut machine = Machine::new(Config { kernel, ..Config::default() });
     let _ = machine.write(Knob::SmartScan, 0);

@@ -87,7 +87,7 @@ impl Guests {
         self.running.insert(key, running);
     }
 
-    /// What a balance policy may see of them, in the order of their keys.
+    /// Returns the guests as a balance policy may see them, in the order of their keys.
     pub fn views(
         &mut self,
         machine: &Machine,
@@ -112,7 +112,7 @@ impl Guests {
         Some(got)
     }
 
-    /// What guests lack of what they were started with, in bytes.
+    /// Returns the memory that guests lack of what they were started with, in bytes.
     pub fn away_bytes(&self) -> u64 {
         self.running
             .values()
@@ -141,7 +141,7 @@ impl Guests {
     }
 }
 
-/// What a guest that starts at `start` does until `end`.
+/// The phases of a guest from `start` to `end`.
 fn phases(demand: &Demand, start: Duration, end: Duration) -> Vec<Phase> {
     let files = demand.image_files_bytes + demand.own_files_bytes;
     let reads_until = start + demand.files_over;

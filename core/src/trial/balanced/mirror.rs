@@ -9,7 +9,7 @@ pub(super) struct Mirror {
     id: GuestId,
     /// Bytes in a page of the machine, or a run of them.
     run_bytes: u64,
-    /// What the guest can't do without, in bytes. Those pages are always there.
+    /// The memory that the guest can't do without, in bytes. Those pages are always there.
     pinned_bytes: u64,
     /// Runs of files of the image, and their label.
     image_runs: u64,
