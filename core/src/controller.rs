@@ -138,14 +138,14 @@ impl<H: Host> Controller<H> {
         std::mem::replace(&mut self.policy, policy)
     }
 
-    /// Has a scan made before the policy goes on. `settings` are those in force.
+    /// Starts a scan on demand; the policy waits for its end. `settings` are those in force.
     pub fn begin_scan(&mut self, job: ScanJob, limits: Limits, settings: &Knobs) -> WaitingPolicy {
         let policy = self.replace(Box::new(OnDemand::new(job)), limits);
         WaitingPolicy { policy, settings: changed_by_scan(settings) }
     }
 
-    /// Puts back what a scan has changed, and the policy that has waited for its end. Returns what was to be put back,
-    /// and the outcome.
+    /// Restores the settings that a scan has changed, and the policy that has waited for its end. Returns these
+    /// settings, and the outcome of writing them.
     pub fn end_scan(&mut self, waiting: WaitingPolicy, limits: Limits) -> (Knobs, Applied) {
         let applied = self.put_back(&waiting.settings);
         self.replace(waiting.policy, limits);
@@ -195,7 +195,7 @@ impl WaitingPolicy {
         self.policy = policy;
     }
 
-    /// Has a setting put back that an earlier scan has changed.
+    /// Adds a setting to restore that an earlier scan has changed.
     pub fn set_original(&mut self, knob: Knob, value: u64) {
         self.settings.set(knob, value);
     }

@@ -91,7 +91,7 @@ impl Trial {
         &mut self.host_mut().machine
     }
 
-    /// Has ksmd make two clean passes at once, as the daemon does when a balance policy wants that. The policy goes on
+    /// Starts two clean passes at once, as the daemon does when a balance policy wants that. The policy goes on
     /// after them.
     pub fn merge_at_once(&mut self) {
         if self.waiting.is_none() {
@@ -107,7 +107,7 @@ impl Trial {
         self.turns
     }
 
-    /// Lets the policy work until `end`. It is asked when it wanted to be, and when ksmd comes to rest.
+    /// Runs the policy until `end`. It takes a turn when its last decision says so, and when ksmd comes to rest.
     pub fn run_until(&mut self, end: Duration) {
         while self.machine().now() < end {
             if self.next_turn <= self.machine().now() {

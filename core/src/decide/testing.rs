@@ -73,13 +73,13 @@ impl Host {
         host
     }
 
-    /// Lets `seconds` pass.
+    /// Advances time by `seconds`.
     pub fn after(&mut self, seconds: u64) -> &mut Self {
         self.sample.at += Duration::from_secs(seconds);
         self
     }
 
-    /// Lets `seconds` pass in which a pass ends and `pages` more (or fewer) are shared.
+    /// Advances time by `seconds` in which a pass ends and `pages` more (or fewer) are shared.
     pub fn pass(&mut self, seconds: u64, pages: i64) -> &mut Self {
         let ksm = &mut self.sample.ksm;
         ksm.full_scans = Reading::Value(ksm.full_scans.get().unwrap_or(0) + 1);

@@ -57,7 +57,7 @@ pub(super) struct FoldBelief {
     least_huge_bytes: u64,
     /// True if the last look found that folding pays.
     pub wants_fold: bool,
-    /// When the process is looked at next.
+    /// The time of the next look at the process.
     pub next_look: Duration,
     /// Before this time a look changes figures, and leads to no fold.
     judge_at: Duration,

@@ -24,7 +24,7 @@ const COST_SCALES: (f64, f64) = (0.1, 30.0);
 /// The weight of a new pass in the cost of passes.
 const COST_WEIGHT: f64 = 0.3;
 
-/// Notes that wait to be fetched at most. The oldest are lost.
+/// The most notes that wait to be fetched. The oldest are lost.
 const MOST_NOTES: usize = 256;
 
 /// Failures that are remembered at most.
@@ -275,7 +275,7 @@ impl FoldPolicy {
         self.note("fold", text);
     }
 
-    /// Says once that all processes were looked at and none is worth folding.
+    /// Notes once that all processes were looked at and none is worth folding.
     fn note_idle(&mut self) {
         if self.has_said_idle || !self.terms.may_fold || self.beliefs.values().all(FoldBelief::is_new) {
             return;

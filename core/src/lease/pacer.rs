@@ -103,8 +103,8 @@ impl Pacer {
         Self { completed, ..self }
     }
 
-    /// Has ksmd rest once it has completed so many passes, at the end of the last of them. A rest ends here: what comes
-    /// next is decided.
+    /// Sets the number of completed passes at which ksmd rests, at the end of the last of them. A rest ends here: what
+    /// comes next is decided.
     pub fn rest_after(&mut self, full_scans: Option<u64>) {
         self.rest_after = full_scans;
         self.is_resting = false;

@@ -44,7 +44,7 @@ impl LeaseTerms {
         self.is_broken
     }
 
-    /// Has ksmd scan at this rate from now on. With another sleep it is woken at once, as when `sleep_millisecs` is
+    /// Sets the rate at which ksmd scans. With another sleep it is woken at once, as when `sleep_millisecs` is
     /// written.
     pub fn set_rate(&mut self, rate: Rate, now: Duration) {
         if std::mem::replace(&mut self.rate, rate) != rate {
@@ -53,7 +53,7 @@ impl LeaseTerms {
         }
     }
 
-    /// Has ksmd woken no more until the lease is held again.
+    /// Stops waking ksmd until the lease is held again.
     pub fn suspend(&mut self, now: Duration) {
         self.until = now;
     }
@@ -66,7 +66,7 @@ impl LeaseTerms {
         self.until = now + until_next.min(LONGEST_HOLD) + GRACE;
     }
 
-    /// Has ksmd rest once it has completed so many passes. A rest ends here.
+    /// Sets the number of completed passes at which ksmd rests. A rest ends here.
     pub fn rest_after(&mut self, full_scans: Option<u64>, now: Duration) {
         if self.pacer.is_resting() {
             self.due = now;

@@ -159,7 +159,7 @@ fn rate_with<W: KsmdWaker + ?Sized>(waker: &mut W, knobs: &Knobs) -> Option<Rate
     })
 }
 
-/// Has a lease be in force, where ksmd can be woken.
+/// Begins a lease unless one is in force, where ksmd can be woken.
 fn ensure_lease<W: KsmdWaker + ?Sized>(waker: &mut W, rate: Rate) -> Result<Option<W::Change>, W::Error> {
     let now = waker.get(Knob::SleepMillisecs)?.unwrap_or(0);
     let is_whole = waker.with_lease(|lease, _| !lease.is_broken()).unwrap_or(false);

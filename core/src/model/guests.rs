@@ -25,7 +25,7 @@ pub struct GuestsReport {
     pub efficiency: Efficiency,
     /// Merged pages of the host that writes broke since boot.
     pub cow_ksm: Option<u64>,
-    /// Merged pages of the host that writes broke per second, lately.
+    /// The recent rate at which writes broke merged pages of the host, per second.
     pub cow_ksm_per_second: Option<f64>,
     /// The memory that domains share with each other now, where that was looked up.
     #[serde(default)]

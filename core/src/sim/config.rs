@@ -51,7 +51,7 @@ impl Default for Config {
 /// CPU time of each kind of work, in nanoseconds.
 ///
 /// The defaults are for one core of an AMD EPYC virtual machine with Linux 6.18; `ksmith sim calibrate` measures those
-/// of another host. They leave out that larger trees and long chains make a visit dearer.
+/// of another host. They leave out that larger trees and long chains make a visit more expensive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {

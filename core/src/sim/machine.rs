@@ -112,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// Has ksmd rest once it has completed so many passes, as a lease does ([`Rest`]). A rest ends here.
+    /// Sets the number of completed passes at which ksmd rests, as a lease does ([`Rest`]). A rest ends here.
     pub fn rest_after(&mut self, full_scans: Option<u64>) {
         self.rest_after = full_scans;
         if std::mem::replace(&mut self.rest, Rest::Possible) == Rest::Resting {
@@ -268,7 +268,7 @@ impl Machine {
         self.config.costs.write * u64::from(self.config.run_pages)
     }
 
-    /// Lets the visit to the run that ksmd is inside of have happened, if that is the run that is meant.
+    /// Completes the visit to the run that ksmd is inside of, if that is the run that is meant.
     fn settle(&mut self, is_meant: impl Fn(&Inside) -> bool) {
         if let Some(inside) = &mut self.ksmd.inside
             && is_meant(inside)
@@ -314,12 +314,12 @@ impl Machine {
         self.fire_events();
     }
 
-    /// Lets time pass, while ksmd and the guests work.
+    /// Advances time, while ksmd and the guests work.
     pub fn advance(&mut self, by: Duration) {
         self.advance_until(by, false);
     }
 
-    /// Lets time pass until ksmd rests at the end of a pass ([`Self::rest_after`]), or for that long if it does not.
+    /// Advances time until ksmd rests at the end of a pass ([`Self::rest_after`]), or for that long if it does not.
     pub fn advance_to_rest(&mut self, by: Duration) {
         self.advance_until(by, self.rest == Rest::Possible);
     }

@@ -130,7 +130,7 @@ impl Balanced {
         std::mem::take(&mut self.wants_merging)
     }
 
-    /// Lets guests come, live and go until the machine's time, and has the balance policy take its turn if that is due.
+    /// Starts, runs and ends guests until the machine's time, and has the balance policy take its turn if that is due.
     pub fn step(&mut self, machine: &mut Machine) {
         let now = machine.now();
         let span = self.last.map_or(Duration::ZERO, |last| now.saturating_sub(last));

@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// policy merges an arrival sooner, or for less CPU time, unless arrivals share their passes.
 #[derive(Debug, Clone)]
 pub struct Foreseen {
-    /// When guests come, in order.
+    /// The times at which guests come, in order.
     arrivals: Vec<Duration>,
     batch: usize,
     /// Arrivals for which passes have begun.

@@ -56,14 +56,14 @@ impl SimHost {
         }
     }
 
-    /// Has ksmd scan under a lease, as on a live host: it is woken for each batch, or part of one, when it is seen
+    /// Puts ksmd under a lease, as on a live host: it is woken for each batch, or part of one, when it is seen
     /// asleep. That takes several times the time of a simulation without it.
     #[must_use]
     pub fn under_lease(self) -> Self {
         Self { is_leased: true, ..self }
     }
 
-    /// Has ksmd never rest at the end of a pass, as where nothing has it rest ([`Rest`]).
+    /// Disables the rest of ksmd at the end of a pass, as where no waker makes it rest ([`Rest`]).
     #[must_use]
     pub fn without_rest(self) -> Self {
         Self { can_rest: false, ..self }
@@ -112,7 +112,7 @@ impl SimHost {
         self.take_sketches(sample);
     }
 
-    /// Lets time pass until `end`, or until ksmd comes to rest. Returns true if it has.
+    /// Advances time until `end`, or until ksmd comes to rest. Returns true if it has.
     pub fn advance_to(&mut self, end: Duration) -> bool {
         while self.machine.now() < end {
             if self.look_at_ksmd() {

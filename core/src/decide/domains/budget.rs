@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 pub struct PassBudget {
     most: NonZeroU32,
-    /// When each pass of the last hour was seen to have ended.
+    /// The times at which the passes of the last hour were seen to have ended.
     ended: VecDeque<Duration>,
     full_scans: Option<u64>,
 }

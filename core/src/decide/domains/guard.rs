@@ -92,7 +92,7 @@ impl Domains {
         matches!(self.orders.get(&id), Some(Order::Off { .. }))
     }
 
-    /// Takes over a guest that an earlier guard switched off.
+    /// Adopts a guest that an earlier guard switched off.
     pub fn adopt(&mut self, id: GuestId) {
         self.orders.insert(id, Order::Off { at: Duration::ZERO });
     }

@@ -112,7 +112,7 @@ impl Filling {
         Self { steps: steps.into(), ids: vec![None; guests.len()] }
     }
 
-    /// Lets time pass while guests fill their memory.
+    /// Advances time while guests fill their memory.
     fn advance(&mut self, machine: &mut Machine, by: Duration) {
         let end = machine.now() + by;
         while let Some((at, guest, first, pages)) = self.steps.front().copied().filter(|step| step.0 <= end) {

@@ -54,7 +54,7 @@ impl Run {
         &mut self.controller.host_mut().machine
     }
 
-    /// Lets the policy work until `end`, or until `done` holds.
+    /// Runs the policy until `end`, or until `done` holds.
     pub(super) fn until(&mut self, end: Duration, mut done: impl FnMut(&Machine, &Decision) -> bool) {
         while self.machine().now() < end {
             let Tick { sample, decision, applied, .. } = self.controller.tick();

@@ -110,7 +110,7 @@ impl Score {
         passes
     }
 
-    /// Notices VMs that started; any other process that was there before is none, even if it counts only now.
+    /// Counts the VMs that started. A process that was there before is none of them, even if it counts only now.
     fn see_vms(&mut self, sample: &Sample, passes: u64) -> usize {
         let vms = vms(sample);
         let started = vms.iter().any(|vm| self.known.binary_search(&vm.id).is_err());

@@ -72,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// Lets ksmd's present batch end. Time passes meanwhile.
+    /// Runs ksmd to the end of its batch. Time passes meanwhile.
     pub(in super::super) fn finish_batch(&mut self) {
         while matches!(self.ksmd.activity, Activity::Scanning { .. }) {
             let event = self.next_event_ns().unwrap_or(u64::MAX);

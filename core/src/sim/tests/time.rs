@@ -1,4 +1,4 @@
-//! When ksmd works and sleeps, and its costs.
+//! Tests of the times at which ksmd works and sleeps, and of its costs.
 
 use super::*;
 
