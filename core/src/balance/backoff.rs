@@ -1,4 +1,4 @@
-//! Back-off from guests that do not do as they are asked: each is left alone for a while, longer each time.
+//! Exponential back-off from guests that do not resize as requested.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const FIRST: Duration = Duration::from_secs(30);
 /// The longest pause: each is twice the one before.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The failures of each guest.
+/// The failures and the back-off of each guest, by key.
 #[derive(Debug, Clone, Default)]
 pub struct Backoff(BTreeMap<String, Record>);
 
@@ -26,7 +26,7 @@ struct Record {
 }
 
 impl Backoff {
-    /// Notes a resize: the amount before, the one that was asked for, and the one after. Any step in the right direction
+    /// Records a resize: the amount before, the requested one, and the one after. Any step in the right direction
     /// clears the guest's record.
     pub fn resized(&mut self, key: &str, [from, to, got]: [u64; 3], now: Duration) {
         let moved = if to < from { from.saturating_sub(got) } else { got.saturating_sub(from) };
@@ -37,7 +37,7 @@ impl Backoff {
         }
     }
 
-    /// Notes that a guest could not be asked or resized.
+    /// Records that a guest could not be reached or resized.
     pub fn failed(&mut self, key: &str, why: String, now: Duration) {
         let new = Record { failures: 0, why: String::new(), until: None, pause: FIRST };
         let record = self.0.entry(key.to_owned()).or_insert(new);
@@ -51,14 +51,14 @@ impl Backoff {
         }
     }
 
-    /// Says why a guest is left alone now, if it is.
+    /// Returns the reason why a guest is left alone now, if it is.
     pub fn trouble(&self, key: &str, now: Duration) -> Option<String> {
         let record = self.0.get(key)?;
         let left = record.until?.checked_sub(now).filter(|left| !left.is_zero())?;
         Some(format!("{}; asked again in {}", record.why, Span(left)))
     }
 
-    /// Forgets the guests that are not there any more.
+    /// Removes the guests that have ended.
     pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
         self.0.retain(|key, _| is_there(key));
     }

@@ -7,7 +7,7 @@ use super::config::BalanceConfig;
 use super::resize_range::ResizeRange;
 use super::{Action, GuestView, Plan, View};
 
-/// Applies the bounds to plans. It remembers when each guest was last resized.
+/// The bounds on plans, with the time of each guest's last resize.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
     last: BTreeMap<String, Duration>,
@@ -65,7 +65,7 @@ impl Bounds {
         plan
     }
 
-    /// Notes a resize that was not planned: an operator's.
+    /// Records a resize that was not planned: an operator's.
     pub fn note(&mut self, key: &str, now: Duration) {
         self.last.insert(key.to_owned(), now);
     }

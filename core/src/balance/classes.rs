@@ -16,7 +16,7 @@ pub struct GuestRule {
     terms: Written,
 }
 
-/// A rule as it stands in the file.
+/// A rule as written in the configuration file.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
@@ -54,7 +54,7 @@ pub struct Terms {
     pub floor_bytes: Option<u64>,
     /// The ceiling, if there is one.
     pub ceiling_bytes: Option<u64>,
-    /// Whether it is left alone.
+    /// True if the guest is held: it is left alone.
     pub is_held: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::decide::bounds::{percent, positive};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BalanceConfig {
-    /// Whether the daemon carries plans out. `ksmith balance` shows them in any case.
+    /// True if the daemon carries plans out. `ksmith balance` shows them in any case.
     pub enabled: bool,
     /// The policy that makes plans.
     pub policy: BalanceKind,
@@ -26,7 +26,7 @@ pub struct BalanceConfig {
     /// Users with guests that are balanced although they are not verified. `*` and `?` stand for any text and any
     /// character.
     pub users: Vec<String>,
-    /// Whether guests of Proxmox VE are balanced, apart from those that its `pvestatd` resizes.
+    /// True if guests of Proxmox VE are balanced, apart from those that its `pvestatd` resizes.
     pub proxmox: bool,
     /// Memory is taken from guests while less than this part of the pool is available.
     #[serde(deserialize_with = "percent")]
@@ -43,7 +43,7 @@ pub struct BalanceConfig {
     /// The shortest time between two actions on one guest.
     #[serde(deserialize_with = "positive")]
     pub cooldown_seconds: f64,
-    /// How long the pool must have been above the low mark before memory goes back to guests that do not need it.
+    /// The time that the pool must have been above the low mark before memory goes back to guests that do not need it.
     #[serde(deserialize_with = "positive")]
     pub calm_seconds: f64,
     /// The floor of each guest, of what it was started with.
@@ -63,7 +63,7 @@ pub struct BalanceConfig {
     pub pressure_faults_per_second: f64,
     /// The response when merged pages could need more memory than there is.
     pub exposure: WhenExposed,
-    /// Whether guests get all their memory back when the daemon ends.
+    /// True if guests get all their memory back when the daemon ends.
     pub give_back_on_exit: bool,
     /// The settings of the policy `squeeze`.
     pub squeeze: SqueezeConfig,
@@ -120,7 +120,7 @@ pub enum WhenExposed {
     /// then lacks.
     #[default]
     Cover,
-    /// Where that is not enough, stop merging guests with diverging pages, one at a time.
+    /// Stop merging guests with diverging pages, one at a time, where taking is not enough.
     Unmerge,
 }
 
@@ -179,7 +179,7 @@ impl Default for BalanceConfig {
     }
 }
 
-/// The pool's marks in bytes, from below.
+/// The pool's watermarks in bytes, in rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     /// Half the low mark: below it steps are larger, and only guests under memory pressure get memory.
@@ -193,7 +193,7 @@ pub struct Marks {
 }
 
 impl BalanceConfig {
-    /// Computes the marks of a pool.
+    /// Computes the watermarks of a pool.
     pub fn marks(&self, pool: &PoolView) -> Marks {
         let part = |percent: f64| part_of(pool.size_bytes, percent);
         let (low, high) = (part(self.low_percent), part(self.high_percent));
@@ -205,14 +205,14 @@ impl BalanceConfig {
         Duration::from_secs_f64(self.cooldown_seconds)
     }
 
-    /// The memory that a guest must keep available.
+    /// Returns the memory that a guest must keep available.
     pub fn reserve_bytes(&self, guest: &GuestView) -> u64 {
         part_of(guest.whole_bytes, self.reserve_percent).max((self.reserve_mib * f64::from(1 << 20)) as u64)
     }
 
-    /// The operator's terms for a guest.
+    /// Returns the operator's terms for a guest.
     ///
-    /// Rules go by name and UUID. So none fits a guest that only claims them.
+    /// Rules match by name and UUID. So none fits a guest that only claims them.
     pub fn terms(&self, name: &str, uuid: Option<&str>, is_verified: bool) -> Terms {
         let rule = self.rule.iter().find(|rule| is_verified && rule.fits(name, uuid));
         let class = rule.and_then(GuestRule::class).unwrap_or(&self.default_class);
@@ -225,12 +225,12 @@ impl BalanceConfig {
         }
     }
 
-    /// Whether a guest of this one user is balanced although it is not verified.
+    /// Returns true if a guest of this one user is balanced although it is not verified.
     pub fn has_user(&self, user: Option<&str>) -> bool {
         user.is_some_and(|user| self.users.iter().any(|pattern| WildMatch::new(pattern).matches(user)))
     }
 
-    /// Says what is contradictory in the settings.
+    /// Returns the contradictions in the settings.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         if self.low_percent >= self.high_percent {
@@ -275,7 +275,7 @@ impl BalanceConfig {
     }
 }
 
-/// How short a pool is, from 0 to 1. The price that merging may cost rises with it.
+/// Returns the shortness of a pool, from 0 to 1. The price that merging may cost rises with it.
 ///
 /// ```text
 /// shortness = max((high - available) / (high - low / 2), psi_some / 10 %), between 0 and 1
@@ -288,7 +288,7 @@ pub fn shortness(config: &BalanceConfig, pool: &PoolView) -> f64 {
     scarcity.max(stalls).clamp(0.0, 1.0)
 }
 
-/// The given per cent of an amount.
+/// Returns the given per cent of an amount.
 pub(super) fn part_of(bytes: u64, percent: f64) -> u64 {
     (bytes as f64 * percent / 100.0) as u64
 }

@@ -1,4 +1,4 @@
-//! The memory that merged pages may come to need, and the response.
+//! Forecast of the memory that merged pages may need when they diverge, and the response.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,14 @@ use crate::units::Bytes;
 /// The time ahead for which memory is kept ready while pages diverge.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// The shortest time between two bursts, and between two guests that are un-merged: each has an effect only after a while.
+/// The shortest time between two bursts, and between two guests that are un-merged: each has an effect only after a
+/// while.
 const BETWEEN: Duration = Duration::from_secs(60);
 
 /// The part of its merged memory that a diverging guest loses within [`BETWEEN`].
 const DIVERGING: f64 = 0.1;
 
-/// What a policy remembers of merging.
+/// The merging state that a balance policy keeps between views.
 #[derive(Debug, Clone, Default)]
 pub struct Forecast {
     last_burst: Option<Duration>,
@@ -25,7 +26,7 @@ pub struct Forecast {
     merged: BTreeMap<String, (Duration, u64)>,
 }
 
-/// What merging asks of balance now.
+/// The demand of merging on balance: memory to keep available, and changes to merging.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outlook {
     /// The memory that should be available, whatever the marks say.
@@ -36,7 +37,8 @@ pub struct Outlook {
     pub actions: Vec<Action>,
 }
 
-/// Says how much more merged pages could need than there is. `None`: the exposure is covered.
+/// Returns a sentence on the memory that merged pages could need beyond what there is; `None` if the exposure is
+/// covered.
 pub fn shortfall(exposure_bytes: u64, headroom_bytes: u64) -> Option<String> {
     let short = exposure_bytes.checked_sub(headroom_bytes).filter(|short| *short > 0)?;
     Some(format!(
@@ -104,7 +106,8 @@ impl Forecast {
         }
     }
 
-    /// Un-merges the guest that diverges most, while the pool has memory for its copies: merging it only costs ksmd's time.
+    /// Un-merges the guest that diverges most, while the pool has memory for its copies: merging it only costs ksmd's
+    /// time.
     fn unmerge(&mut self, view: &View, marks: &Marks, outlook: &mut Outlook) {
         if self.last_unmerge.is_some_and(|last| view.now.saturating_sub(last) < BETWEEN) {
             return;

@@ -1,7 +1,7 @@
 //! Balance: which guests give memory, and which get it.
 //!
-//! The module has the shape of [`decide`](crate::decide): a policy gets a [`View`] and returns a [`Plan`] of actions with
-//! reasons, and [`Bounds`] that no policy can leave are applied to every plan.
+//! The module has the shape of [`decide`](crate::decide): a policy gets a [`View`] and returns a [`Plan`] of actions
+//! with reasons, and [`Bounds`] that no policy can leave are applied to every plan.
 
 mod backoff;
 mod bounds;

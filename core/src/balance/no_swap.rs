@@ -1,13 +1,13 @@
 //! `no-swap`: keep the pool above its low mark, and give back what guests need when there is plenty.
 //!
-//! * Below the low mark memory is taken until the pool is half way to the high mark. The class with the least weight gives
-//!   first; a class with more weight gives only when all others below it are at their floors. Within a class the guests
-//!   without memory pressure give first, in proportion to what they can give.
+//! * Below the low mark memory is taken until the pool is half way to the high mark. The class with the least weight
+//!   gives first; a class with more weight gives only when all others below it are at their floors. Within a class the
+//!   guests without memory pressure give first, in proportion to what they can give.
 //! * A guest under memory pressure gets memory from what the pool has above its low mark, in the order of class and
-//!   pressure. Where that is not enough, idle guests of the same or a lower class are asked for it.
-//! * Above the high mark, and after `calm_seconds`, all guests get back what was taken, the highest class first. Meanwhile
-//!   guests with a far larger part of their memory are asked for those that wait: the host can't tell that a guest has
-//!   freed memory which it once used.
+//!   pressure. Where that is not enough, idle guests of the same or a lower class give it.
+//! * Above the high mark, and after `calm_seconds`, all guests get back what was taken, the highest class first.
+//!   Meanwhile guests with a far larger part of their memory give to those that wait: the host can't tell that a guest
+//!   has freed memory which it once used.
 
 mod assessed;
 mod give;
@@ -43,11 +43,11 @@ const SWAPPING: f64 = 64.0 * 1024.0;
 pub struct NoSwap {
     config: BalanceConfig,
     forecast: Forecast,
-    /// Whether memory is being taken: from below the low mark up to the mark `enough`.
+    /// True while memory is being taken: from below the low mark up to the mark `enough`.
     is_taking: bool,
-    /// When the pool was last short.
+    /// The last time at which the pool was short.
     last_short: Option<Duration>,
-    /// Whether memory goes back to guests that are under no pressure.
+    /// True if memory goes back to guests that are under no pressure.
     gives_back: bool,
 }
 
@@ -63,7 +63,7 @@ impl NoSwap {
         Self { gives_back: false, ..Self::new(config) }
     }
 
-    /// Returns how much is to be taken, and why. `None`: the pool is not short.
+    /// Returns the amount to take and the reason; `None` if the pool is not short.
     fn shortage(&mut self, view: &View, marks: &Marks, outlook: &Outlook) -> Option<(u64, String)> {
         let pool = &view.pool;
         let low = marks.low.max(outlook.needed_bytes);
@@ -91,13 +91,13 @@ impl NoSwap {
         Some((missing, why))
     }
 
-    /// Whether the pool has not been short for `calm_seconds`.
+    /// Returns true if the pool has not been short for `calm_seconds`.
     fn is_calm(&self, now: Duration) -> bool {
         let calm = |last: Duration| now.saturating_sub(last).as_secs_f64() >= self.config.calm_seconds;
         self.last_short.is_none_or(calm)
     }
 
-    /// The plan while the pool is short.
+    /// Makes the plan while the pool is short.
     fn relieve_pool(view: &View, guests: &[Assessed<'_>], marks: &Marks, (missing, why): (u64, String)) -> Plan {
         let is_urgent = is_urgent(&view.pool, marks);
         let (state, patience) = if is_urgent { ("urgent", URGENT_PATIENCE) } else { ("short", PATIENCE) };
@@ -110,7 +110,7 @@ impl NoSwap {
         Plan { actions, reason: Reason::new(state, text), check_after: SOON }
     }
 
-    /// The plan while the pool is not short.
+    /// Makes the plan while the pool is not short.
     fn distribute(&self, view: &View, guests: &[Assessed<'_>], marks: &Marks) -> Plan {
         let available = Bytes::from(view.pool.available_bytes);
         let plan =

@@ -1,4 +1,4 @@
-//! What a balance policy wants done, and why.
+//! The plan of a balance policy: actions and their reasons.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::{GuestView, View};
 use crate::decide::Reason;
 
-/// A way of balancing guests: a pure function of the views it was shown, as [`Policy`](crate::decide::Policy) is.
+/// A balance policy: a pure function of the views it was shown, as [`Policy`](crate::decide::Policy) is.
 pub trait BalancePolicy: fmt::Debug + Send {
-    /// The name in the configuration: `[balance] policy = "…"`.
+    /// Returns the name in the configuration: `[balance] policy = "…"`.
     fn name(&self) -> &'static str;
-    /// Decides what to do now.
+    /// Makes the plan for this view.
     fn decide(&mut self, view: &View) -> Plan;
 }
 
-/// What to do, why, and when to look again.
+/// The actions, their reason, and the time of the next view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// In the order in which they are to be done: takes before gives.
@@ -27,7 +27,7 @@ pub struct Plan {
     pub check_after: Duration,
 }
 
-/// One thing to do.
+/// One action of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {
@@ -52,13 +52,13 @@ pub enum Action {
 }
 
 impl Action {
-    /// A resize of this guest. `None` if it has that amount.
+    /// Creates a resize of this guest; `None` if it has that amount.
     pub(super) fn resize(guest: &GuestView, to_bytes: u64, reason: impl FnOnce() -> String) -> Option<Self> {
         let (key, from_bytes) = (guest.key.clone(), guest.given_bytes);
         (to_bytes != from_bytes).then(|| Self::Resize { key, from_bytes, to_bytes, reason: reason() })
     }
 
-    /// The key of the guest that it resizes.
+    /// Returns the key of the guest that it resizes, if any.
     pub(super) fn resized(&self) -> Option<&str> {
         match self {
             Self::Resize { key, .. } => Some(key),
@@ -66,13 +66,13 @@ impl Action {
         }
     }
 
-    /// Whether it gives a guest memory.
+    /// Returns true if it gives a guest memory.
     pub(super) fn is_give(&self) -> bool {
         matches!(self, Self::Resize { from_bytes, to_bytes, .. } if to_bytes > from_bytes)
     }
 }
 
-/// What balance may ask of merging.
+/// A change to merging that balance may request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum KsmStep {

@@ -1,4 +1,4 @@
-//! A guest's memory pressure, from what it says of itself.
+//! A guest's memory pressure, from the figures that it reports.
 
 use super::config::BalanceConfig;
 use super::{GuestView, Inside};
@@ -59,7 +59,7 @@ impl Pressure {
         symptoms.into_iter().flatten().fold(none, |worst, it| if it.level > worst.level { it } else { worst })
     }
 
-    /// Whether the guest needs memory.
+    /// Returns true if the guest needs memory.
     pub fn is_high(&self) -> bool {
         self.level >= 1.0
     }

@@ -1,4 +1,4 @@
-//! How far one guest can be taken and given: floor, ceiling and step, in whole granules.
+//! The range within which one guest can be resized: floor, ceiling and step, in whole granules.
 
 use super::config::{BalanceConfig, Marks, part_of};
 use super::{GuestView, PoolView};
@@ -26,8 +26,8 @@ impl ResizeRange {
     /// step    = whole * step_percent, or urgent_step_percent below half the low mark
     /// ```
     ///
-    /// The reserve is there because a user-mode Linux that is squeezed past its last available page panics. From a guest
-    /// that does not say what it has available nothing can be taken.
+    /// The reserve is there because a user-mode Linux that is squeezed past its last available page panics. From a
+    /// guest that does not say what it has available nothing can be taken.
     pub fn of(guest: &GuestView, pool: &PoolView, config: &BalanceConfig) -> Self {
         let granule = guest.step_bytes.max(1);
         let given = guest.given_bytes;
@@ -48,24 +48,24 @@ impl ResizeRange {
         }
     }
 
-    /// All that can be taken, in whole granules.
+    /// Returns all that can be taken, in whole granules.
     pub fn reclaimable_bytes(&self) -> u64 {
         self.whole(self.given - self.floor_bytes)
     }
 
-    /// All that can be given. The last granule may be cut by the ceiling.
+    /// Returns all that can be given. The last granule may be cut by the ceiling.
     pub fn grantable_bytes(&self) -> u64 {
         self.ceiling_bytes - self.given
     }
 
-    /// The amount after about `wanted` bytes were taken: at most a step, at least one granule where there is one, and
-    /// never below the floor.
+    /// Returns the amount after about `wanted` bytes were taken: at most a step, at least one granule where there is
+    /// one, and never below the floor.
     pub fn after_taking(&self, wanted: u64) -> u64 {
         let most = self.step_bytes.min(self.reclaimable_bytes());
         self.given - self.whole(wanted.max(self.granule).min(most))
     }
 
-    /// The amount after about `wanted` bytes were given.
+    /// Returns the amount after about `wanted` bytes were given.
     pub fn after_giving(&self, wanted: u64) -> u64 {
         let most = self.step_bytes.min(self.grantable_bytes());
         let wanted = wanted.max(self.granule).min(most);
@@ -73,7 +73,7 @@ impl ResizeRange {
         if wanted == self.grantable_bytes() { self.ceiling_bytes } else { self.given + self.whole(wanted) }
     }
 
-    /// The amount nearest to `to` that the guest may have now.
+    /// Returns the amount nearest to `to` that the guest may have now.
     pub fn bound(&self, to: u64) -> u64 {
         match to {
             to if to < self.given => self.after_taking(self.given - to),
@@ -87,7 +87,7 @@ impl ResizeRange {
     }
 }
 
-/// Whether the pool is below half its low mark.
+/// Returns true if the pool is below half its low mark.
 pub(super) fn is_urgent(pool: &PoolView, marks: &Marks) -> bool {
     pool.available_bytes < marks.min
 }

@@ -1,4 +1,5 @@
-//! `squeeze`: take from each guest what it does not use, until it comes under memory pressure; then give back and pause.
+//! `squeeze`: take from each guest what it does not use, until it comes under memory pressure; then give back and
+//! pause.
 //!
 //! With `p = pressure * sqrt(weight / least weight)` and `step = whole * squeeze.step_percent`:
 //!
@@ -8,8 +9,9 @@
 //! p <  1                take step * (1 - p)^2, each interval_seconds
 //! ```
 //!
-//! So a guest ends up with its working set, and a guest of a higher class stops the squeeze at less pressure. The small take
-//! and the quick proportional answer are those of Meta's senpai. While the pool is short the plan is that of `no-swap`.
+//! So a guest ends up with its working set, and a guest of a higher class stops the squeeze at less pressure. The small
+//! take and the quick proportional answer are those of Meta's senpai. While the pool is short the plan is that of
+//! `no-swap`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a balance policy may look at.
+//! The input of a balance policy.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct GuestView {
     pub whole_bytes: u64,
     /// The memory that the host spends on it.
     pub resident_bytes: u64,
-    /// What it says of itself. A guest may lie, or say nothing.
+    /// The figures that it reports. A guest may lie, or report none.
     pub inside: Inside,
     /// The operator's floor.
     pub floor_bytes: u64,
@@ -36,28 +36,29 @@ pub struct GuestView {
     pub ceiling_bytes: u64,
     /// The granule: resizes are whole multiples of it.
     pub step_bytes: u64,
-    /// Whether memory can be taken from it.
+    /// True if memory can be taken from it.
     pub can_take: bool,
-    /// Whether memory can be given back to it.
+    /// True if memory can be given back to it.
     pub can_give: bool,
-    /// Whether the operator wants it left alone.
+    /// True if the operator wants it left alone.
     pub held: bool,
     /// Its merged pages: the memory that the host needs if all of them diverge.
     pub merged_bytes: u64,
-    /// How long the take under way has lasted. `None`: there is none.
+    /// The duration of the take under way; `None` if there is none.
     pub giving_for: Option<Duration>,
-    /// Why nothing is taken from it, in words: it does not answer, or it ignored its balloon. It may still be given memory.
+    /// The reason why nothing is taken from it: it does not answer, or it ignored its balloon. It may still be given
+    /// memory.
     pub trouble: Option<String>,
 }
 
 impl GuestView {
-    /// The memory that was taken from it.
+    /// Returns the memory that was taken from it.
     pub fn taken_bytes(&self) -> u64 {
         self.whole_bytes.saturating_sub(self.given_bytes)
     }
 }
 
-/// What a guest says of itself. `None`: there is no source for that figure.
+/// The figures that a guest reports. `None`: there is no source for that figure.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Inside {

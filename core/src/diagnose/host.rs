@@ -1,4 +1,4 @@
-//! Why KSM does not work well on this host: findings with their evidence and their remedy.
+//! Diagnosis of KSM on this host: findings with their evidence and their remedy.
 
 mod domains;
 mod ksmith;
@@ -38,7 +38,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// Whether a ksmith controls KSM.
+/// The presence of a ksmith that controls KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Daemon {
     /// No ksmith controls KSM.
@@ -55,23 +55,23 @@ pub enum Daemon {
 pub struct Circumstances {
     /// The running kernel.
     pub kernel: Option<KernelVersion>,
-    /// Whether a ksmith controls KSM.
+    /// The presence of a ksmith that controls KSM.
     pub daemon: Daemon,
     /// Other controllers of KSM that run, start at boot or are installed.
     pub others: Vec<FoundController>,
-    /// Whether settings that an earlier ksmith changed must still be restored.
+    /// True if settings that an earlier ksmith changed must still be restored.
     pub unrestored: bool,
-    /// What it means, in a sentence, that guests which do not trust each other may share pages.
+    /// The consequence of guests sharing pages without trusting each other, in a sentence, if they may.
     pub side_channel: Option<String>,
     /// Memory that domains share now although they must be kept apart.
     pub shared_across_bytes: u64,
     /// Guests with remaining mergeable memory: their RAM is switched off and their firmware is not.
     pub remaining_mergeable: Vec<String>,
-    /// Why this kernel can't keep domains apart as the configuration wants.
+    /// The reason why this kernel can't keep domains apart as the configuration wants.
     pub domains_refused: Option<String>,
-    /// Why the daemon keeps ksmd parked to keep domains apart, where it does.
+    /// The reason why the daemon keeps ksmd parked to keep domains apart, if it does.
     pub guarded: Option<String>,
-    /// What is wrong with a damaged journal. No ksmith starts beside it.
+    /// The fault of a damaged journal. No ksmith starts beside it.
     pub damaged_journal: Option<String>,
     /// The number of guests with less memory than their whole and no daemon to give it back.
     pub unreturned_guests: usize,

@@ -1,4 +1,4 @@
-//! A guest with what the policy derives from its view.
+//! A guest with the figures that the policy derives from its view.
 
 use super::super::resize_range::ResizeRange;
 use super::super::{Action, BalanceConfig, GuestView, PoolView, Pressure};
@@ -26,7 +26,7 @@ impl<'a> Assessed<'a> {
         self.pressure.level < IDLE
     }
 
-    /// Why nothing can be taken from it now, in a word or two.
+    /// Returns the reason why nothing can be taken from it now, in a word or two.
     pub fn why_it_gives_nothing(&self) -> &'static str {
         match self.guest {
             it if it.held => "held",
@@ -38,7 +38,7 @@ impl<'a> Assessed<'a> {
         }
     }
 
-    /// The amount that it has after a take of `bytes` that the pool gains.
+    /// Returns the amount that it has after a take of `bytes` that the pool gains.
     ///
     /// Memory that is given and not resident goes first: taking it costs the guest nothing and brings the pool nothing.
     pub fn after_taking(&self, bytes: u64) -> u64 {
@@ -46,12 +46,12 @@ impl<'a> Assessed<'a> {
         self.range.after_taking(bytes.saturating_add(unused))
     }
 
-    /// `available / given`: the part of its memory that it could do without.
+    /// Returns `available / given`: the part of its memory that it could do without.
     pub fn spare_part(&self) -> f64 {
         self.guest.inside.available_bytes.unwrap_or(0) as f64 / self.guest.given_bytes.max(1) as f64
     }
 
-    /// `given / whole`.
+    /// Returns `given / whole`.
     pub fn given_part(&self) -> f64 {
         self.guest.given_bytes as f64 / self.guest.whole_bytes.max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! To which guests memory is given.
+//! The choice of guests that are given memory.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! From which guests memory is taken.
+//! The choice of guests from which memory is taken.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use super::assessed::Assessed;
 use super::give::Unmet;
 use crate::units::Bytes;
 
-/// By this part a guest must be better off than the worst-off one to be asked for it: `given / whole` of the two.
+/// The difference in `given / whole` from which a guest gives memory to the worst-off one.
+///
 /// Larger than the part that [`give::back`](super::give::back) repays together, so that memory does not go to and fro.
 const BETTER_OFF: f64 = 0.2;
 
 /// Takes about `amount` for the pool from the lowest class that can give anything.
 ///
-/// Returns the actions, and whether a guest of a lower class is giving already and no higher class was asked because of
-/// it. A guest is waited for no longer than `patience`.
+/// Returns the actions, and true if a guest of a lower class is giving already, so that no higher class was asked. A
+/// guest is waited for no longer than `patience`.
 pub(super) fn for_pool(guests: &[Assessed<'_>], amount: u64, why: &str, patience: Duration) -> (Vec<Action>, bool) {
     let can_give = |it: &&Assessed<'_>| it.range.reclaimable_bytes() > 0;
     let is_giving = |it: &&Assessed<'_>| it.guest.giving_for.is_some_and(|so_far| so_far < patience);
@@ -40,7 +41,7 @@ pub(super) fn for_pool(guests: &[Assessed<'_>], amount: u64, why: &str, patience
     (actions, false)
 }
 
-/// Says why no guest of the classes below `weight` gives: `, lower classes nothing (4 at the floor, 1 still giving)`.
+/// Returns the reasons why no guest below `weight` gives: `, lower classes nothing (4 at the floor, 1 still giving)`.
 fn passed_over(guests: &[Assessed<'_>], weight: u32) -> String {
     let mut causes: Vec<(&str, u32)> = Vec::new();
     for it in guests.iter().filter(|it| it.weight() < weight) {

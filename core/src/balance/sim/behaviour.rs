@@ -1,15 +1,15 @@
-//! The demand of a simulated guest over time, and how honest it is.
+//! The demand of a simulated guest over time, and its honesty.
 
 use std::time::Duration;
 
 /// The demand of a guest from a moment on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phase {
-    /// Since the start of the simulation.
+    /// The time from which it holds, since the start of the simulation.
     pub from: Duration,
     /// The memory of its programs, reached by growing.
     pub anonymous_bytes: u64,
-    /// How fast its programs grow, per second.
+    /// The rate at which its programs grow, per second.
     pub growth_bytes_per_second: u64,
     /// The part of its files that it reads again and again.
     pub hot_bytes: u64,
@@ -20,7 +20,7 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// A guest with idle programs of this size.
+    /// Creates the phase of a guest with idle programs of this size.
     pub fn idle(anonymous_bytes: u64) -> Self {
         Self {
             from: Duration::ZERO,
@@ -58,7 +58,7 @@ impl Phase {
     }
 }
 
-/// How a guest answers its hypervisor.
+/// The behaviour of a guest towards its hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Behaviour {
     /// It reports its true figures, and resizes as asked.

@@ -21,7 +21,7 @@ pub struct Uses {
     pub cold: u64,
     /// All that the host spends on it, its kernel and unused memory that it once touched included.
     pub touched: u64,
-    /// What its hypervisor lets it have.
+    /// The memory that its hypervisor lets it have.
     pub given: u64,
 }
 
@@ -52,8 +52,8 @@ pub struct SimGuest {
 }
 
 impl SimGuest {
-    /// Creates a guest of this size, a sixteenth of which is its kernel. It starts with its first phase; phases are in the order of
-    /// their starts.
+    /// Creates a guest of this size, a sixteenth of which is its kernel. It starts with its first phase; phases are in
+    /// the order of their starts.
     pub fn new(key: &str, class: Class, whole_bytes: u64, phases: Vec<Phase>) -> Self {
         let kernel = whole_bytes / 16;
         Self {
@@ -88,13 +88,13 @@ impl SimGuest {
         Self { behaviour, ..self }
     }
 
-    /// Sets how much of it is merged with other guests.
+    /// Sets the memory that is merged with other guests.
     #[must_use]
     pub fn merged(self, bytes: u64) -> Self {
         Self { merged: bytes, ..self }
     }
 
-    /// Its memory by use.
+    /// Returns its memory by use.
     pub fn uses(&self) -> Uses {
         Uses { anonymous: self.anonymous, hot: self.hot, cold: self.cold, touched: self.touched, given: self.given }
     }
@@ -114,7 +114,7 @@ impl SimGuest {
         Duration::from_secs_f64(self.refaults as f64 * WAIT)
     }
 
-    /// Notes how much of it is merged with other guests now.
+    /// Updates the memory that is merged with other guests.
     pub fn note_merged(&mut self, bytes: u64) {
         self.merged = bytes;
     }
@@ -216,7 +216,7 @@ impl SimGuest {
         self.free() + (self.hot + self.cold) / 20 * 19
     }
 
-    /// The view that its actuator would report. `None`: it does not answer, or has not started.
+    /// Returns the view that its actuator would report; `None` if it does not answer, or has not started.
     pub fn look(&self, now: Duration) -> Option<GuestView> {
         self.phase(now)?;
         let honest = Inside {

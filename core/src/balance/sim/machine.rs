@@ -128,7 +128,7 @@ impl SimPool {
         }
     }
 
-    /// What a policy is shown.
+    /// Returns the view for a policy.
     pub fn view(&mut self) -> View {
         let available = self.config.size_bytes.saturating_sub(self.used());
         let pool = PoolView {

@@ -1,4 +1,4 @@
-//! What an earlier ksmith left behind.
+//! State that an earlier ksmith left behind.
 
 use super::{Circumstances, Daemon, Finding, Severity, finding};
 

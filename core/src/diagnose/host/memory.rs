@@ -1,4 +1,4 @@
-//! What merging saves, costs and may come to cost.
+//! Savings, costs and exposure of merging.
 
 use super::{Circumstances, Daemon, Finding, Severity, finding};
 use crate::account::Totals;

@@ -1,9 +1,9 @@
-//! Other controllers of KSM, and how they hand over.
+//! Other controllers of KSM, and the commands to hand over.
 
 use super::{Daemon, Finding, Severity, finding};
 use crate::other_controllers::{Conflict, FoundController, HandOver, name::ADVISOR};
 
-/// What to say of a controller. `None` if it neither runs nor starts at boot.
+/// Returns the finding about a controller; `None` if it neither runs nor starts at boot.
 pub(super) fn finding_of(found: &FoundController, daemon: Daemon) -> Option<Finding> {
     if !found.matters() {
         return None;

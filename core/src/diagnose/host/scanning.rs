@@ -1,4 +1,4 @@
-//! What keeps ksmd from scanning, or makes its scans slow.
+//! Causes that keep ksmd from scanning, or make its scans slow.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub(super) fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
     ))
 }
 
-/// How long a pass takes at the present settings, sleeping alone counted.
+/// Checks the pace of ksmd at the present settings: paused, asleep, or slow. Only its sleep counts.
 pub(super) fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
     let ksm = &sample.ksm;
     let (pages, sleep) = (ksm.pages_to_scan.get()?, ksm.sleep_millisecs.get()?);

@@ -26,7 +26,7 @@ fn codes(sample: &Sample, circumstances: &Circumstances) -> Vec<&'static str> {
     diagnose(sample, circumstances).into_iter().map(|finding| finding.code).collect()
 }
 
-/// What is found when `change` is made to a healthy host.
+/// Returns the codes of the findings after `change` is made to a healthy host.
 fn found(change: impl FnOnce(&mut Sample, &mut Circumstances)) -> Vec<&'static str> {
     let (mut sample, mut circumstances) = (healthy(), Circumstances::default());
     change(&mut sample, &mut circumstances);

@@ -75,12 +75,12 @@ impl Cause {
         Self::Unseen,
     ];
 
-    /// Whether the memory is saved already.
+    /// Returns true if the memory is saved already.
     pub fn is_well(self) -> bool {
         matches!(self, Self::Merged | Self::ZeroPage)
     }
 
-    /// Whether an equal page exists, so that memory is certainly lost.
+    /// Returns true if memory is certainly lost: an equal page exists, or the opt-in was lost.
     pub fn is_loss(self) -> bool {
         matches!(
             self,
@@ -94,7 +94,7 @@ impl Cause {
         )
     }
 
-    /// The sentence of the cause, after an amount: "1.5 GiB …".
+    /// Returns the sentence of the cause, after an amount: "1.5 GiB …".
     pub fn words(self) -> &'static str {
         match self {
             Self::Merged => "is merged",
@@ -122,7 +122,7 @@ impl Cause {
         }
     }
 
-    /// The remedy, where something is wrong.
+    /// Returns the remedy, if something is wrong.
     pub fn remedy(self) -> Option<&'static str> {
         Some(match self {
             Self::Merged | Self::ZeroPage | Self::File | Self::Device => return None,

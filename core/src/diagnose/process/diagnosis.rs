@@ -43,7 +43,7 @@ pub struct MappingDiagnosis {
     pub end: String,
     /// The mapped file or area.
     pub path: String,
-    /// Whether it is marked mergeable.
+    /// True if it is marked mergeable.
     pub is_marked: bool,
     /// Its memory by cause, in bytes, most first.
     pub parts: Vec<Part>,

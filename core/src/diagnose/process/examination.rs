@@ -2,8 +2,8 @@
 
 use crate::kernel::{KsmStat, Mapping};
 
-/// The number of passes that must end between two looks for two certain visits of each page: the first may have been half
-/// done at the first look.
+/// The number of passes that must end between two looks for two certain visits of each page: the first may have been
+/// half done at the first look.
 pub(super) const PASSES_FOR_TWO_VISITS: u64 = 3;
 
 /// The examination of a process.
@@ -13,11 +13,11 @@ pub struct Examination {
     pub page_size: u64,
     /// KSM's figures of the process, when the examination began.
     pub ksm: KsmStat,
-    /// Whether it holds VFIO files. `None` where its descriptors may not be seen.
+    /// True if it holds VFIO files; `None` if its descriptors may not be seen.
     pub drives_device: Option<bool>,
     /// The evidence that it should have opted in as a whole: `its service has MemoryKSM=yes`.
     pub meant_to_opt_in: Option<String>,
-    /// Why its memory is not offered, as its command line says: `QEMU was started with mem-merge=off`.
+    /// The reason why its memory is not offered, by its command line: `QEMU was started with mem-merge=off`.
     pub kept_out: Option<String>,
     /// The mappings of the process.
     pub mappings: Vec<Examined>,
@@ -51,11 +51,11 @@ impl Examination {
 /// KSM's settings and state that decide what merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostState {
-    /// Whether ksmd scans: `run` is 1 and `pages_to_scan` is not 0.
+    /// True if ksmd scans: `run` is 1 and `pages_to_scan` is not 0.
     pub is_scanning: bool,
     /// `smart_scan`; off where the kernel has none.
     pub smart_scan: bool,
-    /// Whether `use_zero_pages` is on.
+    /// True if `use_zero_pages` is on.
     pub use_zero_pages: bool,
     /// `max_page_sharing`, 256 if unknown.
     pub max_page_sharing: u64,
@@ -76,7 +76,7 @@ pub struct Watch {
     pub passes: u64,
     /// Pages that `smart_scan` passed over.
     pub skipped: u64,
-    /// Whether the process lost its opt-in meanwhile.
+    /// True if the process lost its opt-in meanwhile.
     pub lost_opt_in: bool,
 }
 
@@ -109,9 +109,9 @@ pub struct Pages {
 pub struct Look {
     /// Its state at the last look.
     pub then: Then,
-    /// Whether it is in a huge page at the last look.
+    /// True if it is in a huge page at the last look.
     pub is_huge: bool,
-    /// Whether it holds zeros alone.
+    /// True if it holds only zeros.
     pub is_zero: bool,
     /// Its equals, if they were searched for.
     pub equals: Option<Equals>,

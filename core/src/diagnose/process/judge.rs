@@ -1,7 +1,7 @@
 //! The judgement: each byte that is in memory gets exactly one cause.
 //!
-//! Figures of smaps and the page tables are counted. Causes that depend on contents come from a sample of pages, scaled to
-//! all pages that were not merged.
+//! Figures of smaps and the page tables are counted. Causes that depend on contents come from a sample of pages, scaled
+//! to all pages that were not merged.
 
 use super::cause::Cause;
 use super::diagnosis::{CauseTotal, Diagnosis, MappingDiagnosis, Part, totals};
@@ -94,7 +94,7 @@ fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked
     parts
 }
 
-/// Whether the process should have opted in as a whole, and has not.
+/// Returns true if the process should have opted in as a whole, and has not.
 fn is_lost(seen: &Examination) -> bool {
     let was_meant = seen.meant_to_opt_in.is_some() || seen.watch.lost_opt_in;
     was_meant && seen.ksm.merge_any.is_none_or(|merge_any| !merge_any || seen.watch.lost_opt_in)
@@ -110,7 +110,7 @@ fn merged_parts(seen: &Examination, examined: &Examined, merged: u64) -> [Part; 
     [Part { cause: Cause::Merged, bytes: merged - surplus }, Part { cause, bytes: surplus }]
 }
 
-/// The part of a merged page that is lost because its content has more than one frame.
+/// Returns the part of a merged page that is lost because its content has more than one frame.
 fn surplus_share(seen: &Examination, equals: &Equals) -> f64 {
     let pages = equals.merged + 1;
     if equals.frames < 2 || pages <= seen.host.max_page_sharing {
@@ -136,7 +136,7 @@ fn sampled(seen: &Examination, looks: &[Look], bytes: u64) -> Vec<Part> {
     parts
 }
 
-/// The cause of a sampled page. `None`: it is not in memory any more.
+/// Returns the cause of a sampled page; `None` if it is not in memory any more.
 fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
     match look.then {
         Then::Gone => return None,
@@ -153,7 +153,7 @@ fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
     })
 }
 
-/// The cause of a page that stays the same and has an equal.
+/// Returns the cause of a page that stays the same and has an equal.
 fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
     let host = &seen.host;
     // All its equals are merged and their frames are full, so that this page has no free partner.
@@ -173,14 +173,14 @@ fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
     }
 }
 
-/// Whether ksmd tracks fewer pages of the process than are present, less 2 % for pages that come and go.
+/// Returns true if ksmd tracks fewer pages of the process than are present, less 2 % for pages that come and go.
 fn has_unvisited(seen: &Examination) -> bool {
     let Some(tracked) = seen.ksm.rmap_items else { return false };
     let present = seen.present_pages();
     tracked.saturating_add(present / 50) < present
 }
 
-/// Whether the process is older than several passes at the present settings.
+/// Returns true if the process is older than several passes at the present settings.
 fn has_seen_passes(seen: &Examination) -> bool {
     let several = seen.host.pass_milliseconds as f64 / 1000.0 * PASSES_FOR_TWO_VISITS as f64;
     seen.age_seconds.is_some_and(|age| age > several)

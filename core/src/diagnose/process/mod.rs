@@ -1,4 +1,4 @@
-//! Why the memory of one process does not merge: from evidence to a cause for each part of it.
+//! Diagnosis of one process: from evidence to a cause for each part of its memory.
 
 mod cause;
 mod diagnosis;
