@@ -1,4 +1,4 @@
-//! KSM's settings as values: which there are, how they are spelled, and in what order they may be written.
+//! KSM's settings as values: their names, their spelling, and the order in which they may be written.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,28 +18,28 @@ macro_rules! knobs {
             /// All knobs, in the order of writing.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
 
-            /// The kernel's name of the file.
+            /// Returns the kernel's name of the file.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => stringify!($name),)*
                 }
             }
 
-            /// The knob's current value. `None` where this kernel lacks it or it can't be read.
+            /// Returns the knob's current value; `None` if this kernel lacks it or it can't be read.
             pub fn current(self, ksm: &Ksm) -> Option<u64> {
                 match self {
                     $(Self::$variant => ksm.$name.get().map(IntoKnob::into_knob),)*
                 }
             }
 
-            /// Gives the knob this value in `ksm`, as the kernel would after a write. A file that is not there stays so.
+            /// Sets the knob to this value in `ksm`, as a write to the kernel would. A file that is absent stays so.
             pub fn set(self, ksm: &mut Ksm, value: u64) {
                 match self {
                     $(Self::$variant => ksm.$name = ksm.$name.as_ref().map(|_| IntoKnob::of_knob(value)),)*
                 }
             }
 
-            /// The values that the kernel takes, from the store functions in `mm/ksm.c`.
+            /// Returns the values that the kernel accepts, from the store functions in `mm/ksm.c`.
             pub fn range(self) -> std::ops::RangeInclusive<u64> {
                 match self {
                     $(Self::$variant => $range,)*
@@ -55,10 +55,10 @@ const UINT: u64 = u32::MAX as u64;
 knobs! {
     /// A file under `/sys/kernel/mm/ksm` that can be written, with the values that it takes.
     ///
-    /// The order is the order of writing. The advisor comes first: `pages_to_scan` can't be written while the advisor is on,
-    /// and changing `advisor_mode` rewrites `pages_to_scan`. The advisor's parameters come before its mode, since
-    /// switching it on starts it from the least pages that it may scan. `pages_to_scan` comes before `sleep_millisecs`, since
-    /// writing that wakes ksmd. `run` is last, so that ksmd starts with everything in place.
+    /// The order is the order of writing. The advisor comes first: `pages_to_scan` can't be written while the advisor
+    /// is on, and changing `advisor_mode` rewrites `pages_to_scan`. The advisor's parameters come before its mode,
+    /// since switching it on starts it from the least pages that it may scan. `pages_to_scan` comes before
+    /// `sleep_millisecs`, since writing that wakes ksmd. `run` is last, so that ksmd starts with everything in place.
     AdvisorMaxCpu = advisor_max_cpu, 0..=100;
     AdvisorMinPagesToScan = advisor_min_pages_to_scan, 0..=UINT;
     AdvisorMaxPagesToScan = advisor_max_pages_to_scan, 0..=UINT;
@@ -100,7 +100,7 @@ impl IntoKnob for AdvisorMode {
 }
 
 impl Knob {
-    /// The text to write for `value`.
+    /// Returns the text to write for `value`.
     pub fn text(self, value: u64) -> String {
         match self {
             Self::AdvisorMode if value == 1 => AdvisorMode::ScanTime.word().to_owned(),
@@ -109,10 +109,10 @@ impl Knob {
         }
     }
 
-    /// Reads a person's value for this knob.
+    /// Parses a person's value for this knob.
     ///
     /// # Errors
-    /// Text that is no number (or mode), or a number the kernel does not take.
+    /// Text that is no number (or mode), or a number that the kernel does not accept.
     pub fn parse_value(self, text: &str) -> Result<u64, BadValue> {
         let bad = || BadValue { knob: self, found: text.chars().take(40).collect() };
         let value = match (self, text) {
@@ -124,7 +124,7 @@ impl Knob {
         if self.range().contains(&value) { Ok(value) } else { Err(bad()) }
     }
 
-    /// Whether the kernel refuses to change this knob while anything is merged.
+    /// Returns true if the kernel refuses to change this knob while anything is merged.
     pub fn needs_nothing_merged(self) -> bool {
         matches!(self, Self::MergeAcrossNodes | Self::MaxPageSharing)
     }
@@ -152,13 +152,13 @@ impl FromStr for Knob {
     }
 }
 
-/// A value that a knob can't take.
+/// The error of a value that a knob does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{knob} takes {}, not {found:?}", takes(*.knob))]
 pub struct BadValue {
     /// The knob that refuses the value.
     pub knob: Knob,
-    /// What it was given.
+    /// The beginning of the given value.
     pub found: String,
 }
 
@@ -172,12 +172,12 @@ fn takes(knob: Knob) -> String {
     }
 }
 
-/// Settings to bring about: those that are not named stay as they are.
+/// A set of knob values to write: knobs that are not named stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Knobs(BTreeMap<Knob, u64>);
 
 impl Knobs {
-    /// No settings: leaves everything as it is.
+    /// Creates an empty set, which leaves everything as it is.
     pub fn none() -> Self {
         Self::default()
     }
@@ -199,17 +199,17 @@ impl Knobs {
         self.0.remove(&knob)
     }
 
-    /// The value wanted for `knob`, if any.
+    /// Returns the value for `knob`, if any.
     pub fn get(&self, knob: Knob) -> Option<u64> {
         self.0.get(&knob).copied()
     }
 
-    /// The settings in the order in which they may be written.
+    /// Iterates over the settings in the order in which they may be written.
     pub fn iter(&self) -> impl Iterator<Item = (Knob, u64)> {
         self.0.iter().map(|(knob, value)| (*knob, *value))
     }
 
-    /// The settings in the order in which they are to be written: that of [`Knobs::iter`], but ksmd is stopped first. A new
+    /// Iterates over the settings in the order of writing: that of [`Knobs::iter`], but ksmd is stopped first. A new
     /// `sleep_millisecs` would have it begin another batch, and the stop would wait for the end of that.
     pub fn writes(&self) -> impl Iterator<Item = (Knob, u64)> {
         let stop = self.0.get_key_value(&Knob::Run).filter(|(_, run)| **run != 1);
@@ -217,17 +217,17 @@ impl Knobs {
         stop.into_iter().chain(self.iter().filter(move |setting| Some(*setting) != stop))
     }
 
-    /// Whether there is nothing to bring about.
+    /// Returns true if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The settings as they are now, of those that this kernel has.
+    /// Returns the current settings, of those that this kernel has.
     pub fn current(ksm: &Ksm) -> Self {
         Self(Knob::ALL.into_iter().filter_map(|knob| Some((knob, knob.current(ksm)?))).collect())
     }
 
-    /// The part of this that differs from what `ksm` shows, without what this kernel lacks.
+    /// Returns the settings that differ from those of `ksm`, without those that this kernel lacks.
     pub fn differing_from(&self, ksm: &Ksm) -> Self {
         Self(
             self.iter()

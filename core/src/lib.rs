@@ -2,7 +2,7 @@
 //!
 //! Nothing here touches a file, a clock, a thread or the environment (`core/clippy.toml` holds the crate to
 //! that): everything arrives as an argument. So one [`decide::Policy`] object runs live, in the simulator
-//! and over recorded history, and gives the same answers.
+//! and over recorded history, and makes the same decisions.
 
 #![forbid(unsafe_code)]
 

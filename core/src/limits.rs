@@ -1,4 +1,4 @@
-//! The limits that every decision is held to, whichever policy took it.
+//! The limits on every decision, whichever policy made it.
 
 use std::fmt;
 
@@ -53,12 +53,12 @@ impl Share {
     /// One whole CPU.
     pub const WHOLE: Self = Self(1.0);
 
-    /// The share `part` of one CPU. `None` unless `part` is over 0 and at most 1.
+    /// Creates the share `part` of one CPU; `None` unless `part` is over 0 and at most 1.
     pub fn new(part: f64) -> Option<Self> {
         (part > 0.0 && part <= 1.0).then_some(Self(part))
     }
 
-    /// The share as a number from 0 to 1.
+    /// Returns the share as a number from 0 to 1.
     pub fn part(self) -> f64 {
         self.0
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// What no policy may exceed: the `[limits]` table.
+/// The limits that no policy may exceed: the `[limits]` table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {

@@ -1,7 +1,7 @@
-//! Text of others, made fit for terminals and logs.
+//! Escaping of foreign text for terminals and logs.
 //!
-//! Guests, monitors, programs and cgroups choose names and error texts. A terminal obeys control characters in them, and
-//! a line break begins a line that looks like ours. So every text leaves ksmith through this module: as one line
+//! Guests, monitors, programs and cgroups choose names and error texts. A terminal obeys control characters in them,
+//! and a line break begins a line that looks like ours. So every text leaves ksmith through this module: as one line
 //! ([`OneLine`]), as a [`Page`] of such lines, or as JSON ([`json`]).
 
 use std::fmt::{self, Display, Write};
@@ -17,7 +17,7 @@ impl<T: Display> Display for OneLine<T> {
     }
 }
 
-/// What a text says of the host, which terminals show as a colour.
+/// The tone of a text, which terminals show as a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// A fault that keeps KSM from working, or endangers the host.
@@ -26,7 +26,7 @@ pub enum Tone {
     Warning,
     /// All is well.
     Good,
-    /// Said as an aside.
+    /// Less important than the text around it.
     Faint,
 }
 
@@ -38,7 +38,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page without lines.
+    /// Creates a page without lines.
     pub fn new() -> Self {
         Self::default()
     }
@@ -91,12 +91,12 @@ impl Display for Page {
 }
 
 impl Page {
-    /// The text, each line with its end.
+    /// Returns the text, each line with its end.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The lines without their ends, each divided where its tone changes.
+    /// Returns the lines without their ends, each divided where its tone changes.
     pub fn pieces(&self) -> impl Iterator<Item = Vec<(Option<Tone>, &str)>> {
         let mut start = 0;
         self.text.split_terminator('\n').map(move |line| {
@@ -116,7 +116,7 @@ impl Page {
     }
 }
 
-/// JSON in which what a terminal obeys or hides is written as `\u` escapes. A parser reads the same values.
+/// Escapes JSON: characters that a terminal obeys or hides become `\u` escapes. A parser reads the same values.
 pub fn json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -133,8 +133,8 @@ pub fn json(text: &str) -> String {
     escaped
 }
 
-/// Whether a terminal may obey or hide the character: control characters (with those of C1, such as CSI), line and
-/// paragraph separators, marks of the writing direction, and characters without width.
+/// Returns true if a terminal may obey or hide the character: control characters (with those of C1, such as CSI), line
+/// and paragraph separators, marks of the writing direction, and characters without width.
 pub fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -142,7 +142,7 @@ pub fn is_obeyed(character: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Passes text on, with escapes.
+/// A writer that passes text on with escapes.
 struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl Write for Escaping<'_, '_> {

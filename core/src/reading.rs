@@ -1,4 +1,4 @@
-//! What came of asking the kernel for one thing: a value, or one of three distinct ways of not having it.
+//! The outcome of reading one thing from the kernel: a value, or one of three distinct reasons for not having it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,21 +18,21 @@ pub enum Reading<T> {
     /// This kernel does not have it (or the process it belongs to is gone).
     #[default]
     Absent,
-    /// The kernel has it and refuses to show it to us.
+    /// The kernel has it and refuses to show it.
     Denied,
     /// The kernel's text is not what its documentation promises.
     Malformed(Malformed),
 }
 
-/// Text that did not parse: where, what stood there, and what should have.
+/// The error of text that did not parse: its line, the text found, and the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("line {line}: expected {expected}, found {found:?}")]
 pub struct Malformed {
     /// 1-based line in the file.
     pub line: u32,
-    /// What the format promises at that place.
+    /// The text that the format promises there.
     pub expected: Cow<'static, str>,
-    /// What stood there, cut to a length that is fit for a log line.
+    /// The text found there, cut to a length that is fit for a log line.
     pub found: String,
 }
 
@@ -51,7 +51,7 @@ impl Malformed {
 }
 
 impl<T> Reading<T> {
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),
@@ -74,7 +74,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same outcome with the value borrowed.
+    /// Returns the same outcome with the value borrowed.
     pub fn as_ref(&self) -> Reading<&T> {
         match self {
             Self::Value(value) => Reading::Value(value),
@@ -86,7 +86,7 @@ impl<T> Reading<T> {
 }
 
 impl<T: Copy> Reading<T> {
-    /// The value by copy, if there is one.
+    /// Returns the value by copy, if there is one.
     pub fn get(&self) -> Option<T> {
         self.value().copied()
     }
@@ -101,7 +101,7 @@ impl<T> From<Result<T, Malformed>> for Reading<T> {
     }
 }
 
-/// The value, or `-` where this kernel has none, or the fault in words.
+/// Formats the value, `-` where this kernel has none, or the fault in words.
 impl<T: fmt::Display> fmt::Display for Reading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

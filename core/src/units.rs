@@ -1,5 +1,5 @@
 //! Units for people. Inside, every quantity is a plain number with its unit in its name (`_bytes`, `_ns`,
-//! `_pages`); these wrappers only say how it is printed.
+//! `_pages`); these wrappers only format it.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! `/proc/PID/cmdline`: how a process was started, as far as it still says so.
+//! `/proc/PID/cmdline`: the arguments of a process, as far as it has kept them.
 
-/// Arguments that are kept at most: a process may have as many empty ones as it likes.
+/// The most arguments that are kept: a process may have any number of empty ones.
 const MOST: usize = 8192;
 
-/// The arguments of a process. The process owns this text and may have overwritten it with anything.
+/// The command line of a process. The process owns this text and may have overwritten it with anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommandLine(Vec<String>);
 
@@ -17,17 +17,17 @@ impl CommandLine {
         Self(bytes.split(|&b| b == 0).take(MOST).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
     }
 
-    /// The arguments, the program first.
+    /// Returns the arguments, the program first.
     pub fn arguments(&self) -> &[String] {
         &self.0
     }
 
-    /// The program's file name without its folder: `qemu-system-x86_64`.
+    /// Returns the program's file name without its directory: `qemu-system-x86_64`.
     pub fn program(&self) -> &str {
         self.0.first().map_or("", |path| path.rsplit('/').next().unwrap_or_default())
     }
 
-    /// What follows `option` (`-name guest` or `-name=guest`), if it is there.
+    /// Returns the value of `option` (`-name guest` or `-name=guest`), if it is there.
     pub fn option(&self, option: &str) -> Option<&str> {
         self.0.iter().enumerate().find_map(|(index, argument)| {
             if argument == option {

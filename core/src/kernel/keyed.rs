@@ -1,4 +1,4 @@
-//! The shape most kernel files share: lines of a key, a number and perhaps a unit.
+//! The format that most kernel files share: lines of a key, a number and perhaps a unit.
 
 use crate::reading::Malformed;
 
@@ -9,8 +9,8 @@ pub(super) struct Line<'a> {
     pub rest: &'a str,
 }
 
-/// The lines of `text`, split after their key. A line that was cut off after its key has an empty rest, which is
-/// no number. Headings and flags of newer kernels have keys that no caller asks for.
+/// Splits the lines of `text` after their key. A line that was cut off after its key has an empty rest, which is
+/// no number. Headings and flags of newer kernels have keys that no caller looks up.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().enumerate().map(|(index, line)| {
         let line = line.trim_end();
@@ -21,17 +21,17 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
 }
 
 impl Line<'_> {
-    /// The value as a plain unsigned number.
+    /// Parses the value as a plain unsigned number.
     pub(super) fn unsigned(&self) -> Result<u64, Malformed> {
         super::unsigned(self.rest).ok_or_else(|| self.malformed("an unsigned number"))
     }
 
-    /// The value as a signed number.
+    /// Parses the value as a signed number.
     pub(super) fn signed(&self) -> Result<i64, Malformed> {
         super::signed(self.rest).ok_or_else(|| self.malformed("a signed number"))
     }
 
-    /// The value as bytes, from the kernel's `kB` (which are KiB).
+    /// Parses the value as bytes, from the kernel's `kB` (which are KiB).
     pub(super) fn kib(&self) -> Result<u64, Malformed> {
         self.rest
             .strip_suffix("kB")
@@ -40,7 +40,7 @@ impl Line<'_> {
             .ok_or_else(|| self.malformed("a number of kB"))
     }
 
-    /// The value as the kernel's yes or no.
+    /// Parses the value as the kernel's yes or no.
     pub(super) fn yes(&self) -> Result<bool, Malformed> {
         match self.rest {
             "yes" => Ok(true),

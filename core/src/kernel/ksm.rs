@@ -13,9 +13,9 @@ use crate::reading::{Malformed, Reading};
 /// 64-bit, the figure from which the kernel computes its own profits.
 pub const RMAP_ITEM_BYTES: u64 = 64;
 
-/// Where the text of the files comes from: a live directory, a captured one, or a test's table.
+/// The source of the files' text: a live directory, a captured one, or a test's table.
 pub trait Files {
-    /// The text of the file called `name` in the KSM directory.
+    /// Reads the text of the file called `name` in the KSM directory.
     fn text(&mut self, name: &'static str) -> Reading<&str>;
 }
 
@@ -73,7 +73,7 @@ pub enum AdvisorMode {
 }
 
 impl AdvisorMode {
-    /// The word the kernel takes and shows.
+    /// Returns the word that the kernel accepts and shows.
     pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -136,7 +136,7 @@ impl Parse for AdvisorMode {
 
 macro_rules! ksm_files {
     ($($name:ident: $type:ty, $unit:ident, $kind:ident, ($major:literal $minor:literal), $help:literal;)*) => {
-        /// Everything in `/sys/kernel/mm/ksm`, as read at one moment. Names are the kernel's.
+        /// The files of `/sys/kernel/mm/ksm`, as read at one moment. Names are the kernel's.
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Ksm {
             $(#[doc = $help] pub $name: Reading<$type>,)*
@@ -161,7 +161,7 @@ macro_rules! ksm_files {
                 }
             }
 
-            /// All readings, each with its row of [`FIELDS`].
+            /// Returns all readings, each with its row of [`FIELDS`].
             pub fn entries(&self) -> impl Iterator<Item = (&'static Field, Reading<Value>)> {
                 FIELDS.iter().zip([$(self.$name.as_ref().map(|value| Parse::value(*value)),)*])
             }
@@ -197,7 +197,7 @@ ksm_files! {
 }
 
 impl Ksm {
-    /// The state of `run`. `None` where it is unreadable or not 0, 1 or 2.
+    /// Returns the state of `run`; `None` if it is unreadable or not 0, 1 or 2.
     pub fn run_state(&self) -> Option<Run> {
         match self.run.get()? {
             0 => Some(Run::Stopped),
@@ -207,31 +207,33 @@ impl Ksm {
         }
     }
 
-    /// Whether this kernel has KSM at all and lets us look.
+    /// Returns true if this kernel has KSM.
     pub fn is_present(&self) -> bool {
         self.run != Reading::Absent
     }
 
-    /// Pages that merging saves now: `pages_sharing` + `ksm_zero_pages`. 0 where KSM is absent.
+    /// Returns the pages that merging saves: `pages_sharing` + `ksm_zero_pages`. 0 where KSM is absent.
     pub fn saved_pages(&self) -> u64 {
         self.pages_sharing.get().unwrap_or(0).saturating_add(self.zero_pages())
     }
 
-    /// Empty pages that map the kernel's zero page. The kernel counts one when it is merged and forgets one when it
-    /// is unmapped (`ksm_might_unmap_zero_page`, `include/linux/ksm.h`). On some kernels `ksm_fork`
-    /// does not count those that a child gets when it is forked, and they are subtracted all the same: on 6.16.3, not on
-    /// 6.12.107 and 6.18.15 (`examples/kernel/zero_pages.c`). So the count can fall below zero, which is read as zero.
+    /// Returns the empty pages that map the kernel's zero page.
+    ///
+    /// The kernel counts one when it is merged and subtracts one when it is unmapped (`ksm_might_unmap_zero_page`,
+    /// `include/linux/ksm.h`). On some kernels `ksm_fork` does not count those that a child gets when it is forked, and
+    /// they are subtracted all the same: on 6.16.3, not on 6.12.107 and 6.18.15 (`examples/kernel/zero_pages.c`). So
+    /// the count can fall below zero, which is read as zero.
     pub fn zero_pages(&self) -> u64 {
         self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }
 
-    /// Whether the counters of merged pages were read: without KSM, and where a counter is no number, savings are unknown
-    /// and not zero. A kernel that counts no zero pages saves none by them.
+    /// Returns true if the counters of merged pages were read. Without KSM, and where a counter is no number, savings
+    /// are unknown and not zero. A kernel that counts no zero pages saves none by them.
     pub fn shows_savings(&self) -> bool {
         self.pages_sharing.get().is_some() && matches!(self.ksm_zero_pages, Reading::Value(_) | Reading::Absent)
     }
 
-    /// Whether the counters of tracked pages were read: there are some, and none is denied or malformed.
+    /// Returns true if the counters of tracked pages were read: there are some, and none is denied or malformed.
     pub fn shows_tracked(&self) -> bool {
         let tracked = self.tracked();
         let is_fine = |pages: &Reading<u64>| matches!(pages, Reading::Value(_) | Reading::Absent);
@@ -242,12 +244,13 @@ impl Ksm {
         [&self.pages_shared, &self.pages_sharing, &self.pages_unshared, &self.pages_volatile]
     }
 
-    /// Pages that ksmd keeps a reverse mapping for: everything it has looked at and still tracks.
+    /// Returns the pages that ksmd keeps a reverse mapping for: all that it has visited and still tracks.
     pub fn tracked_pages(&self) -> u64 {
         self.tracked().into_iter().filter_map(Reading::get).fold(0, u64::saturating_add)
     }
 
-    /// Pages that ksmd has passed since boot: visited, or skipped by `smart_scan`. `None` before Linux 6.6, which counts no visits.
+    /// Returns the pages that ksmd has passed since boot: visited, or skipped by `smart_scan`. `None` before Linux 6.6,
+    /// which counts no visits.
     pub fn passed_pages(&self) -> Option<u64> {
         Some(self.pages_scanned.get()?.saturating_add(self.pages_skipped.get().unwrap_or(0)))
     }

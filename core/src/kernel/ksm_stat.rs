@@ -1,4 +1,4 @@
-//! `/proc/PID/ksm_stat` (6.1 and later): what KSM does for one process.
+//! `/proc/PID/ksm_stat` (6.1 and later): KSM's figures for one process.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +20,9 @@ pub struct KsmStat {
     /// Bytes: (merging + zero) pages less metadata, as the kernel computes it (6.4). Summed over processes
     /// it overstates the host by `pages_shared` pages.
     pub process_profit: Option<i64>,
-    /// Whether the process opted in as a whole by prctl (6.14).
+    /// True if the process opted in as a whole by prctl (6.14).
     pub merge_any: Option<bool>,
-    /// Whether any of its memory is mergeable (6.14).
+    /// True if any of its memory is mergeable (6.14).
     pub mergeable: Option<bool>,
 }
 
@@ -51,7 +51,7 @@ impl KsmStat {
         Ok(stat)
     }
 
-    /// Whether KSM has anything to do with this process: it tracks, merged or may merge some of its pages.
+    /// Returns true if KSM tracks, has merged or may merge pages of this process.
     pub fn is_involved(&self) -> bool {
         [self.rmap_items, self.zero_pages, self.merging_pages].into_iter().flatten().any(|pages| pages > 0)
             || self.mergeable == Some(true)

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps` and `/proc/PID/smaps`: the mappings of a process, and whether KSM could merge what is in them.
+//! `/proc/PID/maps` and `/proc/PID/smaps`: the mappings of a process, and whether KSM could merge their pages.
 //!
 //! The two files share their headings; `smaps` adds figures and flags, for which the kernel walks the process's
 //! page tables (about 3 ms for each GiB of 4 KiB pages).
@@ -13,17 +13,17 @@ pub struct Mapping {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// Whether writes go to what others map as well (`s` in the permissions).
+    /// True for a shared mapping: others that map it see writes (`s` in the permissions).
     pub is_shared: bool,
-    /// Whether the process may read or write there at all; terabytes of address space are reserved without.
+    /// True if the process may read or write there. Address space may be reserved without either, in terabytes.
     pub is_accessible: bool,
-    /// What is mapped: a path, a name in brackets, or nothing.
+    /// The mapped file's path, a name in brackets, or nothing.
     pub path: String,
     /// Figures of `smaps`, if that file was read.
     pub figures: Option<Figures>,
 }
 
-/// What `smaps` adds.
+/// The figures and flags that `smaps` adds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Figures {
     /// Number of resident bytes, without huge pages of hugetlbfs.
@@ -42,7 +42,7 @@ pub struct Figures {
     pub flags: Vec<[u8; 2]>,
 }
 
-/// Why KSM does not merge a mapping's pages, or those of a kind.
+/// The reason why KSM does not merge a mapping's pages, or those of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ineligible {
     /// A shared mapping: memfd, virtiofs, vhost-user, the RAM of user-mode Linux.
@@ -66,7 +66,7 @@ impl Ineligible {
     pub const ALL: [Self; 7] =
         [Self::Shared, Self::Hugetlb, Self::File, Self::Device, Self::Vfio, Self::NotMergeable, Self::Forked];
 
-    /// The key of the reason in JSON.
+    /// Returns the key of the reason in JSON.
     pub fn key(self) -> &'static str {
         match self {
             Self::Shared => "shared",
@@ -79,7 +79,7 @@ impl Ineligible {
         }
     }
 
-    /// The reason in words.
+    /// Returns the reason in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Shared => "in shared mappings",
@@ -112,7 +112,7 @@ impl Mapping {
         Ok(mappings)
     }
 
-    /// `7f3c00000000-7f3c40000000 rw-p 00000000 00:00 0    /path with spaces`
+    /// Parses a heading: `7f3c00000000-7f3c40000000 rw-p 00000000 00:00 0    /path with spaces`.
     fn parse_heading(index: usize, line: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new(index + 1, "start-end permissions offset device inode path", line);
         let mut words = line.splitn(6, ' ');
@@ -128,8 +128,8 @@ impl Mapping {
         Ok(Self { start, end, is_shared: permissions.ends_with('s'), is_accessible, path, figures: None })
     }
 
-    /// Why none of its pages can be merged, whatever the process asks for. Private mappings of files are not
-    /// among them: pages that the process has written to are anonymous.
+    /// Returns the reason why none of its pages can be merged, whatever the process requests. Private mappings of files
+    /// have none: pages that the process has written to are anonymous.
     ///
     /// Source: `vma_ksm_compatible` in `mm/ksm.c`. Direct access (DAX) has no flag: its usual paths stand for it.
     pub fn ineligible(&self) -> Option<Ineligible> {
@@ -148,7 +148,7 @@ impl Mapping {
         }
     }
 
-    /// Whether it is marked mergeable, if that is known.
+    /// Returns true if it is marked mergeable; `None` if that is unknown.
     pub fn is_mergeable(&self) -> Option<bool> {
         self.figures.as_ref().map(|figures| figures.flags.contains(b"mg"))
     }

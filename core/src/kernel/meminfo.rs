@@ -12,7 +12,7 @@ pub struct Meminfo {
     pub total: Option<u64>,
     /// Memory that is not in use.
     pub free: Option<u64>,
-    /// What could be had without swapping, by the kernel's own estimate (3.14).
+    /// Memory available without swapping, by the kernel's own estimate (3.14).
     pub available: Option<u64>,
     /// Block device buffers.
     pub buffers: Option<u64>,
@@ -68,8 +68,8 @@ impl Meminfo {
         Ok(memory)
     }
 
-    /// What no line accounts for: pages that a driver has allocated for itself. A balloon's pages are among them, and
-    /// so is what user-mode Linux gave back to its host. `None` without the lines that matter most.
+    /// Returns the memory that no line accounts for: pages that a driver has allocated for itself, such as a balloon's,
+    /// and memory that user-mode Linux gave back to its host. `None` without the lines that matter most.
     pub fn unaccounted(&self) -> Option<u64> {
         let minor = [self.buffers, self.swap_cached, self.slab, self.kernel_stack, self.page_tables];
         let minor: u64 = minor.into_iter().flatten().fold(0, u64::saturating_add);
@@ -78,7 +78,7 @@ impl Meminfo {
         Some(self.total?.saturating_sub(accounted))
     }
 
-    /// Memory that can be had now: `MemAvailable`, or on kernels before 3.14 free memory and caches.
+    /// Returns the memory that can be obtained: `MemAvailable`, or on kernels before 3.14 free memory and caches.
     pub fn obtainable(&self) -> Option<u64> {
         self.available.or_else(|| {
             Some(self.free?.saturating_add(self.buffers.unwrap_or(0)).saturating_add(self.cached.unwrap_or(0)))

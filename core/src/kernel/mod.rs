@@ -1,8 +1,8 @@
-//! The kernel's text, one file per source: each parser takes `&str` and gives a type or says what is malformed.
+//! Parsers of the kernel's text, one module per file: each takes `&str` and returns a type or a [`Malformed`].
 //!
-//! We parse these few formats ourselves, and not with a general /proc library, because the difference between
-//! "this kernel lacks it" and "this is not what the kernel promised" must survive, and because no text
-//! whatever may panic (every parser is property-tested on arbitrary input).
+//! These few formats are parsed here, and not with a general /proc library, for two reasons. The difference between
+//! "this kernel lacks it" and "this is not what the kernel promised" must survive. And no text whatever may panic:
+//! every parser is property-tested on arbitrary input.
 
 mod cmdline;
 mod keyed;
@@ -45,12 +45,12 @@ pub fn number(text: &str) -> Result<u64, Malformed> {
     unsigned(text.trim()).ok_or_else(|| Malformed::new(1, "an unsigned number", text))
 }
 
-/// Digits as the kernel prints them. Rust's own parser would also take a plus sign.
+/// Parses digits as the kernel prints them. Rust's own parser would also accept a plus sign.
 fn unsigned(word: &str) -> Option<u64> {
     if word.starts_with('+') { None } else { word.parse().ok() }
 }
 
-/// Digits with perhaps a minus sign.
+/// Parses digits with perhaps a minus sign.
 fn signed(word: &str) -> Option<i64> {
     if word.starts_with('+') { None } else { word.parse().ok() }
 }

@@ -1,9 +1,9 @@
-//! `/proc/PID/numa_maps`: on which NUMA nodes a mapping's memory may lie.
+//! `/proc/PID/numa_maps`: the NUMA nodes on which a mapping's memory may lie.
 
 use std::collections::BTreeSet;
 
-/// The nodes that a mapping is bound to, by its first address. Mappings with a policy that only prefers are not
-/// bound, nor are those that go by the process's default. Lines that are not understood count as not bound.
+/// Parses the nodes that each mapping is bound to, by its first address. Mappings with a policy that only prefers are
+/// not bound, nor are those with the process's default. Lines that are not understood count as not bound.
 ///
 /// Source: `show_numa_map` in `fs/proc/task_mmu.c`, `mpol_to_str` in `mm/mempolicy.c`.
 pub fn bound_nodes(text: &str) -> impl Iterator<Item = (u64, Option<BTreeSet<u32>>)> {
@@ -17,7 +17,7 @@ pub fn bound_nodes(text: &str) -> impl Iterator<Item = (u64, Option<BTreeSet<u32
     })
 }
 
-/// The nodes of a list such as `0-2,5`. `None` if it is none, or empty.
+/// Parses a list of nodes such as `0-2,5`. `None` if it is none, or empty.
 pub fn nodes(list: &str) -> Option<BTreeSet<u32>> {
     /// More than any kernel has (`CONFIG_NODES_SHIFT` is at most 10).
     const MOST: u32 = 1024;

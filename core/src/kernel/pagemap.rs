@@ -1,36 +1,36 @@
-//! `/proc/PID/pagemap` and `/proc/kpageflags`: what the kernel says about one page, 8 bytes each.
+//! `/proc/PID/pagemap` and `/proc/kpageflags`: entries of 8 bytes about one page or frame.
 
 /// One page of a process. Source: `Documentation/admin-guide/mm/pagemap.rst`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageEntry(pub u64);
 
 impl PageEntry {
-    /// From the file's bytes.
+    /// Decodes the file's bytes.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(u64::from_ne_bytes(bytes))
     }
 
-    /// In memory and anonymous: what KSM looks at. Reading it faults nothing in.
+    /// Returns true if the page is in memory and anonymous, as KSM needs it. Reading it faults nothing in.
     pub fn is_anonymous(self) -> bool {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 0
     }
 
-    /// Whether the page is in swap.
+    /// Returns true if the page is in swap.
     pub fn is_swapped(self) -> bool {
         self.0 >> 62 & 1 == 1 && self.0 >> 63 == 0
     }
 
-    /// In memory, and of a file or shared.
+    /// Returns true if the page is in memory, and of a file or shared.
     pub fn is_of_file(self) -> bool {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 1
     }
 
-    /// Mapped here only (4.2): neither merged with another nor the kernel's zero page.
+    /// Returns true if the page is mapped here only (4.2): neither merged with another nor the kernel's zero page.
     pub fn is_exclusive(self) -> bool {
         self.0 >> 56 & 1 == 1
     }
 
-    /// The frame's number; 0 if the kernel hides it from us.
+    /// Returns the frame's number; 0 if the kernel hides it.
     pub fn frame(self) -> u64 {
         self.0 & ((1 << 55) - 1)
     }
@@ -41,17 +41,17 @@ impl PageEntry {
 pub struct FrameFlags(pub u64);
 
 impl FrameFlags {
-    /// Merged by KSM.
+    /// Returns true if the frame is merged by KSM.
     pub fn is_merged(self) -> bool {
         self.0 >> 21 & 1 == 1
     }
 
-    /// Part of a transparent huge page (4.0).
+    /// Returns true if the frame is part of a transparent huge page (4.0).
     pub fn is_huge(self) -> bool {
         self.0 >> 22 & 1 == 1
     }
 
-    /// The kernel's zero page, small or huge.
+    /// Returns true if the frame is the kernel's zero page, small or huge.
     pub fn is_zero_page(self) -> bool {
         self.0 >> 24 & 1 == 1
     }

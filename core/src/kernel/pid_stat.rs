@@ -13,21 +13,21 @@ pub struct PidStat {
     pub minor_faults: u64,
     /// CPU time, user and system, in clock ticks.
     pub cpu_ticks: u64,
-    /// When the process started, in clock ticks since boot: with the PID this names a process for good.
+    /// The start of the process, in clock ticks since boot: with the PID this identifies a process for good.
     pub start_ticks: u64,
     /// Number of resident pages. A merged page counts in full in every process that maps it.
     pub rss_pages: u64,
-    /// Whether this is a kernel thread (`PF_KTHREAD`).
+    /// True for a kernel thread (`PF_KTHREAD`).
     pub is_kernel_thread: bool,
-    /// Whether it has exited and only waits for its parent (state Z or X): its memory is gone.
+    /// True if it has exited and only waits for its parent (state Z or X): its memory is gone.
     pub is_zombie: bool,
 }
 
 /// `PF_KTHREAD` in `include/linux/sched.h`.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// Whether the process of this `/proc/PID/stat` sleeps and can be woken (state S). All else is left unread: this is asked
-/// thousands of times a second.
+/// Returns true if the process of this `/proc/PID/stat` sleeps and can be woken (state S). Parses nothing else, since
+/// it is called thousands of times a second.
 pub fn is_asleep(text: &str) -> bool {
     text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
 }
@@ -69,8 +69,8 @@ impl PidStat {
         })
     }
 
-    /// Addresses at which code and stack of the program begin, in the text of the file. With address randomisation
-    /// another program has others. 0 for readers that may not examine the process.
+    /// Parses the addresses at which code and stack of the program begin, from the text of the file. With address
+    /// randomisation another program has others. 0 for readers that may not examine the process.
     pub fn program_addresses(text: &str) -> Option<[u64; 2]> {
         let (_, rest) = text.rsplit_once(')')?;
         // Fields 26 and 28; the state is field 3.

@@ -1,4 +1,4 @@
-//! The first line of `/proc/stat`: what all CPUs together did.
+//! The first line of `/proc/stat`: the time of all CPUs together.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,14 +46,15 @@ impl CpuTimes {
         Ok(Self { busy_ticks, nice_ticks: ticks[1], idle_ticks, cpus: u32::try_from(cpus).unwrap_or(u32::MAX) })
     }
 
-    /// CPUs' worth of idle time between `earlier` and this: 1.5 means one and a half CPUs had nothing to do.
-    /// `None` where no time passed.
+    /// Returns the number of idle CPUs between `earlier` and this: 1.5 means one and a half CPUs had nothing to do.
+    /// `None` if no time passed.
     pub fn idle_cpus_since(&self, earlier: &Self) -> Option<f64> {
         let idle = self.idle_ticks.saturating_sub(earlier.idle_ticks);
         self.cpus_worth(idle, earlier)
     }
 
-    /// CPUs' worth of programs with less than usual priority between `earlier` and this. `None` where no time passed.
+    /// Returns the number of CPUs that ran programs with less than usual priority between `earlier` and this. `None` if
+    /// no time passed.
     pub fn nice_cpus_since(&self, earlier: &Self) -> Option<f64> {
         let nice = self.nice_ticks.saturating_sub(earlier.nice_ticks);
         self.cpus_worth(nice, earlier)

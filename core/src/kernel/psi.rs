@@ -1,4 +1,4 @@
-//! `/proc/pressure/*`: how long work waited for a resource (PSI, 4.20; often switched off at boot).
+//! `/proc/pressure/*`: the time that work waited for a resource (PSI, 4.20; often switched off at boot).
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct Stall {
     pub total_us: u64,
 }
 
-/// Pressure on one resource: the line `some`. What `full` adds (every task that could run waited) no policy asks.
+/// Pressure on one resource: the line `some`. No policy needs the line `full` (every task that could run waited).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Psi {
     /// At least one task waited.

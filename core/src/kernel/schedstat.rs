@@ -2,7 +2,7 @@
 
 use crate::reading::Malformed;
 
-/// Nanoseconds that the task ran: the first of the three numbers.
+/// Parses the nanoseconds that the task ran: the first of the three numbers.
 ///
 /// # Errors
 /// Text that does not begin with a number.

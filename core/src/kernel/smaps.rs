@@ -1,8 +1,8 @@
-//! `/proc/PID/smaps`: which mappings the process has marked as mergeable (`VmFlags`, 3.8).
+//! `/proc/PID/smaps`: the mappings that the process has marked as mergeable (`VmFlags`, 3.8).
 //!
-//! The file costs the kernel a walk over all page tables of the process: ask for it rarely.
+//! The file costs the kernel a walk over all page tables of the process: read it rarely.
 
-/// Whether this line of the file says that its mapping is mergeable: the flag `mg` among the `VmFlags`.
+/// Returns true if this line of the file marks its mapping as mergeable: the flag `mg` among the `VmFlags`.
 pub fn says_mergeable(line: &str) -> bool {
     line.strip_prefix("VmFlags:").is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "mg"))
 }

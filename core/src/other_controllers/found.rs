@@ -1,10 +1,10 @@
-//! A controller that was found on a host: whether it writes to KSM, and the commands to hand over and back.
+//! A controller that was found on a host: its state, and the commands to hand over and back.
 
 use std::fmt;
 
 use super::{HandOver, OtherController};
 
-/// What systemd does with a service at boot.
+/// The state of a service at boot, as systemd has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtBoot {
     /// It starts the service.
@@ -22,9 +22,9 @@ pub enum AtBoot {
 pub struct ServiceState {
     /// The name of the service.
     pub service: &'static str,
-    /// Whether it is active now.
+    /// True if it is active now.
     pub is_active: bool,
-    /// Whether it starts at boot.
+    /// Its state at boot.
     pub at_boot: AtBoot,
 }
 
@@ -35,9 +35,9 @@ pub struct Profile {
     pub active: Vec<String>,
     /// The options that touch KSM, each with its section.
     pub options: Vec<(String, String)>,
-    /// Whether tuned chose the profile by itself, by what it recommends for the machine.
+    /// True if tuned chose the profile by itself, by its recommendation for the machine.
     pub is_automatic: bool,
-    /// Whether it is tuned's post-loaded profile, which is applied after the active ones, whichever those are.
+    /// True for tuned's post-loaded profile, which is applied after the active ones, whichever those are.
     pub is_post_loaded: bool,
     /// The directory in which tuned looks for the administrator's profiles.
     pub directory: String,
@@ -55,13 +55,13 @@ pub struct Replacement {
 }
 
 impl Profile {
-    /// The names as tuned-adm takes them.
+    /// Returns the names as tuned-adm accepts them.
     pub fn names(&self) -> String {
         self.active.join(" ")
     }
 
-    /// The profile to put in the place of the active ones. `None` where they set KSM by a script, which can't be dropped in
-    /// parts, or where tuned applies them after any other.
+    /// Returns the profile to put in the place of the active ones. `None` where they set KSM by a script, which can't
+    /// be dropped in parts, or where tuned applies them after any other.
     pub fn replacement(&self) -> Option<Replacement> {
         if self.is_post_loaded || self.options.iter().any(|(section, _)| section == "script") {
             return None;
@@ -107,27 +107,27 @@ pub struct FoundController {
     pub profile: Option<Profile>,
     /// Its services on this host.
     pub states: Vec<ServiceState>,
-    /// Whether something that is neither process nor service is switched on: the kernel's own.
+    /// True if something that is neither process nor service is switched on: the kernel's own.
     pub is_on: bool,
 }
 
 impl FoundController {
-    /// Whether it runs now.
+    /// Returns true if it runs now.
     pub fn runs(&self) -> bool {
         self.is_on || !self.pids.is_empty() || self.states.iter().any(|state| state.is_active)
     }
 
-    /// Whether it starts at boot.
+    /// Returns true if it starts at boot.
     pub fn starts_at_boot(&self) -> bool {
         self.states.iter().any(|state| state.at_boot == AtBoot::Enabled)
     }
 
-    /// Whether it writes to KSM now or after the next boot.
+    /// Returns true if it writes to KSM now or after the next boot.
     pub fn matters(&self) -> bool {
         self.runs() || self.starts_at_boot()
     }
 
-    /// The commands to hand over to ksmith.
+    /// Returns the commands to hand over to ksmith.
     pub fn commands_over(&self) -> Vec<String> {
         let to_stop = || {
             let services = self.services_where(|state| state.is_active || state.at_boot == AtBoot::Enabled);
@@ -142,7 +142,7 @@ impl FoundController {
         }
     }
 
-    /// The commands to hand back, to the state of now.
+    /// Returns the commands to hand back, to the present state.
     pub fn commands_back(&self) -> Vec<String> {
         let is_enabled = |state: &ServiceState| state.at_boot == AtBoot::Enabled;
         match self.controller.hand_over {
@@ -166,14 +166,14 @@ impl FoundController {
         }
     }
 
-    /// A command of systemctl for those services that are meant.
+    /// Returns a command of systemctl for those services that are meant; `None` if there are none.
     fn command(&self, verb: &str, is_meant: impl Fn(&ServiceState) -> bool) -> Option<String> {
         let services: Vec<&str> =
             self.states.iter().filter(|state| is_meant(state)).map(|state| state.service).collect();
         (!services.is_empty()).then(|| format!("systemctl {verb} {}", list(services.iter().copied())))
     }
 
-    /// What else a person should know of handing over.
+    /// Returns a further note on handing over, if there is one.
     pub fn note(&self) -> Option<&'static str> {
         match self.controller.hand_over {
             HandOver::Commands { note, .. } | HandOver::Masks { note } => Some(note),
@@ -184,7 +184,7 @@ impl FoundController {
         }
     }
 
-    /// Whether `ksmith setup` hands over from it.
+    /// Returns true if `ksmith setup` hands over from it.
     pub fn is_handed_over_by_setup(&self) -> bool {
         match self.controller.hand_over {
             HandOver::Services | HandOver::Masks { .. } => true,
@@ -196,7 +196,7 @@ impl FoundController {
         }
     }
 
-    /// The services that are meant, or all of the table where no service file shows which there are.
+    /// Returns the services that are meant, or all of the table where no service file shows which there are.
     fn services_where(&self, is_meant: fn(&ServiceState) -> bool) -> Vec<&'static str> {
         let meant: Vec<&str> =
             self.states.iter().filter(|state| is_meant(state)).map(|state| state.service).collect();
@@ -204,7 +204,7 @@ impl FoundController {
     }
 }
 
-/// Services as people write them, without their suffix.
+/// Joins services as people write them, without their suffix.
 fn list(services: impl Iterator<Item = &'static str>) -> String {
     services.map(|service| service.trim_end_matches(".service")).collect::<Vec<_>>().join(" ")
 }

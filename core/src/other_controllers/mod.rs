@@ -1,6 +1,6 @@
-//! Other controllers of KSM: what each one does, to which settings, and how it hands over to ksmith and back.
+//! Other controllers of KSM: their actions, their settings, and the way to hand over to ksmith and back.
 //!
-//! This table is what `ksmith doctor`, `ksmith setup` and the daemon's refusal go by. A controller more is a row more.
+//! `ksmith doctor`, `ksmith setup` and the daemon's refusal use this table. A new controller is a new row.
 
 mod found;
 mod table;
@@ -13,7 +13,7 @@ pub use table::OTHER_CONTROLLERS;
 pub struct OtherController {
     /// Its name, as its program or its users have it.
     pub name: &'static str,
-    /// What it does, and when.
+    /// A sentence on its actions and their times.
     pub does: &'static str,
     /// The settings that it writes, as files below `/sys/kernel/mm/ksm`.
     pub settings: &'static [&'static str],
@@ -23,15 +23,15 @@ pub struct OtherController {
     pub services: &'static [&'static str],
     /// A file that only this controller's package installs, where two share program and services.
     pub package: Option<&'static str>,
-    /// What it means for ksmith that the controller is there.
+    /// Its conflict with ksmith.
     pub conflict: Conflict,
-    /// Whether its process can be stopped for a while and go on.
+    /// True if its process can be stopped for a while and go on.
     pub can_be_paused: bool,
-    /// How it hands over.
+    /// The way in which it hands over.
     pub hand_over: HandOver,
 }
 
-/// What it means for ksmith that a controller is there.
+/// The conflict between a controller and ksmith.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     /// It undoes what ksmith sets, so that no daemon starts beside it without `--take-over`.
@@ -46,20 +46,20 @@ pub enum Conflict {
     InPlaceOfKsm,
 }
 
-/// How a controller hands over to ksmith.
+/// The way in which a controller hands over to ksmith.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandOver {
     /// Its services are disabled and stopped. `ksmith setup` does it.
     Services,
-    /// Its services are masked and stopped, since other units want them and so start them whether they are enabled or not.
-    /// `ksmith setup` does it.
+    /// Its services are masked and stopped, since other units want them and so start them whether they are enabled or
+    /// not. `ksmith setup` does it.
     Masks {
-        /// What else a person should know.
+        /// A further note for a person.
         note: &'static str,
     },
     /// A profile of tuned that leaves KSM alone takes the place of the active one. `ksmith setup` does it.
     Profile {
-        /// What a person should know where no such profile can be made.
+        /// A note for a person where no such profile can be made.
         note: &'static str,
     },
     /// A person does it by these commands.
@@ -68,7 +68,7 @@ pub enum HandOver {
         over: &'static [&'static str],
         /// To hand back.
         back: &'static [&'static str],
-        /// What else a person should know.
+        /// A further note for a person.
         note: &'static str,
     },
     /// Nothing is to be done.
@@ -85,7 +85,7 @@ pub mod name {
     pub const UKSM: &str = "UKSM";
 }
 
-/// The row of this name.
+/// Finds the row of this name.
 pub fn row(name: &str) -> Option<&'static OtherController> {
     OTHER_CONTROLLERS.iter().find(|row| row.name == name)
 }
