@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::kernel::RMAP_ITEM_BYTES;
 use crate::sample::Sample;
 
-/// What merging does for the host at one moment, in bytes.
+/// The memory that merging saves and costs on a host at one moment, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Memory not needed because pages are merged: (`pages_sharing` + `ksm_zero_pages`) x page size.
@@ -18,13 +18,14 @@ pub struct Totals {
     pub overhead_bytes: u64,
     /// Saved less overhead: negative when KSM costs memory.
     pub profit_bytes: i64,
-    /// Memory that folding gave back: zeros, apart from `saved_bytes`. 0 where nothing was looked at.
+    /// Zeros that folding returned, not part of `saved_bytes`. 0 where no process was examined.
     pub folded_bytes: u64,
-    /// Memory that the host would need if every merged page and every folded zero were written to: what is saved and folded.
+    /// Memory that the host would need if every merged page and every folded zero were written to: saved and folded
+    /// bytes.
     pub exposure_bytes: u64,
-    /// What the host has for that: memory it can obtain, and free swap. `None` where /proc/meminfo fails.
+    /// Memory that the host has to cover the exposure, free swap included; `None` where /proc/meminfo fails.
     pub headroom_bytes: Option<u64>,
-    /// Whether KSM's counters of merged pages can't be read, so that all figures above but the headroom say nothing.
+    /// True if KSM's counters of merged pages can't be read; then all figures above but the headroom are meaningless.
     pub is_unknown: bool,
 }
 
@@ -64,12 +65,12 @@ pub struct Share {
     pub saved_bytes: u64,
     /// `saved_bytes` less the metadata for the pages that ksmd tracks in it.
     pub profit_bytes: i64,
-    /// Whether KSM's counters can't be read, so that the figures above say nothing.
+    /// True if KSM's counters can't be read; then the figures above are meaningless.
     pub is_unknown: bool,
 }
 
-/// Each process's share, in the order of `sample.processes`, and what can't be attributed because some
-/// processes hide their figures from us. Together they are exactly the host's `saved_bytes`.
+/// Computes each process's share, in the order of `sample.processes`, and the bytes that can't be attributed because
+/// some processes hide their figures. Together they are exactly the host's `saved_bytes`.
 pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
     let page = sample.page_size;
     let merging: Vec<u64> = sample.processes.iter().map(|p| p.merging_pages()).collect();
@@ -93,8 +94,8 @@ pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
     (shares.collect(), merged_rest.saturating_add(zero_rest).saturating_mul(page))
 }
 
-/// Pages of `mapped` that belong to hidden processes. While every process shows its figures there are none,
-/// whatever the two sums say: they were read a moment apart.
+/// Returns the pages of `mapped` that belong to hidden processes. While every process shows its figures there are
+/// none, whatever the two sums say: they were read a moment apart.
 fn hidden(sample: &Sample, mapped: u64, seen: &[u64]) -> u64 {
     if !sample.has_unknown_figures() {
         return 0;

@@ -1,4 +1,4 @@
-//! Alarms: what an operator is told without asking. Each begins once, and ends once.
+//! Alarms for an operator. Each is reported once when it begins, and once when it ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::account::Totals;
 use crate::units::{Bytes, Span};
 
-/// What an alarm is about.
+/// The subject of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alarm {
     /// The exposure exceeds the headroom.
@@ -21,7 +21,7 @@ impl Alarm {
     /// All alarms.
     pub const ALL: [Self; 3] = [Self::Exposure, Self::Profit, Self::Domains];
 
-    /// The stable word for it.
+    /// Returns its stable name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Exposure => "exposure",
@@ -30,7 +30,7 @@ impl Alarm {
         }
     }
 
-    /// The message ID of its entries in the journal (sd_journal_send(3)). It never changes.
+    /// Returns the message ID of its entries in the journal (sd_journal_send(3)). It never changes.
     pub fn message_id(self) -> &'static str {
         match self {
             Self::Exposure => "5f1c0f3b1d8e4c53a3a5f7a4c9f6e101",
@@ -39,7 +39,7 @@ impl Alarm {
         }
     }
 
-    /// How long its cause must last before it begins.
+    /// Returns the time for which its cause must last before it begins.
     fn onset(self, profit: Duration) -> Duration {
         match self {
             Self::Exposure => Duration::from_secs(30),
@@ -49,33 +49,33 @@ impl Alarm {
     }
 }
 
-/// How long its cause must be gone before an alarm ends, so that a figure about the threshold is no flood.
+/// The time for which its cause must be absent before an alarm ends: hysteresis for a figure near the threshold.
 const CALM: Duration = Duration::from_secs(60);
 
-/// What alarms go by.
+/// The input of all alarms.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     /// Time since boot.
     pub at: Duration,
     /// The host's totals.
     pub totals: Totals,
-    /// Why guests of different domains may share pages, where they are to be kept apart and may.
+    /// The reason why guests of different domains may share pages although they are to be kept apart, if they may.
     pub breach: Option<&'a str>,
 }
 
 /// An alarm that begins or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// What it is about.
+    /// The subject of the alarm.
     pub alarm: Alarm,
-    /// Whether it begins.
+    /// True if the alarm begins, false if it ends.
     pub begins: bool,
-    /// What an operator reads: the cause with its figures, and what to do.
+    /// The message for the operator: the cause with its figures, and the remedy.
     pub text: String,
 }
 
 impl Notice {
-    /// The word for a beginning or an end.
+    /// Returns the word for a beginning or an end.
     pub fn state(&self) -> &'static str {
         if self.begins { "begins" } else { "ends" }
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Notice {
 /// The state of one alarm.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
-    /// Since when the cause is there, or is gone after the alarm has begun.
+    /// The time since which the cause is present, or absent after the alarm has begun.
     since: Option<Duration>,
     has_begun: bool,
 }
@@ -103,17 +103,17 @@ pub struct Alarms {
 }
 
 impl Alarms {
-    /// No alarm has begun. The one about profit begins when it was negative for `profit_after`.
+    /// Creates the state in which no alarm has begun. The profit alarm begins after `profit_after` of negative profit.
     pub fn new(profit_after: Duration) -> Self {
         Self { states: [State::default(); Alarm::ALL.len()], profit_after }
     }
 
-    /// Changes how long profit must be negative.
+    /// Changes the time for which profit must be negative.
     pub fn configure(&mut self, profit_after: Duration) {
         self.profit_after = profit_after;
     }
 
-    /// Takes facts in, and says which alarms begin or end by them.
+    /// Updates all alarms, and returns those that begin or end.
     pub fn look(&mut self, facts: &Facts<'_>) -> Vec<Notice> {
         let profit_after = self.profit_after;
         let of_one = |(alarm, state): (Alarm, &mut State)| {
@@ -140,7 +140,7 @@ impl Alarms {
     }
 }
 
-/// Why the alarm is due, in a sentence. `None`: it is not.
+/// Returns the cause in a sentence; `None` if the alarm is not due.
 fn cause(alarm: Alarm, facts: &Facts<'_>) -> Option<String> {
     let Facts { totals, .. } = facts;
     match alarm {

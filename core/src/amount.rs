@@ -1,7 +1,8 @@
-//! Amounts as people write them: the one reader of sizes, times and percentages, for the configuration and for options.
+//! Amounts as people write them: the one parser of sizes, times and percentages, for the configuration and for
+//! options.
 //!
-//! A size is `512M`, `1.5G` or `1.5 GiB`, in powers of 1024. A time is `90s`, `10min`, `1.5h`, `7d` or `1h 30min`. A percentage is
-//! `20%`. All are exact: six digits behind the point count, and no more are taken.
+//! A size is `512M`, `1.5G` or `1.5 GiB`, in powers of 1024. A time is `90s`, `10min`, `1.5h`, `7d` or `1h 30min`. A
+//! percentage is `20%`. All are exact: at most six decimals are accepted.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ const MILLION: i128 = 1_000_000;
 const SECOND: i128 = 1000;
 const DAY: i128 = 86_400 * SECOND;
 
-/// What an amount measures.
+/// The dimension of an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// Bytes of memory or of a file.
@@ -22,7 +23,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The factor of a unit, in bytes, milliseconds or thousandths of the whole.
+    /// Returns the factor of a unit, in bytes, milliseconds or thousandths of the whole.
     fn factor(self, unit: &str) -> Option<i128> {
         match self {
             Self::Size => byte_factor(unit),
@@ -44,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// Examples for people.
+    /// Returns examples for messages.
     fn examples(self) -> &'static str {
         match self {
             Self::Size => "\"512M\" or \"1.5 GiB\"",
@@ -54,7 +55,7 @@ impl Measure {
     }
 }
 
-/// The factor of a unit of bytes: `b`, `k`, `KiB`, `M`, … in powers of 1024.
+/// Returns the factor of a unit of bytes: `b`, `k`, `KiB`, `M`, … in powers of 1024.
 pub fn byte_factor(unit: &str) -> Option<i128> {
     let lower = unit.to_ascii_lowercase();
     if lower == "b" {
@@ -65,7 +66,8 @@ pub fn byte_factor(unit: &str) -> Option<i128> {
     Some(1 << (10 * (power + 1)))
 }
 
-/// A number and what stands behind it, without the spaces between: `1.5 G` is 1500000 millionths and `G`.
+/// Parses a number and returns the rest of the text, without the spaces between: `1.5 G` is 1500000 millionths and
+/// `G`.
 pub(crate) fn number(text: &str) -> Option<(i128, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at_checked(end)?;
@@ -79,7 +81,8 @@ pub(crate) fn number(text: &str) -> Option<(i128, &str)> {
     Some((whole.checked_mul(MILLION)?.checked_add(millionths)?, rest.trim_start()))
 }
 
-/// An amount with its unit, in millionths of a byte, a millisecond or a thousandth. A time may have several parts.
+/// Parses an amount with its unit, in millionths of a byte, a millisecond or a thousandth. A time may have several
+/// parts.
 fn with_unit(text: &str, measure: Measure) -> Option<i128> {
     let mut rest = text.trim();
     let mut sum: i128 = 0;
@@ -96,20 +99,20 @@ fn with_unit(text: &str, measure: Measure) -> Option<i128> {
     (!text.trim().is_empty()).then_some(sum)
 }
 
-/// A number of whole bytes: `4096`, `100MiB`, `1.5 G`.
+/// Parses a number of whole bytes: `4096`, `100MiB`, `1.5 G`.
 pub fn size(text: &str) -> Option<u64> {
     let plain = |text: &str| number(text).filter(|(_, unit)| unit.is_empty()).map(|(millionths, _)| millionths);
     let millionths = plain(text.trim()).or_else(|| with_unit(text, Measure::Size))?;
     u64::try_from(millionths / MILLION).ok().filter(|_| millionths % MILLION == 0)
 }
 
-/// A length of time with its unit, in whole milliseconds: `90s`, `1h 30min`.
+/// Parses a length of time with its unit, in whole milliseconds: `90s`, `1h 30min`.
 pub fn time(text: &str) -> Option<Duration> {
     let milliseconds = with_unit(text, Measure::Time)? / MILLION;
     Some(Duration::from_millis(u64::try_from(milliseconds).ok()?))
 }
 
-/// A length of time, where a plain number is one of seconds: `90`, `90s`, `1.5`.
+/// Parses a length of time, where a plain number is one of seconds: `90`, `90s`, `1.5`.
 pub fn seconds(text: &str) -> Option<Duration> {
     let plain = number(text.trim()).filter(|(_, unit)| unit.is_empty()).map(|(millionths, _)| millionths);
     match plain {
@@ -118,7 +121,7 @@ pub fn seconds(text: &str) -> Option<Duration> {
     }
 }
 
-/// The ends of keys that name a unit, with what they measure and how much of it: `max_mib` counts MiB.
+/// Suffixes of keys that name a unit, with its dimension, its factor and its name: `max_mib` counts MiB.
 const ENDS: [(&str, Measure, i128, &str); 9] = [
     ("_mib", Measure::Size, 1 << 20, "MiB"),
     ("_milliseconds", Measure::Time, 1, "milliseconds"),
@@ -131,10 +134,11 @@ const ENDS: [(&str, Measure, i128, &str); 9] = [
     ("_percent", Measure::Part, 10, "per cent"),
 ];
 
-/// A text as the number of a key that ends in its unit: `1.5G` is 1536 for `max_mib`. `None`: the key names no unit.
+/// Converts a text to the number of a key that ends in its unit: `1.5G` is 1536 for `max_mib`. `None` if the key names
+/// no unit.
 ///
 /// # Errors
-/// The text is no such amount; a sentence says what the key takes.
+/// The text is no such amount; the message names what the key accepts.
 pub fn for_key(key: &str, text: &str) -> Option<Result<String, String>> {
     let permille = ("_permille", Measure::Part, 1, "parts per thousand");
     let (_, measure, factor, unit) = ENDS.into_iter().chain([permille]).find(|(end, ..)| key.ends_with(end))?;

@@ -17,8 +17,8 @@ impl KernelVersion {
         Self { major, minor }
     }
 
-    /// Reads a release such as `6.1.0-13-cloud-amd64` in `/proc/sys/kernel/osrelease`.
-    /// `None` where it does not begin with two numbers.
+    /// Parses a release such as `6.1.0-13-cloud-amd64` in `/proc/sys/kernel/osrelease`.
+    /// `None` if it does not begin with two numbers.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.trim().splitn(3, '.');
         let major = numbers.next()?.parse().ok()?;
@@ -34,7 +34,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// What a figure counts in, or what its text is.
+/// The unit of a figure, or the meaning of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Pages of the host's base page size.
@@ -64,7 +64,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The word for it in schemas and documents.
+    /// Returns its word in schemas and documents.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pages => "pages",
@@ -83,7 +83,7 @@ impl Unit {
     }
 }
 
-/// How a figure moves.
+/// The kind of a figure: its course over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
@@ -95,7 +95,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for it in schemas and documents.
+    /// Returns its word in schemas and documents.
     pub fn word(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -125,9 +125,9 @@ pub enum Type {
 pub struct Field {
     /// Its JSON key; for a file of KSM also the kernel's name. A dot stands for a step into an object.
     pub name: &'static str,
-    /// What it counts in.
+    /// The unit of its value.
     pub unit: Unit,
-    /// How it moves.
+    /// The course of its value over time.
     pub kind: Kind,
     /// The type of its value.
     pub holds: Type,

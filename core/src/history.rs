@@ -1,4 +1,4 @@
-//! The history: ksmd's cost, its passes, and what they saved, from all samples so far.
+//! The history: ksmd's cost, its passes, and their savings, from all samples so far.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::sample::Sample;
 /// One pass of ksmd, or several that ended between two samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pass {
-    /// When the sample that saw its end was taken.
+    /// The time of the sample that saw its end.
     pub ended: Duration,
-    /// How many passes ended between that sample and the one before. Over 1 when they are short.
+    /// The number of passes that ended between that sample and the one before. Over 1 when they are short.
     pub count: u64,
     /// Wall time since the end of the pass before.
     pub took: Duration,
@@ -21,12 +21,12 @@ pub struct Pass {
     pub saved_bytes: i64,
     /// Pages visited since then. `None` before Linux 6.6.
     pub visited: Option<u64>,
-    /// Whether `smart_scan` was off (or not there) at every sample since the pass before: every page was visited.
+    /// True if `smart_scan` was off (or not there) at every sample since the pass before: every page was visited.
     pub clean: bool,
 }
 
 impl Pass {
-    /// Bytes newly saved per second of ksmd's CPU. 0 where it used none.
+    /// Returns the bytes newly saved per second of ksmd's CPU. 0 where it used none.
     pub fn yield_per_cpu_second(&self) -> f64 {
         let seconds = self.ksmd_cpu.as_secs_f64();
         if seconds > 0.0 { self.saved_bytes as f64 / seconds } else { 0.0 }
@@ -53,7 +53,7 @@ struct Point {
     runs: bool,
 }
 
-/// ksmd's batches since its sleep was last measured, with the sleep it was told and the sleep it took.
+/// ksmd's batches since its sleep was last measured, with the configured and the measured sleep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sleeps {
     batches: f64,
@@ -76,14 +76,14 @@ pub struct History {
     overslept_ns: f64,
     spare_cpus: Option<f64>,
     nice_cpus: f64,
-    /// All CPUs' times and ksmd's, at the beginning of the stretch that is being measured.
+    /// All CPUs' times and ksmd's, at the beginning of the interval that is being measured.
     last_cpu: Option<(CpuTimes, Option<u64>)>,
     recent_stall_percent: f32,
-    /// When work had waited for a CPU for so many microseconds, at the beginning of the stretch that is being measured.
+    /// The time and the CPU stall in microseconds at the beginning of the interval that is being measured.
     last_stall: Option<(Duration, u64)>,
 }
 
-/// Before anything was measured: a visit to an unshared page on a 2-core AMD EPYC VM.
+/// The cost per page before anything was measured: a visit to an unshared page on a 2-core AMD EPYC VM.
 const ASSUMED_NS_PER_PAGE: f64 = 4000.0;
 
 /// A clock tick of /proc: `USER_HZ` is 100 everywhere.
@@ -92,22 +92,23 @@ const TICK_NS: f64 = 1e7;
 /// Clock ticks per CPU, of 10 ms, over which the CPUs' use is measured: one or two would be a matter of chance.
 const FEWEST_TICKS: u64 = 20;
 
-/// Time over which it is measured how long work waited for a CPU: the kernel adds it up every two seconds (`PSI_FREQ` in
+/// The interval over which CPU stalls are measured: the kernel adds them up every two seconds (`PSI_FREQ` in
 /// `kernel/sched/psi.c`).
 const STALL_WINDOW: Duration = Duration::from_millis(2_100);
 
-/// Batches over which ksmd's sleep is measured at least; so many replace half of what was seen before.
+/// The least number of batches over which ksmd's sleep is measured.
 const FEWEST_BATCHES: f64 = 4.0;
+/// The number of batches that replaces half of the average.
 const HALF_BATCHES: f64 = 20.0;
 
-/// ksmd is not taken to sleep longer than told by more than this: what keeps it so long is a busy CPU, which may be idle
-/// the next moment.
+/// The most by which ksmd is taken to oversleep: what keeps it longer is a busy CPU, which may be idle the next
+/// moment.
 const MOST_OVERSLEPT_NS: f64 = 4e7;
 
 /// Passes that are remembered.
 const PASSES_KEPT: usize = 32;
 
-/// Passes that visited every page, remembered besides: there may be many others since.
+/// Passes that visited every page, remembered apart: there may be many others since.
 const CLEAN_PASSES_KEPT: usize = 4;
 
 impl Default for History {
@@ -201,8 +202,8 @@ impl History {
         self.last = Some(point);
     }
 
-    /// Moves the cost per page towards what was just seen, the faster the more pages that was: a thousand
-    /// pages replace a third of the old figure.
+    /// Updates the exponential average of the cost per page, weighted by pages: a thousand pages replace a third of the
+    /// old figure.
     fn learn_cost(&mut self, cpu_ns: u64, visited: u64) {
         if visited < 16 || cpu_ns == 0 {
             return;
@@ -212,8 +213,8 @@ impl History {
         self.ns_per_page += weight * (seen - self.ns_per_page);
     }
 
-    /// Compares how long ksmd slept with how long it was told to. Settings are made right after a sample, so those that
-    /// the next one finds were in force all the time.
+    /// Updates the average by which ksmd oversleeps. Settings are made right after a sample, so those that the next one
+    /// finds were in force all the time.
     fn learn_sleep(&mut self, elapsed: Duration, cpu_ns: u64, visited: u64, ksm: &Ksm) {
         let (Some(pages), Some(sleep_ms)) = (ksm.pages_to_scan.get(), ksm.sleep_millisecs.get()) else { return };
         if sleep_ms == 0 {
@@ -281,7 +282,7 @@ impl History {
         self.mark = Some(here);
     }
 
-    /// The passes that ended, oldest first.
+    /// Returns the passes that ended, oldest first.
     pub fn passes(&self) -> impl DoubleEndedIterator<Item = &Pass> {
         self.passes.iter()
     }
@@ -291,45 +292,46 @@ impl History {
         self.clean_passes.iter()
     }
 
-    /// Passes that ended with `smart_scan` on at any time, as far as samples show. Writing 2 to `run` makes the kernel forget them.
+    /// Returns the number of passes that ended with `smart_scan` on at any time, as far as samples show. Writing 2 to
+    /// `run` makes the kernel forget them.
     pub fn smart_passes(&self) -> u64 {
         self.smart_passes
     }
 
-    /// The pass that ended last.
+    /// Returns the pass that ended last.
     pub fn last_pass(&self) -> Option<&Pass> {
         self.passes.back()
     }
 
-    /// What a visit to a page costs ksmd now, in nanoseconds.
+    /// Returns the exponential average of ksmd's cost per visited page, in nanoseconds.
     pub fn ns_per_page(&self) -> f64 {
         self.ns_per_page
     }
 
-    /// The part of one CPU that ksmd used between the last two samples.
+    /// Returns the part of one CPU that ksmd used between the last two samples.
     pub fn ksmd_share(&self) -> Option<f64> {
         self.ksmd_share
     }
 
-    /// How much longer than told ksmd sleeps between two batches: the kernel rounds up to its clock's ticks, and others
-    /// may be on the CPU when it wakes up.
+    /// Returns the average time by which ksmd oversleeps between two batches: the kernel rounds up to its clock's
+    /// ticks, and other tasks may be on the CPU when it wakes up.
     pub fn oversleeps(&self) -> Duration {
         Duration::from_nanos(self.overslept_ns.max(0.0) as u64)
     }
 
-    /// CPUs that ksmd can use without delaying programs of normal priority: those that were idle, ran ksmd, or ran
-    /// low-priority programs. Measured over at least the last fifth of a second.
+    /// Returns the CPUs that ksmd can use without delaying programs of normal priority: those that were idle, ran ksmd,
+    /// or ran low-priority programs. Measured over at least the last fifth of a second.
     pub fn spare_cpus(&self) -> Option<f64> {
         self.spare_cpus
     }
 
-    /// Per cent of the time in which work waited for a CPU, measured over at least the last two seconds: over 100 where the kernel adds
-    /// up more at once, and 100 before it is known.
+    /// Returns the per cent of the time in which work waited for a CPU, measured over at least the last two seconds:
+    /// over 100 where the kernel adds up more at once, and 100 before it is known.
     pub fn recent_cpu_stall_percent(&self) -> f32 {
         self.recent_stall_percent
     }
 
-    /// CPUs that ran low-priority programs in the time of [`Self::spare_cpus`].
+    /// Returns the CPUs that ran low-priority programs in the interval of [`Self::spare_cpus`].
     pub fn nice_cpus(&self) -> f64 {
         self.nice_cpus
     }

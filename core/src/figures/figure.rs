@@ -1,4 +1,4 @@
-//! A row of the table: the description of a figure, and how it is read from its model.
+//! A row of the table: the description of a figure, and the function that reads it from its model.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -12,13 +12,13 @@ pub struct Figure<M: 'static> {
     pub field: Field,
     /// The heading of its column in tables of text. `None`: it is not shown there.
     pub heading: Option<&'static str>,
-    /// How much its column matters where a terminal is too narrow for all: the least falls away first.
+    /// The importance of its column: a terminal that is too narrow for all drops the least important first.
     pub importance: u8,
     /// Reads it from the model.
     pub read: fn(&M) -> Value,
 }
 
-/// A figure without its model: what lists, documents and schemas need.
+/// A figure without its model, for lists, documents and schemas.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// The description of the figure.
@@ -28,13 +28,13 @@ pub struct Row {
 }
 
 impl<M> Figure<M> {
-    /// The figure without its model.
+    /// Returns the figure without its model.
     pub const fn row(&self) -> Row {
         Row { field: self.field, heading: self.heading }
     }
 }
 
-/// The figure called `name`: by its key, its heading, or the last part of its key.
+/// Finds the figure called `name`, by its key or its heading.
 pub fn find<M>(table: &'static [Figure<M>], name: &str) -> Option<&'static Figure<M>> {
     let is_called = |figure: &&Figure<M>| figure.field.name == name || figure.heading == Some(name);
     table.iter().find(is_called)
@@ -54,7 +54,7 @@ pub fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
     }
 }
 
-/// The figures of a model as a JSON object.
+/// Returns the figures of a model as a JSON object.
 pub fn object<M>(table: &[Figure<M>], model: &M) -> Map<String, Json> {
     let mut whole = Map::new();
     for figure in table {
@@ -63,8 +63,8 @@ pub fn object<M>(table: &[Figure<M>], model: &M) -> Map<String, Json> {
     whole
 }
 
-/// Makes a table of figures. A row: key, heading and importance in square brackets (if it is a column), type, unit, kind,
-/// first kernel, source, help, and the reading.
+/// Makes a table of figures. A row: key, heading and importance in square brackets (if it is a column), type, unit,
+/// kind, first kernel, source, help, and the reading.
 macro_rules! figures {
     ($(#[$doc:meta])* $table:ident of $model:ty {$(
         $key:literal $([$heading:literal $importance:literal])?: $held:ty, $unit:ident $kind:ident ($major:literal $minor:literal),

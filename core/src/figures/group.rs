@@ -12,7 +12,7 @@ use crate::model::GuestsReport;
 pub struct Group {
     /// The label, or `-` for guests without one.
     pub name: String,
-    /// How many guests.
+    /// The number of guests.
     pub guests: u64,
     /// Merged memory that other domains map too, where that was looked up.
     pub across_bytes: Option<u64>,
@@ -23,26 +23,26 @@ pub struct Group {
 /// The name of the group of guests without a label.
 pub const NONE: &str = "-";
 
-/// The figures of a guest that can be summed up.
+/// Returns the figures of a guest that can be summed up.
 pub fn summed() -> impl Iterator<Item = &'static Figure<Guest>> {
     GUEST.iter().filter(|figure| {
         figure.field.unit == Unit::Bytes && matches!(figure.field.holds, Type::Unsigned | Type::Signed)
     })
 }
 
-/// The row of [`Group::across_bytes`].
+/// Returns the row of [`Group::across_bytes`].
 pub fn across() -> Option<Row> {
     DOMAIN_SHARING.iter().map(Figure::row).find(|row| row.field.name == "across_bytes")
 }
 
-/// The guests in the order of a figure, those of equal value by name.
+/// Sorts the guests by a figure, those of equal value by name.
 pub fn sorted<'a>(report: &'a GuestsReport, by: &Figure<Guest>) -> Vec<&'a Guest> {
     let mut guests: Vec<(Value, &Guest)> = report.guests.iter().map(|guest| ((by.read)(guest), guest)).collect();
     guests.sort_by(|(a, one), (b, other)| a.order(b).then_with(|| one.name.cmp(&other.name)));
     guests.into_iter().map(|(_, guest)| guest).collect()
 }
 
-/// The guests summed up by a label, in the order of a figure's sums; by name where it has none.
+/// Sums up the guests by a label, in the order of a figure's sums; by name where it has none.
 pub fn groups(report: &GuestsReport, label: &Figure<Guest>, by: &Figure<Guest>) -> Vec<Group> {
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let sharing = report.sharing.as_ref().filter(|_| label.field.name == "domain");

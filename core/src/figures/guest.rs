@@ -83,7 +83,7 @@ figures! {
     }
 }
 
-/// The figures by which guests can be summed up.
+/// Returns the figures by which guests can be grouped.
 pub fn labels() -> impl Iterator<Item = &'static Figure<Guest>> {
     GUEST.iter().filter(|figure| figure.field.unit == Unit::Label)
 }

@@ -57,7 +57,7 @@ figures! {
     }
 }
 
-/// A figure of the host's totals, where KSM's counters of merged pages can be read.
+/// Reads a figure of the host's totals, if KSM's counters of merged pages can be read.
 fn known<T>(status: &Status, read: impl Fn(Totals) -> T) -> Option<T> {
     let totals = Totals::of(&status.sample);
     (!totals.is_unknown).then(|| read(totals))
@@ -90,7 +90,7 @@ pub const HOST_IN_GUESTS: &[Figure<GuestsReport>] = &[
     again("cow_ksm", |report| report.cow_ksm.into()),
 ];
 
-/// A figure of [`HOST`] that is read from another model.
+/// Creates a figure of [`HOST`] that is read from another model.
 const fn again<M>(key: &'static str, read: fn(&M) -> Value) -> Figure<M> {
     let mut at = 0;
     while !is_same(HOST[at].field.name.as_bytes(), key.as_bytes()) {
@@ -107,7 +107,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// All figures of the host with their values: the files of KSM first.
+/// Returns all figures of the host with their values: the files of KSM first.
 pub fn host(status: &Status) -> impl Iterator<Item = (Field, Value)> {
     let of_ksm = status
         .sample
@@ -117,7 +117,7 @@ pub fn host(status: &Status) -> impl Iterator<Item = (Field, Value)> {
     of_ksm.chain(HOST.iter().map(|figure| (figure.field, (figure.read)(status))))
 }
 
-/// The rows of [`host`].
+/// Returns the rows of [`host`].
 pub fn rows() -> impl Iterator<Item = Row> {
     let of_ksm = FIELDS.iter().map(|field| Row { field: *field, heading: None });
     of_ksm.chain(HOST.iter().map(Figure::row))

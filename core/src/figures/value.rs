@@ -29,7 +29,7 @@ pub enum Value {
 pub trait Held: Sized {
     /// The type of the figure.
     const HOLDS: Type;
-    /// The value of the figure.
+    /// Converts it to the value of the figure.
     fn value(self) -> Value;
 }
 
@@ -63,7 +63,7 @@ impl From<kernel::Value> for Value {
 }
 
 impl Value {
-    /// The number, where it is one.
+    /// Returns the number, if it is one.
     pub fn number(&self) -> Option<f64> {
         match self {
             Self::Unsigned(value) => Some(*value as f64),
@@ -74,7 +74,7 @@ impl Value {
         }
     }
 
-    /// The order of rows: large numbers first, text by the alphabet, unknown values last.
+    /// Compares two values in the order of rows: large numbers first, text by the alphabet, unknown values last.
     pub fn order(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Unsigned(a), Self::Unsigned(b)) => b.cmp(a),
@@ -89,7 +89,7 @@ impl Value {
         }
     }
 
-    /// The sum of two values; unknown where one is unknown or no number.
+    /// Returns the sum of two values; unknown if one is unknown or no number.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         match (self, other) {

@@ -1,17 +1,17 @@
-//! Numbers as people write them, held exactly.
+//! Exact numbers as people write them.
 
 use crate::amount::{byte_factor, number};
 use crate::field::Unit;
 use crate::figures::Value;
 
-/// A number in millionths of its base unit: every whole number of 64 bits is exact, and six digits behind the point.
+/// A number in millionths of its base unit: every whole number of 64 bits is exact, with six decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(i128);
 
 const MILLION: i128 = 1_000_000;
 
 impl Amount {
-    /// Reads `12`, `-1.5`, and for bytes also `100MiB`, `1.5 G` or `4k`, all in powers of 1024.
+    /// Parses `12`, `-1.5`, and for bytes also `100MiB`, `1.5 G` or `4k`, all in powers of 1024.
     pub fn parse(text: &str, unit: Unit) -> Option<Self> {
         let (is_negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -22,7 +22,7 @@ impl Amount {
         Some(Self(if is_negative { -amount } else { amount }))
     }
 
-    /// The amount of a figure that is a number.
+    /// Converts the value of a figure, if it is a number.
     pub fn of(value: &Value) -> Option<Self> {
         match value {
             Value::Unsigned(value) => Some(Self(i128::from(*value) * MILLION)),
@@ -34,12 +34,12 @@ impl Amount {
     }
 }
 
-/// Whether the word is a unit of bytes.
+/// Returns true if the word is a unit of bytes.
 pub fn is_unit(word: &str) -> bool {
     factor(word, Unit::Bytes).is_some()
 }
 
-/// The factor of a unit that stands behind a number.
+/// Returns the factor of a unit that stands behind a number.
 fn factor(suffix: &str, unit: Unit) -> Option<i128> {
     if suffix.is_empty() {
         return Some(1);

@@ -1,17 +1,17 @@
-//! The words of a filter, each with its place.
+//! The lexer of filters: tokens, each with its position.
 
 use super::FilterError;
 
-/// One word, sign or quoted text.
+/// One token: a word, a sign or quoted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The place, counted in characters from 1.
+    /// The position, counted in characters from 1.
     pub at: usize,
-    /// What stands there.
+    /// The kind of token, with its text.
     pub what: What,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A word without quotes.
@@ -48,7 +48,7 @@ pub enum Operator {
 }
 
 impl What {
-    /// The token as it was written, about.
+    /// Returns the token for a message, much as it was written.
     pub fn shown(&self) -> String {
         match self {
             Self::Word(word) => format!("`{}`", beginning(word)),
@@ -61,7 +61,7 @@ impl What {
 }
 
 impl Operator {
-    /// The sign as it is written.
+    /// Returns the sign as it is written.
     pub fn sign(self) -> &'static str {
         match self {
             Self::Equal => "=",
@@ -76,12 +76,12 @@ impl Operator {
     }
 }
 
-/// The beginning of a text of any length, fit for a message.
+/// Returns the beginning of a text of any length, short enough for a message.
 pub fn beginning(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Divides a filter into its tokens.
+/// Splits a filter into its tokens.
 pub fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
     let mut found = Vec::new();
     let mut left = text.chars().zip(1..).peekable();
@@ -127,7 +127,7 @@ fn is_of_word(character: char) -> bool {
     !character.is_whitespace() && !matches!(character, '(' | ')' | '=' | '~' | '<' | '>' | '!' | '"')
 }
 
-/// The text up to the closing quote. A backslash makes the next character one of the text.
+/// Reads the text up to the closing quote. A backslash escapes the next character.
 fn quoted(left: &mut impl Iterator<Item = (char, usize)>) -> Option<String> {
     let mut text = String::new();
     loop {

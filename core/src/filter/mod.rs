@@ -1,4 +1,4 @@
-//! Filters: which rows of a table of figures are meant, as people write it.
+//! Filters: expressions that select rows of a table of figures.
 //!
 //! `saved_bytes>100MiB and kind=qemu and not name~web*`. The grammar:
 //!
@@ -6,8 +6,10 @@
 //! filter     = part { "or" part }
 //! part       = term { "and" term }
 //! term       = "not" term | "(" filter ")" | comparison
+//!
 //! comparison = figure operator value | figure        (a figure by itself: one of yes or no)
 //! figure     = a key or a heading of the table of figures
+//!
 //! operator   = "=" | "!=" | "<" | "<=" | ">" | ">=" | "~" | "!~"
 //! value      = a word, or text in double quotes
 //! ```
@@ -39,26 +41,26 @@ enum Expression<M: 'static> {
     Any(Vec<Expression<M>>),
 }
 
-/// Why a text is no filter, and where.
+/// The error of a text that is no filter, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the filter, at character {at}: {why}")]
 pub struct FilterError {
-    /// The place, counted in characters from 1.
+    /// The position, counted in characters from 1.
     pub at: usize,
-    /// What is wrong there, and what could stand there.
+    /// The fault, and what could stand there.
     pub why: String,
 }
 
 impl<M> Filter<M> {
-    /// Reads a filter over the figures of `table`.
+    /// Parses a filter over the figures of `table`.
     ///
     /// # Errors
-    /// The text is no filter: the error names the place and what is known.
+    /// The text is no filter: the error names the position and what is known.
     pub fn parse(text: &str, table: &'static [Figure<M>]) -> Result<Self, FilterError> {
         parser::parse(text, table).map(Self)
     }
 
-    /// Whether the filter means this row.
+    /// Returns true if this row passes the filter.
     pub fn fits(&self, row: &M) -> bool {
         self.0.fits(row)
     }

@@ -1,4 +1,4 @@
-//! From tokens to an expression.
+//! The parser of filters: from tokens to an expression.
 
 use std::cmp::Ordering;
 
@@ -11,10 +11,10 @@ use super::{Expression, FilterError};
 use crate::field::{Field, Type, Unit};
 use crate::figures::{Figure, find};
 
-/// Parentheses and `not` may stand in each other this deep. More is refused, or the stack would end.
+/// The deepest nesting of parentheses and `not`. More is refused, so that the stack does not overflow.
 const DEEPEST: usize = 64;
 
-/// Reads an expression over the figures of `table`.
+/// Parses an expression over the figures of `table`.
 pub fn parse<M>(text: &str, table: &'static [Figure<M>]) -> Result<Expression<M>, FilterError> {
     let end = text.chars().count() + 1;
     let mut parser = Parser { tokens: tokens(text)?, next: 0, end, table };
@@ -142,7 +142,7 @@ impl<M> Parser<M> {
         ))
     }
 
-    /// The number with the unit that stands apart from it: `100 MiB`.
+    /// Returns the number with the unit that stands apart from it: `100 MiB`.
     fn with_unit(&mut self, word: &str, unit: Unit) -> String {
         let is_number = word.ends_with(|c: char| c.is_ascii_digit());
         match self.peek() {
@@ -156,7 +156,7 @@ impl<M> Parser<M> {
     }
 }
 
-/// The test of a value as it was written. `None`: the figure has no such value.
+/// Makes the test of a value as it was written; `None` if the figure has no such value.
 fn test(field: &Field, operator: Operator, text: &str) -> Option<Test> {
     use Ordering::{Equal, Greater, Less};
 
@@ -183,7 +183,7 @@ fn test(field: &Field, operator: Operator, text: &str) -> Option<Test> {
     }
 }
 
-/// A comparison of the figure as an example.
+/// Returns a comparison of the figure as an example.
 fn example(field: &Field) -> String {
     let name = field.name;
     match (field.holds, field.unit) {

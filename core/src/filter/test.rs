@@ -7,7 +7,7 @@ use wildmatch::WildMatch;
 use super::amount::Amount;
 use crate::figures::Value;
 
-/// What a figure is compared with.
+/// A test of a figure: the value to compare it with.
 #[derive(Debug)]
 pub enum Test {
     /// A number, by the orderings that pass.
@@ -25,7 +25,7 @@ pub enum Test {
 }
 
 impl Test {
-    /// Whether the value passes.
+    /// Returns true if the value passes.
     pub fn passes(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Not(test), value) => !test.passes(value),

@@ -124,7 +124,7 @@ fn no_depth_ends_the_stack() {
     assert_eq!(fitting(&wide), ["db"]);
 }
 
-/// Text out of the pieces of filters, so that much of it is one.
+/// Generates text out of the pieces of filters, so that much of it is one.
 fn almost() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "name",

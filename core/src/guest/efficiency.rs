@@ -1,10 +1,10 @@
-//! How well merging does on the host, in the ratios that the kernel's documentation suggests.
+//! The efficiency of merging on the host, in the ratios that the kernel's documentation suggests.
 
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::Ksm;
 
-/// The three ratios. `None` where the divisor is 0 or this kernel lacks a figure.
+/// The efficiency of merging in three ratios. `None` where the divisor is 0 or this kernel lacks a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Efficiency {
     /// `pages_sharing` / `pages_shared`.
@@ -16,7 +16,7 @@ pub struct Efficiency {
 }
 
 impl Efficiency {
-    /// From the kernel's counters.
+    /// Computes the ratios from the kernel's counters.
     pub fn of(ksm: &Ksm) -> Self {
         let ratio = |a: Option<u64>, b: Option<u64>| match (a?, b?) {
             (_, 0) => None,

@@ -1,4 +1,4 @@
-//! What a guest takes, saves and costs.
+//! The memory that a guest uses, saves and costs.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,12 +24,12 @@ pub struct Figures {
     pub metadata_bytes: u64,
     /// Saved less metadata.
     pub profit_bytes: i64,
-    /// Whether KSM's counters can't be read, so that the figures of merging say nothing.
+    /// True if KSM's counters can't be read; then the figures of merging are meaningless.
     #[serde(default)]
     pub is_unknown: bool,
 }
 
-/// What only a walk over all page tables tells (`/proc/PID/smaps_rollup`): asked for rarely.
+/// Figures of `/proc/PID/smaps_rollup`. They are expensive: the kernel walks all page tables for them.
 ///
 /// Under KSM the three hold together: PSS divides a merged page among all that map it, private is what no
 /// other process maps, and shared, as `ps_mem` prints it, is the difference: this guest's part of what it shares. The
@@ -45,13 +45,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// From the kernel's sums.
+    /// Converts the kernel's sums.
     pub fn of(sums: &SmapsRollup) -> Self {
         let shared = sums.pss.zip(sums.private).map(|(pss, private)| pss.saturating_sub(private));
         Self { pss_bytes: sums.pss, private_bytes: sums.private, shared_bytes: shared }
     }
 
-    /// The sums of two processes. One that is not known makes the sum unknown.
+    /// Adds the figures of two processes. One that is not known makes the sum unknown.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let add = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
@@ -64,7 +64,7 @@ impl Memory {
 }
 
 impl Figures {
-    /// A figure of merging, where KSM's counters can be read.
+    /// Returns a figure of merging, if KSM's counters can be read.
     pub fn known<T>(&self, figure: T) -> Option<T> {
         (!self.is_unknown).then_some(figure)
     }

@@ -1,11 +1,11 @@
-//! Finds the guest that a person means: the one convention for naming a guest, in every command.
+//! Search for the guest that a person names: the one convention for naming a guest, in every command.
 
 use super::{Guest, Kind};
 
 /// The ways to name a guest, for the help of commands.
 pub const WAYS: &str = "name, UUID, PID, kind:name or VMID, such as web, 4242, qemu:web, 104 or proxmox:104";
 
-/// Why it is not exactly one guest.
+/// The error of a search that did not find exactly one guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotOne {
     /// None has this name, UUID or PID.
@@ -21,25 +21,25 @@ pub enum NotOne {
     },
 }
 
-/// What a guest can be named by.
+/// The properties by which a guest can be named.
 pub trait Named {
-    /// The guest's name, which need not be unique.
+    /// Returns the guest's name, which need not be unique.
     fn name(&self) -> &str;
-    /// The kind of the guest.
+    /// Returns the kind of the guest.
     fn kind(&self) -> &str;
-    /// The UUID, where there is one.
+    /// Returns the UUID, if there is one.
     fn uuid(&self) -> Option<&str>;
-    /// The PID of the first process, where that is known.
+    /// Returns the PID of the first process, if that is known.
     fn pid(&self) -> Option<u32>;
-    /// The key of the guest in files and answers: `PID:START`, or `cgroup:PATH`.
+    /// Returns the key of the guest in files and replies: `PID:START`, or `cgroup:PATH`.
     fn key(&self) -> String;
-    /// The manager that started it and the number by which the manager's users know it: the VMID of Proxmox VE.
+    /// Returns the manager that started it and the number by which the manager's users know it: the VMID of Proxmox VE.
     fn number(&self) -> Option<(&str, u32)> {
         None
     }
-    /// Whether name and UUID are verified.
+    /// Returns true if name and UUID are verified.
     fn is_verified(&self) -> bool;
-    /// Whether one of its processes has this PID.
+    /// Returns true if one of its processes has this PID.
     fn has_pid(&self, pid: u32) -> bool {
         self.pid() == Some(pid)
     }
@@ -79,9 +79,11 @@ impl Named for Guest {
     }
 }
 
-/// The guest with this key, UUID, PID (of any of its processes), VMID, name, `kind:name` or `manager:VMID`. A name that is a
-/// number finds its guest, unless the number is another guest's PID or VMID. A guest that was given the name comes before a plain process with a
-/// program of this name. A verified guest comes before all that only claim its name or UUID.
+/// Finds the guest with this key, UUID, PID (of any of its processes), VMID, name, `kind:name` or `manager:VMID`.
+///
+/// A name that is a number finds its guest, unless the number is another guest's PID or VMID. A guest that was given
+/// the name comes before a plain process with a program of this name. A verified guest comes before all that only
+/// claim its name or UUID.
 ///
 /// # Errors
 /// There is none, or several have this name.
@@ -94,7 +96,7 @@ pub fn find<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &str)
     }
 }
 
-/// All guests that [`find`] would choose from.
+/// Returns all guests that [`find`] would choose from.
 pub fn find_all<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &str) -> Vec<&'a G> {
     let guests: Vec<&G> = guests.into_iter().collect();
     let uuid = |guest: &G| guest.uuid().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
@@ -136,7 +138,8 @@ fn is_number(text: &str, number: u32) -> bool {
     text.parse() == Ok(number)
 }
 
-/// What tells a guest from others of its name: `qemu:web pid 12 (uuid …, proxmox:104)`, or its key where no PID is known.
+/// Describes a guest so that it differs from others of its name: `qemu:web pid 12 (uuid …, proxmox:104)`, or by its
+/// key where no PID is known.
 pub fn describe<G: Named>(guest: &G) -> String {
     let uuid = guest.uuid().map(|uuid| format!("uuid {uuid}"));
     let number = guest.number().map(|(manager, vmid)| format!("{manager}:{vmid}"));

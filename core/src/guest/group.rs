@@ -1,4 +1,4 @@
-//! From processes to guests.
+//! Grouping of processes into guests.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::{Figures, Guest, Identity, Kind, Memory};
 use crate::account::{self, Share};
 use crate::sample::{Process, ProcessId, Sample};
 
-/// What makes processes one guest.
+/// The key of a group of processes that are one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     /// One service or container.
@@ -15,13 +15,15 @@ enum Key {
     Process(ProcessId),
 }
 
-/// A process, what is known of it, and its part of what is saved.
+/// A process, its identity if known, and its share of the savings.
 type Part<'a> = (&'a Process, Option<&'a Identity>, Share);
 
-/// The guests of a sample in the order in which it has a process of each, and the bytes saved that belong to none of
-/// them because processes hide their figures. Together they are exactly the host's `saved_bytes`.
+/// Groups the processes of a sample into guests, in the order of their first processes in it.
 ///
-/// `identity` gives what is known of a process; one that it does not know counts as a plain process.
+/// Also returns the saved bytes that belong to no guest because processes hide their figures. Together they are
+/// exactly the host's `saved_bytes`.
+///
+/// `identity` returns the identity of a process; one that it does not know counts as a plain process.
 pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Identity>) -> (Vec<Guest>, u64) {
     let (shares, unattributed) = account::shares(sample);
     let by_pid: HashMap<u32, (&Process, Option<&Identity>)> =
@@ -43,8 +45,8 @@ pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Id
     (guests, unattributed)
 }
 
-/// One guest. It is known by the process with which user-mode Linux began, or the oldest of a service, and not by the
-/// one of the lowest PID: once the kernel has run out of PIDs and begun anew, a child's is lower than its parent's.
+/// Makes one guest of its processes. The first process of user-mode Linux, or the oldest of a service, identifies it,
+/// and not the one with the lowest PID: after PIDs wrap around, a child's is lower than its parent's.
 fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
     parts.sort_by_key(|(process, ..)| (*key != Key::Process(process.id), process.id.start_ticks, process.id.pid));
     let (first, known, _) = parts.first()?;
@@ -75,7 +77,8 @@ fn key(process: &Process, known: Option<&Identity>, all: &HashMap<u32, (&Process
     }
 }
 
-/// The first process of a guest that includes its children: the topmost parent of the same kind, name and user.
+/// Returns the first process of a guest that includes its children: the topmost parent of the same kind, name and
+/// user.
 fn root_of(process: &Process, known: &Identity, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> ProcessId {
     let (mut at, mut parent) = (process.id, known.parent);
     // A table read over a while may name parents in a circle.
@@ -120,7 +123,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
 }
 
 impl Guest {
-    /// Fills in what a walk over the page tables of each of its processes told. `None` for one makes the sum unknown.
+    /// Sets the sum of its processes' `smaps_rollup`. `None` for one makes the sum unknown.
     pub fn set_memory(&mut self, of_processes: impl IntoIterator<Item = Option<Memory>>) {
         let sum = of_processes.into_iter().map(Option::unwrap_or_default).reduce(Memory::plus);
         self.figures.memory = sum.unwrap_or_default();

@@ -7,24 +7,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::sample::ProcessId;
 
-/// Identifies a guest from its start to its end by its first process. A guest that is started again is another guest.
+/// The identity of a guest from its start to its end: its first process. A guest that is started again is another
+/// guest.
 ///
 /// As text and in JSON it is `PID:START`, with the start in clock ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestId(ProcessId);
 
 impl GuestId {
-    /// The identity of the guest that has this first process.
+    /// Creates the identity of the guest that has this first process.
     pub const fn of(first: ProcessId) -> Self {
         Self(first)
     }
 
-    /// The guest's first process.
+    /// Returns the guest's first process.
     pub const fn process(self) -> ProcessId {
         self.0
     }
 
-    /// The PID of the guest's first process.
+    /// Returns the PID of the guest's first process.
     pub const fn pid(self) -> u32 {
         self.0.pid
     }
@@ -72,7 +73,7 @@ impl Serialize for GuestId {
 
 impl<'de> Deserialize<'de> for GuestId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// The forms that are accepted: the text, and the fields of the process as older files have them.
+        /// The accepted forms: the text, and the fields of the process as older files have them.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Form {

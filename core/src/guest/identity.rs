@@ -1,11 +1,11 @@
-//! What is known of a process, from what does not change while it runs its program.
+//! The identity of a process: facts that do not change while it runs its program.
 
 use super::Kind;
 
-/// One process, classified. Its own words may lie: unless they are verified, they only name and describe it.
+/// The identity of one process. Its own claims may be false: unless verified, they only name and describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The guest's name as far as this process tells.
+    /// The guest's name as far as this process shows it.
     pub name: String,
     /// The kind of guest that the process belongs to.
     pub kind: Kind,
@@ -17,8 +17,8 @@ pub struct Identity {
     pub program: String,
     /// The UUID on the command line.
     pub uuid: Option<String>,
-    /// Whether name and UUID come from a source that no other user can choose: libvirt's record of this very process, the
-    /// path of a service or container of the system's own, or a program of root.
+    /// True if name and UUID come from a source that no other user can choose: libvirt's record of this very process,
+    /// the path of a service or container of the system's own, or a program of root.
     pub is_verified: bool,
     /// The size of the guest's memory on the command line.
     pub memory_bytes: Option<u64>,
@@ -32,16 +32,16 @@ pub struct Identity {
     pub uid: Option<u32>,
     /// The PID of the parent.
     pub parent: u32,
-    /// Whether children of the same kind and name belong to the guest.
+    /// True if children of the same kind and name belong to the guest.
     pub includes_children: bool,
-    /// Whether its memory is its parent's (`CLONE_VM`), and so counted there already.
+    /// True if its memory is its parent's (`CLONE_VM`), and so counted there already.
     pub is_twin: bool,
     /// The reason why its memory can't merge.
     pub obstacle: Option<&'static str>,
 }
 
 impl Identity {
-    /// A process of which only its program's name is known.
+    /// Creates the identity of a process of which only its program's name is known.
     pub fn plain(program: &str) -> Self {
         Self {
             name: program.to_owned(),

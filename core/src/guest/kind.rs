@@ -1,4 +1,4 @@
-//! The word for what a guest is.
+//! The kind of a guest.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The kind of a guest: a short word such as `qemu`, `container` or `process`.
 ///
-/// The words are those of the registry of hypervisors; here any word may stand, so that a new one changes nothing here.
+/// The words are those of the registry of hypervisors. Any word is accepted, so that a new kind changes nothing here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind([u8; Kind::LONGEST]);
 
@@ -17,7 +17,7 @@ impl Kind {
     /// The length of the longest word.
     pub const LONGEST: usize = 24;
 
-    /// The kind of this word, which is cut to [`LONGEST`](Self::LONGEST) bytes.
+    /// Creates the kind of this word, which is cut to [`LONGEST`](Self::LONGEST) bytes.
     pub const fn new(word: &str) -> Self {
         let (mut text, mut at) = ([0; Self::LONGEST], 0);
         while at < word.len() && at < Self::LONGEST {
@@ -27,7 +27,7 @@ impl Kind {
         Self(text)
     }
 
-    /// The word, as in text and JSON.
+    /// Returns the word, as in text and JSON.
     pub fn word(&self) -> &str {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(Self::LONGEST);
         str::from_utf8(&self.0[..end]).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Guests: what an operator thinks in. A virtual machine, a user-mode Linux, a systemd service, a container or any
-//! other process with mergeable memory, with the processes that it consists of.
+//! Guests, the units that an operator manages: a virtual machine, a user-mode Linux, a systemd service, a container or
+//! any other process with mergeable memory, with the processes that it consists of.
 
 mod efficiency;
 mod figures;
@@ -28,10 +28,10 @@ pub struct Guest {
     pub name: String,
     /// In lower case with dashes, where its hypervisor gives it one.
     pub uuid: Option<String>,
-    /// Whether name and UUID are verified. Else they are the word of the guest's own user, and no rule goes by them.
+    /// True if name and UUID are verified. Otherwise the guest's own user claims them, and no rule matches them.
     #[serde(default)]
     pub is_verified: bool,
-    /// What it is.
+    /// The kind of the guest.
     pub kind: Kind,
     /// The manager that started it, as far as that shows: `libvirt`, `proxmox`, `kubernetes`.
     #[serde(default)]
@@ -56,38 +56,38 @@ pub struct Guest {
     pub metadata: Option<String>,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
-    /// Whether any of its memory is mergeable: for a virtual machine with a monitor that tells, its RAM. `None`: this
-    /// kernel does not say until ksmd has been there.
+    /// True if any of its memory is mergeable: for a virtual machine with a monitor that tells, its RAM. `None` if this
+    /// kernel does not say until ksmd has visited it.
     pub mergeable: Option<bool>,
-    /// Whether its monitor says that its RAM is offered to KSM. `None`: there is no monitor that could be asked.
+    /// True if its monitor says that its RAM is offered to KSM; `None` if it has no monitor.
     pub offered: Option<bool>,
-    /// Whether its RAM is not offered and some of its memory is all the same: QEMU's firmware and devices.
+    /// True if its RAM is not offered, but some of its memory is all the same: QEMU's firmware and devices.
     #[serde(default, alias = "has_residue")]
     pub has_remaining_mergeable: bool,
-    /// Why its memory can't merge whatever is tried, in a word: `vfio`, `shared`, `hugepages`.
+    /// The lasting reason why its memory can't merge, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
-    /// What it takes, saves and costs.
+    /// The memory that it uses, saves and costs.
     pub figures: Figures,
-    /// Memory that folding gave back in its processes, which is no part of what is saved. `None`: none was looked at.
+    /// Zeros that folding returned in its processes, not part of `saved_bytes`; `None` if none was examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
-    /// What could not be found out about it, one sentence each.
+    /// Errors from examining it, one sentence each.
     pub errors: Vec<String>,
 }
 
 impl Guest {
-    /// The identity of the guest as long as it lives: its first process.
+    /// Returns the identity of the guest as long as it lives: its first process.
     pub fn id(&self) -> GuestId {
         GuestId::of(self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 }))
     }
 
-    /// Its name with its first PID, for messages: names need not be unique.
+    /// Returns its name with its first PID, for messages: names need not be unique.
     pub fn title(&self) -> String {
         format!("{} (pid {})", self.shown_name(), self.id().pid())
     }
 
-    /// Its name as people see it: `web`; `100 (web)` where its manager's users know it by a number; and `web [alice]` where
-    /// the name is only the word of its user.
+    /// Returns its name for people: `web`; `100 (web)` where its manager's users know it by a number; and `web [alice]`
+    /// where only its user claims the name.
     pub fn shown_name(&self) -> String {
         let name = match self.number {
             Some(number) => format!("{number} ({})", self.name),
@@ -99,7 +99,7 @@ impl Guest {
         }
     }
 
-    /// The name of the one user that all its processes run as.
+    /// Returns the name of the one user that all its processes run as, if there is one.
     pub fn only_user(&self) -> Option<&str> {
         self.user.as_deref().filter(|_| self.uid.is_some())
     }
