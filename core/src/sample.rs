@@ -23,19 +23,19 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
 
-/// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more. The figures of `/proc`
-/// other than those of processes and ksmd may be a tenth of a second older.
+/// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more. The figures of
+/// `/proc` other than those of processes and ksmd may be a tenth of a second older.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Time since boot, suspended time included.
     pub at: Duration,
-    /// How long it took to see all of it: KSM's files were last read between `at` and so long after it.
+    /// The time that reading took: KSM's files were last read between `at` and `at + took`.
     pub took: Duration,
     /// The host's base page size in bytes.
     pub page_size: u64,
     /// The files of `/sys/kernel/mm/ksm`.
     pub ksm: Ksm,
-    /// Whether ksmd rested at the end of a pass when KSM's files were read.
+    /// ksmd's pause at the pass boundary, when KSM's files were read.
     #[serde(skip)]
     pub rest: Rest,
     /// CPU time that ksmd has used since boot, in nanoseconds.
@@ -50,11 +50,11 @@ pub struct Sample {
     pub memory_pressure: Reading<Psi>,
     /// The pressure in `/proc/pressure/cpu`.
     pub cpu_pressure: Reading<Psi>,
-    /// How short the pool that guests share is, from 0 (not at all) to 1, where it is being balanced: see
+    /// The shortness of the pool that guests share, from 0 (none) to 1, where it is being balanced: see
     /// [`balance::shortness`](crate::balance::shortness). A pool of the operator's may be short on a host that is not.
     pub pool_shortness: f64,
-    /// Memory that is folded: zeros in the place of which the kernel maps its zero page, beside those that KSM counts. `None`:
-    /// nothing was looked at.
+    /// Folded memory: zeros replaced by the kernel's zero page, beside those that KSM counts. `None` if nothing was
+    /// examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
@@ -73,13 +73,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Whether there are processes without figures in the sample: they may not be read, or do not answer.
+    /// Returns true if there are processes without figures in the sample: they may not be read, or do not answer.
     pub fn has_unknown_figures(&self) -> bool {
         self.hidden_processes > 0 || self.given_up.unknown > 0
     }
 
-    /// Pages that living processes have merged, zero pages included. `None` where one of them hides its figures or
-    /// the kernel has none (before 5.19).
+    /// Returns the pages that living processes have merged, zero pages included. `None` where one of them hides its
+    /// figures or the kernel has none (before 5.19).
     ///
     /// The host's gauges go on counting a process that has ended until ksmd scans its place: with `run` = 0 for ever.
     pub fn merged_by_the_living(&self) -> Option<u64> {
@@ -116,15 +116,15 @@ pub struct GivenUpList {
     pub named: Vec<GivenUp>,
     /// The number of processes that are given up.
     pub count: u64,
-    /// How many of them do not tell whether they may merge.
+    /// The number of them for which it is unknown whether they may merge.
     pub unknown: u64,
 }
 
 impl GivenUpList {
-    /// Processes that are named at most.
+    /// The most processes that are named.
     pub const NAMED: usize = 16;
 
-    /// Adds a process. `is_unknown`: it does not tell whether it may merge.
+    /// Adds a process. `is_unknown` is true if it is unknown whether it may merge.
     pub fn add(&mut self, is_unknown: bool, process: impl FnOnce() -> GivenUp) {
         self.count += 1;
         self.unknown += u64::from(is_unknown);
@@ -133,7 +133,7 @@ impl GivenUpList {
         }
     }
 
-    /// A sentence for each process that is named, and one for the rest.
+    /// Returns a sentence for each process that is named, and one for the rest.
     pub fn sentences(&self) -> Vec<String> {
         let rest = self.count.saturating_sub(self.named.len() as u64);
         let more = (rest > 0).then(|| format!("{rest} more processes are given up"));
@@ -141,7 +141,7 @@ impl GivenUpList {
     }
 }
 
-/// A process for good: the kernel reuses PIDs, but not together with a start time.
+/// The identity of a process for good: the kernel reuses PIDs, but not together with a start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The process's PID.
@@ -151,7 +151,7 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// The time since the process started, at a time since boot. `USER_HZ` is 100 everywhere.
+    /// Returns the time since the process started, at a time since boot. `USER_HZ` is 100 everywhere.
     pub fn age(&self, at: Duration) -> Duration {
         at.saturating_sub(Duration::from_millis(self.start_ticks.saturating_mul(10)))
     }
@@ -171,7 +171,7 @@ pub struct Process {
     pub id: ProcessId,
     /// The name to show: a guest's own name where the command line gives one, else the program's.
     pub name: Arc<str>,
-    /// Whether the program is a hypervisor. All of its memory counts as a guest's.
+    /// True if the program is a hypervisor. All of its memory counts as a guest's.
     pub is_vm: bool,
     /// Resident bytes; merged pages count in full.
     pub rss_bytes: u64,
@@ -179,28 +179,28 @@ pub struct Process {
     pub cpu_ticks: u64,
     /// Minor faults since its start: memory obtained or copied.
     pub minor_faults: u64,
-    /// What KSM does for it.
+    /// KSM's figures for it.
     pub ksm: KsmStat,
 }
 
 impl Process {
-    /// A process of which nothing but this is known yet.
+    /// Creates a process of which nothing else is known yet.
     pub fn new(id: ProcessId, name: Arc<str>, is_vm: bool) -> Self {
         Self { id, name, is_vm, rss_bytes: 0, cpu_ticks: 0, minor_faults: 0, ksm: KsmStat::default() }
     }
 
-    /// Pages of this process that are merged, zero pages not included. 0 where the kernel does not say.
+    /// Returns the pages of this process that are merged, zero pages not included. 0 where the kernel does not say.
     pub fn merging_pages(&self) -> u64 {
         self.ksm.merging_pages.unwrap_or(0)
     }
 
-    /// Whether KSM has, or may have, anything to do with this process. A hypervisor is in the sample even where the
+    /// Returns true if KSM is, or may be, involved with this process. A hypervisor is in the sample even where the
     /// kernel says that none of its memory is mergeable; before Linux 6.14 that is unknown.
     pub fn may_merge(&self) -> bool {
         self.ksm.is_involved() || self.ksm.mergeable.is_none()
     }
 
-    /// Pages of this process that map the kernel's zero page through KSM.
+    /// Returns the pages of this process that map the kernel's zero page through KSM.
     pub fn zero_pages(&self) -> u64 {
         self.ksm.zero_pages.unwrap_or(0)
     }

@@ -1,7 +1,7 @@
-//! How long contents may stay.
+//! Expected lifetimes of contents.
 //!
-//! A page that is written to a few seconds after it was merged costs its guest a copy and saves little. A content that stayed
-//! for a moment before is expected to do so again, unless it has been stable for longer by now.
+//! A page that is written to a few seconds after it was merged costs its guest a copy and saves little. A content that
+//! stayed for a moment before is expected to do so again, unless it has been stable for longer by now.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::{Entry, Fingerprint};
 use crate::sample::LASTING;
 
 impl Entry {
-    /// Notes since when the page holds its content, and how long it held the one before. Comes before the frame is noted.
+    /// Records since when the page holds its content, and for how long it held the one before. Must be called before
+    /// [`Entry::follow_frame`].
     pub(super) fn follow_content(&mut self, fingerprint: Option<Fingerprint>, at: Duration) {
         let Some(Fingerprint { content, frame, .. }) = fingerprint else {
             self.since = None;
@@ -27,7 +28,8 @@ impl Entry {
         self.since = Some(at);
     }
 
-    /// The expected lifetime: the longer of the last one and the time that the content is stable by now, at most [`LASTING`].
+    /// Returns the expected lifetime: the longer of the last one and the time that the content has been stable, at most
+    /// [`LASTING`].
     ///
     /// [`LASTING`] where no content was seen to end.
     pub(super) fn lifetime(&self, at: Duration) -> Duration {
@@ -36,7 +38,7 @@ impl Entry {
     }
 }
 
-/// The mean lifetime, weighted by pages. `None` where there are none.
+/// Returns the mean lifetime, weighted by pages; `None` if there are none.
 pub(super) fn mean(all: impl IntoIterator<Item = (f64, Duration)>) -> Option<Duration> {
     let (pages, seconds) = all
         .into_iter()

@@ -1,8 +1,8 @@
 //! Page samples: some hundred pages, drawn at random from all memory that KSM may merge, that are read now and then.
 //!
-//! A page that is rewritten in place gives no sign: there is no fault, and nothing grows. ksmd would have to visit all memory
-//! to see it, which takes seconds of CPU time. Reading the sampled pages takes a millisecond or two, and estimates how much
-//! memory has changed since ksmd visited it, and how much of that is stable again.
+//! A page that is rewritten in place gives no sign: there is no fault, and nothing grows. ksmd would have to visit all
+//! memory to see it, which takes seconds of CPU time. Reading the sampled pages takes a millisecond or two, and
+//! estimates how much memory has changed since ksmd visited it, and how much of that is stable again.
 //!
 //! The [`PageSampler`] decides when to read and counts. Reading memory is up to its owner.
 
@@ -52,7 +52,7 @@ impl Frame {
     }
 }
 
-/// What the owner of a [`PageSampler`] is to do next.
+/// A request of a [`PageSampler`] to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Do nothing now.
@@ -73,7 +73,7 @@ struct Entry {
     /// Content at the last end of a pass, or when ksmd was last started.
     boundary: Option<u64>,
     last: Option<u64>,
-    /// Whether it was merged at the last end of a clean pass.
+    /// True if it was merged at the last end of a clean pass.
     merged: bool,
     /// The guest that it belongs to.
     guest: u32,
@@ -81,25 +81,25 @@ struct Entry {
     frame: Option<Frame>,
     /// The most pages that were seen to share its content.
     most: u32,
-    /// Whether it was merged and has been written to since.
+    /// True if it was merged and has been written to since.
     has_left: bool,
-    /// Since when it holds its content. `None` if it held that when it was drawn.
+    /// The time since which it holds its content; `None` if it held that when it was drawn.
     since: Option<Duration>,
-    /// How long it last held a content that was worth merging. `None` if that was not seen.
+    /// The time for which it last held a content that was worth merging; `None` if that was not seen.
     lived: Option<Duration>,
     changed: bool,
-    /// Whether it changed during the last pass, and was not merged at its end.
+    /// True if it changed during the last pass, and was not merged at its end.
     differed: bool,
     /// Content in the middle of the pass under way, if it had changed since the boundary and was not merged.
     midway: Option<u64>,
-    /// Whether it changed during the last two passes, or in both halves of the last one.
+    /// True if it changed during the last two passes, or in both halves of the last one.
     changing: bool,
     stable: bool,
     recurring: bool,
     reverted: bool,
     /// Its stable content when ksmd was started, if that was not recurring.
     unknown_at_start: Option<u64>,
-    /// Whether it held such a content, and has changed since.
+    /// True if it held such a content, and has changed since.
     unknown_has_gone: bool,
     /// Its stable content when ksmd was started, if that was recurring.
     recurring_at_start: Option<u64>,
@@ -115,8 +115,8 @@ pub struct PageSampler {
     always: FxHashSet<u64>,
     full_scans: u64,
     ran: bool,
-    /// When the pass under way began, or ksmd was started, and the pages that it had passed by then. `None` once the middle is read, and
-    /// where the kernel does not tell.
+    /// The time at which the pass under way began, or ksmd was started, and the pages that it had passed by then.
+    /// `None` once the middle is read, and where the kernel does not tell.
     began: Option<(Duration, u64)>,
     /// The boundary that the next reading is for.
     at: Option<Boundary>,
@@ -127,7 +127,7 @@ pub struct PageSampler {
     interval: Duration,
     part_read_at: Duration,
     parts_read: usize,
-    /// Whether reading a part has called for reading all.
+    /// True if reading a part has called for reading all.
     has_news: bool,
     counts_now: PageSamples,
 }
@@ -152,26 +152,27 @@ struct Population {
     bytes: u64,
 }
 
-/// Time between readings while ksmd is parked: at first, and when nothing changes any more.
+/// The shortest and the longest time between readings while ksmd is parked: at first, and once nothing changes.
 const SOONEST: Duration = Duration::from_millis(900);
 const LATEST: Duration = Duration::from_secs(8);
 
 /// Least time between readings of a part.
 const PART_PAUSE: Duration = Duration::from_millis(900);
 
-/// The least time from the beginning of a pass to the reading in its middle: guests write to many of their pages once a second.
+/// The least time from the beginning of a pass to the reading in its middle: guests write to many of their pages once
+/// a second.
 const LONG_HALF: Duration = Duration::from_secs(2);
 
-/// Changes in so many pages of a part are worth reading all.
+/// The number of changed pages in a part from which all are read.
 const NEWS: usize = 2;
 
-/// Contents that are remembered at most.
+/// The most contents that are remembered.
 const REMEMBERED: usize = 8192;
 
 /// Least time between drawings.
 const DRAW_PAUSE: Duration = Duration::from_secs(1);
 
-/// New pages are drawn when memory differs by more than one part in so many.
+/// The inverse of the change in memory from which new pages are drawn.
 const OUTGROWN: u64 = 8;
 
 impl PageSampler {
@@ -181,7 +182,7 @@ impl PageSampler {
         self.always.insert(content);
     }
 
-    /// Returns what to do, given the rest of this sample.
+    /// Returns the next request, given the rest of this sample.
     pub fn next(&mut self, sample: &Sample) -> Request {
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
         let runs = sample.ksm.run_state() == Some(Run::Running);
@@ -224,7 +225,7 @@ impl PageSampler {
         if self.entries.is_empty() { Request::Nothing } else { Request::Read }
     }
 
-    /// Whether half of a long pass is over for the first time.
+    /// Returns true if half of a long pass is over for the first time.
     fn is_middle(&self, sample: &Sample) -> bool {
         let is_half = |(at, before): (Duration, u64)| {
             let passed = sample.ksm.passed_pages().unwrap_or(0).saturating_sub(before);
@@ -233,7 +234,7 @@ impl PageSampler {
         self.at.is_none() && !self.entries.is_empty() && self.began.is_some_and(is_half)
     }
 
-    /// Takes in the fingerprints of newly drawn pages.
+    /// Records the fingerprints of newly drawn pages.
     pub fn drawn(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
         let entry = |fingerprint: Option<Fingerprint>| {
             let content = fingerprint.map(|fingerprint| fingerprint.content);
@@ -251,7 +252,7 @@ impl PageSampler {
         self.finish(at);
     }
 
-    /// Takes in the fingerprints of a part. Returns whether all pages are to be read: some that had not changed, or were
+    /// Records the fingerprints of a part. Returns true if all pages are to be read: some that had not changed, or were
     /// stable, have changed, or some that were changing are stable.
     pub fn read_part(
         &mut self,
@@ -270,7 +271,7 @@ impl PageSampler {
         news >= NEWS
     }
 
-    /// Takes in the fingerprints of all pages, in the order in which they were drawn.
+    /// Records the fingerprints of all pages, in the order in which they were drawn.
     pub fn read(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
         if self.at == Some(Boundary::Middle) {
             self.at = None;
@@ -334,7 +335,7 @@ impl PageSampler {
         };
     }
 
-    /// The counts of the last reading. `None` before pages were read.
+    /// Returns the counts of the last reading; `None` before pages were read.
     pub fn page_samples(&self) -> Option<PageSamples> {
         (!self.entries.is_empty()).then_some(self.counts_now)
     }
@@ -364,8 +365,8 @@ impl PageSampler {
 }
 
 impl Entry {
-    /// Notes at the end of a pass whether the page changes all the time. Before ksmd was started no pass was under way, and it may be hours
-    /// since the end of the last one: then nothing is to be noted of it.
+    /// Records at the end of a pass whether the page changes all the time. Before ksmd was started no pass was under
+    /// way, and the last one may have ended hours ago: then `fingerprint` is `None`.
     fn follow_changes(&mut self, fingerprint: Option<Fingerprint>) {
         let midway = self.midway.take();
         let differs = change_since(self.boundary, fingerprint).is_some();
@@ -374,7 +375,7 @@ impl Entry {
     }
 }
 
-/// The content of an unmerged page, if that was another before.
+/// Returns the content of an unmerged page, if that was another before.
 fn change_since(before: Option<u64>, now: Option<Fingerprint>) -> Option<u64> {
     let now = now.filter(|now| !now.frame.is_merged())?;
     before.filter(|before| *before != now.content).map(|_| now.content)

@@ -1,16 +1,16 @@
 //! A part of the sampled pages, read alone while little changes.
 
-/// Parts that the pages are divided into.
+/// The number of parts that the pages are divided into.
 const PARTS: usize = 8;
 
-/// Pages in a row that are of the same part, at most.
+/// The most pages in a row that are of the same part.
 const LONGEST_ROW: usize = 8;
 
 /// One of the parts: rows of pages, spread evenly over all sampled pages.
 ///
-/// Pages in a row are mostly of one process, and the files of a process are opened once for all of its pages. Rows are dealt
-/// out like a hand of cards, beginning with another part each time: guests that all change in the same place show that in
-/// most parts.
+/// Pages in a row are mostly of one process, and the files of a process are opened once for all of its pages. Rows are
+/// dealt out like a hand of cards, beginning with another part each time: guests that all change in the same place show
+/// that in most parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     number: usize,
@@ -18,12 +18,12 @@ pub struct Part {
 }
 
 impl Part {
-    /// The part of this number, counted round and round, of so many pages.
+    /// Returns the part of this number, modulo [`PARTS`], of so many pages.
     pub(super) fn nth(number: usize, pages: usize) -> Self {
         Self { number: number % PARTS, row: (pages / PARTS / PARTS).clamp(1, LONGEST_ROW) }
     }
 
-    /// Returns those of all sampled pages that are of this part, in their order.
+    /// Selects the sampled pages that are of this part, in their order.
     pub fn of<T>(self, pages: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         let has = move |at: usize| {
             let row = at / self.row;

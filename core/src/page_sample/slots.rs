@@ -1,4 +1,4 @@
-//! Which recurring pages find a page to merge with.
+//! Matches of recurring pages: the pages that find another one to merge with.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub(super) struct Slots {
 }
 
 impl PageSampler {
-    /// Counts the recurring pages that match a merged page, those that match an unmerged page, and of these the pages that can
-    /// only merge with each other.
+    /// Counts the recurring pages that match a merged page, those that match an unmerged page, and of these the pages
+    /// that can only merge with each other.
     ///
-    /// A page that leaves a shared frame leaves a free partner behind and can return to it. Some pages never return, so only a
-    /// part counts: `matched = away * min(1, free_partners / left)`. If all have left, those that return can only merge with
-    /// each other. Copies within one guest are too few to count on.
+    /// A page that leaves a shared frame leaves a free partner behind and can return to it. Some pages never return, so
+    /// only a part counts: `matched = away * min(1, free_partners / left)`. If all have left, those that return can
+    /// only merge with each other. Copies within one guest are too few to count on.
     pub(super) fn slots(&self, at: Duration) -> Slots {
         let is_always = |entry: &&Entry| entry.last.is_some_and(|content| self.always.contains(&content));
         let others = || self.entries.iter().filter(|entry| !is_always(entry));
@@ -72,7 +72,7 @@ impl PageSampler {
 }
 
 impl Entry {
-    /// Notes the frame that the page lies in. Comes before its content is noted.
+    /// Records the frame that the page lies in. Must be called before its content is recorded.
     pub(super) fn follow_frame(&mut self, fingerprint: Option<Fingerprint>) {
         let Some(Fingerprint { guest, content, frame }) = fingerprint else {
             self.frame = None;
@@ -88,7 +88,7 @@ impl Entry {
         self.frame.is_some_and(Frame::is_merged)
     }
 
-    /// Free partners of its frame, per page that maps it: pages that shared the frame and have left it.
+    /// Returns the free partners of its frame, per page that maps it: pages that shared the frame and have left it.
     pub(super) fn free_partners(&self) -> f64 {
         match self.frame {
             Some(Frame::Merged { mappings }) => {

@@ -1,4 +1,4 @@
-//! What is requested and counted, reading by reading.
+//! Requests and counts of the sampler, reading by reading.
 
 use super::*;
 use crate::reading::Reading;
@@ -25,7 +25,7 @@ fn lying(content: u64, is_merged: bool) -> Option<Fingerprint> {
     Some(Fingerprint { guest: 1, content, frame: if is_merged { Frame::Shared } else { Frame::Own } })
 }
 
-/// One turn in which four pages hold this.
+/// Runs one turn in which four pages hold these contents.
 fn turn(sampler: &mut PageSampler, sample: &Sample, fingerprints: [u64; 4]) -> Request {
     let request = sampler.next(sample);
     match request {
@@ -58,7 +58,7 @@ fn a_page_that_changed_since_the_last_clean_pass_began_counts_and_is_stable_when
     assert_eq!(counts(&sampler), (2, 1));
 }
 
-/// How many pages are changing after each reading: at which second, whether ksmd runs, after how many passes, and what they hold.
+/// Returns the number of changing pages after each reading, given as its second, `run`, `full_scans` and the contents.
 fn changing(readings: &[(u64, u64, u64, [u64; 4])]) -> Vec<u32> {
     let mut sampler = PageSampler::default();
     let look = |&(seconds, run, full_scans, contents): &(u64, u64, u64, [u64; 4])| {
@@ -225,7 +225,7 @@ fn a_page_that_was_written_to_and_holds_the_same_again_has_reverted() {
     assert_eq!((seen.changed, seen.stable, seen.recurring, seen.reverted), (1, 1, 1, 1));
 }
 
-/// What is expected of six pages, three of each of two guests, which shared them two by two, once they hold this.
+/// Returns the matches of six pages, three of each of two guests that shared them in pairs, once they hold these.
 fn slots(frames: [(u64, Frame); 6]) -> (u32, u32, u32, u32) {
     let mut sampler = PageSampler::default();
     let all = |pages: [(u64, Frame); 6]| {
@@ -320,7 +320,7 @@ fn merged_pages_of_unknown_contents_are_counted() {
     assert_eq!(sampler.page_samples().unwrap().unknown_gone, 0, "ksmd is parked");
 }
 
-/// The expected lifetime, reading by reading; the second page is always merged.
+/// Returns the expected lifetime, reading by reading; the second page is always merged.
 fn lifetime(reads: &[(u64, u64, (u64, bool))]) -> Vec<Option<u64>> {
     let mut sampler = PageSampler::default();
     let look = |&(seconds, full_scans, (content, is_merged)): &(u64, u64, (u64, bool))| {

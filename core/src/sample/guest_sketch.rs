@@ -1,8 +1,8 @@
 //! The sketch of one guest: fingerprints of some of its pages, in bounded memory.
 //!
-//! Pages are drawn at random, and of those the contents are kept that have a small fingerprint: the same contents in all guests
-//! (coordinated sampling, as in [`crate::sketch`]). So two guests' sketches have a content of both with the chance
-//! `part * other_part * rate`.
+//! Pages are drawn at random, and of those the contents are kept that have a small fingerprint: the same contents in
+//! all guests (coordinated sampling, as in [`crate::sketch`]). So two guests' sketches have a content of both with the
+//! chance `part * other_part * rate`.
 
 use super::ProcessId;
 
@@ -16,8 +16,8 @@ const FINGERPRINT_BITS: u32 = 48;
 const MOST_MAPPINGS: u64 = (1 << (96 - PLACE_BITS - FINGERPRINT_BITS)) - 1;
 
 impl SketchedPage {
-    /// `place` is a page's number in the guest's address space, of which 36 bits count. `mappings`: pages that share its merged
-    /// frame, 0 where it has a frame of its own.
+    /// Packs a page. `place` is its number in the guest's address space, of which 36 bits count. `mappings` is the
+    /// number of pages that share its merged frame, 0 where it has a frame of its own.
     fn new(place: u64, fingerprint: u64, mappings: u64) -> Self {
         let fingerprint = fingerprint >> (64 - FINGERPRINT_BITS);
         let rest = place << (64 - PLACE_BITS) | mappings.min(MOST_MAPPINGS) << 16 | fingerprint & 0xffff;
@@ -28,22 +28,22 @@ impl SketchedPage {
         u64::from(self.0[1]) << 32 | u64::from(self.0[2])
     }
 
-    /// The page's number in the guest's address space.
+    /// Returns the page's number in the guest's address space.
     pub fn place(self) -> u64 {
         self.rest() >> (64 - PLACE_BITS)
     }
 
-    /// The upper 48 bits of its fingerprint.
+    /// Returns the upper 48 bits of its fingerprint.
     pub fn content(self) -> u64 {
         u64::from(self.0[0]) << 16 | self.rest() & 0xffff
     }
 
-    /// Pages that share its merged frame. 0: it has a frame of its own.
+    /// Returns the number of pages that share its merged frame; 0 if it has a frame of its own.
     pub fn mappings(self) -> u64 {
         self.rest() >> 16 & MOST_MAPPINGS
     }
 
-    /// Whether the content is kept after so many halvings.
+    /// Returns true if the content is kept after so many halvings.
     pub fn is_kept(self, halvings: u32) -> bool {
         self.content().leading_zeros() - (64 - FINGERPRINT_BITS) >= halvings
     }
@@ -83,36 +83,38 @@ pub struct GuestSketch {
 }
 
 impl GuestSketch {
-    /// Memory of a sketch at most, in bytes.
+    /// The most memory of a sketch, in bytes.
     pub const BYTES: usize = 32 << 10;
 
-    /// Pages that are kept at most.
+    /// The most pages that are kept.
     const KEPT: usize = (Self::BYTES - size_of::<Self>()) / size_of::<SketchedPage>();
 
-    /// Pages that are read of a guest of so many pages. A sixth of a small guest shows what it has in common with others: of each 1,000
-    /// pages that two guests have in common 28 are read in both. Of a guest of more than 1 GiB no more are read than of that, and each
-    /// read page is kept one time in 16.
+    /// Returns the number of pages to read of a guest of so many pages.
+    ///
+    /// A sixth of a small guest shows its overlap with others: of each 1,000 pages that two guests have in common 28
+    /// are read in both. Of a guest of more than 1 GiB no more are read than of that, and each read page is kept one
+    /// time in 16.
     pub fn pages_to_read(pages: u64) -> u64 {
         const KEPT: u64 = GuestSketch::KEPT as u64;
         (pages / 6).clamp(2 * KEPT, 16 * KEPT)
     }
 
-    /// A guest of so many pages, none of which is read yet.
+    /// Creates the sketch of a guest of so many pages, none of which is read yet.
     pub fn new(id: ProcessId, pages: u64) -> Self {
         Self { id, pages, read: 0, empty: 0, halvings: 0, kept: Vec::with_capacity(Self::KEPT) }
     }
 
-    /// Whether a page with this fingerprint is kept now, or counted as empty. What is not now never will be.
+    /// Returns true if a page with this fingerprint is kept, or counted as empty. Once false, it stays false.
     pub fn keeps(&self, fingerprint: u64) -> bool {
         fingerprint == 0 || fingerprint.leading_zeros() >= self.halvings
     }
 
-    /// Gives memory back that no page takes.
+    /// Frees the memory that no page uses.
     pub fn shrink(&mut self) {
         self.kept.shrink_to_fit();
     }
 
-    /// Takes in a page.
+    /// Adds a page.
     pub fn add(&mut self, page: ReadPage) {
         self.read += 1;
         if page.fingerprint == 0 {
@@ -133,8 +135,8 @@ impl GuestSketch {
         }
     }
 
-    /// Takes in how the kept pages at some places are now, in any order. A page that holds another content, or that is gone
-    /// (`None`), is kept no more.
+    /// Updates the kept pages at some places by a second reading. A page that holds another content, or that is gone
+    /// (`None`), is dropped.
     #[must_use]
     pub fn looked_again(&self, now: &rustc_hash::FxHashMap<u64, Option<ReadPage>>) -> Self {
         let look = |page: &SketchedPage| match now.get(&page.place()) {
@@ -152,17 +154,17 @@ impl GuestSketch {
         Self { kept: Vec::new(), ..*self }
     }
 
-    /// The pages that are kept.
+    /// Returns the pages that are kept.
     pub fn kept(&self) -> &[SketchedPage] {
         &self.kept
     }
 
-    /// The part of the guest's pages that was read, 0 to 1.
+    /// Returns the part of the guest's pages that was read, 0 to 1.
     pub fn part(&self) -> f64 {
         (self.read as f64 / self.pages.max(1) as f64).min(1.0)
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory that it uses, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.kept.capacity() * size_of::<SketchedPage>()
     }

@@ -1,9 +1,10 @@
-//! Which contents may have been seen, once or twice, in little memory: most have not, and need not be looked up.
+//! A Bloom filter of contents, with two bits for each slot: seen once, and seen twice. Most contents were not seen, and
+//! need no lookup.
 
-/// Bits for each content that is expected.
+/// The number of slots for each content that is expected.
 const BITS: usize = 8;
 
-/// Contents that were seen, by some of their bits: others may be taken for them.
+/// A Bloom filter of contents with one hash: it has false positives and no false negatives.
 #[derive(Debug, Clone)]
 pub struct Seen {
     once: Vec<u64>,
@@ -11,26 +12,26 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing is seen yet, and so many contents are expected.
+    /// Creates an empty filter for so many contents.
     pub fn expecting(contents: usize) -> Self {
         let words = (contents * BITS / 64).next_power_of_two();
         Self { once: vec![0; words], twice: vec![0; words] }
     }
 
-    /// Notes a content. Contents are spread evenly.
+    /// Adds a content. Contents must be spread evenly.
     pub fn add(&mut self, content: u64) {
         let (word, bit) = self.place(content);
         self.twice[word] |= self.once[word] & bit;
         self.once[word] |= bit;
     }
 
-    /// Whether the content may have been noted. False where it was not.
+    /// Returns true if the content may have been added; false means that it was not.
     pub fn may_be_once(&self, content: u64) -> bool {
         let (word, bit) = self.place(content);
         self.once[word] & bit != 0
     }
 
-    /// Whether the content may have been noted twice. False where it was not.
+    /// Returns true if the content may have been added twice; false means that it was not.
     pub fn may_be_twice(&self, content: u64) -> bool {
         let (word, bit) = self.place(content);
         self.twice[word] & bit != 0

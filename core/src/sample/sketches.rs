@@ -1,4 +1,4 @@
-//! The sketches of all guests, and what new guests have in common with others by them.
+//! The sketches of all guests, and the overlap of new guests with others that they show.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{GuestSketch, ProcessId, Seen, SketchedPage};
 pub struct Sketches {
     /// One for each guest that could be read.
     pub guests: Vec<Arc<GuestSketch>>,
-    /// The passes of ksmd that had ended when it was last seen which of the pages in question are merged.
+    /// The passes of ksmd that had ended when the merged pages were last read.
     pub full_scans: u64,
     /// Bytes of a page.
     pub page_size: u64,
@@ -26,7 +26,7 @@ pub struct Estimate {
     pub error: f64,
 }
 
-/// What unmerged pages of new guests equal. Each page counts once, in the first class that it belongs to.
+/// The matches of new guests' unmerged pages. Each page counts once, in the first class that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Matches {
     /// Contents that are merged in another guest, and empty pages.
@@ -42,7 +42,7 @@ pub struct Matches {
 }
 
 impl Matches {
-    /// Bytes of all classes.
+    /// Returns the bytes of all classes.
     pub fn all(&self) -> Estimate {
         let Self { merged, unmerged, new, .. } = self;
         Estimate {
@@ -52,7 +52,7 @@ impl Matches {
     }
 }
 
-/// New guests that are remembered for each content. More make no difference to a lower bound.
+/// The most new guests that are remembered for each content. More make no difference to a lower bound.
 const REMEMBERED: usize = 2;
 
 /// A content that new guests hold.
@@ -71,11 +71,11 @@ struct Content {
 }
 
 impl Sketches {
-    /// What the unmerged pages of guests that are new equal in others. A guest that is neither is left out.
+    /// Estimates the matches of new guests' unmerged pages in others. A guest that is neither is left out.
     ///
-    /// Each pair of a new page and another counts `1 / (rate * part * other_part)`, and the pages that share a merged frame count as one.
-    /// For contents that new guests alone hold, pairs would count some pages twice: of each guest counts what it has in common with the
-    /// one before it that has most in common with it.
+    /// Each pair of a new page and another counts `1 / (rate * part * other_part)`, and the pages that share a merged
+    /// frame count as one. For contents that new guests alone hold, pairs would count some pages twice: so each guest
+    /// counts only its overlap with the one before it with which it overlaps most.
     pub fn matches(&self, is_new: impl Fn(ProcessId) -> bool, is_other: impl Fn(ProcessId) -> bool) -> Matches {
         let guests = || self.guests.iter().filter(|guest| guest.read > 0);
         let halvings = guests().map(|guest| guest.halvings).max().unwrap_or(0);
@@ -155,13 +155,14 @@ impl Content {
         self.mappings = self.mappings.max(mappings);
     }
 
-    /// How often the content is elsewhere, a merged frame counting once. 0 where it was not seen there, and else so much that the mean of
-    /// both is right.
+    /// Returns the estimated copies of the content elsewhere, a merged frame counting once. 0 where none was seen; the
+    /// estimate is unbiased.
     fn elsewhere(&self) -> f64 {
         if self.merged > 0.0 { self.merged / self.mappings.max(1) as f64 } else { self.unmerged }
     }
 
-    /// Pairs the page of a new guest with those of the guests before it, and takes the pairs off again that are elsewhere too.
+    /// Pairs the page of a new guest with those of the guests before it, and subtracts the pairs that are elsewhere
+    /// too.
     fn meet(&mut self, guest: usize, weight: f64, each: f64, common: &mut FxHashMap<(usize, usize), Sum>) {
         let alone = 1.0 - self.elsewhere();
         for first in &mut self.first {
@@ -179,8 +180,8 @@ impl Content {
     }
 }
 
-/// What a new guest has in common with the one before it that has most in common with it. Pairs that are elsewhere may be taken off
-/// too often: less than nothing counts as nothing, with the error that it has.
+/// Returns the largest overlap of a new guest with one before it. Pairs that are elsewhere may be subtracted too often:
+/// a negative overlap counts as 0, with its error.
 fn most_common(common: &FxHashMap<(usize, usize), Sum>, guest: usize) -> Sum {
     let pairs = (0..guest).filter_map(|before| common.get(&(before, guest)));
     let most = pairs.max_by(|one, other| one.pages.total_cmp(&other.pages)).copied().unwrap_or_default();

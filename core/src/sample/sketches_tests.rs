@@ -1,4 +1,4 @@
-//! What sketches say of made-up guests, against what is so.
+//! Estimates from sketches of made-up guests, against the truth.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ fn sketch(number: u64, pages: &Pages, read: u64, seed: u64) -> GuestSketch {
     sketch
 }
 
-/// The sketches of these guests, of each of which so many pages are read.
+/// Makes the sketches of these guests, reading so many pages of each.
 fn sketches(guests: &[Pages], read: u64, seed: u64) -> Sketches {
     let numbered = guests.iter().enumerate();
     let guests = numbered.map(|(number, pages)| Arc::new(sketch(number as u64, pages, read, seed))).collect();
     Sketches { guests, full_scans: 0, page_size: 1 }
 }
 
-/// The classes as they are: of guests from `first_new` on, against those before.
+/// Counts the true classes: of guests from `first_new` on, against those before.
 fn truth(guests: &[Pages], first_new: usize) -> [f64; 3] {
     let (old, new) = guests.split_at(first_new);
     let merged: HashSet<u64> = old.iter().flatten().filter(|page| page.1 > 0).map(|page| page.0).collect();
@@ -61,8 +61,8 @@ fn classes(found: &Matches) -> [Estimate; 3] {
     [found.merged, found.unmerged, found.new]
 }
 
-/// Two old guests that share `merged` pages, the first of which holds `unmerged` others, and two new guests that hold all of these, `new`
-/// pages of their own, `empty` pages and unique ones.
+/// Makes two old guests and two new ones. The old ones share `merged` pages, and the first holds `unmerged` others. The
+/// new ones hold all of these, `new` pages of their own, `empty` pages and unique ones.
 fn fleet(size: u64, [merged, unmerged, new, empty]: [u64; 4]) -> Vec<Pages> {
     let part = |from: u64, pages: u64, mappings: u64| (0..pages).map(move |page| (from << 32 | page, mappings));
     let unique = |guest: u64, used: u64| part(100 + guest, size - used, 0);

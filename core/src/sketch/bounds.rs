@@ -1,8 +1,8 @@
 //! Bounds on the savings from a random sample of pages.
 //!
-//! The number of distinct contents can't be estimated from a sample with any guarantee better than a factor of
-//! the square root of one over the rate (Charikar et al., PODS 2000). It can be bounded from both sides by how
-//! many contents were drawn once, twice, three times (`f1`, `f2`, `f3`...), for *every* population:
+//! No estimate of the number of distinct contents from a sample has a guarantee better than a factor of `sqrt(1/rate)`
+//! (Charikar et al., PODS 2000). It can be bounded from both sides by how many contents were drawn once, twice, three
+//! times (`f1`, `f2`, `f3`...), for *every* population:
 //!
 //! * at least `d + f1² / (2 f2 + f1 q/(1-q))` contents, from the Cauchy-Schwarz inequality over the chances of
 //!   being drawn 0, 1 and 2 times (Chao 1984; Chao and Lin 2012 for a known rate q);
@@ -35,8 +35,8 @@ const MANY: usize = 30;
 impl Bounds {
     /// Computes the bounds from a sample in which each page was drawn independently with the chance `rate`.
     ///
-    /// `drawn[j]` is the number of contents of which j pages were drawn (`drawn[0]` is not used), `pages` the size of the
-    /// whole as far as it is known.
+    /// `drawn[j]` is the number of contents of which j pages were drawn (`drawn[0]` is not used), `pages` the size of
+    /// the whole as far as it is known.
     pub fn of(drawn: &[u64], rate: f64, pages: Interval) -> Self {
         if rate >= 1.0 {
             let surplus: f64 = (1..).zip(drawn.iter().skip(1)).map(|(j, &f)| f64::from(j - 1) * f as f64).sum();
@@ -54,7 +54,7 @@ impl Bounds {
 /// With r = q/(1-q), a content with c copies is drawn j times with the chance C(c,j) r^j (1-q)^c. Weights
 /// j/q - 1 for all j would give c - 1 in the mean; but a page drawn once says nothing, and without the weights at
 /// 0 and 1 the mean is (1-q)^c (c - 1) too small. A further weight 2x/r² at 2 and -6y/r³ at 3 add
-/// (1-q)^c (x c(c-1) - y c(c-1)(c-2)), and the mean is at most c - 1 if 1 - x c + y c(c-2) >= 0. With
+/// (1-q)^c (x c(c-1) - y c(c-1)(c-2)). The mean is then at most c - 1 if 1 - x c + y c(c-2) >= 0. With
 /// y = 1/(k(k+1)) and x = (2k-1) y that is (c-k)(c-k-1) y: never negative at a whole c, and 0 at k and k+1,
 /// where the bound is sharp. All k share the same three confidence limits, so the best k may be taken.
 fn least_surplus(drawn: &[u64], rate: f64) -> f64 {

@@ -108,8 +108,8 @@ impl Sums {
 
     /// Computes the savings: the pages, which are known, less the frames that remain, which are estimated.
     ///
-    /// Each content keeps about one frame, so the variance is bounded for any number of copies. That of a sum of surplus
-    /// copies would not be.
+    /// Each content keeps about one frame, so the variance is bounded for any number of copies. That of a sum of
+    /// surplus copies would not be.
     pub fn outcome(self, counted: &[Counted], rules: &MergeRules) -> Outcome {
         let zero_total: u64 = counted.iter().map(|guest| guest.zero).sum();
         let zero_frames = rules.zero_frames(zero_total) as f64;

@@ -44,8 +44,8 @@ impl Interval {
 
 /// The interval of a sum that a sampled sum estimates; `heaviest` is the most that one sampled unit contributes.
 ///
-/// It is the scaled score interval of a Poisson count, which unlike the normal one also holds when few units or none were
-/// drawn.
+/// It is the scaled score interval of a Poisson count, which unlike the normal one also holds when few units or none
+/// were drawn.
 pub(super) fn score(estimate: f64, variance: f64, heaviest: f64) -> Interval {
     let z2 = Z * Z;
     let centre = estimate + heaviest * z2 / 2.0;

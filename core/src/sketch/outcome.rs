@@ -70,10 +70,11 @@ impl Outcome {
         }
     }
 
-    /// Removes pages that change too fast to merge, estimated from a second look at a random part of each guest's pages.
+    /// Removes pages that change too fast to merge, estimated from a second look at a random part of each guest's
+    /// pages.
     ///
-    /// It is unknown which changing pages would have been saved: `expected` assumes the guest's average, `low` that all of
-    /// them would, `high` that none would.
+    /// It is unknown which changing pages would have been saved: `expected` assumes the guest's average, `low` that all
+    /// of them would, `high` that none would.
     pub fn without_changing(&mut self, looks: &[SecondLook]) {
         let (mut expected, mut low) = (0.0, 0.0);
         for (guest, look) in self.guests.iter_mut().zip(looks) {

@@ -2,8 +2,8 @@
 
 /// A symmetric matrix over guests: the pages that merging saves by placing two guests on one host.
 ///
-/// Off the diagonal are the distinct contents that both hold, on it the savings of the guest alone. Zero pages are left out,
-/// as they merge on any host.
+/// Off the diagonal are the distinct contents that both hold, on it the savings of the guest alone. Zero pages are left
+/// out, as they merge on any host.
 ///
 /// The measure of Wood et al., "Memory Buddies" (VEE 2009), with estimates in place of Bloom filters.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,12 +18,12 @@ impl Pairs {
         Self { guests, pages: vec![0.0; guests * (guests + 1) / 2] }
     }
 
-    /// The number of guests.
+    /// Returns the number of guests.
     pub fn guests(&self) -> usize {
         self.guests
     }
 
-    /// The number of pages that `a` and `b` share.
+    /// Returns the number of pages that `a` and `b` share.
     pub fn get(&self, a: usize, b: usize) -> f64 {
         self.index(a, b).and_then(|index| self.pages.get(index)).copied().unwrap_or(0.0)
     }

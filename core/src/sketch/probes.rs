@@ -9,8 +9,8 @@ use super::{SKIPPED, ZERO};
 /// One page of the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// The place: the same number for the same place in different guests. Places are drawn, not pages: the page at a drawn
-    /// place is read in every guest.
+    /// The place: the same number for the same place in different guests. Places are drawn, not pages: the page at a
+    /// drawn place is read in every guest.
     pub place: u64,
     /// The number of the page's guest.
     pub guest: u32,
@@ -37,8 +37,8 @@ struct Findings {
 }
 
 impl Probes {
-    /// Computes bounds on the savings. `expected` is only the middle of the interval, and `within`, `across` and `unique`
-    /// are split accordingly.
+    /// Computes bounds on the savings. `expected` is only the middle of the interval, and `within`, `across` and
+    /// `unique` are split accordingly.
     pub fn outcome(&self, rules: &MergeRules) -> Outcome {
         let all = self.findings(&self.probes, self.pages.iter().sum(), rules).saved;
         let mut by_guest = vec![Vec::new(); self.pages.len()];
@@ -119,7 +119,7 @@ impl Probes {
     }
 }
 
-/// The number of pages at a drawn place, in the mean over pages.
+/// Returns the number of pages at a drawn place, in the mean over pages.
 fn lump(probes: &[Probe]) -> f64 {
     let mut places: Vec<u64> = probes.iter().map(|probe| probe.place).collect();
     places.sort_unstable();
@@ -127,8 +127,8 @@ fn lump(probes: &[Probe]) -> f64 {
     if places.is_empty() { 1.0 } else { squares / places.len() as f64 }
 }
 
-/// Computes the pages that equal another one at the same place (an unbiased estimate and its standard error), and the number
-/// of contents drawn at 0, 1, 2... places.
+/// Computes the pages that equal another one at the same place (an unbiased estimate and its standard error), and the
+/// number of contents drawn at 0, 1, 2... places.
 fn reduce(probes: &[Probe], rate: f64) -> (f64, f64, Vec<u64>) {
     let mut pages: Vec<(u64, u64)> =
         probes.iter().filter(|probe| probe.page > SKIPPED).map(|probe| (probe.place, probe.page)).collect();

@@ -1,4 +1,4 @@
-//! The number of frames that KSM keeps of a content, from `mm/ksm.c`.
+//! The number of frames that KSM keeps of a content, by the rules of `mm/ksm.c`.
 
 /// The settings of KSM that decide how much merging saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +17,13 @@ impl Default for MergeRules {
 }
 
 impl MergeRules {
-    /// The frames kept of a content: `ceil(copies / max_page_sharing)`.
+    /// Returns the frames kept of a content: `ceil(copies / max_page_sharing)`.
     #[inline]
     pub fn frames(&self, copies: u64) -> u64 {
         copies.div_ceil(self.max_page_sharing.max(2))
     }
 
-    /// The frames kept of `copies` zero pages.
+    /// Returns the frames kept of `copies` zero pages.
     pub fn zero_frames(&self, copies: u64) -> u64 {
         if self.use_zero_pages { 0 } else { self.frames(copies) }
     }

@@ -44,7 +44,7 @@ pub struct Costs {
     pub leaving: u64,
     /// Bytes in a page.
     pub page_size: u64,
-    /// Whether any of it is mergeable now.
+    /// True if any of it is mergeable now.
     pub is_mergeable: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Verdict {
     pub ksmd_cpu_seconds: f64,
     /// CPU time of ksmd per day from then on.
     pub keep_cpu_seconds_per_day: f64,
-    /// Whether any of it is mergeable now.
+    /// True if any of it is mergeable now.
     pub is_mergeable: bool,
 }
 
@@ -92,8 +92,8 @@ const WORTH: f64 = 0.05;
 const WORTHLESS: f64 = 0.01;
 
 impl Verdict {
-    /// Weighs gain against cost. A merge needs two visits with the same checksum: the first computes the checksum of each
-    /// page, the second merges pages with an equal and searches the trees for the others.
+    /// Weighs gain against cost. A merge needs two visits with the same checksum: the first computes the checksum of
+    /// each page, the second merges pages with an equal and searches the trees for the others.
     pub fn of(costs: &Costs, model: &CostModel) -> Self {
         let page = costs.page_size as f64;
         let bytes = |pages: f64| (pages * page).round().max(0.0) as u64;

@@ -1,13 +1,13 @@
 //! The sketch mode: some contents with all their copies, in one pass and bounded memory, with a known error.
 //!
-//! A content is kept if its fingerprint is below a threshold. So all its copies are kept or none, in all guests and hosts:
-//! coordinated sampling (Gibbons and Tirthapura, SPAA 2001). The threshold starts at "all" and halves whenever the table is
-//! full (Wegman's adaptive sampling, in Flajolet, Computing 43, 1990). A small host is counted exactly, and a large one with
-//! about 300,000 to 600,000 contents: an error of at most 0.4 % of its memory.
+//! A content is kept if its fingerprint is below a threshold. So all its copies are kept or none, in all guests and
+//! hosts: coordinated sampling (Gibbons and Tirthapura, SPAA 2001). The threshold starts at "all" and halves whenever
+//! the table is full (Wegman's adaptive sampling, in Flajolet, Computing 43, 1990). A small host is counted exactly,
+//! and a large one with about 300,000 to 600,000 contents: an error of at most 0.4 % of its memory.
 //!
-//! Contents with so many copies that they keep several frames ([`MergeRules::max_page_sharing`]) would dominate the error.
-//! Those that are heavy when the threshold halves stay, and count with the chance that they had until then. Pages of zeros
-//! are counted apart, exactly.
+//! Contents with so many copies that they keep several frames ([`MergeRules::max_page_sharing`]) would dominate the
+//! error. Those that are heavy when the threshold halves stay, and count with the chance that they had until then.
+//! Pages of zeros are counted apart, exactly.
 
 mod table;
 
@@ -35,7 +35,8 @@ pub struct Sketch {
     guests: Vec<Counted>,
 }
 
-/// A sketch in the form in which it is sent to another host. With the salt of its fingerprints guesses of pages can be tested.
+/// A sketch in the form in which it is sent to another host. With the salt of its fingerprints guesses of pages can be
+/// tested.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Portable {
     salt_tag: u64,
@@ -79,7 +80,7 @@ impl From<Portable> for Sketch {
 #[error("sketches made with different salts have no content in common: make both with the same salt")]
 pub struct JoinError;
 
-/// A fingerprint is a hash already.
+/// The identity hash: a fingerprint is a hash already.
 #[derive(Debug, Clone, Copy, Default)]
 struct Plain(u64);
 
@@ -100,7 +101,8 @@ impl Hasher for Plain {
 }
 
 impl Sketch {
-    /// The number of slots that keeps the program's growth within 32 MiB: 12 MiB, and 9 MiB more while the table halves.
+    /// The number of slots that keeps the program's growth within 32 MiB: 12 MiB, and 9 MiB more while the table
+    /// halves.
     pub const SLOTS: usize = 800_000;
 
     /// The number of copies from which a content is heavy.
@@ -109,8 +111,8 @@ impl Sketch {
     /// The inverse of the part of entries that heavy contents may have when the threshold halves.
     const PINNED_PART: usize = 8;
 
-    /// Creates an empty sketch of a number of guests with at most `slots` entries. `salt_tag` identifies the salt of the
-    /// fingerprints without revealing it.
+    /// Creates an empty sketch of a number of guests with at most `slots` entries. `salt_tag` identifies the salt of
+    /// the fingerprints without revealing it.
     pub fn new(guests: usize, slots: usize, salt_tag: u64) -> Self {
         Self {
             salt_tag,
@@ -121,12 +123,12 @@ impl Sketch {
         }
     }
 
-    /// The part of all contents that is kept: 1, 1/2, 1/4...
+    /// Returns the part of all contents that is kept: 1, 1/2, 1/4...
     pub fn rate(&self) -> f64 {
         Self::chance(self.halvings)
     }
 
-    /// The bytes held, with the working copy while the table halves.
+    /// Returns the bytes held, with the working copy while the table halves.
     pub fn peak_bytes(&self) -> usize {
         let pinned = self.pinned.capacity() * (size_of::<(u64, u32)>() + 1) * 8 / 7;
         let working = self.table.len() * size_of::<Entry>();
@@ -152,7 +154,7 @@ impl Sketch {
         }
     }
 
-    /// Whether copies of this content are counted.
+    /// Returns true if copies of this content are counted.
     pub fn keeps(&self, fingerprint: u64) -> bool {
         self.is_below(fingerprint) || self.pinned.contains_key(&fingerprint)
     }

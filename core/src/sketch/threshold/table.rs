@@ -78,12 +78,12 @@ impl Table {
         }
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// The bytes held now.
+    /// Returns the bytes held.
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Entry>()
     }
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Uses the lower bits: the upper ones are all small once the threshold is.
+    /// Returns the home slot of an entry, by the lower bits: the upper ones are all small once the threshold is.
     fn home(entry: &Entry, slots: usize) -> usize {
         let bits = (entry.fingerprint ^ mix(u64::from(entry.guest))) as u32;
         ((u64::from(bits) * slots as u64) >> 32) as usize
