@@ -9,19 +9,19 @@ pub struct Cgroup(pub String);
 /// A service or container on a cgroup's path.
 #[derive(Debug, Clone)]
 pub struct Unit<'a> {
-    /// What it is.
+    /// Kind of the unit: a service or a container.
     pub hypervisor: &'static dyn Hypervisor,
-    /// Its name, as it stands on the path.
+    /// Name of the unit on the path.
     pub name: String,
-    /// The path up to it.
+    /// The path up to the unit, which is included.
     pub path: &'a str,
-    /// Whether the system's own manager has made it. A user makes units of any name below a session, and so does a
+    /// True if the system's own manager has made it. A user makes units of any name below a session, and so does a
     /// service or container below its own cgroup.
     pub is_of_system: bool,
 }
 
 impl Cgroup {
-    /// The path in the unified hierarchy (line `0::`), else that of systemd's own.
+    /// Parses the path in the unified hierarchy (line `0::`), else that of systemd's own.
     pub fn parse(text: &str) -> Option<Self> {
         let find = |prefix: &str| {
             text.lines().find_map(|line| {
@@ -34,7 +34,7 @@ impl Cgroup {
         unified.or_else(|| find("name=systemd")).or_else(|| find("memory")).or_else(|| find("")).map(Self)
     }
 
-    /// Whether the process is in a container: then its root is not that of the host.
+    /// Returns true if the process is in a container: then its root is not that of the host.
     pub fn is_in_container(&self) -> bool {
         let mut path = self.0.as_str();
         while let Some(unit) = innermost(path) {
@@ -46,16 +46,16 @@ impl Cgroup {
         false
     }
 
-    /// The path of the container that the process is in, if no other unit has made that: leading `..` lie between this process and
-    /// the root that it sees, and so above this process.
+    /// Returns the path of the container that the process is in, if no other unit has made it: leading `..` lie between
+    /// this process and the root that it sees, and so above this process.
     pub(crate) fn container(&self) -> Option<&str> {
         let unit = innermost(self.0.trim_start_matches("/..")).filter(|unit| unit.hypervisor.is_container())?;
         let parents = &unit.path[..unit.path.rfind('/')?];
         (innermost(parents).is_none() && !parents.split('/').any(is_users)).then_some(unit.path)
     }
 
-    /// The innermost service or container on the path, and the path up to it. A container that a service started
-    /// is the container; an application that a user's manager started is a service of its own.
+    /// Returns the innermost service or container on the path. A container that a service started is the container; an
+    /// application that a user's manager started is a service of its own.
     pub fn unit(&self) -> Option<Unit<'_>> {
         let unit = innermost(&self.0)?;
         let parents = &unit.path[..unit.path.rfind('/')?];
@@ -64,12 +64,13 @@ impl Cgroup {
     }
 }
 
-/// Whether a user makes cgroups below such a part of a path, or may do so: above the root that this process sees.
+/// Returns true if a user makes, or may make, cgroups below this part of a path. That holds for all above the root that
+/// this process sees.
 fn is_users(part: &str) -> bool {
     part == ".." || part == "user.slice" || part.starts_with("user@")
 }
 
-/// The innermost service or container on a path. What has made it is not looked at.
+/// Returns the innermost service or container on a path, without a check of its maker.
 fn innermost(path: &str) -> Option<Unit<'_>> {
     let mut end = path.len();
     loop {
@@ -86,7 +87,7 @@ fn innermost(path: &str) -> Option<Unit<'_>> {
     }
 }
 
-/// The name without systemd's escapes: bytes that a unit's name can't have are written as `\xNN`.
+/// Decodes systemd's escapes: bytes that a unit's name can't have are written as `\xNN`.
 pub(super) fn unescape(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;

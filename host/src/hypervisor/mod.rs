@@ -1,4 +1,4 @@
-//! The hypervisors and other hosts of guests that ksmith knows: one folder for each, behind one trait.
+//! The hypervisors and other kinds of guests that ksmith knows: one folder for each, behind one trait.
 //!
 //! `docs/internals/adding-a-hypervisor.md` shows how to add one.
 
@@ -25,12 +25,12 @@ pub use self::target::{SwitchError, Switched, Target};
 pub use self::uml::{Mconsole, MconsoleError};
 use crate::root::Root;
 
-/// Declares the folder of each hypervisor and lists what it defines.
+/// Declares the folder of each hypervisor and lists its entry.
 macro_rules! registry {
     ($($folder:ident)*) => {
         $(pub mod $folder;)*
 
-        /// All hypervisors. The first that recognises a process has it.
+        /// All hypervisors, in order of precedence: the first that recognises a process has it.
         const REGISTRY: &[&dyn Hypervisor] = &[$(&$folder::HYPERVISOR),*];
     };
 }
@@ -52,78 +52,78 @@ registry! {
     process
 }
 
-/// A kind of guest: how it is recognised, reached and switched. Each method has a default for what is not there.
+/// A kind of guest: its recognition, connection and switch. Each method has a default for a missing feature.
 pub trait Hypervisor: fmt::Debug + Sync {
-    /// The word for such guests in text, JSON and files.
+    /// Returns the word for such guests in text, JSON and files.
     fn kind(&self) -> Kind;
 
-    /// The manager of such guests, in a word.
+    /// Returns the name of the manager of such guests, if they have one.
     fn manager(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether such guests are machines, which balance resizes without being told their names.
+    /// Returns true if such guests are virtual machines, which balance resizes without being told their names.
     fn is_machine(&self) -> bool {
         true
     }
 
-    /// Whether such guests may have a root of their own, with the number of the host's.
+    /// Returns true if such guests may have a root user of their own, with the same uid as the host's.
     fn is_container(&self) -> bool {
         false
     }
 
     // What a process looks like. Pure functions of text that the process chose: they name it, and give access to nothing.
 
-    /// Whether a program of this name may run such guests.
+    /// Returns true if a program of this name may run such guests.
     fn is_program(&self, _program: Program<'_>) -> bool {
         false
     }
 
-    /// What the command line of such a program says of its guest. `None` if it starts none.
+    /// Parses the description of the guest on the command line of such a program; `None` if it starts no guest.
     fn recognise(&self, _line: &CommandLine) -> Option<Looks> {
         None
     }
 
-    /// The guest's name, if a part of a cgroup's path below `parents` is such a guest.
+    /// Returns the guest's name, if a part of a cgroup's path below `parents` is such a guest.
     fn unit(&self, _part: &str, _parents: &str) -> Option<String> {
         None
     }
 
-    /// What the files of the guest's manager call it, by the part of a cgroup's path that is the guest and the path up to it.
-    /// Only files that no ordinary user may write count.
+    /// Looks up the guest's name in its manager's files, by the cgroup path up to the guest. Only files that no
+    /// ordinary user may write count.
     fn called(&self, _root: &Root, _unit: &str) -> Option<Called> {
         None
     }
 
-    /// Why the guest's memory is not offered to KSM, in one sentence, if its command line says so.
+    /// Returns the reason why the guest's memory is not offered to KSM, in one sentence, if its command line says so.
     fn kept_out(&self, _line: &CommandLine) -> Option<String> {
         None
     }
 
     // How a guest is really reached. What answers must prove that it is the guest's own process.
 
-    /// The monitors of the process.
+    /// Returns the monitors of the process, from its command line.
     fn monitors(&self, _line: &CommandLine) -> Vec<Place> {
         Vec::new()
     }
 
-    /// Whether a manager keeps records of such guests.
+    /// Returns true if a manager keeps records of such guests.
     fn has_records(&self) -> bool {
         false
     }
 
-    /// The manager's record of the guest `name`, if the manager knows that this very process is the guest. A record is
-    /// what verifies the name.
+    /// Returns the manager's record of the guest `name`, with proof that the manager means this very process. A record
+    /// verifies the name.
     fn record(&self, _root: &Root, _libvirt: &Uri, _name: &str, _pid: u32) -> Option<Managed> {
         None
     }
 
-    /// Whether the guest may be asked in passing, without a trace in its manager.
+    /// Returns true if the guest may be queried periodically, without a trace in its manager.
     fn can_be_asked(&self, _target: &Target) -> bool {
         false
     }
 
-    /// Asks the guest's monitor. Waits up to half a second where it hangs.
+    /// Queries the guest's monitor. Waits up to half a second if it hangs.
     fn ask(&self, _root: &Root, _target: &Target) -> Answer {
         Answer::default()
     }
@@ -131,14 +131,14 @@ pub trait Hypervisor: fmt::Debug + Sync {
     /// Connects to the guest's monitor.
     ///
     /// # Errors
-    /// The guest has none, or it can't be reached.
+    /// The guest has no monitor, or it can't be reached.
     fn monitor(&self, _root: &Root, _target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
         Err(MonitorError::NoMonitor)
     }
 
     // What can be done to a guest.
 
-    /// Why merging can't be switched while the guest runs, and what does work. `None` if it can.
+    /// Returns the reason why merging can't be switched while the guest runs, with an alternative; `None` if it can.
     fn no_switch(&self, on: bool, _name: &str) -> Option<String> {
         let why = match on {
             true => {
@@ -156,7 +156,7 @@ pub trait Hypervisor: fmt::Debug + Sync {
     /// Switches merging of all the guest's memory, and returns what had to be switched.
     ///
     /// # Errors
-    /// The monitor fails or refuses. What was switched before that stays so.
+    /// The monitor fails or refuses. Earlier switches stay in effect.
     fn switch(
         &self,
         _root: &Root,
@@ -167,22 +167,23 @@ pub trait Hypervisor: fmt::Debug + Sync {
         Err(MonitorError::NoMonitor)
     }
 
-    /// Has the guest's manager start it with merging on or off from now on. Returns whether that is new, or `None`
-    /// where nothing manages it.
+    /// Makes the guest's manager start it with merging on or off from now on. Returns true if that is a change, or
+    /// `None` without a manager.
     ///
     /// # Errors
-    /// The manager can't be asked, or refuses.
+    /// The manager can't be reached, or refuses.
     fn make_permanent(&self, _target: &Target, _on: bool, _dry_run: bool) -> Result<Option<bool>, MonitorError> {
         Ok(None)
     }
 
-    /// How the guest is started with merging on or off from now on, where ksmith does not see to that itself.
+    /// Returns the instruction to start the guest with merging on or off from now on, if ksmith can't arrange that
+    /// itself.
     fn permanently(&self, _target: &Target, on: bool) -> String {
         let word = if on { "on" } else { "off" };
         format!("libvirt does not manage it: start it with -machine mem-merge={word} from now on")
     }
 
-    /// The way to give the guest more memory or less.
+    /// Returns the method to resize the guest's memory.
     fn resize(&self) -> Resize {
         Resize::Unable(format!(
             "ksmith does not speak to the balloon of {}; put it into a cgroup of its own and name that",
@@ -191,7 +192,7 @@ pub trait Hypervisor: fmt::Debug + Sync {
     }
 }
 
-/// What a command line says of its guest. It may lie.
+/// The guest's description on its command line, unverified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Looks {
     /// The guest's own name.
@@ -200,15 +201,15 @@ pub struct Looks {
     pub uuid: Option<String>,
     /// The number by which the manager's users know it.
     pub number: Option<u32>,
-    /// The memory that the guest is given.
+    /// Configured memory of the guest.
     pub memory_bytes: Option<u64>,
     /// The reason in a word why the guest's memory can't merge: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<&'static str>,
-    /// Whether children of the process belong to the guest if their command line looks the same.
+    /// True if children of the process belong to the guest, as long as their command lines are alike.
     pub includes_children: bool,
 }
 
-/// What the files of a manager call a guest.
+/// The name of a guest in its manager's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
     /// The name that the manager's users know.
@@ -219,7 +220,7 @@ pub struct Called {
     pub number: Option<u32>,
 }
 
-/// What the manager of a guest knows of it, and the guest can't choose.
+/// The manager's record of a guest, which the guest can't forge.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Managed {
     /// The guest's UUID.
@@ -228,39 +229,39 @@ pub struct Managed {
     pub metadata: Option<String>,
 }
 
-/// What came of asking a guest's hypervisor.
+/// The reply of a guest's hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
-    /// The answer of a QMP monitor.
+    /// Reply of a QMP monitor.
     pub told: Option<Told>,
-    /// The guest's own view of its memory.
+    /// Memory size as the guest sees it.
     pub memory_bytes: Option<u64>,
-    /// The guest's name, where only its hypervisor knows it.
+    /// The guest's name, if only its hypervisor knows it.
     pub name: Option<String>,
-    /// The reason why there is no answer.
+    /// Error, if there is no reply.
     pub error: Option<String>,
 }
 
-/// A way to give a guest more memory or less.
+/// A method to resize a guest's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resize {
     /// The balloon, by QMP.
     Balloon,
-    /// The management console of user-mode Linux. It may be there later than its guest.
+    /// The management console of user-mode Linux. It may appear later than its guest.
     Console,
     /// The limit of its cgroup.
     Cgroup,
-    /// None; the sentence says what would give it one.
+    /// None; the sentence says how to enable one.
     Unable(String),
 }
 
-/// Why the memory of a guest with this command line is not offered to KSM. `None` for what is no guest, and where the command line
-/// does not keep it out.
+/// Returns the reason why a guest with this command line does not offer its memory to KSM; `None` for what is no guest,
+/// and if the command line does not exclude it.
 pub(crate) fn kept_out(comm: &str, line: &CommandLine) -> Option<String> {
     name::hypervisor(comm, line)?.0.kept_out(line)
 }
 
-/// The hypervisor of this kind, the most general one if managers have theirs; unknown kinds count as plain processes.
+/// Returns the hypervisor of this kind, the most general one of several; unknown kinds count as plain processes.
 pub fn of_kind(kind: Kind) -> &'static dyn Hypervisor {
     REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
 }

@@ -1,19 +1,19 @@
-//! The name of a process: a guest's own where its command line gives one, else the program's.
+//! The name of a process: a guest's own if its command line has one, else the program's.
 //!
-//! Both texts belong to the process, which may have put anything there: control characters and marks that
-//! reorder text are taken out, and the length is bounded.
+//! Both texts come from the process and may hold anything: control characters and marks that reorder text are removed,
+//! and the length is bounded.
 
 use ksmith_core::kernel::CommandLine;
 use ksmith_core::printable::is_obeyed;
 
 use super::{Hypervisor, Looks, REGISTRY};
 
-/// The name of a process, and whether it is a guest's hypervisor.
+/// The name of a process, and its role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestName {
     /// Fit for a terminal; never empty.
     pub name: String,
-    /// Whether the program runs a virtual machine.
+    /// True if the program runs a virtual machine.
     pub is_vm: bool,
 }
 
@@ -28,18 +28,18 @@ const COMM_MAX: usize = 15;
 pub struct Program<'a>(pub &'a str);
 
 impl Program<'_> {
-    /// Whether it is this program. The kernel may have cut the name.
+    /// Returns true if it is this program. The kernel may have cut the name.
     pub fn is(self, name: &str) -> bool {
         self.0 == name || (self.0.len() == COMM_MAX && name.starts_with(self.0))
     }
 
-    /// Whether its name starts so. NixOS wraps programs: the real one is `.qemu-system-x86_64-wrapped`.
+    /// Returns true if its name has this prefix. NixOS wraps programs: the real one is `.qemu-system-x86_64-wrapped`.
     pub fn starts_with(self, prefix: &str) -> bool {
         self.0.strip_prefix('.').unwrap_or(self.0).starts_with(prefix)
     }
 }
 
-/// The hypervisor that a process runs, and what its command line says of the guest.
+/// Returns the hypervisor that a process runs, with the guest's description on the command line.
 pub(super) fn hypervisor(comm: &str, line: &CommandLine) -> Option<(&'static dyn Hypervisor, Looks)> {
     [line.program(), comm].into_iter().find_map(|program| {
         let runs = |hypervisor: &&&'static dyn Hypervisor| hypervisor.is_program(Program(program));
@@ -47,7 +47,7 @@ pub(super) fn hypervisor(comm: &str, line: &CommandLine) -> Option<(&'static dyn
     })
 }
 
-/// Whether a process of this name may be a hypervisor, so that its command line is worth reading.
+/// Returns true if a process of this name may be a hypervisor, so that its command line is worth reading.
 pub fn may_be_vm(comm: &str) -> bool {
     REGISTRY.iter().any(|hypervisor| hypervisor.is_program(Program(comm)))
 }
@@ -62,7 +62,7 @@ impl GuestName {
     }
 }
 
-/// The first of a guest's own name, `comm` and the program that is not empty once it is printable.
+/// Returns the first of a guest's own name, `comm` and the program that is not empty after [`printable`].
 pub(super) fn printable_name(own: Option<&str>, comm: &str, line: &CommandLine) -> String {
     [own, Some(comm), Some(line.program())]
         .into_iter()
@@ -72,7 +72,7 @@ pub(super) fn printable_name(own: Option<&str>, comm: &str, line: &CommandLine) 
         .unwrap_or_else(|| "?".to_owned())
 }
 
-/// The text without what a terminal would act upon, cut to [`NAME_MAX`].
+/// Removes the characters that a terminal would interpret, and cuts the text to [`NAME_MAX`].
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !is_obeyed(*c)).take(NAME_MAX).collect::<String>().trim().to_owned()
 }

@@ -1,9 +1,9 @@
-//! The forms in which hypervisors write options on their command lines.
+//! Parsers of option forms that hypervisors' command lines share.
 
 /// The unit of sizes that are written without one.
 pub(super) const MIB: u64 = 1 << 20;
 
-/// A UUID in lower case with dashes. `None` if the text is none: it comes from a foreign process.
+/// Normalizes a UUID to lower case with dashes; `None` if the text is none: it comes from a foreign process.
 pub(super) fn uuid_text(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|&c| c != '-').collect();
     if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -13,22 +13,22 @@ pub(super) fn uuid_text(text: &str) -> Option<String> {
     Some(format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]))
 }
 
-/// The value of `key` in `a=1,key=value`.
+/// Returns the value of `key` in `a=1,key=value`.
 pub(super) fn field<'a>(options: &'a str, key: &str) -> Option<&'a str> {
     options.split(',').find_map(|option| option.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The part before the first comma.
+/// Returns the part before the first comma.
 pub(super) fn first(options: &str) -> &str {
     options.split_once(',').map_or(options, |(first, _)| first)
 }
 
-/// The memory in `-m SIZE,…` or `-m size=SIZE,…`. A plain number counts in MiB.
+/// Parses the memory in `-m SIZE,…` or `-m size=SIZE,…`. A plain number counts in MiB.
 pub(super) fn memory_in_mib(options: &str) -> Option<u64> {
     size(field(options, "size").unwrap_or(first(options)), MIB)
 }
 
-/// A size with a suffix; a plain number counts in `unit`.
+/// Parses a size with a suffix; a plain number counts in `unit`.
 pub(super) fn size(text: &str, unit: u64) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! From what a process shows of itself to what it is.
+//! Recognition of a process: from its own data to its kind of guest.
 
 use ksmith_core::guest::Identity;
 use ksmith_core::kernel::CommandLine;
@@ -10,19 +10,19 @@ use super::{Cgroup, Hypervisor, Looks, Place, process};
 /// A process of a known kind of guest.
 #[derive(Debug, Clone)]
 pub struct Recognised {
-    /// What it looks like.
+    /// Identity of the guest.
     pub identity: Identity,
-    /// What it is.
+    /// Kind of the guest.
     pub hypervisor: &'static dyn Hypervisor,
     /// The monitors of the guest.
     pub monitors: Vec<Place>,
-    /// The effective user at that time. A process that has another one since is not the one that was recognised.
+    /// Effective user at the time of recognition. A process that has another one since must be recognised anew.
     pub effective_uid: Option<u32>,
-    /// Whether its name is its own word, and not that of its cgroup's path.
+    /// True if its name comes from its own data, and not from its cgroup's path.
     pub has_own_word: bool,
 }
 
-/// Recognises a process. Its hypervisor decides; else its container or service; else it is a plain process.
+/// Recognises a process: by its hypervisor, else by its container or service; else it is a plain process.
 pub fn recognise(
     comm: &str,
     line: &CommandLine,
@@ -64,7 +64,7 @@ pub fn recognise(
     Recognised { identity, hypervisor, monitors: hypervisor.monitors(line), effective_uid: None, has_own_word }
 }
 
-/// A path fit for a terminal: a cgroup may have any name.
+/// Makes a path printable: a cgroup may have any name.
 fn shown(path: &str) -> String {
     path.split('/').map(printable).collect::<Vec<_>>().join("/")
 }

@@ -1,4 +1,4 @@
-//! A unix stream on which every wait has an end.
+//! A unix stream with a deadline for every wait.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,20 +12,20 @@ use rustix::net::{
     sockopt,
 };
 
-/// A connection of which every reading and writing has an end in time.
+/// A connection with a deadline for reads and writes.
 #[derive(Debug)]
 pub(super) struct TimedStream {
     socket: OwnedFd,
-    /// Read and not yet taken.
+    /// Received bytes that are not consumed yet.
     read: Vec<u8>,
     deadline: Instant,
 }
 
-/// The most that is read at once: more than any answer that is asked for.
+/// Maximum bytes of a message: more than any expected reply.
 const LONGEST: usize = 1 << 20;
 
 impl TimedStream {
-    /// Connects, or fails at once where nothing listens or the listener's queue is full.
+    /// Connects, or fails at once if nothing listens or the listener's queue is full.
     pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -38,18 +38,18 @@ impl TimedStream {
         Ok(Self { socket, read: Vec::new(), deadline: Instant::now() + patience })
     }
 
-    /// The PID and the user of the process that listens there, as it was when it began to listen.
+    /// Returns the PID and the user of the process that listens there, as of its call to listen(2).
     pub(super) fn peer(&self) -> io::Result<(u32, u32)> {
         let peer = sockopt::socket_peercred(&self.socket)?;
         Ok((peer.pid.as_raw_nonzero().get().unsigned_abs(), peer.uid.as_raw()))
     }
 
-    /// Allows so long from now for everything that follows.
+    /// Sets the deadline of all following operations to `patience` from now.
     pub(super) fn allow(&mut self, patience: Duration) {
         self.deadline = Instant::now() + patience;
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub(super) fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.wait(PollFlags::OUT)?;
@@ -62,7 +62,7 @@ impl TimedStream {
         Ok(())
     }
 
-    /// The next line without its end.
+    /// Reads the next line, without its end.
     pub(super) fn line(&mut self) -> io::Result<Vec<u8>> {
         let mut searched = 0;
         loop {
@@ -80,7 +80,7 @@ impl TimedStream {
         }
     }
 
-    /// The next `count` bytes.
+    /// Reads exactly `count` bytes.
     pub(super) fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
         if count > LONGEST {
             return Err(io::Error::new(ErrorKind::InvalidData, format!("it announces {count} bytes")));
@@ -127,7 +127,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(100);
 
-    /// A listener that does `act` with its one peer.
+    /// Connects to a listener that runs `act` with its one peer.
     fn peer(act: impl FnOnce(std::os::unix::net::UnixStream) + Send + 'static) -> (tempfile::TempDir, TimedStream) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");

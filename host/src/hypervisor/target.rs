@@ -1,4 +1,4 @@
-//! One guest that can be asked, switched and resized.
+//! A guest that can be queried, switched and resized.
 
 use ksmith_core::guest::{GuestId, Identity};
 
@@ -7,20 +7,20 @@ use crate::fair_pool::Accountable;
 use crate::process::is_alive;
 use crate::root::Root;
 
-/// A guest with what is needed to reach it.
+/// A guest with the data to reach it.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The guest's identity.
     pub id: GuestId,
     /// The guest's name.
     pub name: String,
-    /// What the first process looks like.
+    /// Identity of the first process.
     pub identity: Identity,
     /// Its monitors.
     pub(super) monitors: Vec<Place>,
-    /// The UUID by which its manager knows this process. Never that of the command line: it may be another guest's.
+    /// UUID in its manager's record of this process. Never that of the command line: it may be another guest's.
     pub(super) managed_uuid: Option<String>,
-    /// The libvirt to ask, where libvirt manages it.
+    /// URI of the libvirt to connect to, if libvirt manages the guest.
     pub(super) libvirt: Uri,
     hypervisor: &'static dyn Hypervisor,
 }
@@ -28,12 +28,12 @@ pub struct Target {
 /// The reason why a guest was not switched.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// It has no switch from outside; the sentence says what does work.
+    /// It can't be switched from outside; the sentence has an alternative.
     #[error("{name} can't be switched while it runs: {why}")]
     NoSwitch {
         /// The guest.
         name: String,
-        /// Why not, and what to do instead.
+        /// The reason, and the alternative.
         why: String,
     },
     /// Its monitor fails or refuses.
@@ -41,10 +41,10 @@ pub enum SwitchError {
     Monitor {
         /// The guest.
         name: String,
-        /// Why not.
+        /// Error of the monitor.
         source: MonitorError,
     },
-    /// Its PID is another's by now.
+    /// It has ended, and its PID may have been reused.
     #[error("{name} has ended meanwhile")]
     Gone {
         /// The guest.
@@ -52,7 +52,7 @@ pub enum SwitchError {
     },
 }
 
-/// A backend that was switched, or would be in a dry run.
+/// A backend that was switched, or would be without a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switched {
     /// The id of the backend.
@@ -62,7 +62,7 @@ pub struct Switched {
 }
 
 impl Target {
-    /// The guest of a first process that was recognised so.
+    /// Creates the target of a guest from its recognised first process.
     pub(crate) fn new(id: GuestId, first: &Recognised, managed: Option<&Managed>, libvirt: &Uri) -> Self {
         let identity = first.identity.clone();
         Self {
@@ -76,15 +76,15 @@ impl Target {
         }
     }
 
-    /// The same guest by a name that others gave it.
+    /// Renames the target to the guest's displayed name.
     pub(crate) fn named(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// Whether this guest has a switch at all.
+    /// Checks that this guest can be switched from outside.
     ///
     /// # Errors
-    /// It has none; the sentence says what does work.
+    /// It can't be; the sentence has an alternative.
     pub fn check(&self, on: bool) -> Result<(), SwitchError> {
         match self.hypervisor.no_switch(on, &self.name) {
             None => Ok(()),
@@ -93,7 +93,7 @@ impl Target {
     }
 
     /// Switches merging of all the guest's memory. Off un-merges it before this returns: that takes about a second for
-    /// each gigabyte that is merged, and the guest's devices wait meanwhile.
+    /// each merged gigabyte, and the guest's devices wait meanwhile.
     ///
     /// # Errors
     /// See [`SwitchError`]; backends that were switched before the error stay so.
@@ -110,10 +110,10 @@ impl Target {
         })
     }
 
-    /// Has libvirt start the guest with merging on or off from now on. Returns whether that is new.
+    /// Makes the manager start the guest with merging on or off from now on. Returns true if that is a change.
     ///
     /// # Errors
-    /// libvirt does not manage it (the sentence says what does work), can't be asked, or refuses.
+    /// No manager can do so (the sentence has an alternative), or it can't be reached or refuses.
     pub fn make_permanent(&self, on: bool, dry_run: bool) -> Result<bool, SwitchError> {
         match self.hypervisor.make_permanent(self, on, dry_run) {
             Ok(Some(is_new)) => Ok(is_new),
@@ -125,7 +125,7 @@ impl Target {
         }
     }
 
-    /// The account of what is asked of this guest: that of its user, unless the guest is verified.
+    /// Returns the account of queries to this guest: that of its user, unless the guest is verified.
     pub fn accountable(&self) -> Accountable {
         match self.identity.is_verified {
             true => Accountable::Host,
@@ -133,12 +133,12 @@ impl Target {
         }
     }
 
-    /// Whether the guest may be asked in passing.
+    /// Returns true if the guest may be queried periodically.
     pub fn can_be_asked(&self) -> bool {
         self.hypervisor.can_be_asked(self)
     }
 
-    /// Asks the guest's monitor. Waits up to half a second where it hangs.
+    /// Queries the guest's monitor. Waits up to half a second if it hangs.
     pub fn ask(&self, root: &Root) -> Answer {
         self.hypervisor.ask(root, self)
     }
@@ -151,12 +151,12 @@ impl Target {
         self.hypervisor.monitor(root, self)
     }
 
-    /// The libvirt that is asked about the guest, where libvirt manages it.
+    /// Returns the URI of the libvirt to connect to, if libvirt manages the guest.
     pub fn libvirt(&self) -> &Uri {
         &self.libvirt
     }
 
-    /// The way to give the guest more memory or less.
+    /// Returns the method to resize the guest's memory.
     pub fn resize(&self) -> Resize {
         self.hypervisor.resize()
     }

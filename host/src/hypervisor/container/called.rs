@@ -1,4 +1,4 @@
-//! What the files of container managers call a container, by the path of its cgroup.
+//! Names of containers in the files of their managers, by the path of the cgroup.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::pods::{MANAGER, container_in, pod_of};
 use super::{ID, ID_PREFIXES, is_id, short};
 use crate::root::Root;
 
-/// The name of the container with a cgroup of this path, if one of the managers has a file about it.
+/// Returns the name of the container with this cgroup path, if a manager has a file about it.
 pub(super) fn called(root: &Root, path: &str) -> Option<Called> {
     let part = path.rsplit('/').next()?;
     let called = |name: String, manager| Some(Called { name, manager, number: None });
@@ -28,7 +28,7 @@ fn id(part: &str) -> Option<&str> {
     Some(part).filter(|part| is_id(part)).or_else(scope).or_else(libpod).filter(|id| id.len() == ID)
 }
 
-/// The name in the list of root's containers of Podman. Source: containers/storage, `containers.go`.
+/// Returns the name in the list of root's Podman containers. Source: containers/storage, `containers.go`.
 fn of_podman(root: &Root, id: &str) -> Option<String> {
     let text = ["overlay", "vfs", "btrfs", "zfs"].into_iter().find_map(|driver| {
         let file = root.text(format!("var/lib/containers/storage/{driver}-containers/containers.json"));
@@ -39,15 +39,16 @@ fn of_podman(root: &Root, id: &str) -> Option<String> {
     Some(entry["names"].get(0)?.as_str()?.to_owned())
 }
 
-/// The name in Docker's file about the container. Source: moby, `daemon/container/container.go`.
+/// Returns the name in Docker's file about the container. Source: moby, `daemon/container/container.go`.
 fn of_docker(root: &Root, id: &str) -> Option<String> {
     let text = root.text(format!("var/lib/docker/containers/{id}/config.v2.json"));
     let config: Value = serde_json::from_str(text.value()?).ok()?;
     Some(config["Name"].as_str()?.trim_start_matches('/').to_owned())
 }
 
-/// Proxmox VE calls its containers of LXC by their numbers, and has their host names in the files that it writes for LXC at each
-/// start. Source: pve-container, `src/PVE/LXC.pm` (`update_lxc_config`).
+/// Returns the number and host name of a container of Proxmox VE. It calls its LXC containers by number, and has their
+/// host names in the files that it writes for LXC at each start. Source: pve-container, `src/PVE/LXC.pm`
+/// (`update_lxc_config`).
 fn of_lxc(root: &Root, part: &str) -> Option<Called> {
     let number = part.parse().ok()?;
     let text = root.text(format!("var/lib/lxc/{number}/config"));

@@ -16,7 +16,7 @@ pub(super) const HYPERVISOR: Container = Container;
 #[derive(Debug)]
 pub(super) struct Container;
 
-/// Container ids are 64 hexadecimal digits; people use the first 12.
+/// Digits of a container id; people use the first 12 of 64.
 const ID: usize = 64;
 const SHORT_ID: usize = 12;
 

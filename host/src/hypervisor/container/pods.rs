@@ -1,9 +1,9 @@
-//! The pods of Kubernetes, by what the kubelet keeps on its node: no API is asked.
+//! The pods of Kubernetes, from the kubelet's files on its node, without its API.
 //!
-//! The cgroup of a container names its pod's UID: `…/kubepods-burstable-pod0d8f3d1e_….slice/cri-containerd-ID.scope` with systemd's
-//! driver, `/kubepods/burstable/pod0d8f3d1e-…/ID` with the other. `/var/log/pods` has a directory `NAMESPACE_POD_UID` for each
-//! pod, and `/var/log/containers` a link `POD_NAMESPACE_CONTAINER-ID.log` for each container. Both belong to root. The UID of
-//! a static pod has no dashes.
+//! The cgroup of a container names its pod's UID: `…/kubepods-burstable-pod0d8f3d1e_….slice/cri-containerd-ID.scope`
+//! with systemd's driver, `/kubepods/burstable/pod0d8f3d1e-…/ID` with the other. `/var/log/pods` has a directory
+//! `NAMESPACE_POD_UID` for each pod, and `/var/log/containers` a link `POD_NAMESPACE_CONTAINER-ID.log` for each
+//! container. Both belong to root. The UID of a static pod has no dashes.
 //!
 //! Source: kubernetes `pkg/kubelet/kuberuntime/helpers.go` (`BuildPodLogsDirectory`) and `legacy.go`.
 
@@ -12,22 +12,23 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::root::Root;
 
-/// The word for the manager.
+/// Name of the manager.
 pub(crate) const MANAGER: &str = "kubernetes";
 
-/// The pod of a container, as the kubelet knows it.
+/// The pod of a container, from the kubelet's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::hypervisor) struct Pod {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
 }
 
-/// Entries that are looked through at most: a node has some hundred pods.
+/// Maximum directory entries that are read: a node has some hundred pods.
 const MOST_ENTRIES: usize = 100_000;
 
-/// The pod that the container with a cgroup of this path is in. `None` if it is no container of a pod, or the kubelet has no such pod.
+/// Returns the pod of the container with this cgroup path; `None` if it is no container of a pod, or the kubelet has no
+/// such pod.
 pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<Pod> {
     let mut parts = path.rsplit('/');
     parts.next()?;
@@ -40,7 +41,7 @@ pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<Pod> {
     })
 }
 
-/// The name of the container with this ID in its pod.
+/// Returns the name of the container with this ID in its pod.
 pub(super) fn container_in(root: &Root, pod: &Pod, id: &str) -> Option<String> {
     names(root, "var/log/containers", |entry| {
         let rest = entry.strip_prefix(pod.name.as_str())?.strip_prefix('_')?;
@@ -49,7 +50,7 @@ pub(super) fn container_in(root: &Root, pod: &Pod, id: &str) -> Option<String> {
     })
 }
 
-/// The UID in the name of a pod's cgroup.
+/// Extracts the UID from the name of a pod's cgroup.
 fn uid(part: &str) -> Option<String> {
     let name = part.strip_suffix(".slice").unwrap_or(part);
     let uid = name.strip_prefix("pod").or_else(|| Some(name.strip_prefix("kubepods-")?.rsplit_once("pod")?.1))?;
@@ -60,7 +61,7 @@ fn uid(part: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-/// The first entry of a directory of root's that `take` takes.
+/// Returns the first result of `take` among the entries of a directory that only root can write.
 fn names<T>(root: &Root, directory: &str, take: impl Fn(&str) -> Option<T>) -> Option<T> {
     let path = root.path(directory);
     let found = File::open(&path).and_then(|directory| directory.metadata()).ok()?;

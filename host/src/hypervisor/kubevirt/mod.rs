@@ -1,7 +1,7 @@
-//! QEMU under KubeVirt: in a pod, under a libvirt of the pod's own, which no other process may ask.
+//! QEMU under KubeVirt: in a pod, under a libvirt of the pod's own, which no other process may connect to.
 //!
-//! KubeVirt calls the domain of the machine `myvm` in the namespace `default` `default_myvm`; a namespace has no `_`. The pod is
-//! `virt-launcher-myvm-abcde`: Kubernetes adds five characters to at most 58.
+//! KubeVirt calls the domain of the machine `myvm` in the namespace `default` `default_myvm`; a namespace has no `_`.
+//! The pod is `virt-launcher-myvm-abcde`: Kubernetes adds five characters to at most 58.
 //!
 //! Source: kubevirt, `pkg/virt-launcher/virtwrap/api/defaults.go`, `pkg/virt-controller/services/template.go`.
 
@@ -19,7 +19,7 @@ pub(super) const HYPERVISOR: KubeVirt = KubeVirt;
 #[derive(Debug)]
 pub(super) struct KubeVirt;
 
-/// The longest beginning of a pod's name to which Kubernetes adds five characters.
+/// Maximum length of a pod's generated prefix, to which Kubernetes adds five characters.
 const LONGEST_BEGINNING: usize = 58;
 const ADDED: usize = 5;
 
@@ -53,7 +53,8 @@ impl Hypervisor for KubeVirt {
         true
     }
 
-    /// The kubelet's word for the pod that the process is in. It verifies namespace and name, and no UUID.
+    /// Returns a record if the kubelet lists the pod that the process is in under this name. It verifies namespace and
+    /// name, and no UUID.
     fn record(&self, root: &Root, _libvirt: &Uri, name: &str, pid: u32) -> Option<Managed> {
         let text = root.text(format!("proc/{pid}/cgroup"));
         let cgroup = Cgroup::parse(text.value()?)?;
@@ -121,7 +122,7 @@ mod tests {
         );
     }
 
-    /// Whether the kubelet's word for this pod verifies that name.
+    /// Returns true if the kubelet's record of this pod verifies that name.
     fn verifies(pod: &str, name: &str, cgroup: &str) -> bool {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join(format!("var/log/pods/{pod}_{UID}"))).unwrap();

@@ -1,8 +1,8 @@
-//! What libvirt knows of a running domain, from the files that it keeps for itself.
+//! The record of a running domain, from libvirt's own status files.
 //!
-//! A command line names a domain and proves nothing. The proof has two parts. libvirt's status file has the PID. And the
-//! process is the one that libvirt started with this PID, and no later one: it holds the lock on its PID file, which it
-//! got from libvirt, or it is in the cgroup that the system's manager of machines made for the domain.
+//! A command line names a domain and proves nothing. The proof has two parts. libvirt's status file has the PID. And
+//! the process is the one that libvirt started with this PID, and no later one: it holds the lock on its PID file,
+//! which it got from libvirt, or it is in the cgroup that the system's manager of machines made for the domain.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,10 +19,10 @@ use crate::hypervisor::Managed;
 use crate::hypervisor::cgroup::{Cgroup, unescape};
 use crate::root::Root;
 
-/// A status file has some ten kilobytes.
+/// The largest accepted status file, in bytes; usual ones have some ten kilobytes.
 const LONGEST: u64 = 4 << 20;
 
-/// libvirt's record of the domain `name`, if the process `pid` is that domain.
+/// Returns libvirt's record of the domain `name`, if the process `pid` is that domain.
 pub(super) fn record(root: &Root, uri: &Uri, name: &str, pid: u32) -> Option<Managed> {
     // libvirt refuses such names; a command line may hold anything.
     if name.contains('/') || name.starts_with('.') {
@@ -44,20 +44,20 @@ pub(super) fn record(root: &Root, uri: &Uri, name: &str, pid: u32) -> Option<Man
     (holds_lock() || is_in_machine(root, uri.driver(), &status.id, pid)).then_some(status.managed)
 }
 
-/// Whether no other user can write to a file, or put another one into a directory.
+/// Returns `Some` if no other user can write to a file, or create one in a directory.
 fn is_ours(file: &File) -> Option<()> {
     let found = file.metadata().ok()?;
     let is_trusted = found.uid() == 0 || found.uid() == rustix::process::geteuid().as_raw();
     (is_trusted && found.mode() & 0o022 == 0).then_some(())
 }
 
-/// Whether a process has locked a file for writing. Others may lock it for reading only, which does not count.
+/// Returns true if a process has locked a file for writing. Others may lock it for reading only, which does not count.
 fn is_locked_by(file: impl AsFd, pid: u32) -> bool {
     let lock = fcntl_getlk(file, &Flock::from(FlockType::ReadLock)).ok().flatten();
     lock.and_then(|lock| lock.pid).is_some_and(|holder| holder.as_raw_nonzero().get().unsigned_abs() == pid)
 }
 
-/// Whether a process is in the scope of the domain with this number: systemd makes it for libvirt, at the top.
+/// Returns true if a process is in the scope of the domain with this number: systemd makes it for libvirt, at the top.
 fn is_in_machine(root: &Root, driver: &str, id: &str, pid: u32) -> bool {
     let text = root.text(format!("proc/{pid}/cgroup"));
     let Some(Cgroup(path)) = text.value().and_then(|text| Cgroup::parse(text)) else { return false };
@@ -65,10 +65,10 @@ fn is_in_machine(root: &Root, driver: &str, id: &str, pid: u32) -> bool {
     scope.map(unescape).is_some_and(|scope| scope.starts_with(&format!("machine-{driver}-{id}-")))
 }
 
-/// The content of a status file that counts here.
+/// The fields of a status file that are used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Status {
-    /// The number of the running domain.
+    /// Number of the running domain.
     id: String,
     managed: Managed,
 }
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// A tree with the record of the domain `web`, which names this PID.
+    /// Builds a tree with the record of the domain `web`, which names this PID.
     fn tree(pid: u32) -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join("run/libvirt/qemu")).unwrap();

@@ -1,4 +1,4 @@
-//! The ways in for the fuzz target `libvirt`.
+//! Entry points of the fuzz target `libvirt`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const UUID: &str = "00000000-1111-2222-3333-444444444444";
 /// Makes each call that a switch needs.
 ///
 /// # Errors
-/// What is answered is not what libvirt answers.
+/// The reply is not a valid one of libvirt.
 pub fn converse(uri: &Uri) -> Result<(), LibvirtError> {
     let mut libvirt = Connection::connect(uri)?;
     let domain = libvirt.domain(UUID)?;

@@ -1,8 +1,8 @@
 //! QEMU under libvirt, without libvirt's library: domains from its status files, and a small client for the few calls
 //! that a switch needs. So one binary runs with and without libvirt.
 //!
-//! Spoken to over local unix sockets only: `qemu:///system`, `qemu:///session`, or any other with `?socket=PATH`.
-//! Remote hosts are out of place, since KSM merges on this one.
+//! The transport is a local unix socket: `qemu:///system`, `qemu:///session`, or any other with `?socket=PATH`. Remote
+//! hosts are out of scope, since KSM merges on this one.
 
 mod domain;
 #[cfg(fuzzing)]
@@ -77,7 +77,7 @@ impl Hypervisor for Libvirt {
         qmp::answer(self.monitor(root, target))
     }
 
-    /// Its own socket first, since libvirt marks a guest that was spoken to.
+    /// Tries the guest's own socket first, since libvirt marks a guest as tainted that was queried through it.
     fn monitor(&self, root: &Root, target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
         let error = match qmp::connect(root, target.id.pid(), &target.monitors) {
             Ok(monitor) => return Ok(monitor),
@@ -115,7 +115,7 @@ impl Hypervisor for Libvirt {
     }
 }
 
-/// Changes the domain's definition. Returns whether that was needed.
+/// Changes the domain's persistent definition. Returns true if a change was needed.
 fn define(uri: &Uri, uuid: &str, on: bool, dry_run: bool) -> Result<bool, LibvirtError> {
     let mut libvirt = Connection::connect(uri)?;
     let domain = libvirt.domain(uuid)?;
@@ -133,32 +133,32 @@ impl From<LibvirtError> for MonitorError {
     }
 }
 
-/// The reason why libvirt did not do as asked.
+/// An error of a request to libvirt.
 #[derive(Debug, thiserror::Error)]
 pub enum LibvirtError {
-    /// It is not there, or does not answer.
+    /// The socket is missing or does not answer.
     #[error("libvirt's socket {} fails: {source}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// How.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It wants a password or the like.
+    /// It requires a password or the like.
     #[error("libvirt asks for authentication that ksmith can't give: run it as root, on the host itself")]
     Authentication,
-    /// It refuses, in its own words.
+    /// It refuses, with its own message.
     #[error("libvirt refuses: {0}")]
     Refused(String),
-    /// Its answer makes no sense to us.
+    /// Its reply is malformed.
     #[error("libvirt's answer makes no sense: {0}")]
     Garbage(String),
-    /// Its XML can't be changed as wanted.
+    /// The domain's XML can't be changed as wanted.
     #[error("the domain's XML can't be changed: {0}")]
     Xml(String),
 }
 
-/// One domain's monitor, through libvirt. libvirt marks the domain as tainted ("custom-monitor") from then on.
+/// The monitor of a domain, through libvirt. libvirt marks the domain as tainted ("custom-monitor") from then on.
 #[derive(Debug)]
 struct PassThrough {
     libvirt: Connection,
@@ -179,7 +179,7 @@ impl PassThrough {
     }
 }
 
-/// Whether the processors of a domain are threads of a process: the domain's own monitor says which threads they are.
+/// Returns true if the vCPUs of a domain are threads of a process, by the reply of the domain's own monitor.
 fn are_threads_of(root: &Root, cpus: &Value, pid: u32) -> bool {
     let is_its = |cpu: &Value| {
         let thread = cpu.get("thread-id").and_then(Value::as_u64);

@@ -1,7 +1,7 @@
 //! The remote protocol of libvirt: seven calls of it, over a local socket.
 //!
-//! A message is its length and six numbers (program, version, procedure, type, serial, status), then arguments in
-//! XDR. The numbers are libvirt's promise for good (`src/remote/remote_protocol.x`, `qemu_protocol.x`,
+//! A message is its length and six numbers (program, version, procedure, type, serial, status), then arguments in XDR.
+//! libvirt guarantees the numbers for good (`src/remote/remote_protocol.x`, `qemu_protocol.x`,
 //! `docs/kbase/internals/rpc.rst`).
 
 use std::io::ErrorKind;
@@ -29,22 +29,22 @@ const OK: u32 = 0;
 
 /// `REMOTE_AUTH_NONE`
 const AUTH_NONE: u32 = 0;
-/// `VIR_DOMAIN_XML_SECURE | VIR_DOMAIN_XML_INACTIVE`: what a definition is made of.
+/// `VIR_DOMAIN_XML_SECURE | VIR_DOMAIN_XML_INACTIVE`: the flags for a complete definition.
 const WHOLE_DEFINITION: u32 = 1 | 2;
 
-/// libvirt is asked only when a guest is to be switched, and may be busy with its domains.
+/// Deadline of a call. libvirt is called only when a guest is to be switched, and may be busy with its domains.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Before it takes a definition libvirt may start every QEMU that is installed, to see what each can do.
+/// Deadline of a new definition: libvirt may first start every installed QEMU to probe its capabilities.
 const PATIENCE_TO_DEFINE: Duration = Duration::from_secs(180);
 
-/// Length and header.
+/// Bytes of length and header.
 const HEADER: usize = 28;
 
-/// Messages that may come before an answer.
+/// Maximum unrelated messages before a reply.
 const MOST_OTHERS: usize = 1000;
 
-/// A connection.
+/// A connection to a libvirt daemon.
 #[derive(Debug)]
 pub(in crate::hypervisor) struct Libvirt {
     path: PathBuf,
@@ -52,7 +52,7 @@ pub(in crate::hypervisor) struct Libvirt {
     serial: u32,
 }
 
-/// A domain as libvirt names it in calls.
+/// A domain as it is identified in calls (`remote_nonnull_domain`).
 #[derive(Debug, Clone)]
 pub(in crate::hypervisor) struct Domain {
     name: String,
@@ -67,7 +67,7 @@ impl From<Short> for LibvirtError {
 }
 
 impl Libvirt {
-    /// Connects to the first daemon of the URI that is there.
+    /// Connects to the first daemon of the URI that is reachable.
     pub(in crate::hypervisor) fn connect(uri: &Uri) -> Result<Self, LibvirtError> {
         Self::connect_within(uri, PATIENCE)
     }
@@ -102,7 +102,7 @@ impl Libvirt {
         Ok(())
     }
 
-    /// The domain with this UUID.
+    /// Looks up the domain with this UUID.
     pub(in crate::hypervisor) fn domain(&mut self, uuid: &str) -> Result<Domain, LibvirtError> {
         let bytes = uuid_bytes(uuid).ok_or_else(|| LibvirtError::Garbage(format!("{uuid:?} is no UUID")))?;
         let answer = self.call(REMOTE, DOMAIN_LOOKUP_BY_UUID, Writer::default().fixed(&bytes), PATIENCE)?;
@@ -110,7 +110,7 @@ impl Libvirt {
         Ok(Domain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? })
     }
 
-    /// Passes a line to QEMU's monitor and returns QEMU's answer.
+    /// Sends a line to QEMU's monitor and returns QEMU's reply.
     pub(in crate::hypervisor) fn monitor_command(
         &mut self,
         domain: &Domain,
@@ -122,7 +122,7 @@ impl Libvirt {
         Ok(Reader(&answer).string()?)
     }
 
-    /// The persistent definition.
+    /// Returns the persistent definition.
     pub(in crate::hypervisor) fn definition(&mut self, domain: &Domain) -> Result<String, LibvirtError> {
         let arguments = domain.write().number(WHOLE_DEFINITION);
         let answer = self.call(REMOTE, DOMAIN_GET_XML_DESC, arguments, PATIENCE)?;
@@ -177,7 +177,7 @@ impl Domain {
     }
 }
 
-/// `struct remote_error`: a code, a domain, then its sentence.
+/// Parses `struct remote_error`: a code, a domain, then its message.
 fn refusal(mut reader: Reader<'_>) -> LibvirtError {
     let mut sentence = || {
         reader.number().ok()?;
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket with one peer, which `act` serves.
+    /// Listens on a socket for one peer, which `act` serves.
     fn daemon(act: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, Uri) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
@@ -210,7 +210,7 @@ mod tests {
         (directory, uri)
     }
 
-    /// Answers each call with what `answer` gives for its procedure.
+    /// Answers each call with the reply that `answer` gives for its procedure.
     fn serve(mut stream: UnixStream, answer: impl Fn(u32) -> (u32, Writer)) {
         let mut length = [0; 4];
         while stream.read_exact(&mut length).is_ok() {

@@ -1,5 +1,5 @@
-//! `<memoryBacking><nosharepages/></memoryBacking>` in a domain's XML: off for good. Only that place of the text is
-//! touched.
+//! `<memoryBacking><nosharepages/></memoryBacking>` in a domain's XML: switches merging off permanently. Only that
+//! element of the text is changed.
 
 use roxmltree::Document;
 
@@ -7,7 +7,7 @@ use super::LibvirtError;
 
 const OFF: &str = "<nosharepages/>";
 
-/// The definition with sharing as wanted. `None` if it is so already.
+/// Returns the definition with sharing as wanted; `None` if it is so already.
 pub(in crate::hypervisor) fn with_sharing(xml: &str, on: bool) -> Result<Option<String>, LibvirtError> {
     let document = Document::parse(xml).map_err(|why| LibvirtError::Xml(why.to_string()))?;
     let domain = document.root_element();

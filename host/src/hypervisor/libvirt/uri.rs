@@ -1,4 +1,4 @@
-//! Which libvirt to ask.
+//! The URI of the libvirt to connect to.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Uri {
-    /// As the operator wrote it.
+    /// The operator's text, with the socket.
     whole: String,
     text: String,
     driver: String,
@@ -64,7 +64,7 @@ impl From<Uri> for String {
 }
 
 impl Uri {
-    /// The sockets to try, in this order: the driver's own daemon, then the one for all drivers.
+    /// Returns the sockets to try, in this order: the driver's own daemon, then the one for all drivers.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         if let Some(socket) = &self.socket {
             return vec![socket.clone()];
@@ -76,7 +76,8 @@ impl Uri {
         vec![directory.join(format!("virt{}d-sock", self.driver)), directory.join("libvirt-sock")]
     }
 
-    /// The directory of the status files of running domains, below the root. A session's libvirt is that of our own user.
+    /// Returns the directory of the status files of running domains, below the root. A session's libvirt is that of our
+    /// own user.
     pub(super) fn states(&self) -> PathBuf {
         let uid = rustix::process::geteuid();
         // Root's libvirt is the system's whatever it is called.
@@ -86,7 +87,7 @@ impl Uri {
         }
     }
 
-    /// The driver: `qemu`.
+    /// Returns the driver: `qemu`.
     pub(in crate::hypervisor) fn driver(&self) -> &str {
         &self.driver
     }

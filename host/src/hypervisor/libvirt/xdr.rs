@@ -1,11 +1,12 @@
-//! XDR (RFC 4506), as far as libvirt's calls need it: numbers of four bytes, strings, and bytes of a fixed length.
+//! XDR (RFC 4506), limited to the types of libvirt's calls: numbers of four bytes, strings, and bytes of a fixed
+//! length.
 
-/// Text that ends too early or is no UTF-8.
+/// The error of a message that ends too early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message ends too early")]
 pub(super) struct Short;
 
-/// Writes a message.
+/// An encoder of a message.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
@@ -15,7 +16,7 @@ impl Writer {
         self
     }
 
-    /// Bytes of a length that both sides know.
+    /// Appends bytes of a length that both sides know.
     pub(super) fn fixed(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
@@ -26,13 +27,13 @@ impl Writer {
         self.number(u32::try_from(text.len()).unwrap_or(u32::MAX)).fixed(text.as_bytes())
     }
 
-    /// A string that might be absent, and is not.
+    /// Appends an optional string that is present.
     pub(super) fn some_string(self, text: &str) -> Self {
         self.number(1).string(text)
     }
 }
 
-/// Reads a message.
+/// A decoder of a message.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! Processes that are nothing else.
+//! Plain processes, which belong to no larger guest.
 
 use ksmith_core::guest::Kind;
 
@@ -7,7 +7,7 @@ use super::{Hypervisor, Resize};
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Process = Process;
 
-/// A process that is part of nothing larger.
+/// A process that belongs to no larger guest.
 #[derive(Debug)]
 pub(super) struct Process;
 

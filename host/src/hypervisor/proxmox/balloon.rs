@@ -1,13 +1,15 @@
-//! Which program resizes the balloon of a guest of Proxmox VE.
+//! Detection of guests of Proxmox VE with a balloon that `pvestatd` resizes.
 //!
-//! Proxmox VE's `pvestatd` resizes every ten seconds: it strives for 80 % of the host's memory in use (`ballooning-target` of
-//! the node). It leaves out guests without `balloon:` in their configuration, and those with `shares: 0`.
+//! Proxmox VE's `pvestatd` resizes every ten seconds, with a target of 80 % of the host's memory in use
+//! (`ballooning-target` of the node). It leaves out guests without `balloon:` in their configuration, and those with
+//! `shares: 0`.
 //!
 //! Source: pve-manager, `PVE/Service/pvestatd.pm` (`auto_ballooning`) and `PVE/AutoBalloon.pm`.
 
 use crate::root::Root;
 
-/// Returns why ksmith must not resize the guest with this VMID: Proxmox VE does, or its configuration can't be read.
+/// Returns the reason why ksmith must not resize the guest with this VMID, if any: Proxmox VE does, or its
+/// configuration can't be read.
 pub fn balloon_of_proxmox(root: &Root, vmid: u32) -> Option<String> {
     let path = format!("etc/pve/qemu-server/{vmid}.conf");
     match root.text(&path).value() {
@@ -19,7 +21,8 @@ pub fn balloon_of_proxmox(root: &Root, vmid: u32) -> Option<String> {
     }
 }
 
-/// Whether the configuration of a guest lets `pvestatd` resize it. Sections of snapshots follow the present one.
+/// Returns true if the configuration of a guest lets `pvestatd` resize it. Sections of snapshots follow the present
+/// one.
 fn is_automatic(text: &str) -> bool {
     let present = || text.lines().take_while(|line| !line.starts_with('['));
     let number = |key: &str| {

@@ -1,12 +1,12 @@
 //! QEMU under Proxmox VE.
 //!
-//! Proxmox VE starts each guest as root with `-id VMID -name NAME` and a QMP socket at `/var/run/qemu-server/VMID.qmp`. Its own
-//! programs connect there for each question and close the connection, since QEMU serves one peer at a time; ksmith does
-//! the same. The other monitor, `qmp-event`, is a connection that QEMU makes to `/var/run/qmeventd.sock`: no peer of QEMU
-//! may connect there.
+//! Proxmox VE starts each guest as root with `-id VMID -name NAME` and a QMP socket at `/var/run/qemu-server/VMID.qmp`.
+//! Its own programs connect there for each query and close the connection, since QEMU serves one peer at a time; ksmith
+//! does the same. The other monitor, `qmp-event`, is a connection that QEMU makes to `/var/run/qmeventd.sock`: no peer
+//! of QEMU may connect there.
 //!
-//! The name on the command line is that in `/etc/pve/qemu-server/VMID.conf` when the guest was started. So the file, which lies in
-//! the cluster's own file system and may hang with it, is not read for a name.
+//! The name on the command line is that in `/etc/pve/qemu-server/VMID.conf` when the guest was started. So the file,
+//! which lies in the cluster's own file system and may hang with it, is not read for a name.
 //!
 //! Source: qemu-server, `src/PVE/QemuServer.pm` (`config_to_command`) and `src/PVE/QMPClient.pm`.
 
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::root::Root;
 
-/// The word for the manager.
+/// Name of the manager.
 pub const MANAGER: &str = "proxmox";
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Proxmox = Proxmox;
 
-/// QEMU that Proxmox VE started.
+/// QEMU under Proxmox VE.
 #[derive(Debug)]
 pub(super) struct Proxmox;
 
@@ -91,7 +91,7 @@ impl Hypervisor for Proxmox {
     }
 }
 
-/// The VMID, if the guest's monitor is where Proxmox VE has it. The option `-id` is of Proxmox VE's own QEMU.
+/// Returns the VMID, if the guest's monitor has Proxmox VE's path. Only Proxmox VE's own QEMU has the option `-id`.
 fn vmid(line: &CommandLine) -> Option<u32> {
     let of_place = |place: &Place| match place {
         Place::Path(path) => path.strip_prefix("/var/run/qemu-server/")?.strip_suffix(".qmp")?.parse().ok(),

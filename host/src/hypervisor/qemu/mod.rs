@@ -72,7 +72,7 @@ pub(super) fn is_program(program: Program<'_>) -> bool {
     program.starts_with("qemu-system-") || program.is("qemu-kvm") || program.is("kvm")
 }
 
-/// What QEMU's command line says of its guest.
+/// Parses the description of the guest on QEMU's command line.
 pub(super) fn looks(line: &CommandLine) -> Looks {
     let either = |one: &str| line.option(one).or_else(|| line.option(&format!("-{one}")));
     Looks {
@@ -89,7 +89,7 @@ pub(super) fn looks(line: &CommandLine) -> Looks {
 /// The sentence for a guest that [`is_kept_out`].
 pub(super) const KEPT_OUT: &str = "QEMU was started with -machine mem-merge=off";
 
-/// Whether QEMU offers no memory of the guest to KSM.
+/// Returns true if QEMU offers no memory of the guest to KSM.
 pub(super) fn is_kept_out(line: &CommandLine) -> bool {
     let arguments = line.arguments();
     let options = arguments.iter().zip(arguments.iter().skip(1));
@@ -102,17 +102,18 @@ pub(super) fn is_kept_out(line: &CommandLine) -> bool {
     options.filter_map(set).next_back().unwrap_or(false)
 }
 
-/// The UUID in `-smbios type=1,uuid=UUID`, which QEMU takes as that of the guest.
+/// Parses the UUID in `-smbios type=1,uuid=UUID`, which QEMU uses as that of the guest.
 fn smbios_uuid(options: &str) -> Option<String> {
     (field(options, "type") == Some("1")).then(|| field(options, "uuid").and_then(uuid_text)).flatten()
 }
 
-/// Whether its monitor can be reached without libvirt, which marks a guest as tainted that was spoken to through it.
+/// Returns true if its monitor can be reached without libvirt, which marks a guest as tainted that was queried through
+/// it.
 pub(super) fn has_own_socket(target: &Target) -> bool {
     target.monitors.iter().any(|place| matches!(place, Place::Path(_)))
 }
 
-/// Switches merging of all memory backends. Those that are as wanted are left alone.
+/// Switches merging of all memory backends that differ from the wanted state.
 pub(super) fn switch(monitor: &mut dyn Monitor, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
     let backends = qmp::backends(monitor)?;
     // Only off: whether memory that is plugged in later is offered is for the operator to choose when plugging it in.

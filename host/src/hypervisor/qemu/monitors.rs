@@ -1,12 +1,12 @@
-//! The monitors on QEMU's command line: the sockets that QEMU itself serves. A socket without `server` is another program's, to
-//! which QEMU connects.
+//! The monitors on QEMU's command line: the sockets that QEMU itself serves. A socket without `server` is another
+//! program's, to which QEMU connects.
 
 use ksmith_core::kernel::CommandLine;
 
 use crate::hypervisor::options::{field, first};
 use crate::hypervisor::qmp::Place;
 
-/// The QMP monitors, in the order of the command line. Those on TCP or a terminal are left out.
+/// Parses the QMP monitors, in the order of the command line. Those on TCP or a terminal are left out.
 pub(in crate::hypervisor) fn monitors(line: &CommandLine) -> Vec<Place> {
     let mut found = Vec::new();
     let arguments = line.arguments();
@@ -23,7 +23,7 @@ pub(in crate::hypervisor) fn monitors(line: &CommandLine) -> Vec<Place> {
     found
 }
 
-/// `unix:PATH,server=on`, `unix:path=PATH`, or `chardev:ID`.
+/// Parses `unix:PATH,server=on`, `unix:path=PATH`, or `chardev:ID`.
 fn of_device(value: &str, arguments: &[String]) -> Option<Place> {
     if let Some(id) = value.strip_prefix("chardev:") {
         return of_chardev(id, arguments);
@@ -32,7 +32,7 @@ fn of_device(value: &str, arguments: &[String]) -> Option<Place> {
     path(field(options, "path").unwrap_or(first(options)))
 }
 
-/// The socket of `-chardev socket,id=ID,path=PATH` (or `fd=N`).
+/// Finds the socket of `-chardev socket,id=ID,path=PATH` (or `fd=N`).
 fn of_chardev(id: &str, arguments: &[String]) -> Option<Place> {
     let chardevs = arguments.iter().zip(arguments.iter().skip(1)).filter(|(option, value)| {
         option.trim_start_matches('-') == "chardev" && first(value) == "socket" && field(value, "id") == Some(id)
@@ -44,7 +44,7 @@ fn of_chardev(id: &str, arguments: &[String]) -> Option<Place> {
     })
 }
 
-/// Whether QEMU listens at the socket. Its default is to connect to it.
+/// Returns true if QEMU listens at the socket. Its default is to connect to it.
 fn is_server(options: &str) -> bool {
     let is_on = |value: &str| ["on", "yes", "y", "true"].contains(&value);
     options.split(',').any(|option| option == "server" || option.strip_prefix("server=").is_some_and(is_on))

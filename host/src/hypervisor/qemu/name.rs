@@ -1,6 +1,6 @@
 //! The guest's name in QEMU's option `-name`.
 
-/// The value of `guest`, or the first value if it has no key. QEMU writes a comma in a value as two.
+/// Returns the value of `guest`, or the first value if it has no key. QEMU writes a comma in a value as two.
 pub(super) fn name(option: &str) -> Option<String> {
     let mut values = vec![String::new()];
     let mut rest = option.chars().peekable();
@@ -15,7 +15,7 @@ pub(super) fn name(option: &str) -> Option<String> {
     keyed.or_else(|| values.into_iter().next().filter(|value| !is_key(value)))
 }
 
-/// Whether a value of `-name` is one of the other settings that may stand there.
+/// Returns true if a value of `-name` is one of its other settings.
 fn is_key(value: &str) -> bool {
     value.starts_with("process=") || value.starts_with("debug-threads=")
 }

@@ -1,9 +1,9 @@
-//! Memory of QEMU's guests that can't merge.
+//! Options of QEMU that keep a guest's memory from merging.
 
 use ksmith_core::kernel::CommandLine;
 
-/// Why no page of this guest can merge: devices of the host hold its memory in place (`vfio`), or it lies in memory
-/// that KSM passes over.
+/// Returns the reason why no page of this guest can merge: a device of the host pins its memory (`vfio`), or it lies in
+/// memory that KSM skips.
 pub(super) fn obstacle(line: &CommandLine) -> Option<&'static str> {
     let arguments = line.arguments();
     let any = |is: &dyn Fn(&str, &str) -> bool| {

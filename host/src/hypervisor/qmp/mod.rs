@@ -1,4 +1,4 @@
-//! The QEMU Machine Protocol, and what ksmith asks by it. QEMU speaks it, and hypervisors that follow QEMU.
+//! The QEMU Machine Protocol, and ksmith's queries over it. QEMU speaks it, and hypervisors that follow QEMU.
 
 mod place;
 mod socket;
@@ -13,31 +13,31 @@ use serde_json::{Value, json};
 pub use self::place::{Place, connect};
 use super::Answer;
 
-/// How long a question may take; QEMU answers within a millisecond unless its main loop is busy.
+/// Deadline of a query; QEMU answers within a millisecond unless its main loop is busy.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long an answer may take that a manager passes on: it may be busy with the guest.
+/// Deadline of a reply that a manager forwards: it may be busy with the guest.
 pub(super) const PATIENCE_OF_MANAGER: Duration = Duration::from_secs(10);
 
-/// How long switching may take: QEMU answers only when it has un-merged everything, and a core un-merges about a
+/// Deadline of a switch to off: QEMU answers only when it has un-merged everything, and a core un-merges about a
 /// gigabyte a second.
 const PATIENCE_TO_SWITCH: Duration = Duration::from_secs(600);
 
-/// How long switching on may take: QEMU only marks the memory.
+/// Deadline of a switch to on: QEMU only marks the memory.
 const PATIENCE_TO_SWITCH_ON: Duration = Duration::from_secs(10);
 
-/// The reason why a monitor did not do as told.
+/// An error of a request to a monitor.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// Nothing answers there as a monitor would.
+    /// The connection fails.
     #[error("the QMP socket {} fails: {source}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// How.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The socket that the command line names is served by another process than the guest: nothing was said to it.
+    /// The socket on the command line is served by another process than the guest: nothing was sent to it.
     #[error("the QMP socket {} belongs to process {pid} and not to the guest: it was left alone", path.display())]
     Foreign {
         /// The socket.
@@ -45,7 +45,7 @@ pub enum MonitorError {
         /// The process that listens there.
         pid: u32,
     },
-    /// The domain of libvirt is another process than the guest: libvirt was only asked which one it is.
+    /// The domain of libvirt is another process than the guest: libvirt was only asked for its threads.
     #[error("libvirt's domain is another process than {pid}: it was left alone")]
     OtherDomain {
         /// The PID of the guest.
@@ -57,26 +57,26 @@ pub enum MonitorError {
          with a QMP socket of its own (-qmp unix:PATH,server=on,wait=off)"
     )]
     NoRecord,
-    /// What came is not QMP.
+    /// The data received is not QMP.
     #[error("the QMP socket {} sends no QMP: {what}", path.display())]
     Garbage {
         /// The socket.
         path: PathBuf,
-        /// What came, cut to a length fit for a log line.
+        /// The data received, cut to a length fit for a log line.
         what: String,
     },
     /// QEMU refuses the command.
     #[error("QEMU refuses {command}: {why}")]
     Refused {
-        /// What it was told.
+        /// The QMP command.
         command: String,
-        /// Its sentence.
+        /// Its error message.
         why: String,
     },
-    /// The manager that holds the monitor can't be asked, or refuses.
+    /// The manager that holds the monitor can't be reached, or refuses.
     #[error(transparent)]
     Manager(Box<dyn std::error::Error + Send + Sync>),
-    /// There is nothing to ask.
+    /// The guest has no monitor.
     #[error(
         "it has no monitor that can be asked. A QEMU has one when started with -qmp unix:PATH,server=on,wait=off or \
              under libvirt; without one, -machine mem-merge=off keeps its memory from merging"
@@ -86,7 +86,7 @@ pub enum MonitorError {
 
 /// A connection to one guest's monitor.
 pub trait Monitor {
-    /// Executes a QMP command and returns what it returns.
+    /// Executes a QMP command and returns its result.
     ///
     /// # Errors
     /// The monitor refuses, breaks the protocol, or does not answer within `patience`.
@@ -101,19 +101,19 @@ pub struct Backend {
     pub id: Option<String>,
     /// The size in bytes.
     pub size: u64,
-    /// Whether it is offered to KSM.
+    /// True if it is offered to KSM.
     pub merge: bool,
-    /// Whether it is shared with other processes, and so can't merge.
+    /// True if it is shared with other processes, and so can't merge.
     #[serde(default)]
     pub share: bool,
 }
 
-/// What the monitor tells of a guest.
+/// The monitor's data on a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Told {
-    /// Its name there.
+    /// Name of the guest.
     pub name: Option<String>,
-    /// All zeros counts as none.
+    /// UUID of the guest; all zeros counts as none.
     pub uuid: Option<String>,
     /// `running`, `paused` and so on.
     pub status: Option<String>,
@@ -121,7 +121,7 @@ pub struct Told {
     pub backends: Vec<Backend>,
 }
 
-/// Asks by a connection, if there is one. No monitor is no error: there is nothing to ask.
+/// Queries a monitor, if there is one. A guest without a monitor gives an empty reply and no error.
 pub(super) fn answer(monitor: Result<Box<dyn Monitor>, MonitorError>) -> Answer {
     match monitor.and_then(|mut monitor| ask(monitor.as_mut())) {
         Ok(told) => Answer { told: Some(told), ..Answer::default() },
@@ -130,7 +130,7 @@ pub(super) fn answer(monitor: Result<Box<dyn Monitor>, MonitorError>) -> Answer 
     }
 }
 
-/// Asks for everything that is shown.
+/// Queries name, UUID, status and memory backends.
 ///
 /// # Errors
 /// As [`Monitor::execute`].
@@ -145,22 +145,22 @@ pub fn ask(monitor: &mut dyn Monitor) -> Result<Told, MonitorError> {
     Ok(Told { name, uuid, status, backends: backends(monitor)? })
 }
 
-/// The memory backends.
+/// Queries the memory backends.
 pub(super) fn backends(monitor: &mut dyn Monitor) -> Result<Vec<Backend>, MonitorError> {
     let answer = monitor.execute("query-memdev", json!({}), PATIENCE)?;
     serde_json::from_value(answer)
         .map_err(|why| MonitorError::Refused { command: "query-memdev".to_owned(), why: why.to_string() })
 }
 
-/// Offers a backend to KSM or takes it back. Taking it back un-merges it before this returns.
+/// Offers a backend to KSM or withdraws it. Withdrawing un-merges it before this returns.
 pub(super) fn set_merge(monitor: &mut dyn Monitor, id: &str, on: bool) -> Result<(), MonitorError> {
     let arguments = json!({ "path": format!("/objects/{id}"), "property": "merge", "value": on });
     let patience = if on { PATIENCE_TO_SWITCH_ON } else { PATIENCE_TO_SWITCH };
     monitor.execute("qom-set", arguments, patience).map(|_| ())
 }
 
-/// Says whether memory that QEMU allocates from now on is offered, such as that of a device plugged in. A refusal of an
-/// old QEMU is no error: the guest is asked again and again what it offers.
+/// Sets the default for memory that QEMU allocates from now on, such as that of a hot-plugged device. A refusal of an
+/// old QEMU is no error: the guest's offer is queried periodically.
 pub(super) fn set_default(monitor: &mut dyn Monitor, on: bool) {
     let arguments = json!({ "path": "/machine", "property": "mem-merge", "value": on });
     let _ = monitor.execute("qom-set", arguments, PATIENCE);

@@ -1,4 +1,4 @@
-//! Where a monitor is.
+//! The address of a monitor, and the connection to it.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use crate::root::Root;
 pub enum Place {
     /// A unix socket by its path, relative to the process's working directory unless it begins with a slash.
     Path(String),
-    /// A socket that was handed over open by a manager, which must be asked: libvirt.
+    /// A socket that the process inherited from a manager: it can be reached through that one only (libvirt).
     Inherited,
 }
 
-/// Connects to the first of the monitors that answers, by the sockets of the process `pid` itself.
+/// Connects to the first of the monitors that answers, if the process `pid` itself serves it.
 ///
 /// # Errors
 /// The error of the first; [`MonitorError::NoMonitor`] if there is none.
@@ -33,7 +33,7 @@ pub fn connect(root: &Root, pid: u32, places: &[Place]) -> Result<Box<dyn Monito
     Err(first.unwrap_or(MonitorError::NoMonitor))
 }
 
-/// A path of the guest as this process must write it: it may be relative, or lie in a container.
+/// Translates a path of the guest to one for this process: it may be relative, or lie in a container.
 fn seen_from_here(root: &Root, pid: u32, path: &str) -> PathBuf {
     let process = root.path(format!("proc/{pid}"));
     match path.strip_prefix('/') {

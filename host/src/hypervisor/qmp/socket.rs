@@ -1,8 +1,8 @@
-//! The QEMU Machine Protocol over a unix socket, as far as ksmith needs it.
+//! The QEMU Machine Protocol over a unix socket: the subset that ksmith needs.
 //!
-//! A QMP socket serves one peer at a time, and the guest's manager needs it. So a connection is short, and a socket that
-//! is in use is an error and no wait. Before anything is said the socket must belong to the guest's own
-//! process and send the banner that QEMU sends: the path comes from a command line that a user may have made up.
+//! A QMP socket serves one peer at a time, and the guest's manager needs it. So a connection is short, and a busy
+//! socket is an error rather than a wait. Before anything is sent the socket must belong to the guest's own process and
+//! send QEMU's banner: the path comes from a command line that a user may have made up.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Monitor, MonitorError, PATIENCE};
 use crate::hypervisor::stream::TimedStream;
 
-/// A conversation with one guest.
+/// A QMP connection to one guest.
 #[derive(Debug)]
 pub(super) struct Qmp {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Qmp {
     next: u64,
 }
 
-/// Events that may come before an answer; QEMU sends a handful a second at most.
+/// Maximum events before a reply; QEMU sends a handful a second at most.
 const MOST_EVENTS: usize = 1000;
 
 impl Qmp {
@@ -96,7 +96,7 @@ mod tests {
 
     type Act = fn(UnixStream);
 
-    /// A socket with one peer, which `act` serves.
+    /// Listens on a socket for one peer, which `act` serves.
     fn socket(act: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qmp");

@@ -21,7 +21,7 @@ impl Hypervisor for Service {
         false
     }
 
-    /// A user's manager with what runs in no service of its own is no guest.
+    /// Returns the service's name. A user's manager, with processes in no service of their own, is no guest.
     fn unit(&self, part: &str, _parents: &str) -> Option<String> {
         part.strip_suffix(".service").filter(|name| !name.starts_with("user@")).map(unescape)
     }

@@ -35,7 +35,8 @@ impl Hypervisor for StratoVirt {
     }
 }
 
-/// Devices of the host hold the guest's memory in place, or its mapping is one that KSM passes over.
+/// Returns the reason why the guest's memory can't merge: a device of the host pins it, or its mapping is one that KSM
+/// skips.
 fn obstacle(line: &CommandLine) -> Option<&'static str> {
     let has = |name: &str, part: &str| {
         let arguments = line.arguments();

@@ -1,4 +1,4 @@
-//! The way in for the fuzz target `mconsole`.
+//! Entry point of the fuzz target `mconsole`.
 
 /// Reads a reply of the management console.
 pub fn read_reply(bytes: &[u8]) {

@@ -1,4 +1,4 @@
-//! The management console of a user-mode Linux: one datagram out, some back.
+//! The management console of a user-mode Linux: a request in one datagram, a reply in one or several.
 //!
 //! Its socket lies in a directory named after the guest (`~/.uml/NAME`, or below `uml_dir=`), beside a file with the
 //! PID. Source: `arch/um/drivers/mconsole.h`, `mconsole_user.c`.
@@ -23,19 +23,19 @@ const VERSION: u32 = 2;
 const LONGEST_REQUEST: usize = 512;
 const REPLY: usize = 12 + 512;
 
-/// The guest answers from an interrupt: at once, or it hangs.
+/// Deadline of a reply. The guest answers from an interrupt: at once, or it hangs.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// `proc meminfo` takes a handful.
+/// Maximum datagrams of a reply; `proc meminfo` takes a handful.
 const MOST_REPLIES: usize = 64;
 
-/// Opens a file to name it, and not what a link of its name leads to.
+/// Flags to open a file as a reference, without following a link.
 const THE_FILE_ITSELF: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The longest `pid` file that is read.
+/// The largest accepted `pid` file, in bytes.
 const LONGEST_PID: u64 = 32;
 
-/// The reason why a console gave no answer.
+/// An error of a request to a console.
 #[derive(Debug, thiserror::Error)]
 pub enum MconsoleError {
     /// The socket fails, or nothing answers.
@@ -51,21 +51,21 @@ pub enum MconsoleError {
     Refused {
         /// The command.
         command: String,
-        /// Its sentence.
+        /// Its error message.
         why: String,
     },
 }
 
-/// One guest's console.
+/// The console of one guest.
 #[derive(Debug)]
 pub struct Mconsole {
     path: PathBuf,
-    /// The socket itself: another file that its user puts at the path is not asked.
+    /// The opened socket: a file that its user puts at the path later is not used.
     socket: OwnedFd,
 }
 
 impl Mconsole {
-    /// The console of the guest that has this first process. `None` where no directory names its PID.
+    /// Finds the console of the guest with this first process; `None` if no directory names its PID.
     pub fn of(root: &Root, pid: u32) -> Option<Self> {
         let read = |file: &str| root.text(format!("proc/{pid}/{file}"));
         let line = CommandLine::parse(read("cmdline").value()?.as_bytes());
@@ -83,26 +83,26 @@ impl Mconsole {
         })
     }
 
-    /// The console behind a socket.
+    /// Opens the console at a socket.
     ///
     /// # Errors
-    /// There is none.
+    /// The socket can't be opened.
     pub fn at(path: PathBuf) -> io::Result<Self> {
         let socket = openat(CWD, &path, THE_FILE_ITSELF, Mode::empty())?;
         Ok(Self { path, socket })
     }
 
-    /// The path of the console's socket.
+    /// Returns the path of the console's socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name of its directory: what the guest is called.
+    /// Returns the name of its directory, which is the guest's name.
     pub fn name(&self) -> Option<&str> {
         self.path.parent()?.file_name()?.to_str()
     }
 
-    /// Tells it something and returns its answer.
+    /// Sends a command and returns the reply.
     ///
     /// # Errors
     /// It does not answer in time, or refuses.
@@ -110,7 +110,7 @@ impl Mconsole {
         self.tell_within(command, PATIENCE)
     }
 
-    /// As [`tell`](Self::tell), waiting so long for each part of the answer.
+    /// Does the same as [`tell`](Self::tell), with a deadline for each part of the reply.
     ///
     /// # Errors
     /// As there.
@@ -124,7 +124,7 @@ impl Mconsole {
         Ok(text)
     }
 
-    /// The memory that the guest believes to have, in bytes.
+    /// Returns the memory size as the guest sees it, in bytes.
     ///
     /// # Errors
     /// As [`tell`](Self::tell).
@@ -133,7 +133,7 @@ impl Mconsole {
         Ok(Reading::from(Meminfo::parse(&text)).value().and_then(|memory| memory.total))
     }
 
-    /// Whether it refused, and its text.
+    /// Sends a command and returns a flag for a refusal, and the text.
     fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
         let place = format!("/proc/self/fd/{}", self.socket.as_raw_fd());
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -182,8 +182,8 @@ fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Opti
     }
 }
 
-/// Opens the socket of a directory in which the file `pid` names the process. The process names the place, and what root sends there
-/// must reach no other user: so each file is opened once, is no link, and belongs to the user of the process.
+/// Opens the socket of a directory in which the file `pid` names the process. The process chooses the path, and root's
+/// commands must reach no other user: so each file is opened once, is no link, and belongs to the user of the process.
 fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
     let directory = openat(CWD, directory, THE_FILE_ITSELF | OFlags::DIRECTORY, Mode::empty()).ok()?;
     let is = |found: &Stat, kind: FileType| FileType::from_raw_mode(found.st_mode) == kind;
@@ -213,7 +213,7 @@ fn request(command: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether it failed, whether more follows, and the text.
+/// Parses a datagram: a flag for failure, a flag for more datagrams, and the text.
 pub(super) fn parse(reply: &[u8]) -> Option<(bool, bool, String)> {
     let (head, text) = reply.split_first_chunk::<12>()?;
     let number = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
@@ -232,7 +232,7 @@ mod tests {
         bytes
     }
 
-    /// A console that sends these replies to every request.
+    /// Starts a console that sends these replies to every request.
     fn console(replies: Vec<Vec<u8>>) -> (tempfile::TempDir, Mconsole) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("mconsole");
@@ -274,7 +274,7 @@ mod tests {
         assert!(endless.tell(&"x".repeat(600)).is_err());
     }
 
-    /// A tree with files and with sockets, which have the path of a file and no text.
+    /// Adds a file with this text to a tree, or a socket if there is no text.
     fn place(tree: &Path, path: &str, text: Option<&str>) {
         let path = tree.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(heard.kind(), io::ErrorKind::WouldBlock, "nothing was sent to it");
     }
 
-    /// What a user puts in the place of the files: each is passed over, and none is waited for.
+    /// The files that a user may put there are skipped, and none is waited for.
     #[test]
     fn no_file_that_a_user_puts_there_is_followed_or_waited_for() {
         use rustix::fs::{Gid, Uid, chown, mknodat};
@@ -374,7 +374,7 @@ mod tests {
         assert!(!finds(), "no socket");
     }
 
-    /// The name of the socket that waits for the answer is not one that others can take beforehand.
+    /// The reply's address is one that others can't take beforehand.
     #[test]
     fn the_answer_comes_to_a_name_that_the_kernel_chose() {
         use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,5 @@
-//! VirtualBox of Oracle. Source: its manual, chapter "VBoxHeadless", and the way in which `VBoxSVC` starts guests.
+//! VirtualBox of Oracle. Source: its manual, chapter "VBoxHeadless", and the command lines of guests that `VBoxSVC`
+//! starts.
 
 use ksmith_core::guest::Kind;
 use ksmith_core::kernel::CommandLine;
