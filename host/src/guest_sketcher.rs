@@ -1,8 +1,9 @@
 //! Reads guests for their sketches (see [`ksmith_core::guest_sketch`]).
 //!
-//! A thread of the lowest priority reads, and no turn waits for it, but for a moment where ksmd has just ended a pass. Pages are read as
-//! page samples are: through `/proc/PID/mem`, which leaves merged pages merged, only where pagemap says that they are present, and in a
-//! child, since a process may hold its reader up. A process that may not be read has no sketch. Fingerprints never leave this process.
+//! A thread of the lowest priority reads, and no tick waits for it, except briefly where ksmd has just ended a pass.
+//! Pages are read like page samples: through `/proc/PID/mem`, which leaves merged pages merged, only where pagemap says
+//! that they are present, and in a child, since a process may block its reader. A process that may not be read has no
+//! sketch. Fingerprints never leave this process.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -23,23 +24,23 @@ use crate::own_use::thread_cpu;
 use crate::page_sampler::{Frames, Pages, nth_page};
 use crate::reader;
 
-/// How long a turn waits for what has been merged in a pass. It is there by then unless a process holds up the reading.
+/// Time for which a tick waits for the pages that a pass merged. They arrive in time unless a process blocks the
+/// reader.
 const PATIENCE: Duration = Duration::from_millis(30);
 
-/// Pages that are read at once.
+/// Pages per read request.
 const AT_ONCE: usize = 4096;
 
-/// The longest wait for pages that are read at once: on a busy host what has the lowest priority gets little of a CPU, and nothing waits for
-/// it.
+/// The deadline of a read request: on a busy host the lowest priority gets little CPU time, and nothing waits for it.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pages that share a merged frame, where the kernel does not say how many: as few as there may be.
+/// Assumed number of pages that share a merged frame, where the kernel does not report it: the minimum.
 const FEWEST: u64 = 2;
 
-/// Pages by their places, as they are now.
+/// Pages by guest and page number, with their present content.
 type Looked = Vec<(ProcessId, FxHashMap<u64, Option<ReadPage>>)>;
 
-/// What the thread has found, and the time that it took.
+/// A result of the thread, with its CPU time in seconds.
 #[derive(Debug)]
 enum Found {
     Read(ProcessId, Option<GuestSketch>, f64),
@@ -77,7 +78,7 @@ impl GuestSketcher {
         Ok(Self { keeper: SketchKeeper::default(), orders, found, is_busy: false })
     }
 
-    /// Fills the newest sketches into `sample`, and has the thread read what is due.
+    /// Fills the newest sketches into `sample`, and requests those that are due from the thread.
     pub fn read(&mut self, sample: &mut Sample) {
         let before = thread_cpu();
         self.take(self.found.try_recv().ok());
@@ -107,13 +108,13 @@ impl GuestSketcher {
         self.is_busy = false;
     }
 
-    /// CPU-seconds that sketches have taken so far, at most.
+    /// Returns an upper bound of the CPU time that sketches have taken so far, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         self.keeper.cpu_seconds()
     }
 }
 
-/// Measures what a thread and the child that reads for it use of a CPU.
+/// Measures the CPU time of a thread and of the child that reads for it.
 #[derive(Debug)]
 struct Stopwatch {
     began: Instant,
@@ -125,8 +126,9 @@ impl Stopwatch {
         Self { began: Instant::now(), cpu: Self::cpu() }
     }
 
-    /// Children that read for other threads count too, but no more than the time that has passed: the child works while the thread waits.
-    /// A thread of the lowest priority may wait much longer for a CPU than it works.
+    /// Returns the CPU time since the start, at most the elapsed time: children that read for other threads count too.
+    /// The child works while the thread waits. A thread of the lowest priority may wait much longer for a CPU than it
+    /// works.
     fn cpu_seconds(&self) -> f64 {
         Self::cpu().saturating_sub(self.cpu).min(self.began.elapsed()).as_secs_f64()
     }
@@ -136,13 +138,13 @@ impl Stopwatch {
     }
 }
 
-/// Reads guests.
+/// Samples the pages of guests and fingerprints them.
 #[derive(Debug)]
 struct GuestReader {
     pages: Pages,
     frames: Frames,
     random: RandomState,
-    /// The content of an empty page.
+    /// Hash of an empty page.
     empty: u64,
     page_size: u64,
 }
@@ -157,7 +159,7 @@ impl Default for GuestReader {
 }
 
 impl GuestReader {
-    /// Does as asked, and says how much CPU time that took.
+    /// Executes a request and measures its CPU time.
     fn carry_out(&mut self, request: Request) -> Option<Found> {
         let stopwatch = Stopwatch::start();
         match request {
@@ -173,7 +175,7 @@ impl GuestReader {
         }
     }
 
-    /// Draws pages of a guest. `None` if it can't be read.
+    /// Builds the sketch of a guest from a sample of its pages; `None` if it can't be read.
     fn sketch(&mut self, id: ProcessId) -> Option<GuestSketch> {
         let stretches = opened(id)?.stretches().ok()?;
         let addresses = self.draw(id, &stretches);
@@ -200,7 +202,7 @@ impl GuestReader {
         stretches.iter().map(|stretch| (stretch.end - stretch.start) / self.page_size).sum()
     }
 
-    /// Addresses at random, one in each of equal parts of a guest's memory.
+    /// Draws a stratified random sample of addresses: one in each of equal parts of a guest's memory.
     fn draw(&self, id: ProcessId, stretches: &[Stretch]) -> Vec<u64> {
         let all = self.pages_of(stretches);
         let width = all.div_ceil(GuestSketch::pages_to_read(all)).max(1);
@@ -222,8 +224,8 @@ impl GuestReader {
         looked
     }
 
-    /// Reads pages of a guest, those that are present. What lies in the frame is in the entry, and `mappings` is not known yet. `None` if
-    /// they did not come.
+    /// Reads the present pages of a guest at these addresses; `None` if the read failed. The entry has the frame, and
+    /// `mappings` is not filled in yet.
     fn read(&mut self, id: ProcessId, addresses: &[u64]) -> Option<Vec<Option<(ReadPage, PageEntry)>>> {
         let pages = self.pages.read_of(id, addresses, LONGEST)?;
         let read = |(address, page): (&u64, Option<reader::SampledPage>)| {
@@ -238,7 +240,7 @@ impl GuestReader {
         Some(addresses.iter().zip(pages).map(read).collect())
     }
 
-    /// Pages that share the frame of this one, 0 where it has a frame of its own.
+    /// Returns the number of pages that share the frame of this one; 0 if the frame is its own.
     fn mappings(&self, entry: PageEntry) -> u64 {
         match self.frames.of(entry) {
             Frame::Own => 0,
@@ -248,7 +250,7 @@ impl GuestReader {
     }
 }
 
-/// The process, if it is still there: its PID may be another's.
+/// Opens the process if it still exists: its PID may have been reused.
 fn opened(id: ProcessId) -> Option<Process> {
     Process::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks)
 }

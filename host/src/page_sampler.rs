@@ -1,8 +1,8 @@
 //! Draws and reads the page samples of the live host (see [`ksmith_core::page_sample`]).
 //!
 //! Pages are read through `/proc/PID/mem`, which leaves merged pages merged, and only where pagemap says that they are
-//! present. Reading costs some microseconds per page. A child reads them ([`crate::reader`]): a process may hold its
-//! reader up.
+//! present. A read costs some microseconds per page. A child reads them ([`crate::reader`]): a process may block its
+//! reader.
 
 mod background;
 
@@ -25,13 +25,13 @@ use crate::memory::process::{Process, Stretch};
 use crate::proc_file::Unanswered;
 use crate::reader::{Patience, Reader, SUSPECTS, SampledPage, WantedPages};
 
-/// Pages that are sampled, over all guests.
+/// Sampled pages of all guests together.
 const PAGES: u64 = 512;
 
-/// Places tried for each page: parts of a guest's memory may not be present.
+/// Addresses tried for each page: parts of a guest's memory may not be present.
 const TRIES: usize = 4;
 
-/// The longest wait for some pages of a process, and for all pages.
+/// Deadlines for a batch of pages of one process, and for all pages.
 const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
@@ -39,26 +39,26 @@ const LONGEST: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct LiveSampler {
     sampler: PageSampler,
-    /// The sampled pages, those of a process one after the other.
+    /// Locations of the sampled pages, grouped by process.
     places: Vec<Place>,
     frames: Frames,
     pages: Pages,
 }
 
-/// The place of a page.
+/// The location of a page: its process and virtual address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub id: ProcessId,
     pub address: u64,
 }
 
-/// Reads pages of processes in a child, since a process may hold its reader up.
+/// Reads pages of processes in a child, since a process may block its reader.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     reader: Reader,
 }
 
-/// The kernel's tables of frames, if they may be read.
+/// The kernel's tables of frames, if readable.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     /// `/proc/kpageflags`
@@ -83,14 +83,14 @@ impl Default for LiveSampler {
 }
 
 impl LiveSampler {
-    /// Reads the sampled pages if it is time to, and fills the newest counts into `sample`.
+    /// Reads the sampled pages if they are due, and fills the newest counts into `sample`.
     pub fn read(&mut self, sample: &mut Sample) {
         let request = self.next(sample);
         self.carry_out(request, sample);
         sample.page_samples = self.counts();
     }
 
-    /// What is to be done at this sample.
+    /// Returns the request that is due at this sample.
     fn next(&mut self, sample: &Sample) -> Request {
         self.sampler.next(sample)
     }
@@ -117,8 +117,8 @@ impl LiveSampler {
         }
     }
 
-    /// Draws as many pages from each process as its part of all memory, and returns their fingerprints. Processes with memory
-    /// that may not be read have none.
+    /// Draws pages from each process in proportion to its memory, and returns their fingerprints. Processes with
+    /// unreadable memory are left out.
     fn draw(&mut self, sample: &Sample) -> Vec<Option<Fingerprint>> {
         let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
         let bytes = |process: &ksmith_core::sample::Process| {
@@ -145,7 +145,8 @@ impl LiveSampler {
         self.sampler.read(fingerprints, sample.at);
     }
 
-    /// The fingerprints of these pages. A process that the sample no longer has is not read: another one may have its PID.
+    /// Reads the fingerprints of these pages. A process that is not in the sample is skipped: its PID may have been
+    /// reused.
     fn fingerprints(&mut self, sample: &Sample, places: Vec<Place>) -> Vec<Option<Fingerprint>> {
         let there: HashSet<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
         let places: Vec<Option<Place>> =
@@ -157,7 +158,7 @@ impl LiveSampler {
     }
 }
 
-/// Pages to be drawn: for each of equal parts of a process's memory places at random within it, to be tried in turn.
+/// Returns random candidate addresses for each of equal parts of a process's memory, to be tried in turn.
 fn tries(
     id: ProcessId,
     stretches: &[Stretch],
@@ -177,7 +178,7 @@ fn tries(
 }
 
 impl Pages {
-    /// Reads these pages, where they are present and their processes answer.
+    /// Reads these pages, if they are present and their processes answer.
     pub fn read(&mut self, places: &[Option<Place>]) -> Vec<Option<SampledPage>> {
         let now = Instant::now();
         let asked: Vec<Option<Place>> =
@@ -197,8 +198,8 @@ impl Pages {
         asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
     }
 
-    /// Reads these pages of one process, those that are present, within `longest`. `None`: the host was too busy for it, or the process
-    /// does not answer.
+    /// Reads the present pages of one process at these addresses, within `longest`; `None` if the host is too busy or
+    /// the process does not answer.
     pub fn read_of(
         &mut self,
         id: ProcessId,
@@ -212,7 +213,7 @@ impl Pages {
         self.read_each(&[WantedPages { pid: id.pid, addresses }], now, longest).pop()?
     }
 
-    /// Reads pages of each of these processes. `None`: the time was over, or it did not answer.
+    /// Reads pages of each of these processes; `None` for one that did not answer before the deadline.
     fn read_each(
         &mut self,
         wants: &[WantedPages<'_>],
@@ -232,7 +233,7 @@ impl Pages {
         wants.iter().zip(answers).map(pages_of).collect()
     }
 
-    /// Draws for each part the first page that is present.
+    /// Draws the first present page of each part.
     fn draw(&mut self, parts: &[[Option<Place>; TRIES]]) -> Vec<(Place, SampledPage)> {
         let mut found: Vec<Option<(Place, SampledPage)>> = vec![None; parts.len()];
         for turn in 0..TRIES {
@@ -250,7 +251,7 @@ impl Pages {
 }
 
 impl Frames {
-    /// Opens those tables that may be read.
+    /// Opens the tables that are readable.
     pub fn open() -> Self {
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
         Self { flags, mappings }
@@ -260,7 +261,8 @@ impl Frames {
         Fingerprint { guest: place.id.pid, content: page.content, frame: self.of(page.entry) }
     }
 
-    /// The kind of frame of a page. When all others that shared a frame have written to it, the last page maps it alone.
+    /// Classifies the frame of a page. When all others that shared a frame have written to it, the last page maps it
+    /// alone.
     pub fn of(&self, entry: PageEntry) -> Frame {
         let is_merged = || word(self.flags.as_ref(), entry).is_some_and(|flags| FrameFlags(flags).is_merged());
         if entry.is_exclusive() && !is_merged() {
@@ -274,7 +276,7 @@ impl Frames {
     }
 }
 
-/// A frame's 64 bits in one of these files.
+/// Reads the 64 bits of a frame in one of these files.
 fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
     let mut word = [0; 8];
     let frame = entry.frame();
@@ -282,7 +284,7 @@ fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
     is_read.then(|| u64::from_ne_bytes(word))
 }
 
-/// The address of a page, counted through all stretches.
+/// Returns the address of the page with this number, counted through all stretches.
 pub(crate) fn nth_page(stretches: &[Stretch], mut number: u64, page_size: u64) -> Option<u64> {
     for stretch in stretches {
         let pages = (stretch.end - stretch.start) / page_size;
@@ -301,7 +303,7 @@ mod tests {
     use super::*;
     use crate::root::Root;
 
-    /// This process, as if KSM had to do with it.
+    /// Returns a sample with this process, as if KSM scanned it.
     fn sample(seconds: u64) -> Sample {
         let page_size = rustix::param::page_size() as u64;
         let stat = Root::host().text("proc/self/stat").and_then(|text| PidStat::parse(&text));

@@ -1,4 +1,4 @@
-//! The search for equals: one pass over all mergeable memory of the host, as far as time allows.
+//! The search for pages of equal content: one pass over all mergeable memory of the host, as far as time allows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -11,23 +11,23 @@ use crate::memory::scan::{Context, Scratch};
 use crate::memory::target::Target;
 use crate::memory::work::chunks;
 
-/// Bytes read between two looks at the clock.
+/// Bytes read between two checks of the deadline.
 const CHUNK: u64 = 4 << 20;
 
-/// Places remembered for each content, to see whether they are merged: the rest is taken to be like them.
+/// Sampled locations per content. The copies that are merged among them are extrapolated to the rest.
 const PLACES: usize = 64;
 
-/// What a search found.
+/// The result of a search for pages with the sampled fingerprints.
 #[derive(Debug, Default)]
 pub struct Search {
     found: HashMap<u64, Found>,
-    /// Pages looked through.
+    /// Number of pages searched.
     pub searched: u64,
-    /// Pages there were. The same number if nothing was left out.
+    /// Number of pages in all mergeable memory; equal to `searched` if the search was complete.
     pub searchable: u64,
 }
 
-/// Pages of one content.
+/// The copies of one content: their number, and a uniform sample of their locations.
 #[derive(Debug, Default)]
 struct Found {
     pages: u64,
@@ -35,8 +35,8 @@ struct Found {
 }
 
 impl Found {
-    /// Keeps a place with the same chance as any other (Vitter's algorithm R, 1985): copies that were met one after
-    /// another may share a frame that the rest does not.
+    /// Adds a location by reservoir sampling (Vitter's algorithm R, 1985): copies that were met one after another may
+    /// share a frame that the rest does not.
     fn remember(&mut self, place: (usize, u64), seed: u64) {
         if self.places.len() < PLACES {
             self.places.push(place);
@@ -50,8 +50,8 @@ impl Found {
 }
 
 impl Search {
-    /// Looks for pages with these fingerprints until `deadline`, in random order, so that what was seen by then
-    /// stands for the whole.
+    /// Searches for pages with these fingerprints until `deadline`, in random order, so that an incomplete search is a
+    /// uniform sample of the whole.
     pub fn run(
         context: &Context,
         targets: &[Target],
@@ -88,7 +88,7 @@ impl Search {
         search
     }
 
-    /// The equals of a page with this fingerprint, at this place itself.
+    /// Counts the copies of a page with this fingerprint, without the page at `itself`.
     pub fn equals(&self, context: &Context, targets: &[Target], fingerprint: u64, itself: (usize, u64)) -> Equals {
         let Some(found) = self.found.get(&fingerprint) else { return Equals::default() };
         let (mut looked_at, mut merged, mut frames) = (0_u64, 0_u64, BTreeSet::new());

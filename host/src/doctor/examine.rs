@@ -22,10 +22,10 @@ use crate::memory::scan::{Context, Scratch, page_size};
 use crate::memory::target::{By, Selection, Targets};
 use crate::root::Root;
 
-/// How to examine.
+/// The options of an examination.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The longest it may take, a little aside.
+    /// The time limit, which the last step may exceed a little.
     pub longest: Duration,
 }
 
@@ -35,13 +35,13 @@ impl Default for Options {
     }
 }
 
-/// Pages that are not merged to look at: their shares are right to two points.
+/// Unmerged pages to sample: their shares are then accurate to two percentage points.
 const UNMERGED_LOOKS: u64 = 2048;
 
-/// Merged pages to look at.
+/// Merged pages to sample.
 const MERGED_LOOKS: u64 = 256;
 
-/// The least time between two looks: what stays the same that long may stay the same for a pass.
+/// The minimum time between the two looks at a page: content that is stable that long may be stable for a pass.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Passes to wait for, if ksmd makes them in time: see [`judge`].
@@ -88,7 +88,7 @@ pub fn examine(root: &Root, patient: &Patient, options: Options) -> Result<Repor
     Ok(Report::new(patient, &seen, judge(&seen), unseen))
 }
 
-/// Whether ksmd would look at this mapping.
+/// Returns true if ksmd scans this mapping.
 fn can_merge(examined: &Examined) -> bool {
     let mapping = &examined.mapping;
     mapping.is_mergeable() == Some(true) && mapping.ineligible().is_none()
@@ -99,7 +99,7 @@ fn age(root: &Root, patient: &Patient) -> Option<f64> {
     Some(uptime(root)? - patient.start_ticks as f64 / ticks_per_second)
 }
 
-/// Looks at pages, twice, with the search for equals in between. Gives what could not be seen.
+/// Samples pages twice, with the search for equals in between. Returns the evidence that could not be had.
 fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadline: Instant) -> Option<String> {
     let frames = Frames::open();
     if !frames.are_visible() {
@@ -161,7 +161,7 @@ fn passes(before: &HostState, now: &HostState) -> u64 {
     now.full_scans.saturating_sub(before.full_scans)
 }
 
-/// Walks over all mappings that can merge, and draws pages from them.
+/// Walks all mappings that can merge, and draws pages from them.
 fn draw(context: &Context, pagemap: (u32, &std::fs::File), seen: &mut Examination) -> Vec<(usize, u64, bool)> {
     let size = context.page_size;
     let anonymous = seen.mappings.iter().filter(|it| can_merge(it)).filter_map(|it| it.mapping.figures.as_ref());

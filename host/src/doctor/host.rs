@@ -6,7 +6,7 @@ use ksmith_core::lease::is_leased;
 
 use crate::root::Root;
 
-/// Reads KSM's state. What this kernel lacks has the value that means nothing is done with it.
+/// Reads KSM's state. A file that this kernel lacks counts with a neutral value.
 pub fn host_state(root: &Root) -> HostState {
     let value = |name: &str| root.text(format!("sys/kernel/mm/ksm/{name}")).and_then(|text| number(&text)).get();
     let pages = value("pages_to_scan").unwrap_or(0);
@@ -28,7 +28,7 @@ pub fn host_state(root: &Root) -> HostState {
     }
 }
 
-/// Seconds since boot, suspended time included. `None` for a captured tree.
+/// Returns the seconds since boot, suspended time included; `None` for a captured tree.
 pub fn uptime(root: &Root) -> Option<f64> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     root.is_host().then_some(now.tv_sec as f64)

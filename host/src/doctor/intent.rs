@@ -1,4 +1,5 @@
-//! What a process was meant to do: to opt in as a whole, which still shows when the kernel has forgotten it, or to stay out.
+//! The intent behind a process: to opt in as a whole, which still shows when the kernel has forgotten it, or to stay
+//! out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +15,12 @@ use crate::systemd::UNIT_DIRECTORIES;
 /// Libraries that opt a program in from inside.
 const PRELOADS: [&str; 2] = ["libksmith", "ksm_preload"];
 
-/// The evidence in words. `None` if nothing speaks for it, or it may not be seen.
+/// Returns the evidence that the process was to opt in, in words; `None` if there is none or it can't be read.
 pub fn meant_to_opt_in(root: &Root, patient: &Patient) -> Option<String> {
     by_preload(patient).or_else(|| by_unit(root, patient))
 }
 
-/// The evidence on its command line that its memory is not to be offered.
+/// Returns the evidence on the command line that the process keeps its memory from KSM.
 pub fn kept_out(patient: &Patient) -> Option<String> {
     let (comm, line) = (patient.text("comm"), patient.text("cmdline"));
     hypervisor::kept_out(comm.value()?.trim_end(), &CommandLine::parse(line.value()?.as_bytes()))
@@ -43,8 +44,9 @@ fn by_unit(root: &Root, patient: &Patient) -> Option<String> {
     wants(root, &names).then(|| format!("its unit {unit} has MemoryKSM=yes"))
 }
 
-/// Whether a unit of these names, an instance before its template, is to have `MemoryKSM=`. As systemd has it, the first of
-/// the unit's files counts, and after it its drop-ins in the order of their names, of each name the first (systemd.unit(5)).
+/// Returns true if a unit of these names, an instance before its template, is to have `MemoryKSM=`. As in
+/// systemd.unit(5), the first of the unit's files counts. Its drop-ins follow in the order of their names; of several
+/// with one name the first counts.
 fn wants(root: &Root, names: &[&str]) -> bool {
     let files = |end: &str| -> Vec<PathBuf> {
         let in_each =
@@ -64,12 +66,12 @@ fn wants(root: &Root, names: &[&str]) -> bool {
     drop_ins.values().filter_map(|file| of(file)).next_back().or(unit).unwrap_or(false)
 }
 
-/// The unit in a path such as `/system.slice/web.service/worker`: the innermost service or scope.
+/// Returns the unit in a path such as `/system.slice/web.service/worker`: the innermost service or scope.
 fn unit_of(group: &str) -> Option<&str> {
     group.rsplit('/').find(|part| part.ends_with(".service") || part.ends_with(".scope"))
 }
 
-/// The last `MemoryKSM=` in a unit file.
+/// Returns the value of the last `MemoryKSM=` in a unit file.
 fn memory_ksm(text: &str) -> Option<bool> {
     let values = text.lines().filter_map(|line| line.split_once('=')).filter(|(key, _)| key.trim() == "MemoryKSM");
     let value = values.map(|(_, value)| value.trim().to_ascii_lowercase()).next_back()?;

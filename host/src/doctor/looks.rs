@@ -1,4 +1,4 @@
-//! Sampled pages, looked at twice.
+//! Sampled pages, read twice: their state at the first look, and the change up to the last.
 
 use ksmith_core::diagnose::process::{Equals, Look, Then};
 use ksmith_core::sketch::ZERO;
@@ -8,20 +8,20 @@ use super::pages::page_now;
 use crate::memory::scan::{Context, Scratch};
 use crate::memory::target::Target;
 
-/// A page that was drawn, and what it held at the first look.
+/// A sampled page with its state at the first look.
 #[derive(Debug, Clone, Copy)]
 pub struct Drawn {
-    /// The number of its mapping.
+    /// Index of its mapping.
     pub mapping: usize,
-    /// Where it is.
+    /// Virtual address of the page.
     pub address: u64,
-    /// What it held.
+    /// Fingerprint of its content.
     pub fingerprint: u64,
-    /// Whether it was merged.
+    /// True if it was merged.
     pub was_merged: bool,
 }
 
-/// Looks at the pages at these addresses for the first time. Pages that can't be read are left out.
+/// Reads the pages at these addresses for the first time. Pages that can't be read are left out.
 pub fn first_look(
     context: &Context,
     target: &Target,
@@ -35,7 +35,7 @@ pub fn first_look(
     places.filter_map(look).collect()
 }
 
-/// Looks at a page again.
+/// Reads a page again and compares it with the first look.
 pub fn last_look(
     context: &Context,
     target: &Target,
@@ -57,7 +57,7 @@ pub fn last_look(
     Look { then, is_huge, is_zero: drawn.fingerprint == ZERO, equals }
 }
 
-/// Whether there is something to wait for: a page with an equal that is not merged yet.
+/// Returns true if a merge is still to be expected: an unmerged page has a page of equal content.
 pub fn is_anything_pending(
     context: &Context,
     targets: &[Target],

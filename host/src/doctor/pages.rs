@@ -1,4 +1,4 @@
-//! A walk over the page tables of a mapping: what kind each page is, and some pages to look at more closely.
+//! A walk over the page tables of a mapping: counts its pages by kind, and draws a sample of them.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use ksmith_core::sketch::mix;
 use crate::memory::entries;
 use crate::memory::frames::{Frames, SharedFrames};
 
-/// What a walk over a mapping found.
+/// The result of a walk over a mapping.
 #[derive(Debug, Default)]
 pub struct Walked {
-    /// Its pages by kind.
+    /// Pages of the mapping by kind.
     pub pages: Pages,
     /// Addresses of pages that are not merged, drawn at random.
     pub unmerged: Vec<u64>,
@@ -22,7 +22,7 @@ pub struct Walked {
     pub merged: Vec<u64>,
 }
 
-/// Draws pages at random, as many as are wanted on the whole.
+/// A filter that draws about the wanted number of pages at random.
 #[derive(Debug, Clone, Copy)]
 pub struct Draw {
     seed: u64,
@@ -30,7 +30,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// About `wanted` of `of` pages.
+    /// Returns a filter that takes about `wanted` of `of` pages.
     pub fn new(wanted: u64, of: u64, seed: u64) -> Self {
         Self { seed, every: of.div_ceil(wanted.max(1)).max(1) }
     }
@@ -40,7 +40,7 @@ impl Draw {
     }
 }
 
-/// Walks over the addresses from `start` to `end`.
+/// Walks the page table entries from `start` to `end`.
 ///
 /// # Errors
 /// The process is gone.
@@ -81,7 +81,7 @@ pub fn walk(
     Ok(walked)
 }
 
-/// One page now: its place in the page tables and its frame's flags. `None` if it is not in memory.
+/// Reads the page table entry of one page and the flags of its frame; `None` if the page is not in memory.
 pub fn page_now(pagemap: &File, frames: &Frames, address: u64, size: u64) -> Option<(PageEntry, FrameFlags)> {
     let mut word = [0; 8];
     pagemap.read_exact_at(&mut word, address / size * 8).ok()?;

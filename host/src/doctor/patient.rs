@@ -14,16 +14,16 @@ use crate::proc_file;
 use crate::reader;
 use crate::root::{Root, outcome};
 
-/// Why there is no process to examine.
+/// The reason why a process can't be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPatient {
-    /// Neither a PID nor a name that any process has.
+    /// No process has this PID or name.
     #[error("no process has the PID or the guest name {0:?}; `ksmith guests` lists the guests")]
     Unknown(String),
     /// A kernel thread.
     #[error("process {0} is a kernel thread and has no memory of its own")]
     KernelThread(u32),
-    /// We may not look at its mappings.
+    /// This user may not read its mappings.
     #[error("the mappings of process {0} may not be read: {right}", right = right("run ksmith as root, or as the process's user"))]
     Denied(u32),
     /// A captured tree lacks one of its files.
@@ -36,20 +36,20 @@ pub enum NoPatient {
         /// The file that is missing.
         file: String,
     },
-    /// It ended meanwhile.
+    /// The process has ended meanwhile.
     #[error("process {0} has ended")]
     Exited(u32),
-    /// What the kernel shows makes no sense.
+    /// A file of the process is malformed.
     #[error("process {pid}: {why}")]
     Malformed {
-        /// Which process.
+        /// PID of the process.
         pid: u32,
-        /// What and where.
+        /// The file, and the fault in it.
         why: String,
     },
 }
 
-/// A process by its open directory, so that a PID used again is never taken for it.
+/// A process to examine, held by its open /proc directory, so that a reused PID is never taken for it.
 #[derive(Debug)]
 pub struct Patient {
     /// The process's PID.
@@ -82,7 +82,7 @@ impl Patient {
         Ok(patient)
     }
 
-    /// The text of one of its files.
+    /// Reads the text of one of its files.
     pub fn text(&self, name: &str) -> Reading<String> {
         let bytes = match self.is_on_host && proc_file::may_wait(name) {
             // The directory shows that what was read by PID is this process's.
@@ -95,7 +95,7 @@ impl Patient {
         }
     }
 
-    /// One of its files.
+    /// Opens one of its files.
     ///
     /// # Errors
     /// The process is gone, or the file is not for us.
@@ -103,12 +103,13 @@ impl Patient {
         Ok(File::from(openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Whether it holds VFIO files, so that its memory is locked in place. `None` where that may not be seen.
+    /// Returns true if the process holds VFIO files, so that its memory is pinned; `None` if its descriptors can't be
+    /// read.
     pub fn drives_device(&self, root: &Root) -> Option<bool> {
         proc_file::holds_vfio(&root.path(format!("proc/{}/fd", self.pid)))
     }
 
-    /// The error for a file of its that could not be had.
+    /// Returns the error for a file of this process that could not be read.
     pub fn refuse<T>(&self, file: &str, reading: &Reading<T>) -> NoPatient {
         match reading {
             Reading::Denied => NoPatient::Denied(self.pid),
@@ -119,7 +120,7 @@ impl Patient {
     }
 }
 
-/// The processes that `name` means: one by its PID, or all of a guest or a program of that name.
+/// Finds the processes that `name` means: one by its PID, or all of a guest or a program of that name.
 ///
 /// # Errors
 /// There is none, or it can't be examined.

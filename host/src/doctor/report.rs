@@ -1,4 +1,4 @@
-//! What the doctor says of a process, for people and for programs.
+//! The diagnosis of a process, as text and as JSON.
 
 use ksmith_core::diagnose::process::{Cause, Diagnosis, Examination, Examined, MappingDiagnosis};
 use ksmith_core::printable::Page;
@@ -7,25 +7,25 @@ use serde::Serialize;
 
 use super::patient::Patient;
 
-/// One process's diagnosis, and how it was made.
+/// The diagnosis of one process, and the coverage of the examination.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The process's PID.
     pub pid: u32,
     /// Its guest's name, or its program's.
     pub name: String,
-    /// What was found.
+    /// Causes found, with their shares.
     #[serde(flatten)]
     pub diagnosis: Diagnosis,
-    /// Seconds between the first and the last look at its pages; 0 if they were not looked at.
+    /// Seconds between the first and the last look at its pages; 0 if none was sampled.
     pub watched_seconds: f64,
-    /// Memory of all mergeable processes that was looked through for equals.
+    /// Searched memory of all mergeable processes, in bytes.
     pub searched_bytes: u64,
-    /// Memory there was to look through.
+    /// Memory of all mergeable processes, in bytes.
     pub searchable_bytes: u64,
-    /// What could not be seen.
+    /// Evidence that could not be had, and the reasons.
     pub unseen: Vec<String>,
-    /// Memory that folding would give back, by the sampled pages.
+    /// Memory that folding would free, extrapolated from the sampled pages.
     #[serde(skip)]
     pub foldable_bytes: u64,
 }
@@ -45,7 +45,7 @@ impl Report {
     }
 }
 
-/// Bytes of zero pages in huge pages, by the pages of each mapping that were sampled.
+/// Estimates the bytes of zero pages in huge pages, from the sampled pages of each mapping.
 fn foldable(seen: &Examination) -> u64 {
     let of_mapping = |examined: &Examined| {
         let zero = examined.looks.iter().filter(|look| look.is_zero && look.is_huge).count() as u64;
@@ -55,14 +55,14 @@ fn foldable(seen: &Examination) -> u64 {
     seen.mappings.iter().map(of_mapping).sum()
 }
 
-/// Folding is named from this part of the memory on.
+/// The report mentions folding if it would free at least this part of the memory: one in ten.
 const WORTH_FOLDING: u64 = 10;
 
 /// Mappings shown to a person; JSON has all.
 const SHOWN: usize = 12;
 
 impl Report {
-    /// The text for people.
+    /// Formats the report as text.
     pub fn page(&self) -> Page {
         let mut page = Page::new();
         let diagnosis = &self.diagnosis;
@@ -96,7 +96,7 @@ impl Report {
         page
     }
 
-    /// Names folding where it gives back more than merging has.
+    /// Adds a paragraph on folding where it would free more memory than merging does.
     fn add_folding(&self, page: &mut Page) {
         let all: u64 = self.diagnosis.causes.iter().map(|total| total.bytes).sum();
         let merged = self.diagnosis.bytes(Cause::Merged);
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-/// The beginning of a path: a file may have a name of any length.
+/// Cuts a path to 80 characters: a file may have a name of any length.
 fn beginning(path: &str) -> String {
     path.chars().take(80).collect()
 }

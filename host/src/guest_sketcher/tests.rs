@@ -11,7 +11,7 @@ use crate::root::Root;
 
 const PAGES: u64 = 16384;
 
-/// A process with memory that ends with pages of a number each: those from `first` on.
+/// Starts a process with a memory of numbered pages: those from `first` on.
 fn holder(first: u64) -> Child {
     let program = format!(
         "import mmap,sys\n\

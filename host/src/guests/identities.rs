@@ -1,4 +1,4 @@
-//! Reads what a process is: a few small files, once.
+//! Reads the identity of a process from a few small files, once.
 
 use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::sample::ProcessId;
@@ -9,7 +9,7 @@ use crate::owner::{Glance, Owner};
 use crate::root::Root;
 use crate::users::Users;
 
-/// Recognises a process. `None` if it has ended, or its PID is another's by now.
+/// Recognises a process; `None` if it has ended or its PID has been reused.
 pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Recognised> {
     let text = |file: &str| root.text(format!("proc/{}/{file}", id.pid));
     let before = Glance::at(root, id.pid);

@@ -1,4 +1,4 @@
-//! The guests that the daemon switched off, in the undo store before it does so.
+//! The journal of the guests that the daemon switches off: written to the undo store before each switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,34 +15,34 @@ use crate::process::has_ended;
 use crate::root::Root;
 use crate::undo::{Entry, Kept, Kind, StateDir, UndoError};
 
-/// Why a guest was switched off.
+/// The reason why a guest was switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Why {
-    /// It cost more than it brought.
+    /// Its scanning costs more than its merging saves.
     #[default]
     Prune,
-    /// It is outside the trust domain that may merge. Then it is not switched on again as long as ksmd may scan.
+    /// It is outside the trust domain that may merge. It stays off as long as ksmd may scan.
     Domain,
 }
 
-/// How long all guests together may take to be switched on: the daemon's unit ends it if its end takes too long.
+/// The deadline to switch all guests on: systemd kills the daemon if its stop takes too long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A guest that was switched off, with all that is needed to switch it on without the configuration.
+/// A guest that was switched off, with all data to switch it on without the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchedOff {
-    /// Its first process. A guest that was started anew is another one.
+    /// The guest's first process. A restarted guest is another one.
     pub process: ProcessId,
     /// The guest's name.
     pub name: String,
     /// The reason of the switch.
     #[serde(default)]
     pub why: Why,
-    /// The libvirt that is asked about the guest.
+    /// URI of the libvirt to query about the guest.
     #[serde(default)]
     pub libvirt: Uri,
-    /// What becomes of a guest outside the domain when its daemon has ended. An entry of an older build has none.
+    /// The action for a guest outside the domain when the daemon ends; absent in an entry of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exit: Option<OnExit>,
 }
@@ -51,7 +51,7 @@ impl Entry for SwitchedOff {
     const KIND: Kind = Kind::SwitchedOff;
 }
 
-/// The guests that the daemon switched off. Clones are the same list.
+/// The list of guests that the daemon switched off. Clones share one list.
 #[derive(Debug, Clone)]
 pub struct OffList(Kept<SwitchedOff>);
 
@@ -64,23 +64,23 @@ impl OffList {
         Kept::open(directory).map(Self)
     }
 
-    /// Reads what can be read of the list, and says why the rest can't be. That stays in the store.
+    /// Reads the valid entries of the list, and returns the faults of the others, which stay in the store.
     pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
         let (kept, faults) = Kept::open_to_restore(directory);
         (Self(kept), faults)
     }
 
-    /// All guests on the list.
+    /// Returns all guests on the list.
     pub fn guests(&self) -> Vec<SwitchedOff> {
         self.0.entries()
     }
 
-    /// The guests that are on the list for this reason.
+    /// Returns the guests that are on the list for this reason.
     pub fn listed(&self, why: Why) -> Vec<SwitchedOff> {
         self.guests().into_iter().filter(|guest| guest.why == why).collect()
     }
 
-    /// Notes a guest that is about to be switched off, as one that costs more than it brings.
+    /// Records a guest before it is switched off because it costs more than it saves.
     ///
     /// # Errors
     /// The store can't be written. Then the guest must not be switched off: no ksmith would switch it on again.
@@ -88,8 +88,8 @@ impl OffList {
         self.note(std::slice::from_ref(target), Why::Prune, None)
     }
 
-    /// Notes guests that are about to be switched off, as outside the domain that may merge. All are written at once, since each
-    /// write waits for the disk; without a new one nothing is written.
+    /// Records guests before they are switched off as outside the domain that may merge. All go into one write, since
+    /// each write waits for the disk. If all are recorded already, nothing is written.
     ///
     /// # Errors
     /// As [`note_pruned`](Self::note_pruned), for all of them.
@@ -113,8 +113,8 @@ impl OffList {
         })
     }
 
-    /// Changes the reason of these guests where they are on the list: they are outside the domain that may merge. Returns
-    /// those for which that is new. Without any the store is not written.
+    /// Changes the reason of these guests, where listed: they are outside the domain that may merge. Returns those that
+    /// changed. The store is written only if some did.
     ///
     /// # Errors
     /// The store can't be written.
@@ -131,7 +131,7 @@ impl OffList {
         Ok(new)
     }
 
-    /// Changes what becomes of all guests outside the domain when the daemon has ended.
+    /// Sets the action at the daemon's end for all guests outside the domain.
     ///
     /// # Errors
     /// The store can't be written.
@@ -143,7 +143,7 @@ impl OffList {
         })
     }
 
-    /// Removes guests that are on again or have ended.
+    /// Removes guests that were switched on or have ended.
     ///
     /// # Errors
     /// The store can't be written.
@@ -151,8 +151,8 @@ impl OffList {
         self.0.change(|guests| guests.retain(|guest| !processes.contains(&guest.process)))
     }
 
-    /// Switches on the guests that are on the list and that are `wanted`, all at once, and says what came of it. Ended
-    /// guests are removed. A guest that gives no answer stays on the list and holds up no other.
+    /// Switches on the listed guests that are `wanted`, in parallel, and returns messages on the outcome. Ended guests
+    /// are removed. A guest that does not answer stays on the list and delays no other.
     pub fn restore(&self, root: &Root, wanted: impl Fn(&SwitchedOff) -> bool, dry_run: bool) -> Vec<String> {
         let there = root.clone();
         self.restore_with(wanted, dry_run, PATIENCE, move |guest| {

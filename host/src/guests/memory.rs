@@ -1,5 +1,6 @@
-//! What only a walk over all page tables of a process tells: some 6 ms for each resident gigabyte of small pages,
-//! with the process's memory map locked for reading. So it is read when asked for, and within a budget.
+//! Memory figures of guests that need a walk over all page tables of a process. The walk takes some 6 ms for each
+//! resident gigabyte of small pages, with the memory map locked for reading. So it runs on request only, and within a
+//! budget.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -14,12 +15,12 @@ use super::twins::have_one_memory;
 use crate::process::is_alive;
 use crate::root::Root;
 
-/// Guests with so much resident memory together are read at once: less than a millisecond's work for the kernel, and to wait for
-/// each of a thousand small guests takes longer than to read it.
+/// Resident memory of a batch of guests that is read at once: less than a millisecond of kernel time. A round trip for
+/// each of a thousand small guests takes longer than the read.
 const TOGETHER: u64 = 128 << 20;
 
-/// Fills in PSS, private and shared memory of all guests, the small ones first, until `budget` is used up. Says in
-/// one sentence if some had to be left out, and in another if some may not be read.
+/// Fills in PSS, private and shared memory of all guests, the small ones first, until `budget` is used up. Returns a
+/// message if some were left out, and another if some may not be read.
 pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) -> Vec<String> {
     let started = Instant::now();
     let mut order: Vec<&mut Guest> = guests.iter_mut().collect();
@@ -59,7 +60,7 @@ pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) 
     errors
 }
 
-/// Fills in the memory of these guests. Returns how many may not be read.
+/// Fills in the memory of these guests. Returns the number that may not be read.
 fn read_some(root: &Root, guests: &mut [&mut Guest]) -> usize {
     let processes: Vec<Vec<ProcessId>> = guests.iter().map(|guest| memories_of(guest)).collect();
     let mut rollups = rollups(root, &processes.concat()).into_iter();
@@ -74,7 +75,7 @@ fn read_some(root: &Root, guests: &mut [&mut Guest]) -> usize {
     denied
 }
 
-/// The processes of a guest, of those with one memory between them the first.
+/// Returns the processes of a guest, one for each memory map.
 fn memories_of(guest: &Guest) -> Vec<ProcessId> {
     let mut processes: Vec<ProcessId> = Vec::new();
     for id in &guest.processes {
@@ -85,13 +86,13 @@ fn memories_of(guest: &Guest) -> Vec<ProcessId> {
     processes
 }
 
-/// Bytes of a process that are merged right now. The kernel's cheap figure (`ksm_stat`) follows a switch only when
-/// ksmd scans. `None` before Linux 6.7, or if the process has ended.
+/// Returns the bytes of a process that are merged right now; `None` before Linux 6.7, or if the process has ended. The
+/// kernel's cheap figure (`ksm_stat`) follows a switch only when ksmd scans.
 pub fn merged_now(root: &Root, id: ProcessId) -> Option<u64> {
     rollups(root, &[id]).pop()?.value()?.ksm
 }
 
-/// The sums of these processes. Of a process that has ended they are absent.
+/// Reads `smaps_rollup` of these processes; absent for one that has ended.
 fn rollups(root: &Root, ids: &[ProcessId]) -> Vec<Reading<SmapsRollup>> {
     let pids: Vec<u32> = ids.iter().map(|id| id.pid).collect();
     let sums = root.texts_of(&pids, "smaps_rollup").into_iter().zip(ids);
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A guest's resident memory: of some sizes few are read at once.
+    /// Returns a guest's resident memory: some sizes leave only a few guests in a batch.
     fn rss(pid: u32) -> u64 {
         1 << (18 + pid % 12)
     }

@@ -1,7 +1,7 @@
-//! Guests on the live host: their names and what their hypervisors say.
+//! Guests on the live host: their names and the replies of their hypervisors.
 //!
-//! [`Guests`] names the processes of a [`Sample`] and groups them. It reads a few small files of each new process
-//! once. Threads of their own ask the hypervisors. Answers are taken in when they are there, so naming never waits.
+//! [`Guests`] names the processes of a [`Sample`] and groups them. It reads a few small files of each new process once.
+//! Worker threads query the hypervisors. Replies are collected when they have arrived, so naming never waits.
 
 mod identities;
 mod journal;
@@ -32,20 +32,20 @@ pub use crate::process::{has_ended, is_alive};
 use crate::root::Root;
 use crate::users::Users;
 
-/// The most threads: those that ask hypervisors, and the one that asks the name service.
+/// Upper bound of the threads: those that query hypervisors, and the one that queries the name service.
 pub const MOST_THREADS: usize = prober::LIMITS.threads + 1;
 
-/// How soon a hypervisor that failed is asked again: at first, and at last.
+/// Bounds of the back-off after which a hypervisor that failed is queried again.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 const LAST_RETRY: Duration = Duration::from_secs(600);
 
-/// How soon a record is looked for again that was not there when its guest started.
+/// First delay of the back-off for a record that was missing when its guest started.
 const FIRST_RECORD: Duration = Duration::from_secs(1);
 
-/// How often a hypervisor that answers is asked: its guest may have been switched by others.
+/// Interval between queries to a hypervisor that answers: others may switch its guest.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// The processes of samples, and what is known of them.
+/// The registry of processes and guests, updated with each sample.
 #[derive(Debug)]
 pub struct Guests {
     root: Root,
@@ -54,22 +54,22 @@ pub struct Guests {
     prober: Option<Prober>,
 }
 
-/// A process with the files that were read of it. Its name in the sample changes when it executes another program.
+/// A process with the identity read from its files. Its name in the sample changes when it executes another program.
 #[derive(Debug, Clone)]
 struct Known {
     name: Arc<str>,
     found: Option<Recognised>,
-    /// The record of its manager, and when to look for one again while there is none.
+    /// The record of its manager, and the back-off of the search for one.
     managed: Option<Managed>,
     record: Retry,
     answer: Answer,
-    /// When to ask its hypervisor (again), and how long to wait after that.
+    /// Time of the next query to its hypervisor, and the delay after that.
     due: Duration,
     pause: Duration,
     question: Question,
 }
 
-/// When something is tried again that has failed: at first soon, then less and less often.
+/// An exponential back-off: the time of the next try, and the delay after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Retry {
     due: Duration,
@@ -82,33 +82,33 @@ impl Retry {
     }
 }
 
-/// Whether its hypervisor is being asked. Never twice at a time: the older answer might come last.
+/// The state of the query to a guest's hypervisor. There is one at a time: an older reply might arrive last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
     None,
     UnderWay,
-    /// Under way since before its switch was thrown: the answer is not worth hearing.
+    /// Pending since before its switch was thrown: the reply is ignored.
     Outdated,
 }
 
 /// All guests of one sample.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct List {
-    /// In the order of their first processes.
+    /// The guests, in the order of their first processes.
     pub guests: Vec<Guest>,
-    /// Saved in processes that hide their figures: with the guests' it is exactly the host's `saved_bytes`.
+    /// Savings of processes with unreadable figures: with the guests' savings they sum up to the host's `saved_bytes`.
     pub unattributed_bytes: u64,
 }
 
 impl Guests {
-    /// No process is known yet.
+    /// Creates an empty registry.
     pub fn new(root: Root, libvirt: Uri) -> Self {
         let names = Names { libvirt, known: BTreeMap::new() };
         Self { users: Users::new(&root), root, names, prober: None }
     }
 
-    /// The guests of a sample, with the last answers of their hypervisors. Those that are due are asked in the background.
-    /// Processes that are not in the sample are forgotten.
+    /// Returns the guests of a sample, with the last replies of their hypervisors. Queries that are due start in the
+    /// background. Processes that are not in the sample are dropped.
     pub fn list(&mut self, sample: &Sample) -> List {
         while let Some((id, answer)) = self.prober.as_mut().and_then(Prober::answer) {
             self.learn(id, answer);
@@ -118,19 +118,19 @@ impl Guests {
         self.names.name(sample)
     }
 
-    /// The same as a snapshot, which also names later samples.
+    /// Returns the same as a snapshot, which also names later samples.
     pub fn snapshot(&mut self, sample: &Sample) -> GuestSnapshot {
         let list = self.list(sample);
         GuestSnapshot { at: sample.at, list, names: self.names.clone() }
     }
 
-    /// The guests of a sample by what their own files tell: no hypervisor is asked.
+    /// Returns the guests of a sample from their files alone, without a query to a hypervisor.
     pub fn list_unasked(&mut self, sample: &Sample) -> List {
         self.meet(sample);
         self.names.name(sample)
     }
 
-    /// As [`list`](Self::list), but waits until all hypervisors have answered, or for `patience`.
+    /// Returns the same as [`list`](Self::list), but waits until all hypervisors have replied, or for `patience`.
     pub fn list_within(&mut self, sample: &Sample, patience: Duration) -> List {
         self.list(sample);
         let deadline = Instant::now() + patience;
@@ -143,18 +143,18 @@ impl Guests {
         }
     }
 
-    /// What is needed to switch a guest.
+    /// Returns the target to switch a guest, if its process is known.
     pub fn target(&self, guest: &Guest) -> Option<Target> {
         self.names.target(guest)
     }
 
-    /// What is needed to switch a guest that may be in no sample. `None` if it has ended.
+    /// Returns the target to switch a guest that may be in no sample; `None` if it has ended.
     pub fn target_by_id(&self, id: GuestId) -> Option<Target> {
         let id = id.process();
         self.names.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))
     }
 
-    /// Forgets what a guest's monitor said: its switch was thrown.
+    /// Discards the last reply of a guest's monitor after its switch was thrown.
     pub fn ask_again(&mut self, id: GuestId) {
         if let Some(known) = self.known_mut(id.process()) {
             known.answer.told = None;
@@ -162,8 +162,8 @@ impl Guests {
         }
     }
 
-    /// Takes in that a guest was switched, by the PID of its first process, so that it counts at once. Its hypervisor is
-    /// asked again all the same. Returns the guest's identity, if the process is known.
+    /// Applies a switch to the last reply of a guest, by the PID of its first process. Its hypervisor is queried again
+    /// all the same. Returns the guest's identity, if the process is known.
     pub fn was_switched(&mut self, pid: u32, on: bool) -> Option<GuestId> {
         let id = *self.names.known.keys().find(|id| id.pid == pid)?;
         let known = self.known_mut(id)?;
@@ -198,7 +198,7 @@ impl Guests {
         }
     }
 
-    /// Looks for the record of a process, which verifies its name.
+    /// Looks up the manager's record of a process, which verifies its name.
     fn look_up(&self, id: ProcessId, known: &mut Known, now: Duration) {
         let Some(found) = &mut known.found else { return };
         known.managed = found.hypervisor.record(&self.root, &self.names.libvirt, &found.identity.name, id.pid);
@@ -232,7 +232,7 @@ impl Guests {
         known
     }
 
-    /// Has the hypervisors asked that are due. A captured tree has none that could be asked.
+    /// Starts the queries that are due. A captured tree has no hypervisors to query.
     fn ask_due(&mut self, now: Duration) {
         if !self.root.is_host() {
             return;
@@ -277,14 +277,14 @@ impl Known {
         self.name == process.name
     }
 
-    /// Whether the process still runs as the user that it had. Root's program may become another user's without a new
-    /// name.
+    /// Returns true if the process still runs as the user that it had. Root's program may become another user's without
+    /// a new name.
     fn has_its_user(&self, root: &Root, id: ProcessId) -> bool {
         let Some(had) = self.found.as_ref().and_then(|found| found.effective_uid) else { return true };
         !root.is_host() || fs::metadata(root.path(format!("proc/{}", id.pid))).map_or(true, |now| now.uid() == had)
     }
 
-    /// Whether it looks like a guest of which a manager keeps a record, and there is none so far.
+    /// Returns true if the process looks like a guest with a manager's record, and none was found so far.
     fn lacks_its_record(&self) -> bool {
         self.managed.is_none() && self.found.as_ref().is_some_and(|found| found.hypervisor.has_records())
     }

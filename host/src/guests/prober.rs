@@ -1,4 +1,4 @@
-//! Asks guests' hypervisors in threads of their own, so that one that hangs delays no other.
+//! Queries guests' hypervisors in worker threads, so that one that hangs delays no other.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::fair_pool::{FairPool, Limits};
 use crate::hypervisor::{Answer, Target};
 use crate::root::Root;
 
-/// Questions under way and waiting. Each takes milliseconds, or half a second where a guest hangs. Those that find no
-/// place come again at the next look.
+/// Limits of running and queued queries. Each takes milliseconds, or half a second if a guest hangs. One that is
+/// rejected is retried at the next sample.
 pub(super) const LIMITS: Limits =
     Limits { threads: 6, of_users: 4, of_one_user: 2, waiting_of_one_user: 64, waiting_of_host: 4096 };
 
-/// The threads that ask.
+/// The worker threads that query hypervisors.
 #[derive(Debug)]
 pub(super) struct Prober {
     root: Root,
@@ -25,13 +25,13 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    /// Nothing is asked yet.
+    /// Creates a prober without threads.
     pub(super) fn new(root: &Root) -> Self {
         let (sender, answers) = unbounded();
         Self { root: root.clone(), pool: FairPool::new("guest-probe", LIMITS), sender, answers, under_way: 0 }
     }
 
-    /// Has a guest asked. Returns whether it will be.
+    /// Queues a query to a guest's hypervisor. Returns true if it was accepted.
     pub(super) fn ask(&mut self, target: Target) -> bool {
         let (sender, root) = (self.sender.clone(), self.root.clone());
         let accepted = self.pool.push(target.accountable(), move || {
@@ -42,14 +42,14 @@ impl Prober {
         accepted
     }
 
-    /// An answer that is there already.
+    /// Returns a reply that has arrived, if any.
     pub(super) fn answer(&mut self) -> Option<(GuestId, Answer)> {
         let answer = self.answers.try_recv().ok()?;
         self.under_way = self.under_way.saturating_sub(1);
         Some(answer)
     }
 
-    /// An answer, waited for at most so long. `None` at once if nothing is under way.
+    /// Waits for a reply for at most `patience`. Returns `None` at once if no query is pending.
     pub(super) fn answer_within(&mut self, patience: Duration) -> Option<(GuestId, Answer)> {
         if self.under_way == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What is known of the guests at one moment. A snapshot never changes, and any thread may read it.
+//! An immutable snapshot of the guests, which any thread may read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use ksmith_core::sample::{Process, ProcessId, Sample};
 use super::{Known, List, Target, Uri};
 use crate::root::Root;
 
-/// A record that is looked for again so soon is waited for.
+/// Longest wait until the next search for a record that still counts as imminent.
 const AWAITED: Duration = Duration::from_secs(10);
 
-/// What is known of the processes of a sample.
+/// The known processes of a sample, by identity.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     pub(super) libvirt: Uri,
     pub(super) known: BTreeMap<ProcessId, Arc<Known>>,
 }
 
-/// The guests at one moment, with all that their hypervisors have answered by then.
+/// The guests at one moment, with the replies of their hypervisors up to then.
 #[derive(Debug, Clone, Default)]
 pub struct GuestSnapshot {
     /// The time of the sample.
@@ -31,30 +31,31 @@ pub struct GuestSnapshot {
 }
 
 impl GuestSnapshot {
-    /// The guests of another sample, by what is known here. A process that has started or executed another program since
-    /// is a plain process of which nothing is known.
+    /// Returns the guests of another sample, named from this snapshot. A process that has started or executed another
+    /// program since counts as a plain, unknown process.
     pub fn name(&self, sample: &Sample) -> List {
         self.names.name(sample)
     }
 
-    /// Whether this very process, with this program, is known here.
+    /// Returns true if this process, with this program, is known here.
     pub fn knows(&self, process: &Process) -> bool {
         self.names.known.get(&process.id).is_some_and(|known| known.is_of(process))
     }
 
-    /// Whether a process still runs as the user that it had when it became known. The guard of the domains asks for each
-    /// guest that may merge: that costs some microseconds.
+    /// Returns true if a process still runs as the user that it had when it became known. The guard of the domains
+    /// calls this for each guest that may merge: a call costs some microseconds.
     pub fn has_its_user(&self, root: &Root, id: ProcessId) -> bool {
         self.names.known.get(&id).is_none_or(|known| known.has_its_user(root, id))
     }
 
-    /// Whether a guest lacks the record of its manager and may get it any moment: then another look is due soon.
+    /// Returns true if a guest lacks its manager's record and the next search is imminent: then another sample is due
+    /// soon.
     pub fn awaits_a_record(&self) -> bool {
         let soon = self.at + AWAITED;
         self.names.known.values().any(|known| known.lacks_its_record() && known.record.due <= soon)
     }
 
-    /// What is needed to switch or resize a guest.
+    /// Returns the target to switch or resize a guest, if its process is known.
     pub fn target(&self, guest: &Guest) -> Option<Target> {
         self.names.target(guest)
     }

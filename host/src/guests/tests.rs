@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::hypervisor::{Backend, Told};
 
-/// A tree with processes: PID, command line, cgroup.
+/// Builds a tree with processes: PID, command line, cgroup.
 fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
     let tree = tempfile::tempdir().unwrap();
     for (pid, line, cgroup) in processes {
@@ -76,7 +76,7 @@ fn a_snapshot_names_later_samples_and_never_changes() {
     assert!(snapshot.knows(&later.processes[0]) && snapshot.list.guests.len() == 2);
 }
 
-/// A hypervisor was asked, then its switch was thrown, and only then the answer comes.
+/// A query starts, then the guest is switched, and only then the reply arrives.
 #[test]
 fn an_answer_from_before_a_switch_is_ignored() {
     let root = Root::at("/nonexistent");
@@ -132,7 +132,8 @@ fn a_process_that_changes_its_user_is_not_the_one_that_was_verified() {
     child.wait().unwrap();
 }
 
-/// A pod's container and a machine of KubeVirt, as seen from the host and from a container that has a cgroup namespace of its own.
+/// A pod's container and a machine of KubeVirt, as seen from the host and from a container that has a cgroup namespace
+/// of its own.
 #[test]
 fn a_machine_of_kubevirt_is_verified_by_the_kubelet() {
     let uid = "0d8f3d1e-3c4b-4c1e-9a52-6a1d0e5b7f10";

@@ -1,12 +1,13 @@
-//! Processes with one memory between them: made by `clone(CLONE_VM)` without `CLONE_THREAD`, as the helpers of user-mode
-//! Linux are. Each shows the whole of it as its own.
+//! Processes that share one memory map: made by `clone(CLONE_VM)` without `CLONE_THREAD`, as the helpers of user-mode
+//! Linux are. Each shows all of it as its own.
 
 #![allow(unsafe_code, reason = "kcmp has no wrapper")]
 
 /// `KCMP_VM` in `include/uapi/linux/kcmp.h`.
 const KCMP_VM: libc::c_int = 1;
 
-/// Whether two processes have the same memory. Not where we may not know, or the kernel can't tell (`CONFIG_KCMP`).
+/// Returns true if two processes share one memory map; false also without the permission to compare them, or if the
+/// kernel can't (`CONFIG_KCMP`).
 pub(super) fn have_one_memory(one: u32, other: u32) -> bool {
     let (Ok(one), Ok(other)) = (libc::pid_t::try_from(one), libc::pid_t::try_from(other)) else { return false };
     let unused: libc::c_ulong = 0;

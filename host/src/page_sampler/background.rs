@@ -1,4 +1,4 @@
-//! The page sampler with a thread that reads for it, so that no turn waits for other processes' memory.
+//! The page sampler on a worker thread, so that no tick waits for other processes' memory.
 
 use std::io;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use ksmith_core::sample::{PageSamples, Sample};
 
 use super::LiveSampler;
 
-/// How long a turn waits for the counts. They are there by then unless a process holds up the reading.
+/// Time for which a tick waits for the counts. They arrive in time unless a process blocks the reader.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// A page sampler with a thread that reads the pages. At most samples there is nothing to read, and the thread sleeps on.
+/// A page sampler with a worker thread that reads the pages. At most samples nothing is due, and the thread sleeps on.
 #[derive(Debug)]
 pub struct BackgroundSampler {
     /// `None` while the thread reads.
@@ -23,7 +23,7 @@ pub struct BackgroundSampler {
     newest: Reading<PageSamples>,
 }
 
-/// What the thread is to do, and with what.
+/// A request to the worker thread, with the sampler that it works on.
 #[derive(Debug)]
 struct Order {
     sampler: Box<LiveSampler>,
@@ -51,8 +51,8 @@ impl BackgroundSampler {
         Ok(Self { sampler: Some(Box::default()), orders, done, newest: Reading::Absent })
     }
 
-    /// Has the sampled pages read if it is time to, and fills the newest counts into `sample`. The counts of a reading
-    /// that takes long are those of a later sample.
+    /// Requests the sampled pages if they are due, and fills the newest counts into `sample`. The counts of a slow read
+    /// appear in a later sample.
     pub fn read(&mut self, sample: &mut Sample) {
         self.take(self.done.try_recv().ok());
         if let Some(mut sampler) = self.sampler.take() {
